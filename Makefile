@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine: make demo, make test. Both make .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(wildcard pyproject.toml constraints.txt)
+
+.PHONY: help demo test test-all lint format bench clean
+
+help:
+	@echo "make demo      compare methods on drawn characters and write a report (offline once installed)"
+	@echo "make test      the tests, without the slow ones"
+	@echo "make test-all  all tests, killed and resumed runs included"
+	@echo "make lint      ruff and mypy"
+	@echo "make format    let ruff put the source in order"
+	@echo "make bench     the timings that need no GPU"
+	@echo "make clean     remove .venv, runs and caches"
+
+$(VENV)/core: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	@touch $@
+
+demo: $(VENV)/core
+	$(BIN)/holdfast demo
+
+test: $(VENV)/dev
+	$(BIN)/pytest -m "not slow"
+
+test-all: $(VENV)/dev
+	$(BIN)/pytest
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/core
+	$(BIN)/python bench/simplex.py
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

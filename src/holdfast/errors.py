@@ -1,0 +1,15 @@
+"""The one exception a user is meant to read."""
+
+
+class HoldfastError(Exception):
+    """Something the user can put right: what is wrong, where, and what to do, in one line.
+
+    The command line prints the message without a traceback and exits with 1; everything else that is raised is a
+    defect of ours and keeps its traceback.
+    """
+
+
+def unknown_name(kind: str, name: str, known: object) -> HoldfastError:
+    """An error for a name that is in no table; it lists the ones that are."""
+    names = ", ".join(sorted(str(k) for k in known))  # type: ignore[attr-defined]
+    return HoldfastError(f"unknown {kind} {name!r}; known: {names}")

@@ -1,0 +1,158 @@
+"""Atomic writes and safe reads: JSON, npy and safetensors, never pickle.
+
+A reader sees the old file or the new one, never half of either: every writer fills a temporary sibling, forces it to
+disk and renames it over the target. A killed process leaves at most a temporary file behind, whose name starts with
+``.tmp-`` and which nothing reads.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TEMPORARY = ".tmp-"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; on a clean exit it becomes ``path`` in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.chmod(0o644)  # mkstemp gives 0600: a run folder is read by colleagues too
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside ``path``; on a clean exit it becomes ``path`` in one step.
+
+    A rename cannot replace a folder that has something in it, so an older one is first moved aside. A kill between
+    the two renames leaves no folder at ``path``: readers then find nothing, never a mixture.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        if path.exists():
+            aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
+            path.replace(aside / "old")
+            temporary.replace(path)
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sweep_temporaries(folder: Path) -> None:
+    """Remove what killed writers left behind in ``folder``."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as strict JSON: NaN and infinities become null."""
+    write_text(path, json.dumps(without_nan(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file") from None
+    except (ValueError, OSError) as error:
+        raise HoldfastError(f"{path}: not readable as JSON ({error})") from error
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """Read one npy file; ``mapped`` leaves it on disk and reads what is touched."""
+    try:
+        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file") from None
+    except (ValueError, OSError, EOFError) as error:
+        raise HoldfastError(f"{path}: not readable as npy, perhaps cut short ({error})") from error
+
+
+def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None) -> None:
+    from safetensors.torch import save_file
+
+    plain = {name: tensor.detach().contiguous().cpu().clone() for name, tensor in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(plain, temporary, metadata=dict(metadata or {}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
+    """Read one safetensors file: its tensors and its metadata."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        raise HoldfastError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="pt") as file:
+            # A clone, because what safetensors maps may be unaligned, and kernels round differently there.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise HoldfastError(f"{path}: not readable as safetensors, perhaps cut short ({error})") from error
+
+
+def without_nan(value: Any) -> Any:
+    """The same structure in plain Python types with every NaN or infinity replaced by None."""
+    if isinstance(value, Mapping):
+        return {str(key): without_nan(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return without_nan(value.tolist())
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    if isinstance(value, np.generic):
+        return without_nan(value.item())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
