@@ -1,0 +1,7 @@
+"""Pure functions of tensors: the d-Simplex, the sphere, exact nearest neighbours."""
+
+from holdfast.geometry.neighbours import Neighbours, nearest
+from holdfast.geometry.simplex import DSimplex
+from holdfast.geometry.sphere import angle, cosine_matrix, paired_cosine, unit
+
+__all__ = ["DSimplex", "Neighbours", "angle", "cosine_matrix", "nearest", "paired_cosine", "unit"]

@@ -1,0 +1,105 @@
+"""The regular d-Simplex: K class prototypes, fixed for ever, as far from one another as K vectors can be.
+
+With K classes the prototypes live in d = K - 1 dimensions. The paper's listing (Appendix D) builds them as a matrix:
+the identity, one last row of (1 - sqrt K)/(K - 1), the column mean subtracted. Every row of it differs from a multiple
+of one coordinate axis only by a constant, so a logit is a coordinate minus a multiple of the coordinate sum: O(K) per
+sample, and the K x (K - 1) matrix (1.9 GB at K = 22,000) never exists.
+"""
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+
+Scale = Literal["unit", "frobenius"]
+
+
+class DSimplex:
+    """K fixed prototypes w_0 .. w_{K-1} in K - 1 dimensions with w_i . w_j = -1/(K-1) for i != j.
+
+    scale: "unit" gives rows of length 1; "frobenius" divides the whole matrix by its norm as the paper's listing does,
+    which gives rows of length 1/sqrt(K).
+
+    Differs from the paper: its listing normalises by the Frobenius norm; the authors' released code normalises each
+    row, and so does the default here. Directions are the same; only the size of the logits changes.
+
+    >>> DSimplex(3).dense().shape
+    torch.Size([3, 2])
+    """
+
+    def __init__(self, num_classes: int, *, scale: Scale = "unit") -> None:
+        if num_classes < 2:
+            raise HoldfastError(f"a simplex needs at least 2 classes, got {num_classes}")
+        if scale not in get_args(Scale):
+            raise HoldfastError(f"unknown simplex scale {scale!r}; known: {', '.join(get_args(Scale))}")
+        self.num_classes = num_classes
+        self.scale = scale
+        n = num_classes - 1
+        last = (1 - math.sqrt(num_classes)) / n  # the constant last row before centring
+        mean = (1 + last) / num_classes  # what centring subtracts from every entry
+        length = math.sqrt(n / num_classes) if scale == "unit" else math.sqrt(n)
+        # Row j < n is diagonal * e_j - shift * 1; the last row is last_entry * 1.
+        self._diagonal = 1 / length
+        self._shift = mean / length
+        self._last_entry = (last - mean) / length
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the space the prototypes live in, K - 1."""
+        return self.num_classes - 1
+
+    def logits(self, z: Tensor) -> Tensor:
+        """W z for raw features z (N x (K-1)): N x K, in z's dtype.
+
+        One pass over z and one over the result; nothing of size K x K is made, forward or backward.
+        """
+        if z.shape[-1] != self.dim:
+            raise HoldfastError(
+                f"features have {z.shape[-1]} dimensions, a simplex of {self.num_classes} needs {self.dim}"
+            )
+        return _Logits.apply(z, self._diagonal, self._shift, self._last_entry)
+
+    def prototypes(self, indices: Tensor) -> Tensor:
+        """Rows ``indices`` (any shape, values 0..K-1) of W: shape (*indices.shape, K-1), float32."""
+        return self._rows(indices, torch.float32)
+
+    def dense(self, *, dtype: torch.dtype = torch.float64, device: torch.device | str = "cpu") -> Tensor:
+        """The whole K x (K-1) matrix, for small K and for tests."""
+        return self._rows(torch.arange(self.num_classes, device=device), dtype)
+
+    def _rows(self, indices: Tensor, dtype: torch.dtype) -> Tensor:
+        def constant(value: float) -> Tensor:
+            return torch.full((), value, dtype=dtype, device=indices.device)
+
+        last = (indices == self.dim).unsqueeze(-1)
+        rows = torch.where(last, constant(self._last_entry), constant(-self._shift))
+        rows = rows.expand(*indices.shape, self.dim).clone()
+        # The last class has no coordinate of its own: its scatter adds zero at coordinate 0.
+        column = torch.where(last, 0, indices.unsqueeze(-1))
+        return rows.scatter_add_(-1, column, torch.where(last, constant(0.0), constant(self._diagonal)))
+
+    def __repr__(self) -> str:
+        return f"DSimplex({self.num_classes}, scale={self.scale!r})"
+
+
+class _Logits(torch.autograd.Function):
+    """W z without W. Written out because autograd's own backward of the concatenation would copy N x K twice."""
+
+    @staticmethod
+    def forward(ctx, z: Tensor, diagonal: float, shift: float, last_entry: float) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.constants = diagonal, shift, last_entry
+        total = z.sum(-1, keepdim=True)
+        out = z.new_empty(*z.shape[:-1], z.shape[-1] + 1)
+        torch.add(total * -shift, z, alpha=diagonal, out=out[..., :-1])
+        out[..., -1:] = total * last_entry
+        return out
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+        diagonal, shift, last_entry = ctx.constants
+        rest, last = grad[..., :-1], grad[..., -1:]
+        common = last * last_entry - rest.sum(-1, keepdim=True) * shift
+        return torch.add(common, rest, alpha=diagonal), None, None, None

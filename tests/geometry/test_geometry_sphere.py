@@ -1,0 +1,37 @@
+import math
+
+import pytest
+import torch
+
+from holdfast.geometry import angle, cosine_matrix, paired_cosine, unit
+
+
+def test_unit_rows_and_zero_row():
+    z = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    assert torch.allclose(unit(z), torch.tensor([[0.6, 0.8], [0.0, 0.0]]))
+
+
+def test_half_precision_is_widened():
+    assert unit(torch.ones(1, 3, dtype=torch.bfloat16)).dtype == torch.float32
+    assert unit(torch.ones(1, 3, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_cosines_by_hand():
+    a, b = torch.tensor([[2.0, 0.0]]), torch.tensor([[5.0, 5.0], [0.0, -1.0]])
+    assert cosine_matrix(a, b).tolist()[0] == pytest.approx([math.sqrt(0.5), 0.0])
+    assert paired_cosine(a, b[:1]).item() == pytest.approx(math.sqrt(0.5))
+
+
+def test_autocast_does_not_reach_the_product():
+    a, b = torch.randn(20, 64), torch.randn(30, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = cosine_matrix(a, b)
+    assert torch.equal(inside, cosine_matrix(a, b))
+
+
+def test_angle_keeps_its_digits_where_arccos_does_not():
+    tiny = 1e-6
+    a = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+    b = torch.tensor([[math.cos(tiny), math.sin(tiny)]], dtype=torch.float64)
+    assert angle(a, b).item() == pytest.approx(tiny, rel=1e-9)
+    assert angle(a, -b).item() == pytest.approx(math.pi - tiny)
