@@ -1,0 +1,42 @@
+"""The Higher-Order Compatibility loss (Eq. 2)."""
+
+from torch import Tensor
+
+from holdfast.geometry import DSimplex
+from holdfast.losses.cross_entropy import simplex_cross_entropy
+from holdfast.losses.info_nce import Negatives, info_nce
+
+
+def hoc_terms(
+    z: Tensor,
+    z_old: Tensor,
+    labels: Tensor,
+    simplex: DSimplex,
+    *,
+    lambda_: float = 0.1,
+    rho: float = 5.0,
+    negatives: Negatives = "authors",
+) -> dict[str, Tensor]:
+    """The two weighted terms of Eq. 2: {"ce": lambda CE, "nce": (1 - lambda) NCE}. Their sum is the loss.
+
+    z, z_old: N x (K-1) raw features of the new and the previous model; labels: N vertices of the simplex.
+    """
+    return {
+        "ce": lambda_ * simplex_cross_entropy(z, labels, simplex),
+        "nce": (1 - lambda_) * info_nce(z, z_old, labels, rho=rho, negatives=negatives),
+    }
+
+
+def hoc_loss(
+    z: Tensor,
+    z_old: Tensor,
+    labels: Tensor,
+    simplex: DSimplex,
+    *,
+    lambda_: float = 0.1,
+    rho: float = 5.0,
+    negatives: Negatives = "authors",
+) -> Tensor:
+    """Eq. 2: lambda CE + (1 - lambda) NCE, one number to call ``backward`` on."""
+    terms = hoc_terms(z, z_old, labels, simplex, lambda_=lambda_, rho=rho, negatives=negatives)
+    return terms["ce"] + terms["nce"]
