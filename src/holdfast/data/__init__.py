@@ -1,0 +1,56 @@
+"""Images and labels as arrays: one table of readers, which all yield an ``ImageSet`` in canonical order."""
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.cifar import cifar10, cifar100
+from holdfast.data.csv_list import csv_list
+from holdfast.data.folder import folder
+from holdfast.data.glyphs import glyphs
+from holdfast.data.images import ImageSet, canonical, first_per_class
+from holdfast.data.npz import mnist, npz, tinyimagenet32
+from holdfast.data.openset import OpenSet, open_set
+from holdfast.data.root import data_root
+from holdfast.errors import HoldfastError, unknown_name
+
+__all__ = [
+    "DATASETS",
+    "ImageSet",
+    "OpenSet",
+    "canonical",
+    "data_root",
+    "first_per_class",
+    "load_split",
+    "open_set",
+]
+
+# Each is loader(root, split, *, options): the signature says which options there are.
+DATASETS: dict[str, Callable[..., ImageSet]] = {
+    "glyphs": glyphs,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "tinyimagenet32": tinyimagenet32,
+    "mnist": mnist,
+    "npz": npz,
+    "folder": folder,
+    "csv": csv_list,
+}
+
+
+def load_split(
+    name: str, split: str, root: str | Path | None = None, per_class: int | None = None, **options: Any
+) -> ImageSet:
+    """Read one split of a dataset; ``per_class`` keeps at most so many images of each class."""
+    if name not in DATASETS:
+        raise unknown_name("dataset", name, DATASETS)
+    loader = DATASETS[name]
+    where = data_root(root)
+    try:
+        inspect.signature(loader).bind(where, split, **options)
+    except TypeError as error:
+        known = ", ".join(list(inspect.signature(loader).parameters)[2:]) or "none"
+        raise HoldfastError(f"dataset {name!r}: {error}; its options: {known}") from None
+    images = loader(where, split, **options)
+    return images if per_class is None else first_per_class(images, per_class)

@@ -1,0 +1,32 @@
+"""Augmentation as a function of the batch: drawn per image, on the device, from one generator."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def augment(images: Tensor, *, crop_padding: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Random crop after padding with black, then a horizontal flip of every other image; any dtype, B x C x H x W."""
+    if crop_padding:
+        images = random_crop(images, crop_padding, generator)
+    if flip:
+        images = random_flip(images, generator)
+    return images
+
+
+def random_crop(images: Tensor, padding: int, generator: torch.Generator) -> Tensor:
+    """Each image shifted by up to ``padding`` pixels each way, its own shift; black comes in at the edges."""
+    batch, _, height, width = images.shape
+    device = images.device
+    shift = torch.randint(0, 2 * padding + 1, (2, batch, 1), generator=generator, device=device)
+    rows = shift[0] + torch.arange(height, device=device)
+    columns = shift[1] + torch.arange(width, device=device)
+    padded = F.pad(images, (padding,) * 4)
+    which = torch.arange(batch, device=device)[:, None, None]
+    return padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def random_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Each image mirrored left to right with probability one half."""
+    mirrored = torch.rand(len(images), 1, 1, 1, generator=generator, device=images.device) < 0.5
+    return torch.where(mirrored, images.flip(-1), images)

@@ -1,0 +1,76 @@
+"""Image files listed in a CSV file: ``path,label`` or ``path,label,split``, with that header."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.decode import decode
+from holdfast.data.images import ImageSet, canonical
+from holdfast.data.root import located
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.pixels import Colour
+
+
+@dataclass(frozen=True)
+class _Row:
+    line: int
+    file: Path
+    label: str
+    split: str
+
+
+def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
+    """The rows of one split; without a split column every row is of the split train.
+
+    Image paths are relative to the CSV file, labels are any text. The classes are the sorted labels of the whole
+    file, so that all its splits agree on them.
+    """
+    table = located(root, path)
+    rows = _rows(table)
+    classes = sorted({row.label for row in rows})
+    number = {name: index for index, name in enumerate(classes)}
+    chosen = [row for row in rows if row.split == split]
+    if not chosen:
+        raise unknown_name(f"split of {table}", split, {row.split for row in rows})
+    for row in chosen:
+        if not row.file.is_file():
+            raise HoldfastError(f"{table}, line {row.line}: {row.file}: no such image file")
+    images = decode(
+        [row.file for row in chosen],
+        size=size,
+        colour=colour,
+        origins=[f"{table}, line {row.line}" for row in chosen],
+    )
+    labels = np.array([number[row.label] for row in chosen])
+    return canonical(images, labels, classes, source=f"{table}, split {split}")
+
+
+def _rows(table: Path) -> list[_Row]:
+    rows: list[_Row] = []
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as stream:  # spreadsheets put a byte-order mark in front
+            reader = csv.reader(stream, strict=True)
+            header = [name.strip().lower() for name in next(reader, [])]
+            if header not in (["path", "label"], ["path", "label", "split"]):
+                raise HoldfastError(f"{table}, line 1: the header must be path,label or path,label,split")
+            rows += (_row(fields, reader.line_num, len(header), table) for fields in reader if fields)
+    except FileNotFoundError:
+        raise HoldfastError(f"{table}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{table}: not readable as UTF-8 text ({error})") from error
+    except csv.Error as error:
+        raise HoldfastError(f"{table}, line {reader.line_num}: {error}") from error
+    if not rows:
+        raise HoldfastError(f"{table}: no rows after the header")
+    return rows
+
+
+def _row(fields: list[str], line: int, columns: int, table: Path) -> _Row:
+    if len(fields) != columns:
+        raise HoldfastError(f"{table}, line {line}: {columns} columns expected, found {len(fields)}")
+    file, label, split = (field.strip() for field in (*fields, "train")[:3])
+    if not (file and label and split):
+        raise HoldfastError(f"{table}, line {line}: an empty field")
+    return _Row(line, table.parent / file, label, split)

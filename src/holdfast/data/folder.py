@@ -1,0 +1,71 @@
+"""Image files in one folder per class."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.decode import IMAGE_SUFFIXES, decode
+from holdfast.data.images import ImageSet, canonical
+from holdfast.data.root import located
+from holdfast.errors import HoldfastError
+from holdfast.pixels import Colour
+
+_SPLIT_NAMES = ("train", "val", "valid", "validation", "test", "query", "gallery")
+
+
+def folder(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
+    """The images under ``path/split/class/``, or, for the split train of a folder without splits, ``path/class/``.
+
+    The classes are the folders of that split in the order of their names. Within a class, folders are walked and
+    links followed; what is hidden or has no image suffix is ignored. A class without images is refused.
+    """
+    top = _split_folder(located(root, path), split)
+    classes = sorted((entry for entry in _visible(top) if entry.is_dir()), key=lambda entry: entry.name)
+    if not classes:
+        raise HoldfastError(f"{top}: empty; expected one folder per class")
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, folder_of_class in enumerate(classes):
+        found = _image_files(folder_of_class)
+        if not found:
+            raise HoldfastError(f"{folder_of_class}: no images; remove the folder or fill it")
+        files += found
+        labels += [label] * len(found)
+    images = decode(files, size=size, colour=colour)
+    return canonical(images, np.array(labels), [entry.name for entry in classes], source=str(top))
+
+
+def _split_folder(top: Path, split: str) -> Path:
+    if not top.is_dir():
+        raise HoldfastError(f"{top}: no such folder")
+    if (top / split).is_dir():
+        return top / split
+    # Where other splits lie side by side, they would be taken for classes.
+    splits = [name for name in _SPLIT_NAMES if (top / name).is_dir()]
+    if split != "train" or splits:
+        raise HoldfastError(f"{top}: no folder {split!r}; splits found: {', '.join(splits) or 'none'}")
+    return top
+
+
+def _visible(top: Path) -> list[Path]:
+    return [entry for entry in top.iterdir() if not entry.name.startswith(".")]
+
+
+def _image_files(top: Path) -> list[Path]:
+    """Every image below ``top``, each folder visited once even where links make a loop."""
+    files: list[Path] = []
+    seen: set[str] = set()
+    for where, folders, names in os.walk(top, followlinks=True):
+        real = os.path.realpath(where)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [
+            Path(where, name)
+            for name in names
+            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
+        ]
+    return files

@@ -1,0 +1,65 @@
+"""Packs: one ``.npz`` with the arrays ``<split>_x`` and ``<split>_y`` for each split, and ``class_names`` if known."""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.images import ImageSet, canonical
+from holdfast.data.root import existing, located
+from holdfast.errors import HoldfastError, unknown_name
+
+
+def npz(root: Path, split: str, *, path: str) -> ImageSet:
+    """One split of the pack at ``path`` (absolute, or relative to the data root)."""
+    return read_pack(located(root, path), split)
+
+
+def mnist(root: Path, split: str) -> ImageSet:
+    """The handwritten digits, 28 x 28 grey, from ``mnist.npz``."""
+    return read_pack(existing(root) / "mnist.npz", split)
+
+
+def tinyimagenet32(root: Path, split: str) -> ImageSet:
+    """TinyImageNet's 200 classes at 32 x 32, from ``tinyimagenet32.npz``."""
+    return read_pack(existing(root) / "tinyimagenet32.npz", split)
+
+
+def read_pack(file: Path, split: str) -> ImageSet:
+    """Read one split; without ``class_names`` a class is called by its number.
+
+    The numbers run to the largest label of all splits, so that splits of one pack agree on their classes.
+    """
+    if not file.is_file():
+        raise HoldfastError(f"{file}: no such file; looked for a pack with {split}_x, {split}_y and class_names")
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise HoldfastError(f"{file}: holds a single array; a pack is written by numpy.savez")
+        with loaded as pack:
+            splits = [key.removesuffix("_x") for key in pack.files if key.endswith("_x")]
+            if split not in splits:
+                raise unknown_name(f"split of {file}", split, splits)
+            for label_key in (f"{name}_y" for name in splits):
+                if label_key not in pack.files:
+                    raise HoldfastError(f"{file}: {label_key} is missing beside {label_key.removesuffix('_y')}_x")
+            all_labels = {name: pack[f"{name}_y"] for name in splits}
+            names = _class_names(pack["class_names"], file) if "class_names" in pack.files else _numbers(all_labels)
+            return canonical(pack[f"{split}_x"], all_labels[split], names, source=f"{file}, split {split}")
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise HoldfastError(f"{file}: not readable as a pack of plain arrays ({error})") from error
+
+
+def _class_names(names: np.ndarray, file: Path) -> list[str]:
+    if names.ndim != 1 or names.dtype.kind not in "US":
+        raise HoldfastError(
+            f"{file}: class_names must be one row of strings, found {names.dtype} of shape {names.shape}"
+        )
+    return [name.decode() if isinstance(name, bytes) else name for name in names.tolist()]
+
+
+def _numbers(labels: dict[str, np.ndarray]) -> list[str]:
+    """One name per label up to the largest; labels that are no integers are passed over, to be refused later."""
+    largest = max((int(y.max()) for y in labels.values() if y.dtype.kind in "iu" and y.size), default=-1)
+    return [str(label) for label in range(largest + 1)]

@@ -1,0 +1,70 @@
+"""Training classes on one side, queries and a gallery of other classes on the other."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.data.images import ImageSet, canonical
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True, eq=False)
+class OpenSet:
+    """Three sets of images of one shape; ``query`` and ``gallery`` share one list of class names."""
+
+    train: ImageSet
+    query: ImageSet
+    gallery: ImageSet
+
+    @property
+    def overlap(self) -> tuple[str, ...]:
+        """The training classes that are also queried; with any, the evaluation is not open-set."""
+        queried = _present(self.query)
+        return tuple(sorted(name for name in _present(self.train) if name in queried))
+
+    @property
+    def fingerprint(self) -> str:
+        whole = hashlib.blake2b(digest_size=16)
+        for part in (self.train, self.query, self.gallery):
+            whole.update(bytes.fromhex(part.fingerprint))
+        return whole.hexdigest()
+
+
+def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet) -> OpenSet:
+    """Put queries and gallery on the class names that the gallery has images of, in the gallery's order.
+
+    Refused: image shapes that differ, a class name that occurs twice, a queried class without a gallery image.
+    """
+    shapes = {"train": train.images.shape[1:], "query": query.images.shape[1:], "gallery": gallery.images.shape[1:]}
+    if len(set(shapes.values())) > 1:
+        found = ", ".join(f"{part} {' x '.join(map(str, shape))}" for part, shape in shapes.items())
+        raise HoldfastError(f"image shapes differ: {found}; read all three with the same size and colour")
+    for part, images in (("train", train), ("query", query), ("gallery", gallery)):
+        if len(set(images.class_names)) < images.num_classes:
+            twice = [name for name in set(images.class_names) if images.class_names.count(name) > 1]
+            raise HoldfastError(f"class names of the {part} set occur twice: {_some(twice)}")
+    in_gallery = _present(gallery)
+    names = tuple(name for name in gallery.class_names if name in in_gallery)
+    missing = _present(query) - in_gallery
+    if missing:
+        raise HoldfastError(f"{len(missing)} queried classes have no gallery image: {_some(missing)}")
+    return OpenSet(train, _renumbered(query, names, "query"), _renumbered(gallery, names, "gallery"))
+
+
+def _present(images: ImageSet) -> set[str]:
+    return {images.class_names[label] for label in np.unique(images.labels)}
+
+
+def _some(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:5]) + (", ..." if len(ordered) > 5 else "")
+
+
+def _renumbered(images: ImageSet, names: tuple[str, ...], source: str) -> ImageSet:
+    if images.class_names == names:
+        return images
+    position = {name: label for label, name in enumerate(names)}
+    lookup = np.array([position.get(name, -1) for name in images.class_names])
+    return canonical(images.images, lookup[images.labels], names, source=source)

@@ -1,0 +1,122 @@
+"""Image files made into plain 8-bit pixels, with the guards that untrusted files need.
+
+The only place where image files are decoded: datasets and encoders therefore see the same pixels.
+"""
+
+import functools
+import io
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from holdfast.errors import HoldfastError, unknown_name
+
+Colour = Literal["rgb", "grey"]
+Interpolation = Literal["bilinear", "bicubic", "nearest"]
+
+MAX_PIXELS = 64 * 1024 * 1024
+"""The largest image decoded by default: 64 megapixels, 192 MiB as RGB."""
+
+MODES = {"rgb": "RGB", "grey": "L"}
+RESAMPLING = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "nearest": Image.Resampling.NEAREST,
+}
+
+# Raster formats only: Pillow would open EPS by running Ghostscript on it.
+_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
+
+
+def open_image(
+    source: str | Path | bytes | Image.Image, *, colour: Colour = "rgb", max_pixels: int = MAX_PIXELS
+) -> Image.Image:
+    """Decode one image (a path, the bytes of a file, or a PIL image) to mode RGB or L, upright by its EXIF orientation.
+
+    16-bit grey keeps its high byte, transparency is laid over white, and of an animation the first frame is taken.
+    Refused: more than ``max_pixels`` (judged by the header, before anything is decoded), floating-point pixels (they
+    have no agreed range), and what cannot be decoded. The result is always a new image.
+    """
+    if colour not in MODES:
+        raise unknown_name("colour", colour, MODES)
+    name = _name(source)
+    try:
+        if isinstance(source, Image.Image):
+            return _plain(source, name, MODES[colour], max_pixels)
+        stream = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(stream, formats=_formats()) as image:
+            return _plain(image, name, MODES[colour], max_pixels)
+    except HoldfastError:
+        raise
+    except FileNotFoundError:
+        raise HoldfastError(f"{name}: no such image file") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise HoldfastError(f"{name}: far over the limit of {max_pixels} pixels; scale the image down first") from None
+    except Exception as error:  # decoders fail on hostile bytes with whatever their parsing runs into
+        raise HoldfastError(f"{name}: not readable as an image ({type(error).__name__}: {error})") from error
+
+
+def resize_and_crop(
+    image: Image.Image,
+    size: int | tuple[int, int],
+    *,
+    resize: int | None = None,
+    interpolation: Interpolation = "bilinear",
+) -> Image.Image:
+    """Scale the shorter side to ``resize`` (antialiased), then cut ``size`` (height, width) out of the centre.
+
+    ``resize=None`` scales to the smallest image that covers ``size``, and no smaller scale is ever used. An image
+    that already has the size is returned untouched.
+    """
+    if interpolation not in RESAMPLING:
+        raise unknown_name("interpolation", interpolation, RESAMPLING)
+    height, width = (size, size) if isinstance(size, int) else size
+    if image.size == (width, height):
+        return image
+    scale = max(height / image.height, width / image.width, (resize or 0) / min(image.size))
+    scaled_height, scaled_width = max(height, round(image.height * scale)), max(width, round(image.width * scale))
+    top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
+    # Resampling only the part that is kept: a strip of 1 x 100,000 pixels would otherwise become a huge image.
+    across, down = image.width / scaled_width, image.height / scaled_height
+    box = (
+        left * across,
+        top * down,
+        min((left + width) * across, image.width),
+        min((top + height) * down, image.height),
+    )
+    return image.resize((width, height), RESAMPLING[interpolation], box=box)
+
+
+def _plain(image: Image.Image, name: str, mode: str, max_pixels: int) -> Image.Image:
+    pixels = image.width * image.height
+    if pixels > max_pixels:
+        size = f"{image.width} x {image.height}"
+        raise HoldfastError(f"{name}: {size} is {pixels} pixels, over the limit of {max_pixels}; scale it down first")
+    if pixels == 0:
+        raise HoldfastError(f"{name}: the image has no pixels")
+    if image.mode == "F":
+        raise HoldfastError(f"{name}: floating-point pixels have no agreed range; save it as 8- or 16-bit")
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16-bit grey, which some versions of Pillow hold as 32-bit integers
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    elif image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _name(source: str | Path | bytes | Image.Image) -> str:
+    if isinstance(source, bytes):
+        return "image in memory"
+    if isinstance(source, Image.Image):
+        return str(getattr(source, "filename", "") or "PIL image")
+    return str(source)
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """The accepted formats that this build of Pillow has."""
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
