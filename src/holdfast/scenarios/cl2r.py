@@ -1,0 +1,87 @@
+"""CL2R: one model, trained from scratch on some classes, then fine-tuned task after task on more."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from holdfast.errors import HoldfastError
+from holdfast.scenarios.replay import buffer_indices
+from holdfast.scenarios.slots import SlotRegistry
+from holdfast.scenarios.task import Scenario, Task
+
+
+def cl2r(
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    *,
+    num_slots: int | None = None,
+    seed: int = 0,
+    initial: int = 10,
+    increment: int | None = None,
+    tasks: int | None = None,
+    order_seed: int | None = None,
+    buffer_per_class: int = 20,
+) -> Scenario:
+    """``initial`` classes first, then ``increment`` more with each task until none is left.
+
+    Give ``increment``, or ``tasks`` to have it worked out: 10 classes of 100 first and 7 tasks make 15 a task.
+    order_seed: None takes the classes as they are numbered; a number shuffles them with
+    ``numpy.random.RandomState(order_seed).shuffle``, as the class-incremental literature does (1993 is iCaRL's).
+    num_slots: vertices of the simplex; None means as many as there are classes. Slots go from the left by arrival.
+    """
+    num_classes = len(class_names)
+    increment = _increment(num_classes, initial, increment, tasks)
+    if buffer_per_class < 0:
+        raise HoldfastError(f"buffer_per_class must not be negative, got {buffer_per_class}")
+    order = class_order(num_classes, order_seed)
+    registry = SlotRegistry(num_slots or num_classes)
+    built: list[Task] = []
+    for end in range(initial, num_classes + 1, increment) if increment else [initial]:
+        seen = order[:end]
+        new = seen[built[-1].num_seen if built else 0 :]
+        registry = registry.take_left([class_names[label] for label in new])
+        built.append(
+            Task(
+                number=len(built) + 1,
+                new_classes=new,
+                seen_classes=seen,
+                new_indices=np.flatnonzero(np.isin(labels, new)),
+                buffer_indices=buffer_indices(labels, seen[: -len(new)], buffer_per_class, seed),
+                registry=registry,
+                slots=tuple(registry.slot(class_names[label]) for label in seen),
+                start="previous" if built else "scratch",
+                reference="previous" if built else "none",
+            )
+        )
+    return Scenario("cl2r", tuple(built))
+
+
+def class_order(num_classes: int, order_seed: int | None) -> tuple[int, ...]:
+    """The order in which classes arrive.
+
+    >>> class_order(100, 1993)[:5]
+    (68, 56, 78, 8, 23)
+    """
+    order = np.arange(num_classes)
+    if order_seed is not None:
+        np.random.RandomState(order_seed).shuffle(order)
+    return tuple(order.tolist())
+
+
+def _increment(num_classes: int, initial: int, increment: int | None, tasks: int | None) -> int:
+    if not 1 <= initial <= num_classes:
+        raise HoldfastError(f"scenario.initial must lie in 1..{num_classes} (the classes there are), got {initial}")
+    rest = num_classes - initial
+    if (increment is None) == (tasks is None):
+        raise HoldfastError("give scenario.increment or scenario.tasks, and only one of the two")
+    if tasks is not None:
+        if tasks < 1 or (tasks == 1) != (rest == 0) or (tasks > 1 and rest % (tasks - 1)):
+            raise HoldfastError(
+                f"{num_classes} classes, {initial} of them first, cannot be shared out evenly over {tasks} tasks; "
+                f"{rest} must be a multiple of tasks - 1"
+            )
+        return rest // (tasks - 1) if tasks > 1 else 0
+    assert increment is not None
+    if increment < 1 or rest % increment:
+        raise HoldfastError(f"scenario.increment must divide the {rest} classes after the first task, got {increment}")
+    return increment

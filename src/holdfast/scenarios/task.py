@@ -1,0 +1,50 @@
+"""A scenario: an immutable sequence of tasks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from holdfast.scenarios.slots import SlotRegistry
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What one model is trained on and where it starts.
+
+    number: 1 for the first.
+    new_classes, seen_classes: labels of the training set; seen in order of arrival, the new ones last.
+    new_indices, buffer_indices: rows of the training set; the buffer holds images of earlier classes only.
+    registry: who owns which slot once this task's classes have theirs.
+    slots: the slot of each seen class, in order of arrival.
+    start: where the weights come from. reference: the model that the loss compares with.
+    """
+
+    number: int
+    new_classes: tuple[int, ...]
+    seen_classes: tuple[int, ...]
+    new_indices: np.ndarray
+    buffer_indices: np.ndarray
+    registry: SlotRegistry
+    slots: tuple[int, ...]
+    start: Literal["scratch", "previous"]
+    reference: Literal["none", "previous"]
+
+    @property
+    def num_new(self) -> int:
+        return len(self.new_classes)
+
+    @property
+    def num_seen(self) -> int:
+        return len(self.seen_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """Tasks in order: a pure function of the data, the options and the seed."""
+
+    name: str
+    tasks: tuple[Task, ...]
+
+    def __len__(self) -> int:
+        return len(self.tasks)
