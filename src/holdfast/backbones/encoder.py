@@ -1,0 +1,139 @@
+"""A network and its projection: what is trained, saved, and asked for features."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from holdfast.backbones import encoder_folder
+from holdfast.backbones.preprocess import Images, Preprocess, as_sequence
+from holdfast.errors import HoldfastError
+from holdfast.storage import replacing_folder
+
+
+class Encoder(nn.Module):
+    """Images -> features of size ``dim``: any network N x C x H x W -> N x F, then a bias-free projection if dim != F.
+
+    backbone: a network; its F is its attribute ``feature_dim``, or given here.
+    dim: size of the features; None keeps the backbone's, without a projection.
+    preprocess: what ``encode`` does to images first.
+    info: anything in JSON to keep with the model, such as its class slots.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        dim: int | None = None,
+        *,
+        preprocess: Preprocess | None = None,
+        feature_dim: int | None = None,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.feature_dim = _feature_dim(backbone, feature_dim)
+        self.dim = self.feature_dim if dim is None else dim
+        if self.dim < 1:
+            raise HoldfastError(f"encoder: dim must be at least 1, got {dim}")
+        self.projection = None if self.dim == self.feature_dim else nn.Linear(self.feature_dim, self.dim, bias=False)
+        self.preprocess = preprocess
+        try:
+            self.info: dict[str, Any] = json.loads(json.dumps(info or {}, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise HoldfastError(f"encoder: info must be plain JSON ({error})") from error
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raw features z, N x dim: neither normalised nor cast, so under autocast they have its dtype."""
+        h = self.backbone(x)
+        if h.ndim != 2 or h.shape[1] != self.feature_dim:
+            raise HoldfastError(f"the backbone gave {tuple(h.shape)}, expected N x {self.feature_dim} features")
+        return h if self.projection is None else self.projection(h)
+
+    @torch.no_grad()
+    def encode(
+        self, images: Images | Tensor, *, batch_size: int = 256, device: str | torch.device | None = None
+    ) -> Tensor:
+        """Unit features, float32 N x dim on the CPU, with the network in eval mode; a zero vector stays zero.
+
+        images: all that ``Preprocess`` takes, or a float tensor N x C x H x W that is already preprocessed.
+        device: move the encoder there first, and leave it there; None stays where the weights are.
+        """
+        if batch_size < 1:
+            raise HoldfastError(f"encode: batch_size must be at least 1, got {batch_size}")
+        ready = isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4
+        if not ready and self.preprocess is None:
+            raise HoldfastError(
+                "encode: this encoder has no preprocess; give it one, or pass float tensors N x C x H x W"
+            )
+        if device is not None:
+            self.to(device)
+        here = next((p.device for p in self.parameters()), torch.device("cpu"))
+        many: Any = images if ready else as_sequence(images)
+        features = torch.empty(len(many), self.dim)
+        modes = [(module, module.training) for module in self.modules()]
+        self.eval()
+        try:
+            for start in range(0, len(many), batch_size):
+                part = many[start : start + batch_size]
+                x = part if ready or self.preprocess is None else self.preprocess(part)
+                features[start : start + batch_size] = F.normalize(self(x.to(here)).float(), dim=1).cpu()
+        finally:
+            for module, training in modes:  # one by one: a frozen part may have been in eval mode on purpose
+                module.training = training
+        return features
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write ``config.json`` and ``model.safetensors`` as one folder; an older one is replaced at once."""
+        with replacing_folder(Path(folder)) as temporary:
+            self.write_into(temporary)
+
+    def write_into(self, folder: str | Path) -> None:
+        """Write the two files into a folder that exists, for callers who make a larger folder atomic themselves."""
+        description = {
+            "backbone": getattr(self.backbone, "backbone_spec", None),
+            "backbone_class": type(self.backbone).__name__,
+            "dim": self.dim,
+            "feature_dim": self.feature_dim,
+            "preprocess": None if self.preprocess is None else self.preprocess.to_json(),
+            "info": self.info,
+        }
+        encoder_folder.write(Path(folder), description, self.state_dict())
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "cpu"
+    ) -> "Encoder":
+        """Rebuild a saved encoder, in eval mode, offline. ``backbone`` is needed for a network Holdfast did not build.
+
+        The state of the random generator is left as it was.
+        """
+        folder = Path(folder)
+        description, tensors = encoder_folder.read(folder)
+        with torch.random.fork_rng(devices=[]):
+            network = encoder_folder.network_of(folder, description) if backbone is None else backbone
+            stored = description["preprocess"]
+            encoder = cls(
+                network,
+                description["dim"],
+                preprocess=None if stored is None else Preprocess.from_json(stored),
+                feature_dim=description["feature_dim"],
+                info=description["info"],
+            )
+        encoder_folder.load(encoder, tensors, folder)
+        return encoder.to(device).eval()
+
+
+def _feature_dim(backbone: nn.Module, given: int | None) -> int:
+    own = getattr(backbone, "feature_dim", None)
+    if own is None and given is None:
+        name = type(backbone).__name__
+        raise HoldfastError(f"{name} has no attribute feature_dim; pass Encoder(..., feature_dim=) its output size")
+    if own is not None and given is not None and own != given:
+        raise HoldfastError(f"the backbone's features have size {own}, but feature_dim={given} was given")
+    size = own if given is None else given
+    if not isinstance(size, int) or size < 1:
+        raise HoldfastError(f"feature_dim must be a positive whole number, got {size!r}")
+    return size

@@ -1,0 +1,106 @@
+"""An encoder on disk: ``config.json`` says what it is, ``model.safetensors`` holds its weights."""
+
+import hashlib
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.backbones.table import rebuild_backbone
+from holdfast.errors import HoldfastError
+from holdfast.storage import read_json, read_tensors, write_json, write_tensors
+
+FORMAT = "holdfast-encoder"
+FORMAT_VERSION = 1
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+_REQUIRED = ("backbone", "dim", "feature_dim", "preprocess", "info", "weights_sha256")
+
+
+def write(folder: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Write weights, then the description with their hash: a description is never there before its weights."""
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise HoldfastError(f"cannot save {name}: {type(value).__name__} in a state dict is not a tensor")
+    # torch.compile puts a prefix on the names of what it wraps; the saved model is the same, compiled or not.
+    tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
+    write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
+    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": _version()}
+    write_json(folder / CONFIG, {**head, **description, "weights_sha256": _sha256(folder / WEIGHTS)})
+
+
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description and the weights, checked to belong together."""
+    if not folder.is_dir():
+        raise HoldfastError(f"{folder}: no such folder; an encoder is a folder with {CONFIG} and {WEIGHTS}")
+    description = read_json(folder / CONFIG)
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise HoldfastError(f"{folder / CONFIG}: does not describe a Holdfast encoder")
+    version = description.get("format_version")
+    if version != FORMAT_VERSION:
+        raise HoldfastError(f"{folder / CONFIG}: format version {version!r}, this Holdfast reads {FORMAT_VERSION}")
+    absent = [key for key in _REQUIRED if key not in description]
+    if absent:
+        raise HoldfastError(f"{folder / CONFIG}: lacks {', '.join(absent)}")
+    if not isinstance(description["dim"], int) or not isinstance(description["info"], dict):
+        raise HoldfastError(f"{folder / CONFIG}: dim must be a whole number and info an object")
+    tensors, _ = read_tensors(folder / WEIGHTS)
+    if _sha256(folder / WEIGHTS) != description["weights_sha256"]:
+        raise HoldfastError(f"{folder / WEIGHTS}: not the weights {CONFIG} was written for (sha256 differs)")
+    return description, tensors
+
+
+def network_of(folder: Path, description: Mapping[str, Any]) -> nn.Module:
+    """The network a description names, with random weights."""
+    if description["backbone"] is None:
+        kind = description.get("backbone_class", "network")
+        raise HoldfastError(
+            f"{folder}: its backbone is your own {kind}; pass from_pretrained(..., backbone=) a new one"
+        )
+    try:
+        return rebuild_backbone(description["backbone"])
+    except HoldfastError as error:
+        raise HoldfastError(f"{folder / CONFIG}: {error}") from error
+
+
+def load(encoder: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Copy the weights in, which must be exactly the encoder's, and take over their floating dtype."""
+    expected = encoder.state_dict()
+    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    if missing or unexpected:
+        raise HoldfastError(
+            f"{folder / WEIGHTS}: does not fit the network; missing: {_some(missing)}; unexpected: {_some(unexpected)}"
+        )
+    wrong = [
+        f"{name} {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
+        for name, value in expected.items()
+        if tensors[name].shape != value.shape
+    ]
+    if wrong:
+        raise HoldfastError(f"{folder / WEIGHTS}: shapes do not fit the network; {_some(wrong)}")
+    dtypes = {value.dtype for value in tensors.values() if value.is_floating_point()}
+    if len(dtypes) == 1:
+        encoder.to(dtypes.pop())
+    with torch.no_grad():
+        encoder.load_state_dict(dict(tensors))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more if names else "none"
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _version() -> str | None:
+    try:
+        return metadata.version("holdfast")
+    except metadata.PackageNotFoundError:
+        return None

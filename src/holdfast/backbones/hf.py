@@ -1,0 +1,191 @@
+"""Image encoders of the transformers library: from a folder, a configuration, a model type or the hub.
+
+Remote code is never run and pickled weights are never read.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import HoldfastError, unknown_name
+
+Pooling = Literal["pooler", "first_token", "mean"]
+POOLINGS = ("pooler", "first_token", "mean")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+# Notes about the file or the labels, not about the architecture: left out of what is saved.
+_BOOKKEEPING = ("transformers_version", "architectures", "dtype", "id2label", "label2id", "_name_or_path", "model_type")
+T = TypeVar("T")
+
+
+class TransformersBackbone(nn.Module):
+    """N x C x H x W -> N x ``feature_dim``: a transformers model and how its output becomes one vector.
+
+    pooling: ``pooler`` is the model's ``pooler_output``; ``first_token`` the first of the last hidden states (the class
+    token); ``mean`` the mean of all of them, or over positions where they are N x C x H x W.
+    revision: the commit of the hub the weights came from, or None.
+    """
+
+    def __init__(self, model: nn.Module, pooling: Pooling, source: str, revision: str | None) -> None:
+        super().__init__()
+        self.model = model
+        self.pooling = pooling
+        self.source = source
+        self.revision = revision
+        self.feature_dim = _feature_dim(model.config, source)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.model(pixel_values=x)
+        if self.pooling == "pooler":
+            if getattr(output, "pooler_output", None) is None:
+                raise HoldfastError(f"backbone {self.source}: it has no pooler; choose another pooling")
+            return output.pooler_output.flatten(1)  # convolutional models pool to N x C x 1 x 1
+        hidden = output.last_hidden_state
+        if hidden.ndim == 4:
+            return hidden.mean(dim=(2, 3))
+        return hidden[:, 0] if self.pooling == "first_token" else hidden.mean(dim=1)
+
+    def spec(self) -> dict[str, Any]:
+        """Enough to build this architecture again without folder or network."""
+        config: Any = self.model.config
+        known = type(config)().to_dict()
+        kept = {key: value for key, value in config.to_dict().items() if key in known and key not in _BOOKKEEPING}
+        return {
+            "name": f"hf:{config.model_type}",
+            "options": {"config": kept, "pooling": self.pooling},
+            "source": {"name": self.source, "revision": self.revision},
+        }
+
+
+def hf_backbone(
+    name: str,
+    *,
+    config: dict[str, Any] | None = None,
+    revision: str | None = None,
+    pooling: Pooling | None = None,
+) -> TransformersBackbone:
+    """Build ``name``, tried in this order:
+
+    a local folder with ``config.json`` (its safetensors weights are loaded if it has some) or a local ``.json`` file;
+    a model type of transformers such as ``dinov3_vit``, from its default configuration, with random weights; an id on
+    the hub, with its weights at ``revision``. ``config`` overrides fields of a model type's configuration.
+
+    ``pooling=None`` takes the model's own pooler if it has one whose weights are not missing from the file, else the
+    class token, else the mean.
+    """
+    transformers = _transformers(name)
+    path = Path(name)
+    local = path.exists() or name.startswith((".", "/", "~")) or name.endswith(".json")
+    is_type = not local and name in transformers.CONFIG_MAPPING
+    if config is not None and not is_type:
+        raise HoldfastError(f"backbone hf:{name}: config overrides only a model type's fields; edit its config.json")
+    if revision is not None and (local or is_type):
+        raise HoldfastError(f"backbone hf:{name}: revision is only for models on the hub; leave it out")
+    if is_type:
+        return _from_type(transformers, name, config or {}, pooling, {})
+    if local and not path.exists():
+        raise HoldfastError(f"backbone hf:{name}: no such file or folder")
+    safe = {"trust_remote_code": False, "local_files_only": local}
+    at = safe if revision is None else {**safe, "revision": revision}
+    settings = _trying(name, lambda: transformers.AutoConfig.from_pretrained(name, **at))
+    if local and not _has_weights(path):
+        return _wrapped(_trying(name, lambda: _random(transformers, settings)), pooling, f"hf:{name}", None)
+    model, report = _trying(
+        name,
+        lambda: transformers.AutoModel.from_pretrained(
+            name, config=settings, use_safetensors=True, output_loading_info=True, dtype=torch.float32, **at
+        ),
+    )
+    missing = sorted(report["missing_keys"])
+    without_pooler = [key for key in missing if "pooler" not in key]
+    if without_pooler:
+        raise HoldfastError(f"backbone hf:{name}: its weights lack {', '.join(without_pooler[:8])}")
+    commit = getattr(settings, "_commit_hash", None)
+    return _wrapped(model.train(), pooling, f"hf:{name}", commit, untrained_pooler=bool(missing))
+
+
+def rebuild_hf(model_type: str, options: Mapping[str, Any], source: Mapping[str, Any]) -> TransformersBackbone:
+    """The architecture of a saved spec, with random weights; a name that is no model type is refused, not looked up."""
+    transformers = _transformers(model_type)
+    if model_type not in transformers.CONFIG_MAPPING:
+        raise HoldfastError(f"model type {model_type!r} is not in transformers {transformers.__version__}; update it")
+    return _from_type(transformers, model_type, options.get("config") or {}, options.get("pooling"), source)
+
+
+def _from_type(
+    transformers: Any, name: str, config: Mapping[str, Any], pooling: Pooling | None, source: Mapping[str, Any]
+) -> TransformersBackbone:
+    defaults = _trying(name, lambda: transformers.CONFIG_MAPPING[name]().to_dict())
+    for field in config:
+        # transformers keeps a field it does not know without a word: a misspelt one would change nothing.
+        if field not in defaults:
+            raise unknown_name(f"config field of hf:{name}:", field, (key for key in defaults if key[0] != "_"))
+    if {**defaults, **config}.get("use_pretrained_backbone"):
+        raise HoldfastError(f"backbone hf:{name}: use_pretrained_backbone would fetch weights; set it to false")
+    model = _trying(name, lambda: _random(transformers, transformers.AutoConfig.for_model(name, **config)))
+    return _wrapped(model, pooling, source.get("name") or f"hf:{name}", source.get("revision"))
+
+
+def _random(transformers: Any, config: Any) -> Any:
+    return transformers.AutoModel.from_config(config, trust_remote_code=False, dtype=torch.float32)
+
+
+def _wrapped(
+    model: Any, pooling: Pooling | None, source: str, revision: str | None, *, untrained_pooler: bool = False
+) -> TransformersBackbone:
+    if model.main_input_name != "pixel_values":
+        raise HoldfastError(f"backbone {source}: a {model.config.model_type} model does not take images alone")
+    if pooling is not None and pooling not in POOLINGS:
+        raise unknown_name("pooling", pooling, POOLINGS)
+    chosen: Pooling = _trying(source, lambda: pooling or _best_pooling(model, untrained_pooler))
+    return TransformersBackbone(model, chosen, source, revision)
+
+
+def _best_pooling(model: Any, untrained_pooler: bool) -> Pooling:
+    if not untrained_pooler and _pools(model):
+        return "pooler"
+    return "first_token" if any(name.endswith("cls_token") for name, _ in model.named_parameters()) else "mean"
+
+
+def _pools(model: Any) -> bool:
+    """Whether the model gives a ``pooler_output``, found by trying one image: classes do not declare it."""
+    side, channels = getattr(model.config, "image_size", 64), getattr(model.config, "num_channels", 3)
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    training = model.training
+    with torch.no_grad():
+        output = model.eval()(pixel_values=torch.zeros(1, channels, height, width, device=model.device))
+    model.train(training)
+    return getattr(output, "pooler_output", None) is not None
+
+
+def _feature_dim(config: Any, source: str) -> int:
+    size = getattr(config, "hidden_size", None) or (getattr(config, "hidden_sizes", None) or [None])[-1]
+    if not isinstance(size, int):
+        raise HoldfastError(f"backbone {source}: its configuration has neither hidden_size nor hidden_sizes")
+    return size
+
+
+def _has_weights(path: Path) -> bool:
+    if not path.is_dir() or any((path / name).exists() for name in WEIGHTS):
+        return path.is_dir()
+    if list(path.glob("*.bin")):
+        raise HoldfastError(f"{path}: only pickled weights, which are never read; convert them to safetensors")
+    return False
+
+
+def _transformers(name: str) -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise HoldfastError(f"backbone hf:{name} needs transformers; pip install 'holdfast[hf]'") from error
+    return transformers
+
+
+def _trying(name: str, build: Callable[[], T]) -> T:
+    try:
+        return build()
+    except Exception as error:  # hub, file and configuration errors have no common type
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise HoldfastError(f"backbone hf:{name.removeprefix('hf:')}: {reason}") from error
