@@ -1,0 +1,27 @@
+"""A linear classifier that gains rows as classes arrive."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class GrowingClassifier(nn.Module):
+    """Logits w_j . z without bias or scale; one row per class seen so far.
+
+    ``grow`` copies the old rows and draws the new ones uniformly from +-1/sqrt(d), as ``nn.Linear`` would. It makes a
+    new parameter, so it must come before the optimiser is made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(0, 0))
+
+    def grow(self, rows: int, dim: int) -> None:
+        old = self.weight.detach()
+        bound = 1 / math.sqrt(dim)
+        fresh = torch.empty(rows - len(old), dim, device=old.device).uniform_(-bound, bound)
+        self.weight = nn.Parameter(fresh if len(old) == 0 else torch.cat([old, fresh]))
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z @ self.weight.T
