@@ -1,0 +1,81 @@
+"""How one cell of the compatibility matrix is scored: what the gallery is, and what counts as a success.
+
+Every score takes unit features as tensors on one device, and labels as int64 tensors beside them; it gives a number in
+[0, 1]. Nearest neighbours come from ``geometry.nearest``, so ties go to the lower index.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import unknown_name
+from holdfast.geometry import nearest, unit
+from holdfast.metrics import mean_average_precision, pair_scores, roc_auc, tar_at_far, verification_pairs
+
+VERIFICATION_PAIRS = 6000
+"""Pairs drawn for 1:1 verification, half of one class: the number the CL2R protocol uses."""
+
+
+def templates(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """One unit vector per class, the mean of its unit features, and the class labels in ascending order."""
+    classes, inverse = labels.unique(return_inverse=True)
+    sums = features.new_zeros(len(classes), features.shape[1]).index_add_(0, inverse, features)
+    return unit(sums), classes
+
+
+def whole_gallery(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    return features, labels
+
+
+PROTOCOLS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "template": templates,  # the paper's
+    "instance": whole_gallery,
+}
+
+
+def gallery_of(protocol: str, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The vectors that queries are compared with under ``protocol``, and their classes."""
+    if protocol not in PROTOCOLS:
+        raise unknown_name("protocol", protocol, PROTOCOLS)
+    return PROTOCOLS[protocol](features, labels)
+
+
+def top_k(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor, *, k: int = 1) -> float:
+    """The share of queries whose class is among those of the k nearest."""
+    found = gallery_labels[nearest(query, gallery, k).indices]
+    return (found == query_labels[:, None]).any(1).double().mean().item()
+
+
+def _mean_average_precision(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
+    arrays = [tensor.cpu().numpy() for tensor in (query, query_labels, gallery, gallery_labels)]
+    return mean_average_precision(*arrays)
+
+
+def _verification(judge: Callable[..., float]) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
+    def score(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
+        labels = query_labels.cpu().numpy(), gallery_labels.cpu().numpy()
+        pairs, same = verification_pairs(*labels, VERIFICATION_PAIRS, seed=0)
+        return judge(pair_scores(query.cpu().numpy(), gallery.cpu().numpy(), pairs), same)
+
+    return score
+
+
+SCORES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], float]] = {
+    "top1": top_k,
+    "top5": lambda *cell: top_k(*cell, k=5),
+    "mAP": _mean_average_precision,
+    "auc": _verification(roc_auc),
+    "tar@far=0.01": _verification(lambda scores, same: tar_at_far(scores, same, 0.01)),
+}
+
+
+def score_of(name: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
+    if name not in SCORES:
+        raise unknown_name("score", name, SCORES)
+    return SCORES[name]
+
+
+def on_device(array: object, device: torch.device | str) -> Tensor:
+    """An array (perhaps memory-mapped and so read-only) as a tensor of its own on ``device``."""
+    return torch.tensor(array, device=device)

@@ -1,0 +1,70 @@
+"""Features on disk: each model is run once over the queries and once over the gallery, and never again."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.errors import HoldfastError
+from holdfast.storage import read_array, read_json, write_array, write_json
+
+
+class ModelFeatures(NamedTuple):
+    """Unit features of one model: queries (Q x d) and gallery (G x d), float32."""
+
+    query: np.ndarray
+    gallery: np.ndarray
+
+
+class FeatureStore:
+    """A folder of npy files: labels once, then 01/query.npy, 01/gallery.npy and so on, one folder per model.
+
+    What is stored belongs to one evaluation set, named by its fingerprint; another one's features are refused.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open_for(self, query_labels: np.ndarray, gallery_labels: np.ndarray, fingerprint: str) -> None:
+        """Write the labels, or check that what is here belongs to the same evaluation set."""
+        index = self.folder / "index.json"
+        if index.exists():
+            if read_json(index).get("fingerprint") != fingerprint:
+                raise HoldfastError(
+                    f"{self.folder}: holds features of other images; use another output folder or delete this one"
+                )
+            return
+        write_array(self.folder / "query_labels.npy", query_labels)
+        write_array(self.folder / "gallery_labels.npy", gallery_labels)
+        write_json(index, {"fingerprint": fingerprint, "queries": len(query_labels), "gallery": len(gallery_labels)})
+
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """The classes of the queries and of the gallery."""
+        return read_array(self.folder / "query_labels.npy"), read_array(self.folder / "gallery_labels.npy")
+
+    def has(self, number: int) -> bool:
+        # The gallery is written last, so its presence says that both are whole.
+        return (self._model(number) / "gallery.npy").exists()
+
+    def write(self, number: int, features: ModelFeatures) -> None:
+        write_array(self._model(number) / "query.npy", features.query)
+        write_array(self._model(number) / "gallery.npy", features.gallery)
+
+    def read(self, number: int) -> ModelFeatures:
+        """Memory-mapped: a matrix over many models touches two at a time."""
+        folder = self._model(number)
+        return ModelFeatures(
+            read_array(folder / "query.npy", mapped=True), read_array(folder / "gallery.npy", mapped=True)
+        )
+
+    def read_all(self) -> list[ModelFeatures]:
+        """The features of models 1, 2, ... as far as they go without a gap."""
+        found: list[ModelFeatures] = []
+        while self.has(len(found) + 1):
+            found.append(self.read(len(found) + 1))
+        if not found:
+            raise HoldfastError(f"{self.folder}: no features here")
+        return found
+
+    def _model(self, number: int) -> Path:
+        return self.folder / f"{number:02d}"
