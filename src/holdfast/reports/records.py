@@ -1,0 +1,170 @@
+"""What a finished run left in its folder, checked once so that the page can rely on it."""
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.errors import HoldfastError
+from holdfast.storage import read_json
+
+METHOD_NAMES = {
+    "er": "ER",
+    "simplex_fd": "d-Simplex-FD",
+    "simplex_hoc": "d-Simplex-HOC",
+    "fan": "FAN",
+    "bct": "BCT-ER",
+    "lce": "LCE-ER",
+    "advbct": "AdvBCT-ER",
+    "cvs": "CVS",
+}
+
+
+@dataclass(frozen=True)
+class ProtocolRecord:
+    """One protocol's scores in [0, 1]; NaN where they are undefined. ``matrix`` is T x T, NaN above the diagonal."""
+
+    matrix: NDArray[np.float64]
+    AC: float
+    AA: float
+    ACA: float
+    AC_tau: list[float]
+    AA_tau: list[float]
+    extras: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+
+    @property
+    def compatible(self) -> NDArray[np.bool_]:
+        """Where query model t beats gallery model k's own score: strictly, below the diagonal, never at NaN."""
+        return np.tril(np.diagonal(self.matrix)[None, :] < self.matrix, k=-1)
+
+    @property
+    def pairs(self) -> int:
+        return len(self.matrix) * (len(self.matrix) - 1) // 2
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run folder. Everything but the method and its protocols may be empty."""
+
+    folder: Path
+    method: str
+    title: str | None
+    protocols: dict[str, ProtocolRecord]
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.title or METHOD_NAMES.get(self.method, self.method)
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read ``metrics.json`` (required) and ``recipe.toml``, ``environment.json``, ``log.jsonl`` where they exist."""
+    folder = Path(folder)
+    path = folder / "metrics.json"
+    if not path.is_file():
+        raise HoldfastError(f"{folder}: no metrics.json here; give a folder of a run that was trained and evaluated")
+    metrics = read_json(path)
+    if not isinstance(metrics, dict) or not isinstance(metrics.get("method"), str):
+        raise HoldfastError(f"{path}: names no method; it is not the record of a run")
+    protocols = metrics.get("protocols")
+    if not isinstance(protocols, dict) or not protocols:
+        raise HoldfastError(f"{path}: has no protocols; evaluate the run first")
+    title = metrics.get("title")
+    environment = folder / "environment.json"
+    return RunRecord(
+        folder=folder,
+        method=metrics["method"],
+        title=title if isinstance(title, str) and title else None,
+        protocols={name: _protocol(value, f"{path}: protocol {name!r}") for name, value in protocols.items()},
+        tasks=[task for task in _of_type(metrics.get("tasks"), list) if isinstance(task, dict)],
+        data=_of_type(metrics.get("data"), dict),
+        recipe=_recipe(folder / "recipe.toml"),
+        environment=_of_type(read_json(environment), dict) if environment.is_file() else {},
+        log=_log(folder / "log.jsonl"),
+    )
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as one, keys joined by dots: {"a": {"b": 1}} gives {"a.b": 1}."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves.update(flat(value, f"{prefix}{key}."))
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
+
+
+def _protocol(value: Any, where: str) -> ProtocolRecord:
+    if not isinstance(value, dict) or "matrix" not in value:
+        raise HoldfastError(f"{where} has no matrix")
+    extras = _of_type(value.get("extras"), dict)
+    return ProtocolRecord(
+        matrix=_matrix(value["matrix"], f"{where}, matrix"),
+        AC=_number(value.get("AC")),
+        AA=_number(value.get("AA")),
+        ACA=_number(value.get("ACA")),
+        AC_tau=[_number(item) for item in _of_type(value.get("AC_tau"), list)],
+        AA_tau=[_number(item) for item in _of_type(value.get("AA_tau"), list)],
+        extras={name: _matrix(extra, f"{where}, {name}") for name, extra in extras.items()},
+    )
+
+
+def _matrix(rows: Any, where: str) -> NDArray[np.float64]:
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
+        raise HoldfastError(f"{where} is not a list of rows")
+    matrix = np.full((len(rows), len(rows)), np.nan)
+    for t, row in enumerate(rows):
+        if not t < len(row) <= len(rows):
+            raise HoldfastError(f"{where}: row {t + 1} has {len(row)} cells, but there are {len(rows)} models")
+        if not all(cell is None or type(cell) in (int, float) for cell in row[: t + 1]):
+            raise HoldfastError(f"{where}: row {t + 1} holds something that is neither a number nor null")
+        matrix[t, : t + 1] = [_number(cell) for cell in row[: t + 1]]
+    if bool(((matrix < 0) | (matrix > 1)).any()):
+        raise HoldfastError(f"{where}: scores must be in [0, 1]")
+    return matrix
+
+
+def _number(value: Any) -> float:
+    """``value`` as a float; NaN for null, for what is no number and for what is not finite."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return math.nan
+
+
+def _of_type(value: Any, kind: type[Any]) -> Any:
+    return value if isinstance(value, kind) else kind()
+
+
+def _recipe(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise HoldfastError(f"{path}: not readable as TOML ({error})") from error
+
+
+def _log(path: Path) -> list[dict[str, Any]]:
+    """The log's records. A line that is no record is passed over: a killed run may leave its last one half written."""
+    if not path.is_file():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
