@@ -1,0 +1,82 @@
+"""Holdfast: embedding models that can be updated and replaced without re-indexing what is already stored.
+
+The public surface, loaded when first touched so that ``import holdfast`` costs nothing:
+
+geometry    DSimplex, nearest
+losses      simplex_cross_entropy, info_nce, hoc_loss, feature_distillation
+training    Encoder, Preprocess, FitOptions, fit, cl2r, METHODS
+evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
+            compatibility_summary
+errors      HoldfastError
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.backbones import Encoder, Preprocess
+    from holdfast.engine import FitOptions, fit
+    from holdfast.errors import HoldfastError
+    from holdfast.evaluation import compatibility_matrix
+    from holdfast.geometry import DSimplex, nearest
+    from holdfast.losses import feature_distillation, hoc_loss, info_nce, simplex_cross_entropy
+    from holdfast.methods import METHODS
+    from holdfast.metrics import (
+        average_accuracy,
+        average_compatibility,
+        average_compatible_accuracy,
+        compatibility_summary,
+    )
+    from holdfast.scenarios import cl2r
+
+_HOME = {
+    "METHODS": "methods",
+    "DSimplex": "geometry",
+    "Encoder": "backbones",
+    "FitOptions": "engine",
+    "HoldfastError": "errors",
+    "Preprocess": "backbones",
+    "average_accuracy": "metrics",
+    "average_compatibility": "metrics",
+    "average_compatible_accuracy": "metrics",
+    "cl2r": "scenarios",
+    "compatibility_matrix": "evaluation",
+    "compatibility_summary": "metrics",
+    "feature_distillation": "losses",
+    "fit": "engine",
+    "hoc_loss": "losses",
+    "info_nce": "losses",
+    "nearest": "geometry",
+    "simplex_cross_entropy": "losses",
+}
+
+__all__ = [
+    "METHODS",
+    "DSimplex",
+    "Encoder",
+    "FitOptions",
+    "HoldfastError",
+    "Preprocess",
+    "average_accuracy",
+    "average_compatibility",
+    "average_compatible_accuracy",
+    "cl2r",
+    "compatibility_matrix",
+    "compatibility_summary",
+    "feature_distillation",
+    "fit",
+    "hoc_loss",
+    "info_nce",
+    "nearest",
+    "simplex_cross_entropy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"holdfast.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,5 @@
+"""``python -m holdfast`` is the command line."""
+
+from holdfast.cli import main
+
+main()

@@ -1,0 +1,80 @@
+"""``holdfast demo``: the whole idea on drawn characters, offline, in minutes."""
+
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.run import QUIET_OPTION, SET_OPTION, run_recipe
+from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
+
+DEFAULT_METHODS = "er,simplex_fd,simplex_hoc"
+
+
+def demo(
+    methods: str = typer.Option(DEFAULT_METHODS, "--methods", help="Names separated by commas, or all."),
+    out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where the runs and the report go."),
+    set_: list[str] = SET_OPTION,
+    again: bool = typer.Option(False, "--again", help="Train anew what is already there."),
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Compare methods on drawn characters: a model updated task after task, old galleries never re-indexed.
+
+    Trains each method over the same tasks on a CPU, tests on characters that were never trained on, and writes one
+    report. Finished runs in the folder are kept and shown again; one that was interrupted goes on.
+    """
+    from holdfast.recipes.load import read_recipe
+    from holdfast.recipes.schema import check_recipe
+    from holdfast.reports import write_report
+
+    names = _names(methods)
+    # Every recipe is checked before the first one runs.
+    recipes = {name: check_recipe(read_recipe("demo", [f"method.name={name}", *set_])) for name in names}
+    results = {}
+    for name, recipe in recipes.items():
+        folder = out / name
+        if again:
+            _remove(folder)
+        metrics = run_recipe(recipe, folder, data=None, device="cpu", resume=folder.exists(), quiet=quiet or json)
+        results[name] = metrics["protocols"]["template"]
+    page = out / "report.html"
+    write_report([out / name for name in names], page)
+    if json:
+        rows = [
+            {"name": name, **{key: scores[key] for key in ("AC", "AA", "ACA", "matrix")}, "run": str(out / name)}
+            for name, scores in results.items()
+        ]
+        print_json(rows)
+        return
+    print_table(
+        ["method", "AC", "AA %", "ACA %"],
+        [scores_row(name, scores) for name, scores in results.items()],
+        right=(1, 2, 3),
+    )
+    typer.echo("AC: share of (new model, old gallery) pairs where the new model's queries beat the old model's own.")
+    typer.echo("AA: mean accuracy over all pairs. ACA: the same, counting a pair only where it is compatible.")
+    typer.echo(f"Report: {page.resolve()}")
+
+
+def _names(methods: str) -> list[str]:
+    from holdfast.errors import unknown_name
+    from holdfast.methods import METHODS
+
+    names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    for name in names:
+        if name not in METHODS:
+            raise unknown_name("method", name, METHODS)
+    return names
+
+
+def _remove(folder: Path) -> None:
+    """Delete an earlier run, and nothing that is not one."""
+    import shutil
+
+    from holdfast.errors import HoldfastError
+    from holdfast.run_folder import RunFolder
+
+    if folder.exists():
+        if not RunFolder(folder).recipe.exists():
+            raise HoldfastError(f"{folder}: not a run folder, so it is not deleted; choose another --out")
+        shutil.rmtree(folder)

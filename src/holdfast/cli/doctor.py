@@ -1,0 +1,92 @@
+"""``holdfast doctor``: is everything here that a run needs?"""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from holdfast.cli.run import DATA_OPTION
+from holdfast.cli.show import JSON_OPTION, print_json, print_table
+
+
+def doctor(data: Path | None = DATA_OPTION, json: bool = JSON_OPTION) -> None:
+    """Look at Python, torch, devices, fonts, data and optional libraries, and say what is missing.
+
+    Exits with 1 if something that every run needs does not work.
+    """
+    checks = [*_software(), *_devices(), *_data(data), *_extras()]
+    if json:
+        print_json(checks)
+    else:
+        mark = {"ok": "ok", "missing": "–", "broken": "BROKEN"}
+        print_table(["check", "", "found"], [[c["name"], mark[c["state"]], c["found"]] for c in checks])
+    if any(check["state"] == "broken" for check in checks):
+        raise typer.Exit(1)
+
+
+def _check(name: str, state: str, found: str) -> dict[str, Any]:
+    return {"name": name, "state": state, "found": found}
+
+
+def _software() -> list[dict[str, Any]]:
+    import platform
+
+    from holdfast.environment import version
+
+    rows = [_check("holdfast", "ok", f"{version('holdfast')}, Python {platform.python_version()}")]
+    for name in ("torch", "numpy", "pillow", "safetensors", "pydantic", "typer", "rich", "matplotlib"):
+        found = version(name)
+        rows.append(_check(name, "ok" if found else "broken", found or f"not installed; pip install {name}"))
+    return rows
+
+
+def _devices() -> list[dict[str, Any]]:
+    import torch
+
+    from holdfast.environment import processor
+
+    rows = [_check("cpu", "ok", f"{processor()}, torch uses {torch.get_num_threads()} threads")]
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            memory = torch.cuda.get_device_properties(i).total_memory / 2**30
+            rows.append(_check(f"cuda:{i}", "ok", f"{torch.cuda.get_device_name(i)}, {memory:.0f} GiB"))
+    else:
+        rows.append(_check("cuda", "missing", "no GPU that torch can use; runs go to the CPU"))
+    return rows
+
+
+def _data(data: Path | None) -> list[dict[str, Any]]:
+    from holdfast.data import data_root, load_split
+    from holdfast.errors import HoldfastError
+
+    rows = []
+    try:
+        load_split("glyphs", "query", per_class=1, train_classes=1, test_classes=1)
+        rows.append(_check("glyphs", "ok", "drawn from matplotlib's fonts; needs no files"))
+    except HoldfastError as error:
+        rows.append(_check("glyphs", "broken", str(error)))
+    root = data_root(data)
+    if not root.is_dir():
+        return [*rows, _check("data root", "missing", f"{root} does not exist; set HOLDFAST_DATA or --data")]
+    files = {
+        "cifar100": "cifar-100-python",
+        "cifar10": "cifar-10-",
+        "mnist": "mnist",
+        "tinyimagenet32": "tinyimagenet32",
+    }
+    names = [path.name for path in root.iterdir()]
+    for name, start in files.items():
+        there = [file for file in names if file.startswith((f"{name}.npz", start))]
+        rows.append(_check(name, "ok" if there else "missing", f"{root / there[0]}" if there else f"not in {root}"))
+    return rows
+
+
+def _extras() -> list[dict[str, Any]]:
+    rows = []
+    for name, use in (("transformers", "backbones hf:"), ("timm", "backbones timm:"), ("tensorboard", "--tensorboard")):
+        try:
+            __import__(name)
+            rows.append(_check(name, "ok", f"for {use}"))
+        except Exception as error:  # an extra may fail to import in any way beside another torch build
+            rows.append(_check(name, "missing", f"for {use}: {str(error).splitlines()[0] or type(error).__name__}"))
+    return rows

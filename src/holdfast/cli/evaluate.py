@@ -1,0 +1,65 @@
+"""``holdfast evaluate``: judge a finished run again, with more scores."""
+
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.run import DEVICE_OPTION
+from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table, scores_row
+
+
+def evaluate(
+    run: Path = typer.Argument(..., help="A run folder."),
+    scores: str = typer.Option("", "--scores", help="More scores, separated by commas: top5, mAP, auc, tar@far=0.01."),
+    device: str = DEVICE_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Compute the compatibility matrices again from the stored features, and write metrics.json and the report.
+
+    No model is run: the features in the folder are enough. Extra scores give a matrix each, under "extras"; the table
+    shows the mean over all pairs of query and gallery model.
+    """
+    from holdfast.engine.options import resolve_device
+    from holdfast.errors import HoldfastError
+    from holdfast.evaluation import judge_run
+    from holdfast.evaluation.protocols import score_of
+    from holdfast.features import FeatureStore
+    from holdfast.metrics import average_accuracy
+    from holdfast.reports import write_report
+    from holdfast.run_folder import RunFolder
+    from holdfast.storage import read_json, write_json
+
+    folder = RunFolder(run)
+    if not folder.recipe.exists():
+        raise HoldfastError(f"{run}: not a run folder (no recipe.toml)")
+    if not folder.metrics.exists():
+        raise HoldfastError(f"{run}: not finished; holdfast run ... --resume goes on with it")
+    extra = [name.strip() for name in scores.split(",") if name.strip()]
+    for name in extra:
+        score_of(name)
+    store = FeatureStore(folder.features)
+    known = read_json(folder.metrics)
+    judged = judge_run(
+        store.read_all(),
+        *store.labels(),
+        protocols=list(known["protocols"]),
+        extra_scores=extra,
+        device=resolve_device(device),
+    )
+    metrics = {**known, "protocols": judged}
+    write_json(folder.metrics, metrics)
+    write_report([folder.path], folder.report)
+    if json:
+        print_json({**metrics, "run": str(run)})
+        return
+    means = {
+        name: [per_cent(average_accuracy(protocol["extras"][score])) for score in extra]
+        for name, protocol in judged.items()
+    }
+    print_table(
+        [f"{metrics['method']}, protocol", "AC", "AA %", "ACA %", *(f"{name} %" for name in extra)],
+        [[*scores_row(name, protocol), *means[name]] for name, protocol in judged.items()],
+        right=range(1, 4 + len(extra)),
+    )
+    self_tests = ", ".join(fraction(row[t]) for t, row in enumerate(judged[next(iter(judged))]["matrix"]))
+    typer.echo(f"Self-tests, {next(iter(judged))}: {self_tests}")

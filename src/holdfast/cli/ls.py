@@ -1,0 +1,80 @@
+"""``holdfast ls``: what there is to choose from."""
+
+from enum import StrEnum
+
+import typer
+
+from holdfast.cli.show import JSON_OPTION, print_json, print_table
+
+
+class Kind(StrEnum):
+    methods = "methods"
+    backbones = "backbones"
+    datasets = "datasets"
+    recipes = "recipes"
+
+
+def ls(
+    kind: Kind = typer.Argument(..., help="methods, backbones, datasets or recipes."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """List methods, backbones, datasets or recipes, with what each takes."""
+    rows = {Kind.methods: _methods, Kind.backbones: _backbones, Kind.datasets: _datasets, Kind.recipes: _recipes}[
+        kind
+    ]()
+    if json:
+        print_json(rows)
+        return
+    rest = [key for key in rows[0] if key not in ("name", "about")]
+    print_table(
+        ["name", "about"],
+        [
+            [row["name"], "  ".join([row["about"], *(f"[{key}: {row[key]}]" for key in rest if row[key])])]
+            for row in rows
+        ],
+    )
+
+
+def _methods() -> list[dict[str, str]]:
+    from holdfast.methods import METHODS
+
+    return [_described(name, build) for name, build in METHODS.items()]
+
+
+def _backbones() -> list[dict[str, str]]:
+    from holdfast.backbones import BACKBONES, PREFIXES
+
+    rows = [_described(name, build) for name, build in BACKBONES.items()]
+    return rows + [
+        {"name": name, "about": "through an extra library, where it is installed", "options": ""} for name in PREFIXES
+    ]
+
+
+def _datasets() -> list[dict[str, str]]:
+    from holdfast.data import DATASETS
+
+    return [_described(name, load) for name, load in DATASETS.items()]
+
+
+def _recipes() -> list[dict[str, str]]:
+    import tomllib
+
+    from holdfast.recipes.load import builtin_recipes
+
+    return [
+        {"name": name, "about": tomllib.loads(path.read_text(encoding="utf-8")).get("title", ""), "file": str(path)}
+        for name, path in builtin_recipes()
+    ]
+
+
+def _described(name: str, callee: object) -> dict[str, str]:
+    """The first line of the docstring, and the keyword options with their defaults."""
+    import inspect
+
+    about = (inspect.getdoc(callee) or "").splitlines()[0]
+    options = []
+    for key, parameter in inspect.signature(callee).parameters.items():  # type: ignore[arg-type]
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            default = "" if parameter.default is parameter.empty else f"={parameter.default}"
+            options.append(key.rstrip("_") + default)
+    return {"name": name, "about": about, "options": ", ".join(options)}

@@ -1,0 +1,36 @@
+"""``holdfast metrics``: AC, AA and ACA of any compatibility matrix."""
+
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table
+
+
+def metrics(
+    matrix: Path = typer.Argument(..., help="CSV, JSON or NPY; row t = query model, column k = gallery model."),
+    percent: bool = typer.Option(False, "--percent", help="The scores are per cent, not fractions of 1."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Print AC, AA and ACA of a compatibility matrix.
+
+    Only the lower triangle counts. nan marks two models that cannot be compared: AC counts such a pair as not
+    compatible, AA and ACA are then undefined.
+    """
+    from holdfast.metrics import compatibility_summary
+    from holdfast.metrics.matrix_file import read_matrix
+
+    summary = compatibility_summary(read_matrix(matrix, percent))
+    if json:
+        print_json(summary)
+        return
+    rows = [
+        ["AC", fraction(summary["AC"]), "share of updates after which the old gallery works better than before"],
+        ["AA", f"{per_cent(summary['AA'])} %", "mean accuracy over all pairs of query and gallery model"],
+        ["ACA", f"{per_cent(summary['ACA'])} %", "mean accuracy of updates, 0 where not compatible"],
+    ]
+    if "AA_computable" in summary:
+        rows.append(
+            ["AA_computable", f"{per_cent(summary['AA_computable'])} %", "mean of the cells there are; not for ranking"]
+        )
+    print_table([f"{summary['T']} models", "", ""], rows, right=(1,))

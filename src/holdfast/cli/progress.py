@@ -1,0 +1,138 @@
+"""What one sees while a run goes on: a bar in a terminal, plain lines elsewhere; always on stderr."""
+
+import sys
+import time
+from itertools import accumulate
+from types import TracebackType
+from typing import Any, Protocol
+
+LINE_SECONDS = 10.0
+
+
+class Watcher(Protocol):
+    def __call__(self, event: dict[str, Any]) -> None: ...
+    def __enter__(self) -> "Watcher": ...
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+def watcher(name: str, *, quiet: bool = False) -> Watcher:
+    """The display that suits stderr."""
+    if quiet:
+        return Silent()
+    return Bar(name) if sys.stderr.isatty() else Lines(name)
+
+
+class Position:
+    """Follows the events of a run: how many steps of all are done, and what the last losses were."""
+
+    def __init__(self) -> None:
+        self.tasks = self.steps = self.done = self.task = 0
+        self._before = [0]
+        self._started: tuple[float, int] | None = None
+        self.losses = ""
+        self.stage = "reading data"
+
+    def follow(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "plan":
+            self._before = [0, *accumulate(event["steps"])]
+            self.tasks, self.steps = len(event["steps"]), self._before[-1]
+        elif kind == "begin":
+            self.task = event["task"]
+            self.stage = f"task {self.task}/{self.tasks}"
+        elif kind == "features":
+            self.stage = f"task {event['task']}/{self.tasks}, features"
+        elif kind == "matrix":
+            self.done, self.stage = self.steps, "compatibility matrix"
+        elif kind == "done":
+            self.stage = "done"
+        if kind == "epoch":
+            self.stage = f"task {self.task}/{self.tasks}, epoch {event['epoch']}"
+            self.losses = " ".join(f"{name} {value:.3f}" for name, value in event["terms"].items())
+        if kind in ("begin", "epoch", "pulse"):
+            self.done = self._before[self.task - 1] + event["step"]
+            self._started = self._started or (time.monotonic(), self.done)
+
+    def seconds_left(self) -> float | None:
+        if self._started is None or self.done == self._started[1]:
+            return None
+        at, done = self._started
+        return (time.monotonic() - at) / (self.done - done) * (self.steps - self.done)
+
+
+class Silent:
+    def __call__(self, event: dict[str, Any]) -> None:
+        pass
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+
+class Lines(Silent):
+    """A line when a task begins or ends, and in between at most one every ten seconds."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._position = Position()
+        self._printed = time.monotonic()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._position.follow(event)
+        due = time.monotonic() - self._printed > LINE_SECONDS
+        if event["event"] in ("begin", "task", "matrix", "done") or (event["event"] == "epoch" and due):
+            self._printed = time.monotonic()
+            left = self._position.seconds_left()
+            parts = [self._position.stage, f"step {self._position.done}/{self._position.steps}", self._position.losses]
+            if left:
+                parts.append(f"{_clock(left)} left")
+            sys.stderr.write(f"{self._name}: {', '.join(part for part in parts if part)}\n")
+            sys.stderr.flush()
+
+
+class Bar(Silent):
+    """One line that is drawn over: name, stage, bar, losses, time left."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._position = Position()
+        self._progress = Progress(
+            TextColumn("{task.fields[title]}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[detail]}"),
+            console=Console(stderr=True),
+        )
+        self._row = self._progress.add_task("", title=name, detail="", total=None)
+        self._name = name
+
+    def __enter__(self) -> "Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        position = self._position
+        position.follow(event)
+        left = position.seconds_left()
+        detail = "  ".join(part for part in (position.losses, f"{_clock(left)} left" if left else "") if part)
+        if event["event"] == "done":
+            detail = ""
+        self._progress.update(
+            self._row,
+            total=position.steps or None,
+            completed=position.done,
+            title=f"{self._name}  {position.stage}",
+            detail=detail,
+        )
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -1,0 +1,23 @@
+"""``holdfast report``: one self-contained page from one or more runs."""
+
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.show import JSON_OPTION, print_json
+
+
+def report(
+    runs: list[Path] = typer.Argument(..., help="Run folders to compare."),
+    out: Path = typer.Option(Path("report.html"), "--out", "-o", help="The page to write."),
+    title: str | None = typer.Option(None, "--title", help="A headline of your own."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Write one HTML page with tables, matrices, curves and settings of the runs; it needs no network to be read."""
+    from holdfast.reports import write_report
+
+    write_report(runs, out, title=title)
+    if json:
+        print_json({"report": str(out), "runs": [str(run) for run in runs]})
+    else:
+        typer.echo(f"Report: {out.resolve()}")

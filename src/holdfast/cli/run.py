@@ -1,0 +1,89 @@
+"""``holdfast run``: one recipe, from images to a report."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
+
+if TYPE_CHECKING:
+    from holdfast.recipes.schema import Recipe
+
+SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
+DATA_OPTION = typer.Option(None, "--data", help="Where data sets are  [default: $HOLDFAST_DATA, else ./data].")
+DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
+QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
+
+
+def run(
+    recipe: str = typer.Argument(..., help="A TOML file, or a built-in recipe (see: holdfast ls recipes)."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="The run folder  [default: runs/RECIPE-METHOD-sSEED]."),
+    set_: list[str] = SET_OPTION,
+    resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
+    data: Path | None = DATA_OPTION,
+    device: str = DEVICE_OPTION,
+    tensorboard: bool = typer.Option(False, "--tensorboard", help="Also log to RUN/tensorboard."),
+    record: Path | None = typer.Option(None, "--record", help="Also write one JSON file with all about the run."),
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Train, evaluate and report one recipe.
+
+    The run folder gets recipe.toml, log.jsonl, one model per task (models/01, 02, ...), features, metrics.json and
+    report.html. It may be killed at any moment: the same command with --resume goes on.
+
+    Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
+    """
+    from holdfast.recipes.load import find_recipe, read_recipe
+    from holdfast.recipes.record import write_record
+    from holdfast.recipes.schema import check_recipe
+    from holdfast.run_folder import RunFolder
+
+    checked = check_recipe(read_recipe(recipe, set_))
+    folder = out or default_folder(find_recipe(recipe), checked)
+    metrics = run_recipe(
+        checked, folder, data=data, device=device, resume=resume, tensorboard=tensorboard, quiet=quiet or json
+    )
+    if record:
+        settings = "".join(f" --set {setting}" for setting in set_)
+        write_record(RunFolder(folder), record, f"holdfast run {recipe}{settings}")
+    if json:
+        print_json({**metrics, "run": str(folder)})
+        return
+    header = [f"{metrics['method']}, protocol", "AC", "AA %", "ACA %"]
+    print_table(header, [scores_row(name, scores) for name, scores in metrics["protocols"].items()], right=(1, 2, 3))
+    typer.echo(f"Report: {folder / 'report.html'}")
+
+
+def run_recipe(
+    recipe: "Recipe",
+    folder: Path,
+    *,
+    data: Path | None,
+    device: str,
+    resume: bool,
+    quiet: bool,
+    tensorboard: bool = False,
+) -> dict[str, Any]:
+    """Execute one checked recipe with progress on stderr; its metrics."""
+    from holdfast.cli.progress import watcher
+    from holdfast.recipes.execute import execute
+    from holdfast.run_folder import RunFolder
+
+    with watcher(recipe.method, quiet=quiet) as watch:
+        return execute(
+            recipe,
+            RunFolder(folder),
+            data_root=data,
+            device=device,
+            resume=resume,
+            tensorboard=tensorboard,
+            watch=watch,
+        )
+
+
+def default_folder(path: Path, recipe: "Recipe") -> Path:
+    """runs/NAME-METHOD-sSEED, with the recipe's folder in front where it is a set of recipes."""
+    name = path.stem if path.stem != recipe.method else path.parent.name
+    return Path("runs") / f"{name}-{recipe.method}-s{recipe.seed}"

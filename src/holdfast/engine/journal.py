@@ -1,0 +1,71 @@
+"""The log of a run as JSON lines, and the same events for TensorBoard."""
+
+import json
+import time
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.storage import write_text
+
+
+class Journal:
+    """Appends one JSON object per event to a file.
+
+    When a task begins again at some step, lines from beyond that step are dropped: they tell of work that a kill undid.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "pulse":
+            return
+        if event["event"] == "begin":
+            self._rewind(event["task"], event["step"])
+        line = json.dumps({"time": round(time.time(), 3), **event}, allow_nan=False)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def _rewind(self, task: int, step: int) -> None:
+        kept = []
+        for event in read_events(self.path):
+            at = (event.get("task", 0), event.get("step", 0))
+            if at < (task, step) or (at == (task, step) and event["event"] == "epoch"):
+                kept.append(json.dumps(event))
+        write_text(self.path, "".join(line + "\n" for line in kept))
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a log; a line that a kill cut short is passed over, and no log at all has no events."""
+    events = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return events
+
+
+class TensorBoard:
+    """The epochs' loss terms as scalars over the steps of the whole run."""
+
+    def __init__(self, folder: Path, task_steps: Sequence[int]) -> None:
+        """task_steps: the steps of each task, so that a resumed run goes on where it was."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise HoldfastError("TensorBoard is not installed; pip install 'holdfast[tensorboard]'") from error
+        self._writer = SummaryWriter(str(folder))
+        self._before = [0, *accumulate(task_steps)]
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "epoch":
+            at = self._before[event["task"] - 1] + event["step"]
+            for name, value in event["terms"].items():
+                self._writer.add_scalar(f"loss/{name}", value, at)
+            self._writer.add_scalar("lr", event["lr"], at)
+            self._writer.flush()

@@ -1,0 +1,76 @@
+"""How one task is trained: numbers that no method owns."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+
+from holdfast.data.sampler import Draw
+from holdfast.errors import HoldfastError
+
+Optimizer = Literal["sgd", "adamw"]
+Schedule = Literal["step", "cosine", "constant"]
+Precision = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Optimisation, batches, augmentation and checkpoints of one task.
+
+    milestones: where the "step" schedule multiplies the rate by ``decay``, as fractions of the epochs (the paper's 50
+    and 64 of 70), so that they move along when ``epochs`` changes. final_lr: where "cosine" ends.
+    weight_decay applies to every parameter, biases and normalisation included, as in the authors' code.
+    draw: how the halves of a batch are drawn (data/sampler.py).
+    checkpoint_minutes: how often the middle of a task is saved.
+    """
+
+    epochs: int = 70
+    batch_size: int = 128
+    optimizer: Optimizer = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    schedule: Schedule = "step"
+    milestones: tuple[float, ...] = (50 / 70, 64 / 70)
+    decay: float = 0.1
+    final_lr: float = 1e-5
+    precision: Precision = "fp32"
+    draw: Draw = "walk"
+    crop_padding: int = 4
+    flip: bool = True
+    checkpoint_minutes: float = 5.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("optimizer", Optimizer), ("schedule", Schedule), ("precision", Precision), ("draw", Draw)):
+            if getattr(self, name) not in get_args(kinds):
+                raise HoldfastError(
+                    f"train.{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}"
+                )
+        least_values = {
+            "epochs": 1,
+            "batch_size": 2,
+            "crop_padding": 0,
+            "momentum": 0,
+            "weight_decay": 0,
+            "final_lr": 0,
+        }
+        for name, least in least_values.items():
+            if not getattr(self, name) >= least:
+                raise HoldfastError(f"train.{name} must be at least {least}, got {getattr(self, name)}")
+        for name in ("lr", "decay"):
+            if not getattr(self, name) > 0:
+                raise HoldfastError(f"train.{name} must be above 0, got {getattr(self, name)}")
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """ "auto" is the GPU where there is one; anything else is torch's own device name."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise HoldfastError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise HoldfastError(f"device {name!r} was asked for, but torch sees no GPU; use --device cpu")
+    return device

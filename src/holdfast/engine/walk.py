@@ -1,0 +1,83 @@
+"""Walk a scenario: one model after another, each from disk to disk, so that a kill costs one task at most."""
+
+from collections.abc import Callable
+
+import torch
+
+from holdfast.backbones import Encoder
+from holdfast.data.device import DeviceImages
+from holdfast.engine.checkpoint import CheckpointFile
+from holdfast.engine.fit import Log, derived_seed, fit
+from holdfast.engine.options import FitOptions
+from holdfast.errors import HoldfastError
+from holdfast.methods import Method
+from holdfast.run_folder import RunFolder
+from holdfast.scenarios import Scenario, Task
+from holdfast.storage import read_tensors, replacing_folder, write_tensors
+
+
+def walk(
+    scenario: Scenario,
+    images: DeviceImages,
+    folder: RunFolder,
+    *,
+    make_encoder: Callable[[], Encoder],
+    make_method: Callable[[], Method],
+    options: FitOptions,
+    log: Log = lambda event: None,
+    after_task: Callable[[Task, Encoder], None] = lambda task, encoder: None,
+) -> None:
+    """Train every task of ``scenario`` that ``folder`` does not have yet; what it has is left untouched.
+
+    Each task reads the previous model and the method's state from the folder even when they are still in memory: an
+    uninterrupted run and a resumed one then take the same path. ``after_task`` is called for every task in order,
+    also for those found finished.
+    """
+    folder.models.mkdir(parents=True, exist_ok=True)
+    folder.sweep()
+    checkpoint = CheckpointFile(folder.checkpoint)
+    for task in scenario.tasks:
+        if not folder.model(task.number).is_dir():
+            encoder = _starting_encoder(task, folder, make_encoder, options.seed)
+            method = _restored_method(task, scenario, folder, make_method, encoder.dim)
+            old = _load(folder, task.number - 1) if task.reference == "previous" else None
+            fit(encoder, method, task, images, old=old, options=options, log=log, checkpoint=checkpoint)
+            _save(folder, task, encoder, method)
+            checkpoint.clear()
+            log({"event": "task", "task": task.number, "classes": task.num_seen})
+        after_task(task, _load(folder, task.number))
+    checkpoint.clear()  # a kill between saving the last model and clearing leaves one behind
+
+
+def _starting_encoder(task: Task, folder: RunFolder, make_encoder: Callable[[], Encoder], seed: int) -> Encoder:
+    if task.start == "previous":
+        return _load(folder, task.number - 1)
+    torch.manual_seed(derived_seed(seed, 0, "encoder"))
+    return make_encoder()
+
+
+def _restored_method(
+    task: Task, scenario: Scenario, folder: RunFolder, make_method: Callable[[], Method], dim: int
+) -> Method:
+    method = make_method()
+    if task.number > 1:
+        previous = scenario.tasks[task.number - 2]
+        method.begin(previous, dim)
+        path = folder.method(previous.number)
+        state, _ = read_tensors(path)
+        try:
+            method.load_state_dict(state)
+        except RuntimeError as error:
+            raise HoldfastError(f"{path}: does not fit this method ({str(error).splitlines()[0]})") from error
+    return method
+
+
+def _load(folder: RunFolder, number: int) -> Encoder:
+    return Encoder.from_pretrained(folder.model(number))
+
+
+def _save(folder: RunFolder, task: Task, encoder: Encoder, method: Method) -> None:
+    encoder.info = {**encoder.info, "task": task.number, "slots": task.registry.to_json()}
+    with replacing_folder(folder.model(task.number)) as temporary:
+        encoder.write_into(temporary)
+        write_tensors(temporary / folder.method(task.number).name, method.state_dict())

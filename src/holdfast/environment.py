@@ -1,0 +1,78 @@
+"""Where a result came from: hardware, versions, commit."""
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "numpy", "pillow", "safetensors", "transformers")
+
+
+def describe(device: str | None = None) -> dict[str, Any]:
+    """The machine and the software as JSON; ``device`` is torch's name of where the work runs."""
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "holdfast": version("holdfast"),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "device": device,
+        "gpu": _gpu(device),
+        "packages": {name: version(name) for name in PACKAGES if version(name)},
+    }
+
+
+def version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def commit() -> str | None:
+    """The commit of the checkout Holdfast runs from, with ``+`` if it was changed; None where it is installed.
+
+    A copy without its history can be told by the environment variable HOLDFAST_COMMIT.
+    """
+    if told := os.environ.get("HOLDFAST_COMMIT"):
+        return told
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+    head = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return f"{head[:12]}{'+' if changed else ''}" if head else None
+
+
+def processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _gpu(device: str | None) -> str | None:
+    if not device or not device.startswith("cuda"):
+        return None
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

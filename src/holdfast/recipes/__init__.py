@@ -1,0 +1,1 @@
+"""One TOML per experiment, checked strictly, turned into calls of the library."""

@@ -1,0 +1,117 @@
+"""From a checked recipe to the objects that run it: the door where recipes stop."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.backbones import Encoder, Preprocess, backbone_builder, build_backbone
+from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
+from holdfast.engine import FitOptions
+from holdfast.errors import HoldfastError
+from holdfast.methods import METHODS, Method
+from holdfast.pixels import Colour
+from holdfast.recipes.options import keywords
+from holdfast.recipes.schema import SPLITS, Recipe
+from holdfast.scenarios import SCENARIOS, Scenario
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a run needs, built and checked: nothing in here knows that there was a recipe."""
+
+    data: OpenSet
+    scenario: Scenario
+    make_encoder: Callable[[], Encoder]
+    make_method: Callable[[], Method]
+    options: FitOptions
+
+
+def assemble(recipe: Recipe, data_root: Path | None = None) -> Experiment:
+    """Read the data, lay out the tasks and try every part once, so that what cannot work is refused now."""
+    data = open_set(*(_read(recipe["data"][split], data_root) for split in SPLITS))
+    make_method = _method_maker(recipe, data.train.num_classes)
+    options = FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
+    scenario = SCENARIOS[recipe["scenario"]["name"]](
+        data.train.labels,
+        data.train.class_names,
+        num_slots=make_method().num_slots,
+        seed=recipe.seed,
+        **_without_name(recipe["scenario"]),
+    )
+    preprocess = _preprocess(recipe["preprocess"], data.train)
+    make_encoder = _encoder_maker(recipe, preprocess, make_method)
+    _try(make_encoder(), preprocess)
+    return Experiment(data, scenario, make_encoder, make_method, options)
+
+
+def _read(section: dict[str, Any], data_root: Path | None) -> ImageSet:
+    own = ("name", "split", "per_class")
+    options = {key: value for key, value in section.items() if key not in own}
+    return load_split(
+        section["name"],
+        section["split"],
+        data_root,
+        section["per_class"],
+        **keywords(DATASETS[section["name"]], options),
+    )
+
+
+def _method_maker(recipe: Recipe, num_classes: int) -> Callable[[], Method]:
+    build = METHODS[recipe.method]
+    arguments = keywords(build, _without_name(recipe["method"]))
+    if "slots" in inspect.signature(build).parameters:
+        arguments.setdefault("slots", num_classes)
+    return lambda: build(**arguments)
+
+
+def _encoder_maker(recipe: Recipe, preprocess: Preprocess, make_method: Callable[[], Method]) -> Callable[[], Encoder]:
+    name = recipe["backbone"]["name"]
+    builder = backbone_builder(name)
+    arguments = _without_name(recipe["backbone"])
+    if builder is not None:
+        arguments = keywords(builder, arguments)
+        if "in_channels" in inspect.signature(builder).parameters:
+            arguments["in_channels"] = arguments.get("in_channels", preprocess.channels)
+            if arguments["in_channels"] != preprocess.channels:
+                raise HoldfastError(
+                    f"backbone.in_channels is {arguments['in_channels']}, but the images have {preprocess.channels}"
+                )
+
+    def make_encoder() -> Encoder:
+        backbone = build_backbone(name, **arguments)
+        dim = make_method().feature_dim(int(backbone.feature_dim))  # type: ignore[arg-type]
+        return Encoder(backbone, dim, preprocess=preprocess)
+
+    return make_encoder
+
+
+@torch.no_grad()
+def _try(encoder: Encoder, preprocess: Preprocess) -> None:
+    """One black image through the network: does it take images of this size?"""
+    height, width = preprocess.height_width
+    try:
+        encoder.eval()(torch.zeros(1, preprocess.channels, height, width))
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise HoldfastError(f"the backbone takes no images of {height} x {width}: {reason}") from error
+
+
+def _preprocess(section: dict[str, Any], images: ImageSet) -> Preprocess:
+    """Images are used at the size they were read; mean and std are those of the training pixels unless given."""
+    height, width, channels = images.images.shape[1:]
+    mean, std = section["mean"], section["std"]
+    if mean is None or std is None:
+        sample = images.images[:: max(1, len(images) // 10_000)].reshape(-1, channels) / np.float32(255)
+        mean = mean or [round(float(value), 4) for value in sample.mean(0, dtype=np.float64)]
+        std = std or [max(round(float(value), 4), 1e-4) for value in sample.std(0, dtype=np.float64)]
+    colour: Colour = "grey" if channels == 1 else "rgb"
+    return Preprocess(size=(height, width), mean=tuple(mean), std=tuple(std), colour=colour)
+
+
+def _without_name(section: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in section.items() if key != "name"}

@@ -1,0 +1,143 @@
+"""Run a recipe from images to a report, into a folder that can be killed at any moment and resumed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast.backbones import Encoder
+from holdfast.data import ImageSet, OpenSet
+from holdfast.data.device import DeviceImages
+from holdfast.data.sampler import steps_per_epoch
+from holdfast.engine import resolve_device, walk
+from holdfast.engine.journal import Journal, TensorBoard, read_events
+from holdfast.environment import describe
+from holdfast.errors import HoldfastError
+from holdfast.evaluation import judge_run
+from holdfast.features import FeatureStore, ModelFeatures, extract
+from holdfast.recipes.assemble import Experiment, assemble
+from holdfast.recipes.load import read_recipe
+from holdfast.recipes.schema import Recipe, check_recipe
+from holdfast.reports import write_report
+from holdfast.run_folder import RunFolder
+from holdfast.scenarios import Task
+from holdfast.storage import TEMPORARY, write_json, write_text
+
+Log = Callable[[dict[str, Any]], None]
+
+
+def execute(
+    recipe: Recipe,
+    folder: RunFolder,
+    *,
+    data_root: Path | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    tensorboard: bool = False,
+    watch: Log = lambda event: None,
+) -> dict[str, Any]:
+    """Train, evaluate and report ``recipe`` in ``folder``; what ``metrics.json`` says.
+
+    A folder that holds another recipe's run is refused; one that holds this recipe's needs ``resume``.
+    ``watch`` sees every event, for a progress bar.
+    """
+    _claim(recipe, folder, resume)
+    where = resolve_device(device)
+    experiment = assemble(recipe, data_root)
+    write_text(folder.recipe, recipe.to_toml())
+    if not folder.environment.exists():
+        write_json(folder.environment, describe(str(where)))
+    steps = _planned_steps(experiment)
+    sinks: list[Log] = [Journal(folder.log), watch]
+    if tensorboard:
+        sinks.append(TensorBoard(folder.path / "tensorboard", steps))
+
+    def log(event: dict[str, Any]) -> None:
+        for sink in sinks:
+            sink(event)
+
+    watch({"event": "plan", "steps": steps})
+    store = FeatureStore(folder.features)
+    store.open_for(experiment.data.query.labels, experiment.data.gallery.labels, experiment.data.fingerprint)
+
+    def keep_features(task: Task, encoder: Encoder) -> None:
+        if not store.has(task.number):
+            watch({"event": "features", "task": task.number})
+            query, gallery = (
+                extract(encoder, images, device=where, batch_size=recipe["evaluation"]["batch_size"])
+                for images in (experiment.data.query, experiment.data.gallery)
+            )
+            store.write(task.number, ModelFeatures(query, gallery))
+
+    walk(
+        experiment.scenario,
+        DeviceImages(experiment.data.train, where),
+        folder,
+        make_encoder=experiment.make_encoder,
+        make_method=experiment.make_method,
+        options=experiment.options,
+        log=log,
+        after_task=keep_features,
+    )
+    watch({"event": "matrix"})
+    metrics = {
+        "method": recipe.method,
+        "protocols": judge_run(
+            store.read_all(), *store.labels(), protocols=recipe["evaluation"]["protocols"], device=where
+        ),
+        "tasks": _task_records(experiment, folder),
+        "data": _data_record(experiment.data),
+    }
+    write_json(folder.metrics, metrics)
+    write_report([folder.path], folder.report)
+    watch({"event": "done"})
+    return metrics
+
+
+def _claim(recipe: Recipe, folder: RunFolder, resume: bool) -> None:
+    if not folder.recipe.exists():
+        if folder.path.exists() and not folder.path.is_dir():
+            raise HoldfastError(f"{folder.path}: not a folder; choose another --out")
+        # A kill while the very first file was written leaves its temporary alone in the folder.
+        if folder.path.exists() and not all(entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()):
+            raise HoldfastError(f"{folder.path}: not empty and not a run folder; choose another --out")
+        return
+    if check_recipe(read_recipe(str(folder.recipe))).tables != recipe.tables:
+        raise HoldfastError(f"{folder.path}: holds a run of another recipe; choose another --out")
+    if not resume:
+        raise HoldfastError(f"{folder.path}: holds a run of this recipe; add --resume to go on with it")
+
+
+def _planned_steps(experiment: Experiment) -> list[int]:
+    """The optimiser steps of each task."""
+    options = experiment.options
+    return [
+        options.epochs * steps_per_epoch(len(task.new_indices), len(task.buffer_indices), options.batch_size)
+        for task in experiment.scenario.tasks
+    ]
+
+
+def _task_records(experiment: Experiment, folder: RunFolder) -> list[dict[str, Any]]:
+    steps: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for event in read_events(folder.log):
+        if event["event"] == "epoch":
+            steps[event["task"]] = event["step"]
+            seconds[event["task"]] = seconds.get(event["task"], 0.0) + event["seconds"]
+    return [
+        {
+            "task": task.number,
+            "new_classes": task.num_new,
+            "seen_classes": task.num_seen,
+            "steps": steps.get(task.number),
+            "seconds": round(seconds.get(task.number, 0.0), 2),
+        }
+        for task in experiment.scenario.tasks
+    ]
+
+
+def _data_record(data: OpenSet) -> dict[str, Any]:
+    def record(images: ImageSet) -> dict[str, Any]:
+        return {"classes": images.num_classes, "images": len(images), "fingerprint": images.fingerprint}
+
+    parts = {"train": data.train, "query": data.query, "gallery": data.gallery}
+    return {**{name: record(images) for name, images in parts.items()}, "open_set": not data.overlap}

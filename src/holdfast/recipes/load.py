@@ -1,0 +1,89 @@
+"""Find a recipe, read it, apply what was set on the command line."""
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+
+
+def builtin_folder() -> Path:
+    """Where the recipes that come with Holdfast are: in the package when installed, beside ``src`` in a checkout."""
+    packaged = Path(__file__).parent / "builtin"
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "recipes"
+
+
+def builtin_recipes() -> Iterator[tuple[str, Path]]:
+    """Names, such as ``cifar100-10/er``, and files."""
+    folder = builtin_folder()
+    for path in sorted(folder.rglob("*.toml")):
+        yield path.relative_to(folder).with_suffix("").as_posix(), path
+
+
+def read_recipe(source: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The tables of a recipe file, or of a built-in recipe by name, with ``--set`` applied; not yet checked."""
+    return with_overrides(_read(find_recipe(source)), overrides)
+
+
+def find_recipe(source: str) -> Path:
+    path = Path(source)
+    if path.is_file():
+        return path
+    known = dict(builtin_recipes())
+    name = source.removeprefix("recipes/").removesuffix(".toml")
+    if name in known:
+        return known[name]
+    raise HoldfastError(f"{source}: no such file, and no built-in recipe of that name; known: {', '.join(known)}")
+
+
+def with_overrides(recipe: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Apply ``a.b=value`` settings in order; values are read as TOML, and as plain text where that fails.
+
+    ``method.name`` comes first: another method brings its own settings from the recipe's ``[methods.NAME]`` table, and
+    none of the options that belonged to the recipe's own method.
+    """
+    settings = [_setting(text) for text in overrides]
+    changed: dict[str, Any] = _copy(recipe)
+    for keys, value in settings:
+        method = changed.get("method")
+        if keys == ["method", "name"] and isinstance(method, dict) and value != method.get("name"):
+            changed["method"] = {"name": value, **_table(_table(changed, "methods"), str(value))}
+    for keys, value in settings:
+        table = changed
+        for i, key in enumerate(keys[:-1]):
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise HoldfastError(f"--set {'.'.join(keys)}: {'.'.join(keys[: i + 1])} is not a table")
+        table[keys[-1]] = value
+    return changed
+
+
+def _setting(text: str) -> tuple[list[str], Any]:
+    key, equals, value = text.partition("=")
+    keys = key.strip().split(".")
+    if not equals or not all(keys):
+        raise HoldfastError(f"--set {text!r}: write it as table.key=value, such as train.epochs=10")
+    try:
+        return keys, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return keys, value.strip()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise HoldfastError(f"{path}: not valid TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path}: not readable ({error})") from error
+
+
+def _table(of: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The table under ``key``; empty where there is none, or something else that the check will refuse."""
+    found = of.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _copy(value: Any) -> Any:
+    return {key: _copy(item) for key, item in value.items()} if isinstance(value, Mapping) else value

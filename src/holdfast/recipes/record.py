@@ -1,0 +1,30 @@
+"""One JSON file that says all about a finished run: what was asked, where it ran, what came out."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json, write_json
+
+
+def write_record(folder: RunFolder, path: Path, command: str) -> None:
+    """Write the record that ``results/`` keeps of a run; small enough to commit, and enough to repeat the run."""
+    if not folder.metrics.exists():
+        raise HoldfastError(f"{folder.path}: not finished, so there is nothing to record")
+    recipe: dict[str, Any] = tomllib.loads(folder.recipe.read_text(encoding="utf-8"))
+    metrics = read_json(folder.metrics)
+    record = {
+        "method": metrics["method"],
+        "tasks": len(metrics["tasks"]),
+        "seed": recipe["seed"],
+        "command": command,
+        "minutes": round(sum(task["seconds"] for task in metrics["tasks"]) / 60, 2),
+        "steps": sum(task["steps"] or 0 for task in metrics["tasks"]),
+        "environment": read_json(folder.environment),
+        "recipe": recipe,
+        "data": metrics["data"],
+        "protocols": metrics["protocols"],
+    }
+    write_json(path, record)

@@ -1,0 +1,133 @@
+"""What a recipe may say. Everything is checked before anything runs, and the key at fault is named."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from holdfast.backbones import backbone_builder
+from holdfast.data import DATASETS
+from holdfast.engine import FitOptions
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.evaluation import PROTOCOLS
+from holdfast.methods import METHODS
+from holdfast.recipes.options import options_schema, validated
+from holdfast.recipes.toml import dumps
+from holdfast.scenarios import SCENARIOS
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _Top(_Strict):
+    title: str = ""
+    seed: int = Field(0, ge=0)
+    data: dict[str, Any]
+    scenario: dict[str, Any]
+    backbone: dict[str, Any]
+    method: dict[str, Any]
+    methods: dict[str, dict[str, Any]] = {}
+    train: dict[str, Any] = {}
+    preprocess: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
+
+
+class _Preprocess(_Strict):
+    mean: list[float] | None = None
+    std: list[float] | None = None
+
+
+class _Evaluation(_Strict):
+    protocols: list[Literal["template", "instance"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
+    batch_size: int = Field(512, ge=1)
+
+
+SPLITS = ("train", "query", "gallery")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A checked recipe as plain tables with every default written out; the tables are what runs are compared by."""
+
+    tables: Mapping[str, Any]
+
+    def __getitem__(self, section: str) -> Any:
+        return self.tables[section]
+
+    @property
+    def method(self) -> str:
+        return str(self["method"]["name"])
+
+    @property
+    def seed(self) -> int:
+        return int(self["seed"])
+
+    def to_toml(self) -> str:
+        return dumps(dict(self.tables))
+
+
+def check_recipe(raw: Mapping[str, Any]) -> Recipe:
+    """Check a recipe as read from TOML. ``methods`` (settings for other methods) is checked and dropped."""
+    top = validated(_Top, raw, "")
+    for name, options in top.pop("methods").items():
+        _named({"name": name, **options}, METHODS, "method", f"methods.{name}")
+    data = top["data"]
+    for split in data:
+        if split not in SPLITS:
+            raise HoldfastError(f"data.{split}: unknown key; known here: {', '.join(SPLITS)}")
+    for split in SPLITS:
+        if not isinstance(data.get(split), dict):
+            raise HoldfastError(f"data.{split}: missing; a recipe reads three sets: {', '.join(SPLITS)}")
+        data[split] = _dataset(data[split], f"data.{split}")
+    leave_out = {"num_slots", "seed"}
+    top["scenario"] = _named(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
+    top["backbone"] = _backbone(top["backbone"])
+    top["method"] = _named(top["method"], METHODS, "method", "method")
+    top["train"] = validated(options_schema(FitOptions, leave_out={"seed"}), top["train"], "train")
+    top["preprocess"] = validated(_Preprocess, top["preprocess"], "preprocess")
+    top["evaluation"] = validated(_Evaluation, top["evaluation"], "evaluation")
+    return Recipe(top)
+
+
+def _named(
+    section: Mapping[str, Any],
+    table: Mapping[str, Any],
+    kind: str,
+    where: str,
+    *,
+    leave_out: set[str] | None = None,
+) -> dict[str, Any]:
+    name, options = _split_name(section, where)
+    if name not in table:
+        raise HoldfastError(f"{where}.name: {unknown_name(kind, name, table)}")
+    return {"name": name, **validated(options_schema(table[name], leave_out=leave_out or ()), options, where)}
+
+
+def _dataset(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    own = {key: section[key] for key in ("split", "per_class") if key in section}
+    rest = {key: value for key, value in section.items() if key not in own}
+    checked = _named(rest, DATASETS, "dataset", where)
+    if not isinstance(own.get("split"), str):
+        raise HoldfastError(f'{where}.split: missing; name the split to read, such as "train"')
+    per_class = own.get("per_class")
+    if per_class is not None and (not isinstance(per_class, int) or isinstance(per_class, bool) or per_class < 1):
+        raise HoldfastError(f"{where}.per_class: must be a whole number of at least 1, got {per_class!r}")
+    return {"name": checked.pop("name"), "split": own["split"], "per_class": per_class, **checked}
+
+
+def _backbone(section: Mapping[str, Any]) -> dict[str, Any]:
+    name, options = _split_name(section, "backbone")
+    builder = backbone_builder(name)
+    if builder is None:  # timm takes whatever its model takes
+        return {"name": name, **options}
+    return {"name": name, **validated(options_schema(builder, leave_out={"name"}), options, "backbone")}
+
+
+def _split_name(section: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any]]:
+    options = dict(section)
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise HoldfastError(f"{where}.name: missing; it must be a string")
+    return name, options
