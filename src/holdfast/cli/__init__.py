@@ -24,15 +24,21 @@ app.command("ls")(ls.ls)
 app.command("doctor")(doctor.doctor)
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        from holdfast.environment import version
+
+        typer.echo(f"holdfast {version('holdfast')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _options(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
+    ),
 ) -> None:
-    if version:
-        from holdfast.environment import version as installed
-
-        typer.echo(f"holdfast {installed('holdfast')}")
-        raise typer.Exit
+    pass
 
 
 def main() -> None:
@@ -41,9 +47,6 @@ def main() -> None:
 
     try:
         app()
-    except HoldfastError as error:
+    except (HoldfastError, OSError) as error:  # OSError: a full disk, a folder that may not be written
         sys.stderr.write(f"holdfast: {error}\n")
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("holdfast: interrupted; what is finished is kept, --resume goes on from there\n")
-        sys.exit(130)

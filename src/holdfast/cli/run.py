@@ -71,16 +71,20 @@ def run_recipe(
     from holdfast.recipes.execute import execute
     from holdfast.run_folder import RunFolder
 
-    with watcher(recipe.method, quiet=quiet) as watch:
-        return execute(
-            recipe,
-            RunFolder(folder),
-            data_root=data,
-            device=device,
-            resume=resume,
-            tensorboard=tensorboard,
-            watch=watch,
-        )
+    try:
+        with watcher(recipe.method, quiet=quiet) as watch:
+            return execute(
+                recipe,
+                RunFolder(folder),
+                data_root=data,
+                device=device,
+                resume=resume,
+                tensorboard=tensorboard,
+                watch=watch,
+            )
+    except KeyboardInterrupt:  # caught here because typer would say no more than "Aborted"
+        typer.echo("holdfast: interrupted; what is done is kept: run --resume, or demo again, goes on", err=True)
+        raise typer.Exit(130) from None
 
 
 def default_folder(path: Path, recipe: "Recipe") -> Path:

@@ -6,6 +6,7 @@ Every score takes unit features as tensors on one device, and labels as int64 te
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from holdfast.geometry import nearest, unit
 from holdfast.metrics import mean_average_precision, pair_scores, roc_auc, tar_at_far, verification_pairs
 
 VERIFICATION_PAIRS = 6000
-"""Pairs drawn for 1:1 verification, half of one class: the number the CL2R protocol uses."""
+"""Pairs drawn for 1:1 verification, half of one class, where there are so many: the CL2R protocol's number."""
 
 
 def templates(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -55,10 +56,19 @@ def _mean_average_precision(query: Tensor, query_labels: Tensor, gallery: Tensor
 def _verification(judge: Callable[..., float]) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
     def score(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
         labels = query_labels.cpu().numpy(), gallery_labels.cpu().numpy()
-        pairs, same = verification_pairs(*labels, VERIFICATION_PAIRS, seed=0)
+        pairs, same = verification_pairs(*labels, _pairs_to_draw(*labels), seed=0)
         return judge(pair_scores(query.cpu().numpy(), gallery.cpu().numpy(), pairs), same)
 
     return score
+
+
+def _pairs_to_draw(query_labels: np.ndarray, gallery_labels: np.ndarray) -> int:
+    """As many as wanted, or as small sets have of both kinds."""
+    classes, sizes = np.unique(gallery_labels, return_counts=True)
+    of_class = dict(zip(classes.tolist(), sizes.tolist(), strict=True))
+    same = sum(of_class.get(label, 0) for label in query_labels.tolist())
+    different = len(query_labels) * len(gallery_labels) - same
+    return max(2, min(VERIFICATION_PAIRS, 2 * same, 2 * different))
 
 
 SCORES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], float]] = {

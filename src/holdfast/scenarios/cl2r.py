@@ -64,6 +64,8 @@ def class_order(num_classes: int, order_seed: int | None) -> tuple[int, ...]:
     """
     order = np.arange(num_classes)
     if order_seed is not None:
+        if not 0 <= order_seed < 2**32:
+            raise HoldfastError(f"scenario.order_seed must lie in 0..2^32-1, got {order_seed}")
         np.random.RandomState(order_seed).shuffle(order)
     return tuple(order.tolist())
 

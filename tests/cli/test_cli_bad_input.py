@@ -1,0 +1,236 @@
+"""What a user can get wrong: one line on stderr, a status that is not 0, and earlier results untouched."""
+
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast.cli import main
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """Run ``main`` in this process; its one line on stderr."""
+
+    def call(*words, status=1):
+        monkeypatch.setattr("sys.argv", ["holdfast", *(str(word) for word in words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        printed = capsys.readouterr()
+        assert end.value.code == status
+        assert printed.out == ""
+        assert printed.err.startswith("holdfast: ")
+        assert printed.err.count("\n") == 1
+        return printed.err
+
+    return call
+
+
+@pytest.fixture
+def earlier(tiny_run, tmp_path):
+    """A copy of a finished run, and a look at what is in it."""
+    folder = shutil.copytree(tiny_run, tmp_path / "earlier")
+
+    def contents():
+        return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+    return folder, contents
+
+
+@pytest.fixture
+def picture_recipe(tmp_path):
+    """A recipe on image files of the user's own, and the folder they are in."""
+    top = tmp_path / "pictures"
+    random = np.random.default_rng(0)
+    for split, names in (("train", "abcd"), ("query", "xy"), ("gallery", "xy")):
+        for name in names:
+            for i in range(3):
+                file = top / split / name / f"{i}.png"
+                file.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(random.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(file)
+    data = "".join(
+        f'[data.{split}]\nname = "folder"\nsplit = "{split}"\npath = "{top}"\nsize = 16\n\n'
+        for split in ("train", "query", "gallery")
+    )
+    path = tmp_path / "pictures.toml"
+    path.write_text(
+        f'{data}[scenario]\nname = "cl2r"\ninitial = 2\ntasks = 2\n\n[backbone]\nname = "small"\nwidth = 8\n\n'
+        '[method]\nname = "er"\n\n[train]\nepochs = 1\nbatch_size = 4\n'
+    )
+    return path, top
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("train.epoch=3", "train.epoch: unknown key; known here: epochs, "),
+        ("nonesuch=3", "nonesuch: unknown key"),
+        ("train.epochs=many", "train.epochs: input should be a valid integer, got 'many'"),
+        ("method.name=nonesuch", "unknown method 'nonesuch'; known: er, simplex_fd, simplex_hoc"),
+        ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
+        ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: cifar10, "),
+        ("scenario.name=nonesuch", "unknown scenario 'nonesuch'; known: cl2r"),
+        ("scenario.increment=2", "give scenario.increment or scenario.tasks, and only one of the two"),
+        ("scenario.tasks=4", "cannot be shared out evenly over 4 tasks"),
+        ("method.slots=3", "3 slots"),
+        ("train.lr=0", "train.lr"),
+        ("train", "write it as table.key=value"),
+    ],
+)
+def test_bad_setting(setting, reason, refused, tiny_recipe, earlier, tmp_path):
+    folder, contents = earlier
+    before = contents()
+    assert reason in refused("run", tiny_recipe, "--set", setting, "--out", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    refused("run", tiny_recipe, "--set", setting, "--out", folder, "--resume")
+    assert contents() == before
+
+
+def test_run_folder_of_another_recipe(refused, tiny_recipe, earlier):
+    folder, contents = earlier
+    before = contents()
+    for resume in ([], ["--resume"]):
+        message = refused("run", tiny_recipe, "--set", "seed=1", "--out", folder, *resume)
+        assert f"{folder}: holds a run of another recipe; choose another --out" in message
+    assert "add --resume to go on with it" in refused("run", tiny_recipe, "--out", folder)
+    assert contents() == before
+
+
+def test_folder_that_is_no_run(refused, tiny_recipe, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "not empty and not a run folder" in refused("run", tiny_recipe, "--out", tmp_path)
+    assert "not a folder" in refused("run", tiny_recipe, "--out", tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_demo_deletes_only_runs(refused, tmp_path):
+    (tmp_path / "er").mkdir()
+    (tmp_path / "er" / "notes.txt").write_text("mine")
+    assert "not a run folder, so it is not deleted" in refused("demo", "--again", "--out", tmp_path, "--methods", "er")
+    assert "unknown method 'nonesuch'" in refused("demo", "--out", tmp_path, "--methods", "er,nonesuch")
+    assert (tmp_path / "er" / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_with_only_what_a_kill_left_is_free(tiny_recipe, tmp_path, monkeypatch, capsys):
+    (tmp_path / ".tmp-abc").write_text("half a recipe.toml")
+    words = ["run", str(tiny_recipe), "--out", str(tmp_path), "--resume", "--quiet", "--set", "train.epochs=1"]
+    monkeypatch.setattr("sys.argv", ["holdfast", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+    assert not (tmp_path / ".tmp-abc").exists()
+
+
+def test_truncated_checkpoint(refused, tiny_recipe, earlier):
+    folder, contents = earlier
+    shutil.rmtree(folder / "models" / "03")
+    checkpoint = folder / "checkpoint.safetensors"
+    checkpoint.write_bytes((folder / "models" / "02" / "model.safetensors").read_bytes()[:200])
+    before = contents()
+    message = refused("run", tiny_recipe, "--out", folder, "--resume", "--quiet")
+    assert str(checkpoint) in message
+    assert "delete it to start task 3 from its beginning" in message
+    assert contents() == before
+
+
+def test_truncated_model(refused, tiny_recipe, earlier):
+    folder, contents = earlier
+    model = folder / "models" / "02" / "model.safetensors"
+    model.write_bytes(model.read_bytes()[:-10])
+    before = contents()
+    assert str(model) in refused("run", tiny_recipe, "--out", folder, "--resume", "--quiet")
+    assert contents() == before
+
+
+def test_loss_that_becomes_nan(refused, tiny_recipe, tmp_path):
+    folder = tmp_path / "run"
+    words = ["run", tiny_recipe, "--out", folder, "--quiet", "--set", "train.lr=1e30"]
+    assert "became NaN or infinite in task 1, epoch 1, step 2; " in refused(*words)
+    assert not list((folder / "models").iterdir())
+    assert "another recipe" in refused("run", tiny_recipe, "--out", folder, "--resume")
+
+
+def test_own_pictures_work(picture_recipe, tmp_path, monkeypatch):
+    path, _ = picture_recipe
+    monkeypatch.setattr("sys.argv", ["holdfast", "run", str(path), "--out", str(tmp_path / "run"), "--quiet"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 0
+
+
+def test_missing_or_empty_data_folder(refused, picture_recipe, tmp_path):
+    path, top = picture_recipe
+    shutil.rmtree(top / "query" / "y")
+    (top / "query" / "y").mkdir()
+    assert f"{top / 'query' / 'y'}: no images" in refused("run", path, "--out", tmp_path / "run")
+    shutil.rmtree(top / "query" / "x")
+    shutil.rmtree(top / "query" / "y")
+    assert f"{top / 'query'}: empty" in refused("run", path, "--out", tmp_path / "run")
+    shutil.rmtree(top)
+    assert f"{top}: no such folder" in refused("run", path, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_unreadable_image_is_named(refused, picture_recipe, tmp_path):
+    path, top = picture_recipe
+    bad = top / "train" / "b" / "1.png"
+    bad.write_bytes(bad.read_bytes()[:60])
+    assert str(bad) in refused("run", path, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_outside_the_range(refused, tiny_recipe, tmp_path):
+    pack = tmp_path / "pack.npz"
+    images = np.zeros((4, 16, 16, 1), dtype=np.uint8)
+    np.savez(pack, train_x=images, train_y=np.array([0, 1, 2, 3]), class_names=np.array(["a", "b"]))
+    text = tiny_recipe.read_text()
+    start, end = text.index("[data.train]"), text.index("[data.query]")
+    section = f'[data.train]\nname = "npz"\nsplit = "train"\npath = "{pack}"\n\n'
+    (tmp_path / "pack.toml").write_text(text[:start] + section + text[end:])
+    message = refused("run", tmp_path / "pack.toml", "--out", tmp_path / "run")
+    assert "labels must lie in 0..1 (2 classes), found 0..3" in message
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["run", "nonesuch"], "no built-in recipe of that name"),
+        (["run", "demo", "--device", "gpu"], "unknown device 'gpu'"),
+        (["evaluate", "nonesuch"], "not a run folder"),
+        (["report", "nonesuch"], "nonesuch"),
+        (["metrics", "nonesuch.csv"], "no such file"),
+        (["metrics", "nonesuch.txt"], "unknown kind of matrix file"),
+    ],
+)
+def test_other_mistakes(words, reason, refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert reason in refused(*words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluate_needs_a_finished_run_and_known_scores(refused, earlier):
+    folder, contents = earlier
+    before = contents()
+    assert "unknown score 'nonesuch'; known: " in refused("evaluate", folder, "--scores", "nonesuch")
+    assert contents() == before
+    (folder / "metrics.json").unlink()
+    assert "not finished" in refused("evaluate", folder)
+
+
+def test_interrupted(refused, monkeypatch, tiny_recipe, tmp_path):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("holdfast.recipes.execute.assemble", interrupt)
+    assert "what is done is kept" in refused("run", tiny_recipe, "--out", tmp_path / "run", "-q", status=130)
+
+
+def test_as_a_process(command, tiny_recipe, tmp_path):
+    done = command("run", tiny_recipe, "--set", "train.epoch=3", "--out", tmp_path / "run")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("holdfast: train.epoch: unknown key")
+    assert done.stderr.count("\n") == 1

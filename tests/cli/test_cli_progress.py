@@ -1,0 +1,83 @@
+"""What one sees while a run goes on."""
+
+import pytest
+
+from holdfast.cli import progress
+from holdfast.cli.progress import Bar, Lines, Position, watcher
+
+EVENTS = [
+    {"event": "plan", "steps": [4, 6]},
+    {"event": "begin", "task": 1, "step": 0, "steps": 4, "classes": 2},
+    {"event": "pulse", "task": 1, "step": 1},
+    {"event": "epoch", "task": 1, "epoch": 1, "step": 4, "terms": {"ce": 1.5, "nce": 0.25}},
+    {"event": "task", "task": 1, "classes": 2},
+    {"event": "features", "task": 1},
+    {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 4},
+    {"event": "epoch", "task": 2, "epoch": 1, "step": 3, "terms": {"ce": 1.0}},
+    {"event": "matrix"},
+    {"event": "done"},
+]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on by a second at every look."""
+    seconds = iter(range(10_000))
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(seconds)))
+
+
+def test_steps_of_the_whole_run_are_counted():
+    position = Position()
+    done = []
+    for event in EVENTS:
+        position.follow(event)
+        done.append(position.done)
+    assert done == [0, 0, 1, 4, 4, 4, 4, 7, 10, 10]
+    assert (position.tasks, position.steps) == (2, 10)
+
+
+def test_a_resumed_run_is_shown_where_it_is(clock):
+    """Task 1 was found finished, task 2 goes on at its third step: six of ten steps are done, and none by us."""
+    position = Position()
+    position.follow(EVENTS[0])
+    position.follow({"event": "begin", "task": 2, "step": 2, "steps": 6, "classes": 4})
+    assert position.done == 6
+    assert position.seconds_left() is None
+    position.follow({"event": "pulse", "task": 2, "step": 4})
+    assert position.seconds_left() == 1.0  # two steps took the one second there was, two are left
+
+
+def test_plain_lines(clock, capsys):
+    lines = Lines("er")
+    for event in EVENTS:
+        lines(event)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    shown = printed.err.splitlines()
+    assert shown[0] == "er: task 1/2, step 0/10"
+    assert shown[1].startswith("er: task 1/2, epoch 1, step 4/10, ce 1.500 nce 0.250, 0:")
+    assert shown[1].endswith(" left")
+    assert shown[-1].startswith("er: done, step 10/10")
+    assert len(shown) == 5  # two tasks begun, one ended, the matrix, the end
+
+
+def test_bar(capsys):
+    with Bar("er") as bar:
+        for event in EVENTS:
+            bar(event)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "done" in printed.err
+
+
+def test_quiet(capsys):
+    with watcher("er", quiet=True) as watch:
+        for event in EVENTS:
+            watch(event)
+    assert capsys.readouterr() == ("", "")
+    assert isinstance(watcher("er"), Lines)  # stderr is no terminal here
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3723, "1:02:03")])
+def test_clock(seconds, shown):
+    assert progress._clock(seconds) == shown

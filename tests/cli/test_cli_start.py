@@ -1,0 +1,106 @@
+"""Quick to answer, narrow enough to read, and nothing imported that is not needed."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+TRAINING = """
+import sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"pydantic", "typer", "click", "rich", "matplotlib", "transformers", "timm"}:
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocker())
+
+import numpy as np
+from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.data.device import DeviceImages
+from holdfast.data.images import canonical
+from holdfast.engine import FitOptions, walk
+from holdfast.methods import SimplexHOC
+from holdfast.run_folder import RunFolder
+from holdfast.scenarios import cl2r
+
+random = np.random.default_rng(0)
+names = ["a", "b", "c", "d"]
+pixels = random.integers(0, 256, (16, 16, 16, 1), dtype=np.uint8)
+images = canonical(pixels, np.repeat(np.arange(4), 4), names, source="random")
+preprocess = Preprocess(size=16, mean=(0.5,), std=(0.3,), colour="grey")
+walk(
+    cl2r(images.labels, names, initial=2, tasks=2, buffer_per_class=1),
+    DeviceImages(images),
+    RunFolder(sys.argv[1]),
+    make_encoder=lambda: Encoder(build_backbone("small", width=8), 3, preprocess=preprocess),
+    make_method=lambda: SimplexHOC(slots=4),
+    options=FitOptions(epochs=1, batch_size=4),
+)
+assert Encoder.from_pretrained(RunFolder(sys.argv[1]).model(2)).encode(images.images).shape == (16, 3)
+"""
+
+
+def test_help_answers_in_under_a_second(command):
+    seconds = []
+    for _ in range(3):
+        started = time.perf_counter()
+        assert command("--help").returncode == 0
+        seconds.append(time.perf_counter() - started)
+    assert min(seconds) < 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(words):
+    code = (
+        f"import sys; sys.argv = ['holdfast', *{words!r}]\n"
+        "from holdfast.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "loaded = {'torch', 'numpy', 'PIL', 'matplotlib', 'safetensors'} & sys.modules.keys()\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--help"],
+        *[[verb, "--help"] for verb in ("demo", "run", "evaluate", "metrics", "report", "ls", "doctor")],
+        *[["ls", kind] for kind in ("methods", "backbones", "datasets", "recipes")],
+        ["doctor"],
+    ],
+    ids=" ".join,
+)
+def test_eighty_columns(words, monkeypatch):
+    from typer.testing import CliRunner
+
+    from holdfast.cli import app
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    text = CliRunner().invoke(app, words).output
+    assert text.strip()
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_eighty_columns_as_a_process(command):
+    for words in (["--help"], ["run", "--help"], ["ls", "methods"]):
+        done = command(*words)
+        assert done.returncode == 0
+        assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_every_verb_is_offered(command):
+    text = command("--help").stdout
+    assert all(verb in text for verb in ("demo", "run", "evaluate", "metrics", "report", "ls", "doctor"))
+
+
+def test_training_needs_only_torch_numpy_pillow_safetensors(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING, str(tmp_path / "run")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,191 @@
+"""Each verb: what it prints, what it writes, and the shapes of its JSON."""
+
+import json
+import shutil
+import tomllib
+
+import pytest
+
+from holdfast.backbones import BACKBONES, Encoder
+from holdfast.data import DATASETS
+from holdfast.environment import version
+from holdfast.methods import METHODS
+from holdfast.recipes.load import builtin_recipes
+
+PROTOCOL_KEYS = {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"}
+TINY_DEMO = [
+    "data.train.train_classes=6",
+    "data.train.per_class_train=6",
+    "data.train.size=16",
+    "data.query.size=16",
+    "data.query.per_class_query=3",
+    "data.query.test_classes=3",
+    "data.gallery.size=16",
+    "data.gallery.test_classes=3",
+    "data.train.test_classes=3",
+    "scenario.initial=2",
+    "scenario.tasks=3",
+    "scenario.buffer_per_class=2",
+    "backbone.width=8",
+    "train.epochs=1",
+    "train.batch_size=8",
+]
+
+
+def protocol_shape(protocol, tasks):
+    assert protocol.keys() >= PROTOCOL_KEYS
+    assert 0 <= protocol["AA"] <= 1
+    assert len(protocol["AC_tau"]) == len(protocol["AA_tau"]) == len(protocol["matrix"]) == tasks
+    assert protocol["AC_tau"][0] is None
+    for t, row in enumerate(protocol["matrix"]):
+        assert [cell is None for cell in row] == [k > t for k in range(tasks)]
+        assert all(0 <= cell <= 1 for cell in row[: t + 1])
+
+
+def test_version(holdfast):
+    assert holdfast("--version") == f"holdfast {version('holdfast')}\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [("methods", METHODS), ("backbones", BACKBONES), ("datasets", DATASETS), ("recipes", dict(builtin_recipes()))],
+)
+def test_ls(kind, known, holdfast, holdfast_json):
+    rows = holdfast_json("ls", kind)
+    names = [row["name"] for row in rows]
+    assert names[: len(known)] == list(known)
+    text = holdfast("ls", kind)
+    assert all(name in text for name in names)
+    assert all(row["about"] for row in rows)
+
+
+def test_ls_shows_options_with_the_names_recipes_use(holdfast_json):
+    (row,) = [row for row in holdfast_json("ls", "methods") if row["name"] == "simplex_hoc"]
+    assert "lambda=0.1" in row["options"]
+
+
+def test_run_folder(tiny_run):
+    assert {path.name for path in tiny_run.iterdir()} == {
+        "recipe.toml",
+        "environment.json",
+        "log.jsonl",
+        "models",
+        "features",
+        "metrics.json",
+        "report.html",
+    }
+    assert sorted(path.name for path in (tiny_run / "models").iterdir()) == ["01", "02", "03"]
+    metrics = json.loads((tiny_run / "metrics.json").read_text())
+    assert metrics["method"] == "simplex_hoc"
+    assert metrics["protocols"].keys() == {"template", "instance"}
+    for protocol in metrics["protocols"].values():
+        protocol_shape(protocol, 3)
+    assert [(task["new_classes"], task["seen_classes"]) for task in metrics["tasks"]] == [(2, 2), (2, 4), (2, 6)]
+    assert all(task["steps"] > 0 for task in metrics["tasks"])
+    assert metrics["data"]["open_set"] is True
+    assert metrics["data"]["train"]["images"] == 48
+    assert Encoder.from_pretrained(tiny_run / "models" / "03").dim == 5
+    assert tomllib.loads((tiny_run / "recipe.toml").read_text())["train"]["momentum"] == 0.9  # defaults written out
+    assert json.loads((tiny_run / "environment.json").read_text())["device"] == "cpu"
+
+
+def test_run_with_settings(holdfast, holdfast_json, tiny_recipe, tmp_path):
+    words = ["run", tiny_recipe, "--out", tmp_path / "run", "--device", "cpu", "--set", "method.name=er"]
+    printed = holdfast_json(*words, "--set", "evaluation.protocols=['template']", "--set", "train.epochs=1")
+    assert printed["run"] == str(tmp_path / "run")
+    assert printed["method"] == "er"
+    assert printed["protocols"].keys() == {"template"}
+    protocol_shape(printed["protocols"]["template"], 3)
+    text = holdfast(*words, "--set", "evaluation.protocols=['template']", "--set", "train.epochs=1", "--resume", "-q")
+    assert "er, protocol" in text
+    assert "report.html" in text
+
+
+def test_run_chooses_a_folder(holdfast, tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    holdfast("run", tiny_recipe, "--set", "train.epochs=1", "--set", "seed=5", "-q")
+    assert (tmp_path / "runs" / "tiny-simplex_hoc-s5" / "report.html").is_file()
+
+
+def test_resuming_a_finished_run_keeps_its_numbers(holdfast_json, tiny_recipe, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    models = {file: file.stat().st_mtime_ns for file in (folder / "models").rglob("*.safetensors")}
+    printed = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
+    assert printed["protocols"] == json.loads((tiny_run / "metrics.json").read_text())["protocols"]
+    assert models == {file: file.stat().st_mtime_ns for file in (folder / "models").rglob("*.safetensors")}
+
+
+def test_tensorboard_folder(holdfast, tiny_recipe, tmp_path):
+    pytest.importorskip("tensorboard")
+    holdfast("run", tiny_recipe, "--out", tmp_path / "run", "--tensorboard", "--set", "train.epochs=1", "-q")
+    assert list((tmp_path / "run" / "tensorboard").glob("events*"))
+
+
+def test_demo(holdfast, holdfast_json, tmp_path):
+    sets = [word for setting in TINY_DEMO for word in ("--set", setting)]
+    rows = holdfast_json("demo", "--out", tmp_path, *sets)
+    assert [row["name"] for row in rows] == ["er", "simplex_fd", "simplex_hoc"]
+    for row in rows:
+        assert row.keys() == {"name", "AC", "AA", "ACA", "matrix", "run"}
+        assert len(row["matrix"]) == 3
+        assert (tmp_path / row["name"] / "metrics.json").is_file()
+        assert row["run"] == str(tmp_path / row["name"])
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")}
+    text = holdfast("demo", "--out", tmp_path, *sets, "-q")
+    assert str(tmp_path / "report.html") in text.replace("\n", "")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")} == stamps  # shown, not trained
+    again = holdfast_json("demo", "--out", tmp_path, *sets, "--again", "--methods", "er")
+    assert again[0]["matrix"] == rows[0]["matrix"]
+    assert (tmp_path / "er" / "models" / "01" / "model.safetensors").stat().st_mtime_ns not in stamps.values()
+
+
+def test_evaluate(holdfast, holdfast_json, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    printed = holdfast_json("evaluate", folder, "--scores", "top5,mAP")
+    assert printed["run"] == str(folder)
+    for name, protocol in printed["protocols"].items():
+        protocol_shape(protocol, 3)
+        assert protocol["matrix"] == json.loads((tiny_run / "metrics.json").read_text())["protocols"][name]["matrix"]
+        assert protocol["extras"].keys() == {"top5", "mAP"}
+        for t, k in ((0, 0), (2, 1)):
+            assert protocol["matrix"][t][k] <= protocol["extras"]["top5"][t][k] <= 1
+            assert 0 <= protocol["extras"]["mAP"][t][k] <= 1
+    # Three classes have three templates: five answers cannot miss.
+    assert printed["protocols"]["template"]["extras"]["top5"][2] == [1.0, 1.0, 1.0]
+    written = json.loads((folder / "metrics.json").read_text())
+    assert written["protocols"] == printed["protocols"]
+    text = holdfast("evaluate", folder, "--scores", "top5, mAP")
+    assert "mAP %" in text
+    assert "Self-tests, template" in text
+
+
+def test_evaluate_verification(holdfast_json, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    printed = holdfast_json("evaluate", folder, "--scores", "auc,tar@far=0.01")
+    for protocol in printed["protocols"].values():
+        for score in ("auc", "tar@far=0.01"):
+            assert all(0 <= cell <= 1 for t, row in enumerate(protocol["extras"][score]) for cell in row[: t + 1])
+
+
+def test_report(holdfast, holdfast_json, tiny_run, tmp_path):
+    page = tmp_path / "page.html"
+    assert str(page) in holdfast("report", tiny_run, tiny_run, "-o", page, "--title", "a <b> c").replace("\n", "")
+    assert "<title>a &lt;b&gt; c</title>" in page.read_text()
+    assert holdfast_json("report", tiny_run, "-o", page) == {"report": str(page), "runs": [str(tiny_run)]}
+
+
+def test_doctor(holdfast, holdfast_json, tmp_path):
+    checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
+    assert all(check.keys() == {"name", "state", "found"} for check in checks.values())
+    assert checks["torch"]["state"] == checks["glyphs"]["state"] == checks["cpu"]["state"] == "ok"
+    assert checks["cifar100"]["state"] == "missing"
+    (tmp_path / "cifar100.npz").touch()
+    assert "cifar100" in holdfast("doctor", "--data", tmp_path)
+    checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
+    assert checks["cifar100"]["state"] == "ok"
+    assert "does not exist" in " ".join(holdfast("doctor", "--data", tmp_path / "none").split())
+
+
+def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):
+    monkeypatch.setattr("holdfast.environment.version", lambda name: None)
+    assert "BROKEN" in holdfast("doctor", status=1)
