@@ -1,0 +1,197 @@
+"""What every method, scenario and backbone must stand: two tasks, save, load, resume."""
+
+import inspect
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.backbones import BACKBONES, Encoder, Preprocess, build_backbone
+from holdfast.data import ImageSet, canonical
+from holdfast.data.device import DeviceImages
+from holdfast.engine import FitOptions, walk
+from holdfast.methods import METHODS, Batch, Progress
+from holdfast.run_folder import RunFolder
+from holdfast.scenarios import SCENARIOS, Scenario
+from holdfast.storage import read_tensors
+
+OPTIONS = FitOptions(epochs=1, batch_size=8, lr=0.01, crop_padding=1, flip=False)
+
+
+class Walked:
+    """One scenario walked with one method and one backbone, and all that was seen on the way."""
+
+    def __init__(self, folder, images, scenario, *, backbone, backbone_options, method, size, colour):
+        self.folder = RunFolder(folder)
+        self.scenario = scenario
+        self.make_method = lambda: make_method(method, images.num_classes)
+        channels = images.images.shape[-1]
+        preprocess = Preprocess(size=size, mean=(0.3,) * channels, std=(0.3,) * channels, colour=colour)
+
+        def make_encoder():
+            network = build_backbone(backbone, **backbone_options)
+            dim = self.make_method().feature_dim(network.feature_dim)
+            self.made.append(Encoder(network, dim, preprocess=preprocess))
+            return self.made[-1]
+
+        self.make_encoder = make_encoder
+        self.made = []
+        self.images = DeviceImages(images)
+        self.events = []
+        self.encoders = {}
+        self.walk()
+
+    def walk(self):
+        walk(
+            self.scenario,
+            self.images,
+            self.folder,
+            make_encoder=self.make_encoder,
+            make_method=self.make_method,
+            options=OPTIONS,
+            log=self.events.append,
+            after_task=lambda task, encoder: self.encoders.__setitem__(task.number, encoder),
+        )
+
+
+def make_method(name, num_classes):
+    takes_slots = "slots" in inspect.signature(METHODS[name]).parameters
+    return METHODS[name](**({"slots": num_classes + 2} if takes_slots else {}))
+
+
+def first_two_tasks(name, images, num_slots):
+    scenario = SCENARIOS[name](
+        images.labels, images.class_names, num_slots=num_slots, seed=0, initial=2, increment=2, buffer_per_class=2
+    )
+    assert len(scenario) >= 2
+    return Scenario(scenario.name, scenario.tasks[:2])
+
+
+def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
+    """The contract itself."""
+    epochs = [event for event in walked.events if event["event"] == "epoch"]
+    assert [event["task"] for event in epochs] == [1, 2]
+    assert all(math.isfinite(value) for event in epochs for value in event["terms"].values())
+    features = {}
+    for number in (1, 2):
+        loaded = Encoder.from_pretrained(walked.folder.model(number))
+        features[number] = loaded.encode(test_images)
+        assert features[number].shape == (len(test_images), loaded.dim)
+        torch.testing.assert_close(features[number].norm(dim=1), torch.ones(len(test_images)))
+        assert torch.equal(features[number], walked.encoders[number].encode(test_images))
+        assert len(loaded.info["slots"]["owners"]) == walked.scenario.tasks[number - 1].num_seen
+    assert torch.equal(features[1], walked.made[0].encode(test_images))  # the very object that was trained
+    assert not torch.equal(features[1], features[2])
+    before, seen = snapshot(walked.folder.path), len(walked.events)
+    walked.walk()
+    assert snapshot(walked.folder.path) == before
+    assert len(walked.events) == seen
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("method", METHODS)
+def test_method_in_scenario(method, scenario, tmp_path, glyph_images, test_images, snapshot):
+    slots = make_method(method, glyph_images.num_classes).num_slots
+    tasks = first_two_tasks(scenario, glyph_images, slots)
+    walked = Walked(
+        tmp_path,
+        glyph_images,
+        tasks,
+        backbone="small",
+        backbone_options={"width": 8},
+        method=method,
+        size=16,
+        colour="grey",
+    )
+    holds(walked, test_images.images, snapshot)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_method_keeps_gives_the_same_loss_again(method, tmp_path, glyph_images, two_tasks, make_small):
+    """A fresh method, begun and loaded from the folder, stands where the trained one stood."""
+    folder = RunFolder(tmp_path)
+    dim = make_method(method, 6).feature_dim(32)
+    seen = []
+
+    def kept_method():
+        seen.append(make_method(method, 6))
+        return seen[-1]
+
+    walk(
+        two_tasks,
+        DeviceImages(glyph_images),
+        folder,
+        make_encoder=lambda: make_small(dim),
+        make_method=kept_method,
+        options=OPTIONS,
+    )
+    trained, task = seen[-1], two_tasks.tasks[1]
+    torch.manual_seed(1)  # what begin draws anew must be replaced by what was saved
+    fresh = make_method(method, 6)
+    fresh.begin(task, dim)
+    fresh.load_state_dict(read_tensors(folder.method(2))[0])
+    z, z_old = torch.randn(8, dim), torch.randn(8, dim)
+    z_old = {"none": None, "replayed": z_old[:3], "all": z_old}[trained.old_features]
+    zero = torch.zeros(())
+    arguments = {"z_old": z_old, "z_view": z.flip(1), "progress": Progress(zero, zero, 1)}
+    batch = Batch(torch.tensor([0, 1, 2, 3, 4, 5, 0, 1]), 3)
+    expected, found = (one.loss(z, batch, **arguments) for one in (trained, fresh))
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+@pytest.fixture(scope="module")
+def colour_images() -> ImageSet:
+    """Four classes of four random 32 x 32 RGB images."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (16, 32, 32, 3), dtype=np.uint8)
+    return canonical(images, np.repeat(np.arange(4), 4), ["a", "b", "c", "d"], source="random")
+
+
+def test_backbone(backbone_of_table, tmp_path, colour_images, snapshot):
+    name, options = backbone_of_table
+    walked = Walked(
+        tmp_path,
+        colour_images,
+        first_two_tasks("cl2r", colour_images, None),
+        backbone=name,
+        backbone_options=options,
+        method="simplex_hoc",
+        size=32,
+        colour="rgb",
+    )
+    holds(walked, colour_images.images[::4], snapshot)
+
+
+@pytest.fixture(params=BACKBONES)
+def backbone_of_table(request):
+    builder = BACKBONES[request.param]
+    takes_channels = "in_channels" in inspect.signature(builder).parameters
+    return request.param, {"in_channels": 3} if takes_channels else {}
+
+
+def test_transformers_backbone(tmp_path, colour_images, snapshot):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=16,
+    )
+    (tmp_path / "vit").mkdir()
+    (tmp_path / "vit" / "config.json").write_text(json.dumps(config.to_dict()))
+    walked = Walked(
+        tmp_path / "run",
+        colour_images,
+        first_two_tasks("cl2r", colour_images, None),
+        backbone=f"hf:{tmp_path / 'vit'}",
+        backbone_options={},
+        method="simplex_hoc",
+        size=32,
+        colour="rgb",
+    )
+    holds(walked, colour_images.images[::4], snapshot)

@@ -1,0 +1,86 @@
+"""Rates worked by hand, the optimiser, and options that make no sense."""
+
+import pytest
+import torch
+from torch import nn
+
+from holdfast.engine import FitOptions, resolve_device
+from holdfast.engine.schedule import learning_rate, make_optimizer
+from holdfast.errors import HoldfastError
+
+
+def rates(**options):
+    chosen = FitOptions(**options)
+    return [learning_rate(chosen, epoch) for epoch in range(chosen.epochs)]
+
+
+def test_step_schedule_of_the_paper():
+    """Rate 0.1, a tenth of it from epoch 50 of 70, a hundredth from 64."""
+    found = rates(epochs=70, lr=0.1)
+    assert found == pytest.approx([0.1] * 50 + [0.01] * 14 + [0.001] * 6)
+
+
+def test_milestones_move_with_the_epochs():
+    # 50/70 and 64/70 of 7 epochs are 5 and 6.4.
+    assert rates(epochs=7, lr=1.0) == pytest.approx([1] * 5 + [0.1, 0.01])
+    assert rates(epochs=4, lr=1.0, milestones=(0.5,), decay=0.25) == pytest.approx([1, 1, 0.25, 0.25])
+
+
+def test_cosine_and_constant():
+    # The cosine at 0, 45, 90 and 135 degrees: 1, sqrt(1/2), 0, -sqrt(1/2).
+    half = 2**-0.5
+    expected = [1.0, 0.1 + 0.9 * (1 + half) / 2, 0.55, 0.1 + 0.9 * (1 - half) / 2]
+    assert rates(epochs=4, lr=1.0, final_lr=0.1, schedule="cosine") == pytest.approx(expected)
+    assert rates(epochs=3, lr=0.2, schedule="constant") == [0.2] * 3
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_weight_decay_on_every_parameter(kind):
+    """With no gradient but decay, every parameter shrinks: biases and normalisation too."""
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    for parameter in network.parameters():
+        nn.init.ones_(parameter)
+        parameter.grad = torch.zeros_like(parameter)
+    make_optimizer(network.parameters(), FitOptions(optimizer=kind, lr=0.5, weight_decay=0.2)).step()
+    for parameter in network.parameters():
+        torch.testing.assert_close(parameter.detach(), torch.full_like(parameter, 0.9))  # 1 - 0.5 * 0.2
+
+
+def test_frozen_parameters_are_left_out():
+    network = nn.Linear(2, 2)
+    network.bias.requires_grad_(False)
+    (group,) = make_optimizer(network.parameters(), FitOptions()).param_groups
+    assert len(group["params"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("optimizer", "adam"),
+        ("schedule", "linear"),
+        ("precision", "fp16"),
+        ("draw", "random"),
+        ("epochs", 0),
+        ("batch_size", 1),
+        ("crop_padding", -1),
+        ("lr", 0.0),
+        ("lr", float("nan")),
+        ("decay", 0.0),
+        ("momentum", -0.1),
+        ("weight_decay", -1.0),
+        ("final_lr", -1e-5),
+    ],
+)
+def test_options_that_make_no_sense(name, value):
+    with pytest.raises(HoldfastError, match=rf"train\.{name} must be .*, got"):
+        FitOptions(**{name: value})
+
+
+def test_devices():
+    assert resolve_device("cpu") == torch.device("cpu")
+    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(HoldfastError, match="unknown device 'gpu'"):
+        resolve_device("gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(HoldfastError, match="no GPU"):
+            resolve_device("cuda")

@@ -1,0 +1,135 @@
+"""Atomic writes and safe reads."""
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.storage import (
+    read_array,
+    read_json,
+    read_tensors,
+    replacing,
+    replacing_folder,
+    sweep_temporaries,
+    without_nan,
+    write_array,
+    write_json,
+    write_tensors,
+    write_text,
+)
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), replacing(path) as temporary:
+        temporary.write_text("half" * (1 // 0))
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
+    path = tmp_path / "deep" / "a.txt"
+    write_text(path, "old")
+    with path.open() as reader:
+        with replacing(path) as temporary:
+            temporary.write_text("new")
+            assert path.read_text() == "old"
+            assert temporary.parent == path.parent  # a rename is atomic only within one file system
+        assert reader.read() == "old"  # who has it open keeps the old file: it was replaced, not written over
+    assert path.read_text() == "new"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_folder_is_replaced_whole(tmp_path):
+    path = tmp_path / "model"
+    for content in ("old", "new"):
+        with replacing_folder(path) as temporary:
+            (temporary / content).write_text(content)
+    assert [file.name for file in path.iterdir()] == ["new"]
+    with pytest.raises(ZeroDivisionError), replacing_folder(path) as temporary:
+        (temporary / "half").write_text("half" * (1 // 0))
+    assert [file.name for file in path.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("call", ["replacing(path)", "replacing_folder(path)"])
+def test_a_kill_leaves_only_what_the_sweep_removes(call, tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; from holdfast.storage import replacing, replacing_folder\n"
+        f"path = Path(sys.argv[1])\nwith {call} as temporary: os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "target")], check=False)
+    assert done.returncode == -9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".tmp-")
+    (tmp_path / "mine.txt").write_text("kept")
+    sweep_temporaries(tmp_path)
+    assert os.listdir(tmp_path) == ["mine.txt"]
+
+
+def test_json_is_strict(tmp_path):
+    path = tmp_path / "a.json"
+    write_json(path, {"nan": math.nan, "inf": [-math.inf, 1], "array": np.array([[1.0, np.nan]]), "path": path, 3: "é"})
+    found = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+    expected = {"nan": None, "inf": [None, 1], "array": [[1.0, None]], "path": str(path), "3": "é"}
+    assert found == read_json(path) == expected
+
+
+def test_without_nan_gives_plain_types():
+    plain = without_nan({"a": np.float32(0.5), "b": (np.int64(1), np.float64("nan")), "c": True, "d": None})
+    assert plain == {"a": 0.5, "b": [1, None], "c": True, "d": None}
+    assert type(plain["a"]) is float
+    assert type(plain["b"][0]) is int
+
+
+def test_arrays_and_tensors_round_trip(tmp_path):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    write_array(tmp_path / "a.npy", array)
+    np.testing.assert_array_equal(read_array(tmp_path / "a.npy"), array)
+    assert isinstance(read_array(tmp_path / "a.npy", mapped=True), np.memmap)
+    tensors = {
+        "a": torch.randn(3, 2).T,
+        "b": torch.tensor(3),
+        "c": torch.zeros(0),
+    }  # a transposed one is not contiguous
+    write_tensors(tmp_path / "a.safetensors", tensors, {"key": "value"})
+    found, metadata = read_tensors(tmp_path / "a.safetensors")
+    assert metadata == {"key": "value"}
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+
+
+def test_tensors_that_share_memory_are_written_apart(tmp_path):
+    x = torch.arange(4.0)
+    write_tensors(tmp_path / "a.safetensors", {"whole": x, "part": x[:2]})
+    assert read_tensors(tmp_path / "a.safetensors")[0]["part"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("reader", "suffix"), [(read_json, "json"), (read_array, "npy"), (read_tensors, "safetensors")]
+)
+@pytest.mark.parametrize(
+    "content", [None, b"", b"\x80\x00garbage", pickle.dumps({"a": 1}), b"\x93NUMPY\x01\x00v\x00{'d"]
+)
+def test_files_that_cannot_be_read(reader, suffix, content, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(HoldfastError, match=str(path)) as error:
+        reader(path)
+    assert "\n" not in str(error.value)
+
+
+def test_pickled_objects_are_never_loaded(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(HoldfastError, match="npy"):
+        read_array(tmp_path / "a.npy")
