@@ -117,3 +117,14 @@ def test_no_k_by_k_tensor_exists_at_22000():
     """K x (K-1) float32 is 1.9 GB; a batch of 320 logits is 28 MB, and some copies of it are fine."""
     command = [sys.executable, "-c", LARGE, "implicit"]
     assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 200e6
+
+
+def test_logits_can_be_differentiated_functionally_and_compiled_whole():
+    simplex = DSimplex(6)
+    z = torch.randn(3, 5)
+    gradient = torch.func.grad(lambda z: simplex.logits(z).logsumexp(1).sum())(z)
+    leaf = z.clone().requires_grad_()
+    simplex.logits(leaf).logsumexp(1).sum().backward()
+    assert torch.allclose(gradient, leaf.grad)
+    whole = torch.compile(lambda z: simplex.logits(z), fullgraph=True, backend="eager")
+    assert torch.allclose(whole(leaf), simplex.logits(leaf))

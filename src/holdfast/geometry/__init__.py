@@ -2,6 +2,6 @@
 
 from holdfast.geometry.neighbours import Neighbours, nearest
 from holdfast.geometry.simplex import DSimplex
-from holdfast.geometry.sphere import angle, cosine_matrix, paired_cosine, unit
+from holdfast.geometry.sphere import angle, cosine_matrix, paired_cosine, unit, widened
 
-__all__ = ["DSimplex", "Neighbours", "angle", "cosine_matrix", "nearest", "paired_cosine", "unit"]
+__all__ = ["DSimplex", "Neighbours", "angle", "cosine_matrix", "nearest", "paired_cosine", "unit", "widened"]

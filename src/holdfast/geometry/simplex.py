@@ -7,7 +7,7 @@ sample, and the K x (K - 1) matrix (1.9 GB at K = 22,000) never exists.
 """
 
 import math
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -88,17 +88,19 @@ class DSimplex:
 class _Logits(torch.autograd.Function):
     """W z without W. Written out because autograd's own backward of the concatenation would copy N x K twice."""
 
-    @staticmethod
-    def forward(ctx, z: Tensor, diagonal: float, shift: float, last_entry: float) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.constants = diagonal, shift, last_entry
-        total = z.sum(-1, keepdim=True)
-        out = z.new_empty(*z.shape[:-1], z.shape[-1] + 1)
-        torch.add(total * -shift, z, alpha=diagonal, out=out[..., :-1])
-        out[..., -1:] = total * last_entry
-        return out
+    generate_vmap_rule = True
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[no-untyped-def]
+    def forward(z: Tensor, diagonal: float, shift: float, last_entry: float) -> Tensor:
+        total = z.sum(-1, keepdim=True)
+        return torch.cat([torch.add(total * -shift, z, alpha=diagonal), total * last_entry], -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.constants = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         diagonal, shift, last_entry = ctx.constants
         rest, last = grad[..., :-1], grad[..., -1:]
         common = last * last_entry - rest.sum(-1, keepdim=True) * shift

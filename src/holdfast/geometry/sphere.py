@@ -10,7 +10,7 @@ def unit(z: Tensor, *, eps: float = 1e-12) -> Tensor:
 
     Half precision is widened first: a bf16 norm is wrong in the third digit, and every cosine with it.
     """
-    return F.normalize(_widened(z), dim=-1, eps=eps)
+    return F.normalize(widened(z), dim=-1, eps=eps)
 
 
 def cosine_matrix(a: Tensor, b: Tensor) -> Tensor:
@@ -36,5 +36,6 @@ def angle(a: Tensor, b: Tensor) -> Tensor:
     return 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
 
 
-def _widened(z: Tensor) -> Tensor:
+def widened(z: Tensor) -> Tensor:
+    """Half precision as float32; float32 and float64 as they are."""
     return z if z.dtype in (torch.float32, torch.float64) else z.float()

@@ -1,16 +1,51 @@
 """One term of one equation per function, in float32 whatever the autocast around."""
 
+from holdfast.losses.adversarial import (
+    discrimination,
+    elastic_radii,
+    epoch_weight,
+    reversal_coefficient,
+    reversed_gradient,
+)
+from holdfast.losses.classes import class_counts, class_means, largest_radii, least_cosines
+from holdfast.losses.cosine_classifier import cosine_logits, margin_cosine_logits
 from holdfast.losses.cross_entropy import cross_entropy, simplex_cross_entropy
-from holdfast.losses.distillation import feature_distillation
+from holdfast.losses.distillation import feature_distillation, softened_distillation
 from holdfast.losses.hoc import hoc_loss, hoc_terms
 from holdfast.losses.info_nce import Negatives, info_nce
+from holdfast.losses.old_classes import (
+    align_rows,
+    boundary_hinge,
+    centre_pull,
+    elastic_limit,
+    old_class_cross_entropy,
+)
+from holdfast.losses.triplet import neighbour_triplet
 
 __all__ = [
     "Negatives",
+    "align_rows",
+    "boundary_hinge",
+    "centre_pull",
+    "class_counts",
+    "class_means",
+    "cosine_logits",
     "cross_entropy",
+    "discrimination",
+    "elastic_limit",
+    "elastic_radii",
+    "epoch_weight",
     "feature_distillation",
     "hoc_loss",
     "hoc_terms",
     "info_nce",
+    "largest_radii",
+    "least_cosines",
+    "margin_cosine_logits",
+    "neighbour_triplet",
+    "old_class_cross_entropy",
+    "reversal_coefficient",
+    "reversed_gradient",
     "simplex_cross_entropy",
+    "softened_distillation",
 ]

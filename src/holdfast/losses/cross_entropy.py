@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from holdfast.geometry import DSimplex
+from holdfast.geometry import DSimplex, widened
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -13,7 +13,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     logits: N x K; labels: N, values 0..K-1.
     """
     with torch.autocast(logits.device.type, enabled=False):
-        return F.cross_entropy(_widened(logits), labels)
+        return F.cross_entropy(widened(logits), labels)
 
 
 def simplex_cross_entropy(z: Tensor, labels: Tensor, simplex: DSimplex) -> Tensor:
@@ -24,8 +24,4 @@ def simplex_cross_entropy(z: Tensor, labels: Tensor, simplex: DSimplex) -> Tenso
     Differs from the paper: mean over the batch where the equation prints a sum, as in the authors' code.
     """
     with torch.autocast(z.device.type, enabled=False):
-        return F.cross_entropy(simplex.logits(_widened(z)), labels)
-
-
-def _widened(x: Tensor) -> Tensor:
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+        return F.cross_entropy(simplex.logits(widened(z)), labels)

@@ -1,8 +1,10 @@
 """Feature distillation: new features held near the old ones."""
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from holdfast.geometry import paired_cosine
+from holdfast.geometry import paired_cosine, widened
 
 
 def feature_distillation(z: Tensor, z_old: Tensor) -> Tensor:
@@ -13,3 +15,13 @@ def feature_distillation(z: Tensor, z_old: Tensor) -> Tensor:
     if len(z) == 0:
         return z.sum() * 0.0
     return (1 - paired_cosine(z, z_old.detach())).mean()
+
+
+def softened_distillation(logits: Tensor, old_logits: Tensor, *, temperature: float = 2.0) -> Tensor:
+    """Mean over the batch of the cross-entropy between softmax(old / T) and softmax(new / T), N x n each, in float32.
+
+    Gradient through ``logits`` only.
+    """
+    with torch.autocast(logits.device.type, enabled=False):
+        targets = F.softmax(widened(old_logits.detach()) / temperature, dim=1)
+        return F.cross_entropy(widened(logits) / temperature, targets)
