@@ -1,8 +1,16 @@
 """The layout of a run folder: the one place that knows the names."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.errors import HoldfastError
 from holdfast.storage import sweep_temporaries
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: there a second process is not noticed
+    fcntl = None  # type: ignore[assignment]
 
 
 class RunFolder:
@@ -10,6 +18,22 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep every other process from writing here; the system lets go of it even if this one is killed."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.lock.open("a") as file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise HoldfastError(f"{self.path}: another process is working in this run folder") from None
+            yield
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
 
     @property
     def recipe(self) -> Path:
@@ -39,6 +63,10 @@ class RunFolder:
     def method(self, task: int) -> Path:
         """What the method keeps after a task, beside the encoder."""
         return self.model(task) / "method.safetensors"
+
+    def space_map(self, task: int) -> Path:
+        """The map from the previous model's features to this one's; there only where the method learns one."""
+        return self.model(task) / "space_map.safetensors"
 
     @property
     def features(self) -> Path:

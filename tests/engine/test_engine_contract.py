@@ -1,8 +1,9 @@
-"""What every method, scenario and backbone must stand: two tasks, save, load, resume."""
+"""What every method, scenario and backbone must stand: task after task, save, load, resume."""
 
 import inspect
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -17,13 +18,24 @@ from holdfast.run_folder import RunFolder
 from holdfast.scenarios import SCENARIOS, Scenario
 from holdfast.storage import read_tensors
 
-OPTIONS = FitOptions(epochs=1, batch_size=8, lr=0.01, crop_padding=1, flip=False)
+OPTIONS = FitOptions(epochs=2, batch_size=8, lr=0.01, crop_padding=1, flip=False, checkpoint_minutes=0)
+
+
+@pytest.fixture(autouse=True)
+def pulse_at_every_step(monkeypatch):
+    monkeypatch.setattr(sys.modules["holdfast.engine.fit"], "PULSE_SECONDS", -1.0)
+
+
+class Stopped(Exception):  # noqa: N818
+    """What ends a walk in the middle of a task."""
 
 
 class Walked:
     """One scenario walked with one method and one backbone, and all that was seen on the way."""
 
-    def __init__(self, folder, images, scenario, *, backbone, backbone_options, method, size, colour):
+    def __init__(self, folder, images, scenario, *, stop_in=None, **arguments):
+        method, size, colour = arguments["method"], arguments["size"], arguments["colour"]
+        backbone, backbone_options = arguments["backbone"], arguments["backbone_options"]
         self.folder = RunFolder(folder)
         self.scenario = scenario
         self.make_method = lambda: make_method(method, images.num_classes)
@@ -38,12 +50,27 @@ class Walked:
 
         self.make_encoder = make_encoder
         self.made = []
+        self.all_images, self.arguments = images, arguments
         self.images = DeviceImages(images)
         self.events = []
         self.encoders = {}
-        self.walk()
+        if stop_in is None:
+            self.walk()
+        else:
+            with pytest.raises(Stopped):
+                self.walk(stop_in)
 
-    def walk(self):
+    def stopped_within(self, task):
+        """The same, stopped in the middle of a task, behind a checkpoint."""
+        folder = self.folder.path.parent / f"{self.folder.path.name}-stopped"
+        return Walked(folder, self.all_images, self.scenario, stop_in=task, **self.arguments)
+
+    def walk(self, stop_in=None):
+        def log(event):
+            self.events.append(event)
+            if event["event"] in ("pulse", "epoch") and event["task"] == stop_in and event["step"] >= 2:
+                raise Stopped
+
         walk(
             self.scenario,
             self.images,
@@ -51,9 +78,15 @@ class Walked:
             make_encoder=self.make_encoder,
             make_method=self.make_method,
             options=OPTIONS,
-            log=self.events.append,
+            log=log,
             after_task=lambda task, encoder: self.encoders.__setitem__(task.number, encoder),
         )
+
+
+class ThirdTask:
+    """Two more classes after the six of the first two tasks."""
+
+    number, num_new, num_seen, slots = 3, 2, 8, range(8)
 
 
 def make_method(name, num_classes):
@@ -61,21 +94,22 @@ def make_method(name, num_classes):
     return METHODS[name](**({"slots": num_classes + 2} if takes_slots else {}))
 
 
-def first_two_tasks(name, images, num_slots):
+def first_tasks(name, images, num_slots, count):
     scenario = SCENARIOS[name](
         images.labels, images.class_names, num_slots=num_slots, seed=0, initial=2, increment=2, buffer_per_class=2
     )
-    assert len(scenario) >= 2
-    return Scenario(scenario.name, scenario.tasks[:2])
+    assert len(scenario) >= count
+    return Scenario(scenario.name, scenario.tasks[:count])
 
 
 def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
     """The contract itself."""
     epochs = [event for event in walked.events if event["event"] == "epoch"]
-    assert [event["task"] for event in epochs] == [1, 2]
+    numbers = [task.number for task in walked.scenario.tasks]
+    assert list(dict.fromkeys(event["task"] for event in epochs)) == numbers
     assert all(math.isfinite(value) for event in epochs for value in event["terms"].values())
     features = {}
-    for number in (1, 2):
+    for number in numbers:
         loaded = Encoder.from_pretrained(walked.folder.model(number))
         features[number] = loaded.encode(test_images)
         assert features[number].shape == (len(test_images), loaded.dim)
@@ -84,6 +118,11 @@ def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
         assert len(loaded.info["slots"]["owners"]) == walked.scenario.tasks[number - 1].num_seen
     assert torch.equal(features[1], walked.made[0].encode(test_images))  # the very object that was trained
     assert not torch.equal(features[1], features[2])
+    stopped = walked.stopped_within(2)
+    stopped.walk()
+    for number in numbers:
+        for file in sorted(walked.folder.model(number).iterdir()):
+            assert file.read_bytes() == (stopped.folder.model(number) / file.name).read_bytes(), file
     before, seen = snapshot(walked.folder.path), len(walked.events)
     walked.walk()
     assert snapshot(walked.folder.path) == before
@@ -94,7 +133,7 @@ def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_method_in_scenario(method, scenario, tmp_path, glyph_images, test_images, snapshot):
     slots = make_method(method, glyph_images.num_classes).num_slots
-    tasks = first_two_tasks(scenario, glyph_images, slots)
+    tasks = first_tasks(scenario, glyph_images, slots, 3)  # the third starts from what the second kept
     walked = Walked(
         tmp_path,
         glyph_images,
@@ -127,16 +166,19 @@ def test_what_a_method_keeps_gives_the_same_loss_again(method, tmp_path, glyph_i
         make_method=kept_method,
         options=OPTIONS,
     )
-    trained, task = seen[-1], two_tasks.tasks[1]
-    torch.manual_seed(1)  # what begin draws anew must be replaced by what was saved
+    trained = seen[-1]
     fresh = make_method(method, 6)
-    fresh.begin(task, dim)
-    fresh.load_state_dict(read_tensors(folder.method(2))[0])
+    torch.manual_seed(1)  # what begin draws anew must be replaced by what was saved
+    fresh.begin(two_tasks.tasks[1], dim)
+    fresh.restore(read_tensors(folder.method(2))[0])
+    for one in (trained, fresh):
+        torch.manual_seed(2)
+        one.begin(ThirdTask(), dim)
     z, z_old = torch.randn(8, dim), torch.randn(8, dim)
     z_old = {"none": None, "replayed": z_old[:3], "all": z_old}[trained.old_features]
     zero = torch.zeros(())
     arguments = {"z_old": z_old, "z_view": z.flip(1), "progress": Progress(zero, zero, 1)}
-    batch = Batch(torch.tensor([0, 1, 2, 3, 4, 5, 0, 1]), 3)
+    batch = Batch(torch.tensor([0, 1, 2, 3, 4, 5, 6, 7]), 3)
     expected, found = (one.loss(z, batch, **arguments) for one in (trained, fresh))
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -155,7 +197,7 @@ def test_backbone(backbone_of_table, tmp_path, colour_images, snapshot):
     walked = Walked(
         tmp_path,
         colour_images,
-        first_two_tasks("cl2r", colour_images, None),
+        first_tasks("cl2r", colour_images, None, 2),
         backbone=name,
         backbone_options=options,
         method="simplex_hoc",
@@ -187,7 +229,7 @@ def test_transformers_backbone(tmp_path, colour_images, snapshot):
     walked = Walked(
         tmp_path / "run",
         colour_images,
-        first_two_tasks("cl2r", colour_images, None),
+        first_tasks("cl2r", colour_images, None, 2),
         backbone=f"hf:{tmp_path / 'vit'}",
         backbone_options={},
         method="simplex_hoc",

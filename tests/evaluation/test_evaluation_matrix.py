@@ -109,3 +109,22 @@ def test_bad_input():
         compatibility_matrix(models, np.zeros(30), np.zeros(24), score="f1")
     with pytest.raises(HoldfastError, match=r"gallery of model 1.*23 labels"):
         compatibility_matrix(models, np.zeros(30), np.zeros(23))
+
+
+def test_length_does_not_matter_and_nan_is_refused():
+    models, labels = models_of([5, 5]), (np.arange(30) % 4, np.arange(24) % 4)
+    longer = [(m.query * RNG.uniform(0.1, 9, (30, 1)), m.gallery * RNG.uniform(0.1, 9, (24, 1))) for m in models]
+    for protocol in ("template", "instance"):
+        plain = compatibility_matrix(models, *labels, protocol=protocol)
+        assert np.array_equal(plain, compatibility_matrix(longer, *labels, protocol=protocol), equal_nan=True)
+    broken = models[1].gallery.copy()
+    broken[7] = np.nan
+    with pytest.raises(HoldfastError, match=r"gallery of model 2: row 7 is not finite, 1 of 24"):
+        compatibility_matrix([models[0], (models[1].query, broken)], *labels)
+
+
+def test_mean_average_precision_leaves_out_queries_without_a_match():
+    models = models_of([5])
+    labels, gallery_labels = np.arange(30) % 5, np.arange(24) % 4  # nothing in the gallery is of class 4
+    C = compatibility_matrix(models, labels, gallery_labels, protocol="instance", score="mAP")
+    assert C[0, 0] == pytest.approx(mean_average_precision(models[0].query, labels, models[0].gallery, gallery_labels))

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.backbones import Encoder
+from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.sampler import epoch_batches, steps_per_epoch
 from holdfast.engine.checkpoint import CheckpointFile, TrainingState
+from holdfast.engine.feature_phase import train_on_features
 from holdfast.engine.options import FitOptions
 from holdfast.engine.schedule import learning_rate, make_optimizer
 from holdfast.engine.step import TrainingStep
+from holdfast.engine.survey import ImageSurvey
 from holdfast.engine.tally import Tally
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method, Progress
@@ -28,15 +31,17 @@ def fit(
     encoder: Encoder,
     method: Method,
     task: Task,
-    images: DeviceImages,
+    images: ImageSet | DeviceImages,
     *,
     old: nn.Module | None = None,
     options: FitOptions | None = None,
     log: Log = lambda event: None,
     checkpoint: CheckpointFile | None = None,
 ) -> None:
-    """Train ``encoder`` and ``method`` on one task, in place, on the device where ``images`` are.
+    """Train ``encoder`` and ``method`` on one task, in place.
 
+    images: the training set that the task's indices point into; the training runs on the device where they are, and for
+    an ``ImageSet`` on that of the encoder.
     old: the previous model, read by methods that ask for it; it is frozen and put in eval mode.
     log: called with plain dicts: "begin", "epoch" with the mean of each loss term, and a "pulse" some times a second.
     checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there.
@@ -45,6 +50,10 @@ def fit(
     options = options or FitOptions()
     if encoder.preprocess is None:
         raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
+    if old is None and task.reference == "previous" and method.old_features != "none":
+        raise HoldfastError(f"task {task.number} is to be held to the previous model; pass it as old")
+    if isinstance(images, ImageSet):
+        images = DeviceImages(images, next(encoder.parameters()).device)
     device = images.device
     torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
     encoder.to(device).train()
@@ -52,11 +61,12 @@ def fit(
     method.to(device).train()
     if old is not None:
         old.to(device).eval().requires_grad_(False)
+    labels = arrival_labels(task, images)
+    survey = ImageSurvey(encoder, encoder.preprocess, old, images, labels, task, mirrored=options.flip)
+    method.prepare(task, survey)
     optimizer = make_optimizer([*encoder.parameters(), *method.parameters()], options)
     generator = torch.Generator(device).manual_seed(derived_seed(options.seed, task.number, "augment"))
-    step = TrainingStep(
-        encoder, encoder.preprocess, method, old, optimizer, images, arrival_labels(task, images), options, generator
-    )
+    step = TrainingStep(encoder, encoder.preprocess, method, old, optimizer, images, labels, options, generator)
     state = TrainingState(encoder, method, optimizer, generator, Tally(device))
 
     per_epoch = steps_per_epoch(len(task.new_indices), len(task.buffer_indices), options.batch_size)
@@ -111,6 +121,8 @@ def fit(
                 checkpoint.save(state, task=task.number, step=done)
                 saved_at = time.monotonic()
     state.refuse_if_bad(task.number, per_epoch)
+    train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
+    method.finish(task, survey)
 
 
 def arrival_labels(task: Task, images: DeviceImages) -> Tensor:

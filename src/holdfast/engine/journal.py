@@ -42,11 +42,13 @@ class Journal:
 def read_events(path: Path) -> list[dict[str, Any]]:
     """The events of a log; a line that a kill cut short is passed over, and no log at all has no events."""
     events = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []:
         try:
-            events.append(json.loads(line))
+            event = json.loads(line)
         except ValueError:
             continue
+        if isinstance(event, dict) and "event" in event:
+            events.append(event)
     return events
 
 

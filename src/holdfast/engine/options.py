@@ -54,10 +54,16 @@ class FitOptions:
             "momentum": 0,
             "weight_decay": 0,
             "final_lr": 0,
+            "checkpoint_minutes": 0,
         }
         for name, least in least_values.items():
             if not getattr(self, name) >= least:
                 raise HoldfastError(f"train.{name} must be at least {least}, got {getattr(self, name)}")
+        if not all(0 < fraction < 1 for fraction in self.milestones):
+            raise HoldfastError(
+                "train.milestones must be fractions of the epochs, between 0 and 1 (50 of 70 is 0.7143), "
+                f"got {list(self.milestones)}"
+            )
         for name in ("lr", "decay"):
             if not getattr(self, name) > 0:
                 raise HoldfastError(f"train.{name} must be above 0, got {getattr(self, name)}")

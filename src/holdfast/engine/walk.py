@@ -66,8 +66,8 @@ def _restored_method(
         path = folder.method(previous.number)
         state, _ = read_tensors(path)
         try:
-            method.load_state_dict(state)
-        except RuntimeError as error:
+            method.restore(state)
+        except (RuntimeError, AttributeError) as error:
             raise HoldfastError(f"{path}: does not fit this method ({str(error).splitlines()[0]})") from error
     return method
 
@@ -81,3 +81,6 @@ def _save(folder: RunFolder, task: Task, encoder: Encoder, method: Method) -> No
     with replacing_folder(folder.model(task.number)) as temporary:
         encoder.write_into(temporary)
         write_tensors(temporary / folder.method(task.number).name, method.state_dict())
+        space_map = method.space_map()
+        if space_map is not None:
+            space_map.save(temporary / folder.space_map(task.number).name)

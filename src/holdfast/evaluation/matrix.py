@@ -5,10 +5,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.protocols import gallery_of, on_device, score_of
 from holdfast.features import ModelFeatures
+from holdfast.geometry import unit
+from holdfast.space_map import SpaceMap, carry
 
 
 def compatibility_matrix(
@@ -18,36 +21,60 @@ def compatibility_matrix(
     *,
     protocol: str = "template",
     score: str = "top1",
+    maps: Sequence[SpaceMap | None] = (),
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] = lambda cells: None,
 ) -> np.ndarray:
     """C[t, k], T x T: the score of model t's queries on model k's gallery for k <= t, in [0, 1].
 
-    models: per model a pair (query features Q x d, gallery features G x d), unit rows, oldest first; every model over
-    the same images, whose classes are ``query_labels`` (Q) and ``gallery_labels`` (G).
+    models: per model a pair (query features Q x d, gallery features G x d), oldest first; every model over the same
+    images, whose classes are ``query_labels`` (Q) and ``gallery_labels`` (G). Rows are scaled to length 1, because
+    cosines are compared; NaN and infinite features are refused.
     NaN above the diagonal, and where two models' features have different sizes and so cannot be compared.
+    maps: for methods that learn one, per model the map from the previous model's features to its own (None: both live
+    in one space). Model k's gallery is then carried image by image through the maps of models k+1 .. t before it is
+    averaged or searched.
     protocol: "template" averages the gallery per class, as the paper does; "instance" searches every image.
     """
     query_y = on_device(np.asarray(query_labels), device)
     gallery_y = on_device(np.asarray(gallery_labels), device)
     judge = score_of(score)
-    # The galleries stay on the device (small as templates); the queries, the larger part, pass through once.
-    galleries = [
-        gallery_of(protocol, on_device(_checked(gallery, len(gallery_y), f"gallery of model {t}"), device), gallery_y)
-        for t, (_, gallery) in enumerate(models, 1)
-    ]
+    if maps and len(maps) != len(models):
+        raise HoldfastError(f"{len(maps)} maps for {len(models)} models; give one (or None) for each model")
     matrix = np.full((len(models), len(models)), np.nan)
-    for t, (features, _) in enumerate(models):
-        query = on_device(_checked(features, len(query_y), f"queries of model {t + 1}"), device)
-        for k, (gallery, labels) in enumerate(galleries[: t + 1]):
+    # Galleries stay on the device, in the space of the model at hand; queries, the larger part, pass through once.
+    galleries: list[Tensor] = []
+    searchable: list[tuple[Tensor, Tensor]] = []
+    for t, (query_features, gallery_features) in enumerate(models):
+        own = _unit_features(gallery_features, len(gallery_y), f"gallery of model {t + 1}", device)
+        step = maps[t] if maps else None
+        if step is not None:
+            galleries = [_carried(gallery, step.to(device)) for gallery in galleries]
+            searchable = [gallery_of(protocol, gallery, gallery_y) for gallery in galleries]
+        galleries.append(own)
+        searchable.append(gallery_of(protocol, own, gallery_y))
+        query = _unit_features(query_features, len(query_y), f"queries of model {t + 1}", device)
+        for k, (gallery, labels) in enumerate(searchable):
             if gallery.shape[1] == query.shape[1]:
                 matrix[t, k] = judge(query, query_y, gallery, labels)
             progress(1)
     return matrix
 
 
-def _checked(features: ArrayLike, rows: int, what: str) -> np.ndarray:
+@torch.no_grad()
+def _carried(gallery: Tensor, step: SpaceMap) -> Tensor:
+    """Carried one model on; a gallery whose features do not fit the map stays, and so remains not comparable."""
+    return carry(gallery, [step]) if gallery.shape[1] == step.enter.in_features else gallery
+
+
+def _unit_features(features: ArrayLike, rows: int, what: str, device: torch.device | str) -> Tensor:
     array = np.asarray(features)
     if array.ndim != 2 or len(array) != rows:
         raise HoldfastError(f"{what}: features of shape {array.shape}, but {rows} labels")
-    return array
+    tensor = on_device(array, device).float()
+    bad = ~tensor.isfinite().all(1)
+    if bool(bad.any()):
+        raise HoldfastError(
+            f"{what}: row {int(bad.nonzero()[0])} is not finite, {int(bad.sum())} of {rows} rows are not"
+        )
+    return unit(tensor)

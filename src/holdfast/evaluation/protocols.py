@@ -12,7 +12,7 @@ from torch import Tensor
 
 from holdfast.errors import unknown_name
 from holdfast.geometry import nearest, unit
-from holdfast.metrics import mean_average_precision, pair_scores, roc_auc, tar_at_far, verification_pairs
+from holdfast.metrics import pair_scores, roc_auc, tar_at_far, verification_pairs
 
 VERIFICATION_PAIRS = 6000
 """Pairs drawn for 1:1 verification, half of one class, where there are so many: the CL2R protocol's number."""
@@ -48,9 +48,18 @@ def top_k(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: 
     return (found == query_labels[:, None]).any(1).double().mean().item()
 
 
-def _mean_average_precision(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
-    arrays = [tensor.cpu().numpy() for tensor in (query, query_labels, gallery, gallery_labels)]
-    return mean_average_precision(*arrays)
+def mean_average_precision(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
+    """``metrics.mean_average_precision``, ranked by the common search and on the device; NaN where no query counts."""
+    ranks = torch.arange(1, len(gallery) + 1, device=query.device)
+    total, counted = query.new_zeros((), dtype=torch.float64), 0
+    block = max(1, (1 << 22) // len(gallery))
+    for some, labels in zip(query.split(block), query_labels.split(block), strict=True):
+        hits = gallery_labels[nearest(some, gallery, len(gallery)).indices] == labels[:, None]
+        relevant = hits.sum(1)
+        sums = (hits.cumsum(1) / ranks * hits).sum(1, dtype=torch.float64)
+        total += (sums / relevant.clamp(min=1)).sum()
+        counted += int((relevant > 0).sum())
+    return total.item() / counted if counted else float("nan")
 
 
 def _verification(judge: Callable[..., float]) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
@@ -74,7 +83,7 @@ def _pairs_to_draw(query_labels: np.ndarray, gallery_labels: np.ndarray) -> int:
 SCORES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], float]] = {
     "top1": top_k,
     "top5": lambda *cell: top_k(*cell, k=5),
-    "mAP": _mean_average_precision,
+    "mAP": mean_average_precision,
     "auc": _verification(roc_auc),
     "tar@far=0.01": _verification(lambda scores, same: tar_at_far(scores, same, 0.01)),
 }

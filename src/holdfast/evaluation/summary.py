@@ -9,6 +9,7 @@ import torch
 from holdfast.evaluation.matrix import compatibility_matrix
 from holdfast.features import ModelFeatures
 from holdfast.metrics import compatibility_summary
+from holdfast.space_map import SpaceMap
 
 
 def judge_run(
@@ -18,6 +19,7 @@ def judge_run(
     *,
     protocols: Sequence[str] = ("template", "instance"),
     extra_scores: Sequence[str] = (),
+    maps: Sequence[SpaceMap | None] = (),
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] = lambda cells: None,
 ) -> dict[str, Any]:
@@ -27,7 +29,14 @@ def judge_run(
 
         def matrix(score: str, protocol: str = protocol) -> np.ndarray:
             return compatibility_matrix(
-                models, query_labels, gallery_labels, protocol=protocol, score=score, device=device, progress=progress
+                models,
+                query_labels,
+                gallery_labels,
+                protocol=protocol,
+                score=score,
+                maps=maps,
+                device=device,
+                progress=progress,
             )
 
         top1 = matrix("top1")

@@ -1,6 +1,7 @@
 """Embeddings once computed: extract them, keep them."""
 
 from holdfast.features.extract import extract
+from holdfast.features.maps import read_space_maps
 from holdfast.features.store import FeatureStore, ModelFeatures
 
-__all__ = ["FeatureStore", "ModelFeatures", "extract"]
+__all__ = ["FeatureStore", "ModelFeatures", "extract", "read_space_maps"]

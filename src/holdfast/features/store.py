@@ -29,7 +29,8 @@ class FeatureStore:
         """Write the labels, or check that what is here belongs to the same evaluation set."""
         index = self.folder / "index.json"
         if index.exists():
-            if read_json(index).get("fingerprint") != fingerprint:
+            known = read_json(index)
+            if not isinstance(known, dict) or known.get("fingerprint") != fingerprint:
                 raise HoldfastError(
                     f"{self.folder}: holds features of other images; use another output folder or delete this one"
                 )

@@ -1,16 +1,40 @@
 """One file, one paper's method, one final class. Adding one never touches the training loop."""
 
-from collections.abc import Callable
-
+from holdfast.methods.advbct import AdvBCT
+from holdfast.methods.bct import BCT
+from holdfast.methods.cvs import CVS
 from holdfast.methods.er import ER
-from holdfast.methods.interface import Batch, Method, Progress, TaskView
+from holdfast.methods.fan import FAN
+from holdfast.methods.interface import Batch, FeaturePhase, Method, Progress, Survey, TaskView
+from holdfast.methods.lce import LCE
 from holdfast.methods.simplex_fd import SimplexFD
 from holdfast.methods.simplex_hoc import SimplexHOC
 
-METHODS: dict[str, Callable[..., Method]] = {
+METHODS: dict[str, type[Method]] = {
     "er": ER,
+    "fan": FAN,
+    "bct": BCT,
+    "lce": LCE,
+    "advbct": AdvBCT,
+    "cvs": CVS,
     "simplex_fd": SimplexFD,
     "simplex_hoc": SimplexHOC,
 }
 
-__all__ = ["ER", "METHODS", "Batch", "Method", "Progress", "SimplexFD", "SimplexHOC", "TaskView"]
+__all__ = [
+    "BCT",
+    "CVS",
+    "ER",
+    "FAN",
+    "LCE",
+    "METHODS",
+    "AdvBCT",
+    "Batch",
+    "FeaturePhase",
+    "Method",
+    "Progress",
+    "SimplexFD",
+    "SimplexHOC",
+    "Survey",
+    "TaskView",
+]

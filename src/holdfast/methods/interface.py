@@ -1,10 +1,13 @@
 """What a method is: the part of training that one paper differs in from another."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
+
+from holdfast.space_map import SpaceMap
 
 
 class TaskView(Protocol):
@@ -48,12 +51,41 @@ class Progress(NamedTuple):
     epochs: int
 
 
+class Survey(Protocol):
+    """Features of every image of the task and of the buffer, as they are and (where training flips) mirrored.
+
+    Raw, in eval mode and float32, with labels by arrival; computed when first asked for, so nobody pays for what is not
+    read.
+    """
+
+    def new(self) -> tuple[Tensor, Tensor]:
+        """Features under the model in training: M x d, and labels M."""
+
+    def old(self) -> tuple[Tensor, Tensor] | None:
+        """The same images under the previous model, or None where there is none."""
+
+
+class FeaturePhase(NamedTuple):
+    """A second training that follows the task: on features, with both networks frozen, by Adam."""
+
+    parameters: Sequence[nn.Parameter]
+    loss: Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
+    """(z_old, z, labels) of a batch of the survey -> named, weighted terms."""
+    epochs: int
+    batch_size: int
+    lr: float
+
+
 class Method(nn.Module, ABC):
     """One method: its loss, its trainable parts and what it keeps between tasks.
 
-    The engine calls ``begin`` before each task, ``loss`` on every batch, and never asks which method it has. A method
-    never calls ``backward``. What must survive a kill lives in parameters and buffers whose shapes ``begin`` restores.
+    For each task the engine calls ``begin``, then ``prepare``, then ``loss`` on every batch, then trains the
+    ``feature_phase`` if there is one, then calls ``finish``; it never asks which method it has. A method never calls
+    ``backward``. What must survive a kill lives in parameters and buffers; ``restore`` brings it back.
     """
+
+    reconstruction: ClassVar[str] = ""
+    """What is inferred because no public source says it; empty for a method followed from its source."""
 
     old_features: ClassVar[Literal["none", "replayed", "all"]] = "none"
     """For which images of a batch the loss reads the previous model's features (``z_old``)."""
@@ -72,6 +104,9 @@ class Method(nn.Module, ABC):
     def begin(self, task: TaskView, dim: int) -> None:
         """Prepare for a task with features of size ``dim``: grow what grows, keep what is kept."""
 
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        """Look at the data before the first step, for instance through the previous model."""
+
     @abstractmethod
     def loss(
         self,
@@ -87,3 +122,25 @@ class Method(nn.Module, ABC):
         z: N x d raw features. z_old: previous model's features of the images ``old_features`` asks for, None when
         there is no previous model. z_view: N x d, given when ``reads_view``.
         """
+
+    def feature_phase(self) -> FeaturePhase | None:
+        """What is still to be trained on features once the task's own training is done."""
+        return None
+
+    def finish(self, task: TaskView, survey: Survey) -> None:
+        """Keep what later tasks need of this task's data, such as class centres."""
+
+    def space_map(self) -> SpaceMap | None:
+        """The map from the previous model's features to this one's; None where both live in one space."""
+        return None
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Load a saved state whose tensors may have other shapes than this method's: what grows has grown since."""
+        for name, tensor in state.items():
+            owner, _, leaf = name.rpartition(".")
+            module = self.get_submodule(owner)
+            present = getattr(module, leaf)
+            if present.shape != tensor.shape:
+                fresh = torch.empty_like(tensor, device=present.device)
+                setattr(module, leaf, nn.Parameter(fresh) if isinstance(present, nn.Parameter) else fresh)
+        self.load_state_dict(dict(state))

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, final
 
 from torch import Tensor
 
+from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
 from holdfast.losses import feature_distillation, simplex_cross_entropy
@@ -26,6 +27,8 @@ class SimplexFD(Method):
 
     def __init__(self, *, slots: int, base: float = 5.0, scale: Scale = "unit") -> None:
         super().__init__()
+        if base < 0:
+            raise HoldfastError(f"base must not be negative, got {base}")
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.base = base

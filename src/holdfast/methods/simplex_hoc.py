@@ -37,6 +37,8 @@ class SimplexHOC(Method):
         super().__init__()
         if not 0 <= lambda_ <= 1:
             raise HoldfastError(f"lambda must lie in [0, 1], got {lambda_}")
+        if not rho > 0:
+            raise HoldfastError(f"rho must be above 0, got {rho}")
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.lambda_ = lambda_

@@ -1,0 +1,54 @@
+"""One look at all images of a task through a model, for methods that ask for it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.backbones import Encoder, Preprocess
+from holdfast.data.device import DeviceImages
+from holdfast.scenarios import Task
+
+BATCH = 512
+
+
+@dataclass
+class ImageSurvey:
+    """Features of the task's images and the buffer, as they are and, if ``mirrored``, mirrored as well.
+
+    Raw, float32, in eval mode. Each call runs the network: a method asks once and keeps what it needs.
+    """
+
+    encoder: Encoder
+    preprocess: Preprocess
+    reference: nn.Module | None
+    images: DeviceImages
+    labels: Tensor
+    task: Task
+    mirrored: bool
+
+    def new(self) -> tuple[Tensor, Tensor]:
+        """Under the model in training."""
+        modes = [(module, module.training) for module in self.encoder.modules()]
+        self.encoder.eval()
+        try:
+            return self._through(self.encoder)
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    def old(self) -> tuple[Tensor, Tensor] | None:
+        """Under the previous model, or None where there is none."""
+        return None if self.reference is None else self._through(self.reference)
+
+    @torch.no_grad()
+    def _through(self, network: nn.Module) -> tuple[Tensor, Tensor]:
+        parts = [torch.from_numpy(rows) for rows in (self.task.new_indices, self.task.buffer_indices)]
+        indices = torch.cat(parts).to(self.images.device)
+        features = []
+        for mirror in (False, True) if self.mirrored else (False,):
+            for some in indices.split(BATCH):
+                pixels = self.images[some]
+                x = self.preprocess.normalise(pixels.flip(-1) if mirror else pixels)
+                features.append(network(x).float())
+        return torch.cat(features), self.labels[indices].repeat(2 if self.mirrored else 1)

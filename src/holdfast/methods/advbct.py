@@ -1,0 +1,88 @@
+"""AdvBCT-ER: boundary-aware backward-compatible training with an adversary (Pan et al., 2023) and a replay buffer."""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.losses import (
+    class_means,
+    cross_entropy,
+    discrimination,
+    elastic_limit,
+    elastic_radii,
+    epoch_weight,
+    largest_radii,
+    reversal_coefficient,
+    reversed_gradient,
+)
+from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+
+
+@final
+class AdvBCT(Method):
+    """CE + an elastic limit around old class centres + a(e) x an adversary that cannot tell new features from old.
+
+    The adversary sees raw features; new ones pass a gradient reversal that grows from 0 with the task's progress, and
+    its weight a(e) falls from epoch to epoch. A class's limit lies between its measured radius and tau, where a
+    learnable number puts it. Adversary and limits are made anew for each task.
+
+    Differs from the original: no projection head with batch norm, because the paper compares penultimate features;
+    centres and radii from the task's images and the buffer.
+    """
+
+    reconstruction: ClassVar[str] = (
+        "the -ER adaptation: no projection head, centres from the buffer and the latest task"
+    )
+    old_features: ClassVar[Literal["none", "replayed", "all"]] = "all"
+
+    centres: Tensor
+    radii: Tensor
+
+    def __init__(self, *, tau: float = 1.0, limit: float = 1.0, adversary: float = 1.0, hidden: int = 100) -> None:
+        super().__init__()
+        self.tau = tau
+        self.limit = limit
+        self.adversary = adversary
+        self.hidden = hidden
+        self.classifier = GrowingClassifier()
+        self.discriminator = nn.Sequential()
+        self.elasticity = nn.Parameter(torch.empty(0))
+        self.register_buffer("centres", torch.empty(0, 0))
+        self.register_buffer("radii", torch.empty(0))
+
+    def feature_dim(self, backbone_dim: int) -> int:
+        return backbone_dim
+
+    def begin(self, task: TaskView, dim: int) -> None:
+        self.classifier.grow(task.num_seen, dim)
+        self.discriminator = nn.Sequential(
+            nn.Linear(dim, self.hidden), nn.BatchNorm1d(self.hidden), nn.ReLU(inplace=True), nn.Linear(self.hidden, 2)
+        )
+        self.elasticity = nn.Parameter(torch.empty(task.num_seen - task.num_new).uniform_(-1, 1))
+
+    def loss(
+        self,
+        z: Tensor,
+        batch: Batch,
+        *,
+        z_old: Tensor | None = None,
+        z_view: Tensor | None = None,
+        progress: Progress,
+    ) -> dict[str, Tensor]:
+        terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}
+        if z_old is not None:
+            radii = elastic_radii(self.radii, self.elasticity, self.tau)
+            terms["limit"] = self.limit * elastic_limit(z, batch.labels, self.centres, radii)
+            # Two calls, not one on both halves: batch norm must see each kind of feature by itself.
+            fooled = self.discriminator(reversed_gradient(z, reversal_coefficient(progress.fraction)))
+            told = self.discriminator(z_old)
+            weight = self.adversary * epoch_weight(progress.epoch, progress.epochs)
+            terms["adversary"] = weight * discrimination(fooled, told)
+        return terms
+
+    def finish(self, task: TaskView, survey: Survey) -> None:
+        z, labels = survey.new()
+        self.centres = class_means(z, labels, task.num_seen)
+        self.radii = largest_radii(z, labels, self.centres)

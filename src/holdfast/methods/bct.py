@@ -1,0 +1,65 @@
+"""BCT-ER: backward-compatible training (Shen et al., 2020) with a replay buffer."""
+
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from holdfast.losses import class_means, cross_entropy, old_class_cross_entropy
+from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+
+
+@final
+class BCT(Method):
+    """CE over the classes seen + weight x CE of new features under the previous model's frozen classifier.
+
+    The second term counts images of classes that the previous classifier has a row for, the replayed half.
+    synthesise: give the frozen classifier rows for the new classes too, the previous model's mean feature of each.
+
+    Differs from the original: it trains a new network from scratch on all data; here the network is fine-tuned and old
+    data is the buffer.
+    """
+
+    reconstruction: ClassVar[str] = "the -ER adaptation: fine-tuned, with the buffer in place of the old data"
+
+    old_rows: Tensor
+
+    def __init__(self, *, weight: float = 1.0, synthesise: bool = False) -> None:
+        super().__init__()
+        self.weight = weight
+        self.synthesise = synthesise
+        self.classifier = GrowingClassifier()
+        self.register_buffer("old_rows", torch.empty(0, 0))
+
+    def feature_dim(self, backbone_dim: int) -> int:
+        return backbone_dim
+
+    def begin(self, task: TaskView, dim: int) -> None:
+        self.old_rows = self.classifier.weight.detach().clone()
+        self.classifier.grow(task.num_seen, dim)
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        seen_by_old = survey.old() if self.synthesise else None
+        if seen_by_old is not None:
+            z_old, labels = seen_by_old
+            num_old = len(self.old_rows)
+            # Raw rows have the length of raw features, so the mean direction gets the length old rows have.
+            means = class_means(z_old, labels, task.num_seen)[num_old:]
+            length = self.old_rows.norm(dim=1).mean()
+            synthesised = torch.nn.functional.normalize(means, dim=1) * length
+            self.old_rows = torch.cat([self.old_rows, synthesised.to(self.old_rows)])
+
+    def loss(
+        self,
+        z: Tensor,
+        batch: Batch,
+        *,
+        z_old: Tensor | None = None,
+        z_view: Tensor | None = None,
+        progress: Progress,
+    ) -> dict[str, Tensor]:
+        terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}
+        if len(self.old_rows):
+            terms["old"] = self.weight * old_class_cross_entropy(z @ self.old_rows.T, batch.labels)
+        return terms

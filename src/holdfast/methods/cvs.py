@@ -1,0 +1,64 @@
+"""CVS: continual learning for visual search (Wan et al., CVPR 2022)."""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from holdfast.losses import centre_pull, class_means, cosine_logits, cross_entropy, neighbour_triplet
+from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+
+
+@final
+class CVS(Method):
+    """Cosine softmax + coherence x triplet to the previous model + centre x pull to where classes were when learned.
+
+    The centres are never updated: that is what ties a model to all earlier ones, not only to the last.
+
+    Differs from the original: no embedding layer, AutoAugment, herding or best checkpoint; the common buffer and
+    schedule.
+    """
+
+    reconstruction: ClassVar[str] = "adapted to the common backbone, buffer and schedule"
+    old_features: ClassVar[Literal["none", "replayed", "all"]] = "all"
+
+    centres: Tensor
+
+    def __init__(
+        self, *, scale: float = 20.0, coherence: float = 10.0, centre: float = 1.0, margin: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.scale = scale
+        self.coherence = coherence
+        self.centre = centre
+        self.margin = margin
+        self.classifier = GrowingClassifier()
+        self.register_buffer("centres", torch.empty(0, 0))
+
+    def feature_dim(self, backbone_dim: int) -> int:
+        return backbone_dim
+
+    def begin(self, task: TaskView, dim: int) -> None:
+        self.classifier.grow(task.num_seen, dim)
+
+    def loss(
+        self,
+        z: Tensor,
+        batch: Batch,
+        *,
+        z_old: Tensor | None = None,
+        z_view: Tensor | None = None,
+        progress: Progress,
+    ) -> dict[str, Tensor]:
+        logits = cosine_logits(z, self.classifier.weight, scale=self.scale)
+        terms = {"ce": cross_entropy(logits, batch.labels)}
+        if z_old is not None:
+            terms["triplet"] = self.coherence * neighbour_triplet(z, z_old, batch.labels, margin=self.margin)
+            terms["centre"] = self.centre * centre_pull(z, batch.labels, self.centres)
+        return terms
+
+    def finish(self, task: TaskView, survey: Survey) -> None:
+        z, labels = survey.new()
+        learned_now = class_means(z, labels, task.num_seen)[len(self.centres) :]
+        self.centres = torch.cat([self.centres, learned_now]) if len(self.centres) else learned_now

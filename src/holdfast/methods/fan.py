@@ -1,0 +1,99 @@
+"""FAN: feature adaptation networks (Iscen et al., ECCV 2020), reconstructed."""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from holdfast.losses import cross_entropy, feature_distillation, softened_distillation
+from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.interface import Batch, FeaturePhase, Method, Progress, TaskView
+from holdfast.space_map import SpaceMap
+
+
+@final
+class FAN(Method):
+    """CE + distillation of logits and features; then an MLP learns to map the previous model's features to new ones.
+
+    Old galleries are not searched as they are: each stored feature is carried through the maps of all later models. The
+    map's loss is alpha x mean(1 - cos(A(z_old), z)) + CE of the frozen new classifier on A(z_old).
+
+    Differs from the original: no code of it is public, and weights, width and depth are recollections; the common
+    buffer of images in place of stored features. The map reads unit features, because galleries store unit vectors.
+    """
+
+    reconstruction: ClassVar[str] = "no public code: structure from the literature, weights and sizes inferred"
+    old_features: ClassVar[Literal["none", "replayed", "all"]] = "all"
+
+    old_rows: Tensor
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 2.0,
+        logits_weight: float = 1.0,
+        features_weight: float = 1.0,
+        alpha: float = 100.0,
+        widening: int = 16,
+        map_epochs: int = 40,
+        map_batch_size: int = 128,
+        map_lr: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.logits_weight = logits_weight
+        self.features_weight = features_weight
+        self.alpha = alpha
+        self.widening = widening
+        self.map_epochs = map_epochs
+        self.map_batch_size = map_batch_size
+        self.map_lr = map_lr
+        self.classifier = GrowingClassifier()
+        self.adapter: SpaceMap | None = None
+        self.register_buffer("old_rows", torch.empty(0, 0))
+
+    def feature_dim(self, backbone_dim: int) -> int:
+        return backbone_dim
+
+    def begin(self, task: TaskView, dim: int) -> None:
+        self.old_rows = self.classifier.weight.detach().clone()
+        self.classifier.grow(task.num_seen, dim)
+        self.adapter = SpaceMap(dim, dim, self.widening * dim) if task.number > 1 else None
+
+    def loss(
+        self,
+        z: Tensor,
+        batch: Batch,
+        *,
+        z_old: Tensor | None = None,
+        z_view: Tensor | None = None,
+        progress: Progress,
+    ) -> dict[str, Tensor]:
+        logits = self.classifier(z)
+        terms = {"ce": cross_entropy(logits, batch.labels)}
+        if z_old is not None:
+            num_old = len(self.old_rows)
+            old_logits = z_old @ self.old_rows.T
+            softened = softened_distillation(logits[:, :num_old], old_logits, temperature=self.temperature)
+            terms["logits"] = self.logits_weight * softened
+            terms["features"] = self.features_weight * feature_distillation(z, z_old)
+        return terms
+
+    def feature_phase(self) -> FeaturePhase | None:
+        if self.adapter is None:
+            return None
+        return FeaturePhase(
+            list(self.adapter.parameters()), self._map_loss, self.map_epochs, self.map_batch_size, self.map_lr
+        )
+
+    def space_map(self) -> SpaceMap | None:
+        return self.adapter
+
+    def _map_loss(self, z_old: Tensor, z: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        assert self.adapter is not None
+        mapped = self.adapter(z_old)
+        frozen = self.classifier.weight.detach()
+        return {
+            "map": self.alpha * feature_distillation(mapped, z),
+            "map_ce": cross_entropy(mapped @ frozen.T, labels),
+        }

@@ -1,0 +1,106 @@
+"""Galleries carried through the maps of later models."""
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.evaluation import compatibility_matrix
+from holdfast.features import ModelFeatures, read_space_maps
+from holdfast.run_folder import RunFolder
+from holdfast.space_map import SpaceMap
+
+LABELS = np.arange(40) % 4
+
+
+def linear_map(matrix: np.ndarray) -> SpaceMap:
+    """A SpaceMap that is exactly z -> matrix z: relu(x) - relu(-x) is x."""
+    out, dim = matrix.shape
+    exact = SpaceMap(dim, out, 2 * dim)
+    with torch.no_grad():
+        exact.enter.weight.copy_(torch.cat([torch.eye(dim), -torch.eye(dim)]))
+        exact.enter.bias.zero_()
+        weights = torch.from_numpy(matrix).float()
+        exact.leave.weight.copy_(torch.cat([weights, -weights], 1))
+        exact.leave.bias.zero_()
+    return exact
+
+
+def rotation(dim: int, seed: int) -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))[0]
+
+
+def clustered(seed: int = 0, dim: int = 6) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    z = np.eye(dim)[LABELS] + 0.1 * rng.standard_normal((len(LABELS), dim))
+    return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+
+
+def turned(features: np.ndarray, *turns: np.ndarray) -> np.ndarray:
+    for turn in turns:
+        features = features @ turn.T
+    return features.astype(np.float32)
+
+
+@pytest.mark.parametrize("protocol", ["template", "instance"])
+def test_composition_undoes_what_the_models_did(protocol):
+    """Each model turns the space; only the composed maps make an old gallery readable by a much newer model."""
+    first, second = rotation(6, 1), rotation(6, 2)
+    turns = [(), (first,), (first, second)]
+    models = [ModelFeatures(turned(clustered(1), *t), turned(clustered(2), *t)) for t in turns]
+    maps = [None, linear_map(first), linear_map(second)]
+    lost = compatibility_matrix(models, LABELS, LABELS, protocol=protocol)
+    found = compatibility_matrix(models, LABELS, LABELS, protocol=protocol, maps=maps)
+    assert lost[1, 0] < 0.6
+    assert np.allclose(found[np.tril_indices(3)], 1.0)
+    assert np.array_equal(np.diagonal(found), np.diagonal(lost))
+
+
+def test_identity_maps_change_nothing():
+    models = [ModelFeatures(clustered(s), clustered(s + 9)) for s in range(3)]
+    plain = compatibility_matrix(models, LABELS, LABELS)
+    mapped = compatibility_matrix(models, LABELS, LABELS, maps=[None, linear_map(np.eye(6)), None])
+    assert np.array_equal(plain, mapped, equal_nan=True)
+
+
+def test_images_are_carried_before_they_are_averaged():
+    """A map that bends: the mean of mapped features is not the mapped mean."""
+    torch.manual_seed(0)
+    bend = SpaceMap(6, 6, 32)
+    models = [ModelFeatures(clustered(1), clustered(2)), ModelFeatures(clustered(3), clustered(4))]
+    found = compatibility_matrix(models, LABELS, LABELS, maps=[None, bend])[1, 0]
+    carried = torch.nn.functional.normalize(bend(torch.from_numpy(models[0].gallery)), dim=1).detach().numpy()
+    assert found == compatibility_matrix([(models[1].query, carried)], LABELS, LABELS)[0, 0]
+
+
+def test_a_map_bridges_two_sizes_and_none_leaves_nan():
+    wide = np.vstack([np.eye(6), np.zeros((2, 6))])
+    models = [
+        ModelFeatures(clustered(1), clustered(2)),
+        ModelFeatures(turned(clustered(3), wide), turned(clustered(4), wide)),
+    ]
+    assert np.isnan(compatibility_matrix(models, LABELS, LABELS)[1, 0])
+    assert compatibility_matrix(models, LABELS, LABELS, maps=[None, linear_map(wide)])[1, 0] == 1.0
+
+
+def test_a_map_that_does_not_fit_leaves_nan():
+    models = [ModelFeatures(clustered(1), clustered(2)), ModelFeatures(clustered(3, 8), clustered(4, 8))]
+    found = compatibility_matrix(models, LABELS, LABELS, maps=[None, linear_map(np.eye(8))])
+    assert np.isnan(found[1, 0])
+    assert np.isfinite(found[1, 1])
+
+
+def test_one_map_for_each_model():
+    models = [ModelFeatures(clustered(1), clustered(2))] * 2
+    with pytest.raises(HoldfastError, match="1 maps for 2 models"):
+        compatibility_matrix(models, LABELS, LABELS, maps=[None])
+
+
+def test_maps_are_read_from_the_run_folder(tmp_path):
+    folder = RunFolder(tmp_path)
+    linear_map(np.eye(3)).save(folder.space_map(2))
+    maps = read_space_maps(folder, 3)
+    assert [m is None for m in maps] == [True, False, True]
+    z = torch.nn.functional.normalize(torch.randn(5, 3), dim=1)
+    assert maps[1] is not None
+    assert torch.allclose(maps[1](z), z, atol=1e-6)
