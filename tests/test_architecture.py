@@ -98,3 +98,15 @@ def test_every_module_has_a_docstring():
     for module in pkgutil.walk_packages([str(SOURCE)], "holdfast."):
         if module.name != "holdfast.__main__":
             assert importlib.import_module(module.name).__doc__, module.name
+
+
+def test_every_method_has_a_card_and_a_recipe():
+    from holdfast.methods import METHODS
+
+    root = SOURCE.parents[1]
+    for name, method in METHODS.items():
+        card = (root / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+        for part in ("**Idea.**", "**Loss", "**Kept between tasks.**", "**Extra cost.**", "**Deviations.**"):
+            assert part in card, (name, part)
+        assert bool(method.reconstruction) == ("reconstruction" in card or "adapted" in card), name
+        assert (root / "recipes" / "cifar100-10" / f"{name}.toml").exists()

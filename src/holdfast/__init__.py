@@ -4,7 +4,8 @@ The public surface, loaded when first touched so that ``import holdfast`` costs 
 
 geometry    DSimplex, nearest
 losses      simplex_cross_entropy, info_nce, hoc_loss, feature_distillation
-training    Encoder, Preprocess, FitOptions, fit, cl2r, METHODS
+data        load_split, ImageSet
+training    build_backbone, Encoder, Preprocess, cl2r, METHODS, FitOptions, fit
 evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
             compatibility_summary
 errors      HoldfastError
@@ -14,7 +15,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.backbones import Encoder, Preprocess
+    from holdfast.backbones import Encoder, Preprocess, build_backbone
+    from holdfast.data import ImageSet, load_split
     from holdfast.engine import FitOptions, fit
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import compatibility_matrix
@@ -35,10 +37,12 @@ _HOME = {
     "Encoder": "backbones",
     "FitOptions": "engine",
     "HoldfastError": "errors",
+    "ImageSet": "data",
     "Preprocess": "backbones",
     "average_accuracy": "metrics",
     "average_compatibility": "metrics",
     "average_compatible_accuracy": "metrics",
+    "build_backbone": "backbones",
     "cl2r": "scenarios",
     "compatibility_matrix": "evaluation",
     "compatibility_summary": "metrics",
@@ -46,6 +50,7 @@ _HOME = {
     "fit": "engine",
     "hoc_loss": "losses",
     "info_nce": "losses",
+    "load_split": "data",
     "nearest": "geometry",
     "simplex_cross_entropy": "losses",
 }
@@ -56,10 +61,12 @@ __all__ = [
     "Encoder",
     "FitOptions",
     "HoldfastError",
+    "ImageSet",
     "Preprocess",
     "average_accuracy",
     "average_compatibility",
     "average_compatible_accuracy",
+    "build_backbone",
     "cl2r",
     "compatibility_matrix",
     "compatibility_summary",
@@ -67,6 +74,7 @@ __all__ = [
     "fit",
     "hoc_loss",
     "info_nce",
+    "load_split",
     "nearest",
     "simplex_cross_entropy",
 ]

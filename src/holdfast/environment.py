@@ -21,6 +21,7 @@ def describe(device: str | None = None) -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
         "cores": os.cpu_count(),
+        "threads": _threads(),
         "device": device,
         "gpu": _gpu(device),
         "packages": {name: version(name) for name in PACKAGES if version(name)},
@@ -58,6 +59,13 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def _threads() -> int:
+    """Threads torch computes with: with another number of them sums are rounded in another order."""
+    import torch
+
+    return torch.get_num_threads()
 
 
 def _gpu(device: str | None) -> str | None:

@@ -209,3 +209,16 @@ def test_files_that_are_not_whole_are_refused(encoder, tmp_path):
     (folder / "config.json").unlink()
     with pytest.raises(HoldfastError, match=r"config\.json: no such file"):
         Encoder.from_pretrained(folder)
+
+
+def test_encode_is_the_same_under_autocast_and_works_in_half_precision():
+    torch.manual_seed(0)
+    preprocess = Preprocess(size=16, mean=(0.4,), std=(0.2,), colour="grey")
+    encoder = Encoder(build_backbone("small", width=8), 5, preprocess=preprocess)
+    images = np.random.default_rng(0).integers(0, 256, (4, 16, 16, 1), dtype=np.uint8)
+    plain = encoder.encode(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(encoder.encode(images), plain)
+    half = encoder.to(torch.bfloat16).encode(images)
+    assert half.dtype == torch.float32
+    assert torch.allclose(half, plain, atol=0.05)

@@ -67,11 +67,14 @@ def picture_recipe(tmp_path):
         ("train.epoch=3", "train.epoch: unknown key; known here: epochs, "),
         ("nonesuch=3", "nonesuch: unknown key"),
         ("train.epochs=many", "train.epochs: input should be a valid integer, got 'many'"),
-        ("method.name=nonesuch", "unknown method 'nonesuch'; known: er, simplex_fd, simplex_hoc"),
+        (
+            "method.name=nonesuch",
+            "unknown method 'nonesuch'; known: advbct, bct, cvs, er, fan, lce, simplex_fd, simplex_hoc",
+        ),
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
         ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: cifar10, "),
         ("scenario.name=nonesuch", "unknown scenario 'nonesuch'; known: cl2r"),
-        ("scenario.increment=2", "give scenario.increment or scenario.tasks, and only one of the two"),
+        ("scenario.increment=3", "scenario.increment must divide the 4 classes"),
         ("scenario.tasks=4", "cannot be shared out evenly over 4 tasks"),
         ("method.slots=3", "3 slots"),
         ("train.lr=0", "train.lr"),
@@ -234,3 +237,11 @@ def test_as_a_process(command, tiny_recipe, tmp_path):
     assert done.stdout == ""
     assert done.stderr.startswith("holdfast: train.epoch: unknown key")
     assert done.stderr.count("\n") == 1
+
+
+def test_evaluate_refuses_a_run_that_lost_features(refused, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    before = (folder / "metrics.json").read_bytes()
+    shutil.rmtree(folder / "features" / "02")
+    assert "features of 1 models, but the run has 3" in refused("evaluate", folder)
+    assert (folder / "metrics.json").read_bytes() == before

@@ -65,7 +65,7 @@ def test_ls_shows_options_with_the_names_recipes_use(holdfast_json):
 
 
 def test_run_folder(tiny_run):
-    assert {path.name for path in tiny_run.iterdir()} == {
+    assert {path.name for path in tiny_run.iterdir() if not path.name.startswith(".")} == {
         "recipe.toml",
         "environment.json",
         "log.jsonl",
@@ -104,7 +104,7 @@ def test_run_with_settings(holdfast, holdfast_json, tiny_recipe, tmp_path):
 def test_run_chooses_a_folder(holdfast, tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     holdfast("run", tiny_recipe, "--set", "train.epochs=1", "--set", "seed=5", "-q")
-    assert (tmp_path / "runs" / "tiny-simplex_hoc-s5" / "report.html").is_file()
+    assert (tmp_path / "runs" / "tiny-simplex_hoc-t3-s5" / "report.html").is_file()
 
 
 def test_resuming_a_finished_run_keeps_its_numbers(holdfast_json, tiny_recipe, tiny_run, tmp_path):
@@ -189,3 +189,16 @@ def test_doctor(holdfast, holdfast_json, tmp_path):
 def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):
     monkeypatch.setattr("holdfast.environment.version", lambda name: None)
     assert "BROKEN" in holdfast("doctor", status=1)
+
+
+def test_evaluate_keeps_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    holdfast_json("evaluate", folder, "--scores", "mAP")
+    later = holdfast_json("evaluate", folder, "--scores", "top5")
+    assert set(later["protocols"]["template"]["extras"]) == {"mAP", "top5"}
+
+
+def test_help_shows_defaults(holdfast):
+    text = " ".join(holdfast("run", "--help").split())
+    assert "runs/RECIPE-METHOD-tTASKS" in text
+    assert "$HOLDFAST_DATA, else ./data" in text

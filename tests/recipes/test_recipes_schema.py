@@ -159,7 +159,7 @@ def test_impossible_scenario(scenario, reason, tiny_tables):
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("method.slots", 5, "5 slots, 6 classes; set slots to 6 or more"),
+        ("method.slots", 5, "5 slots for 6 classes; set method.slots to 6 or more"),
         ("method.lambda", 1.5, "lambda must lie in [0, 1]"),
         ("backbone.in_channels", 3, "backbone.in_channels is 3, but the images have 1"),
         ("backbone.width", 0, "width"),

@@ -87,7 +87,7 @@ def test_buffer_depends_on_seed_and_class_alone():
         ({"initial": 10, "tasks": 1}, "cannot be shared out evenly"),
         ({"initial": 10, "tasks": 2, "increment": 10}, "only one of the two"),
         ({"initial": 10}, "only one of the two"),
-        ({"initial": 10, "increment": 5, "num_slots": 18}, "18 slots, 20 classes; set slots to 20"),
+        ({"initial": 10, "increment": 5, "num_slots": 18}, "18 slots for 20 classes; set method.slots to 20"),
         ({"initial": 10, "increment": 5, "buffer_per_class": -1}, "not be negative"),
         ({"initial": 10, "increment": 5, "order_seed": -1}, "order_seed must lie"),
     ],

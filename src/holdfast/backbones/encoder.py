@@ -70,16 +70,20 @@ class Encoder(nn.Module):
             )
         if device is not None:
             self.to(device)
-        here = next((p.device for p in self.parameters()), torch.device("cpu"))
+        weight = next(self.parameters(), torch.empty(0))
+        here, dtype = weight.device, weight.dtype
         many: Any = images if ready else as_sequence(images)
         features = torch.empty(len(many), self.dim)
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
         try:
-            for start in range(0, len(many), batch_size):
-                part = many[start : start + batch_size]
-                x = part if ready or self.preprocess is None else self.preprocess(part)
-                features[start : start + batch_size] = F.normalize(self(x.to(here)).float(), dim=1).cpu()
+            # Autocast around the call would make the same image another vector.
+            with torch.autocast(here.type, enabled=False):
+                for start in range(0, len(many), batch_size):
+                    part = many[start : start + batch_size]
+                    x = part if ready or self.preprocess is None else self.preprocess(part)
+                    z = self(x.to(here, dtype)).float()
+                    features[start : start + batch_size] = F.normalize(z, dim=1).cpu()
         finally:
             for module, training in modes:  # one by one: a frozen part may have been in eval mode on purpose
                 module.training = training

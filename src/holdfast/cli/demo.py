@@ -51,8 +51,9 @@ def demo(
         [scores_row(name, scores) for name, scores in results.items()],
         right=(1, 2, 3),
     )
-    typer.echo("AC: share of (new model, old gallery) pairs where the new model's queries beat the old model's own.")
-    typer.echo("AA: mean accuracy over all pairs. ACA: the same, counting a pair only where it is compatible.")
+    typer.echo("AC: share of (new model, old gallery) pairs where the new model's queries")
+    typer.echo("    beat the old model's own.   AA: mean accuracy over all pairs.")
+    typer.echo("ACA: mean accuracy of those pairs, counting 0 where they are not compatible.")
     typer.echo(f"Report: {page.resolve()}")
 
 

@@ -83,7 +83,11 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
 
 def _extras() -> list[dict[str, Any]]:
     rows = []
-    for name, use in (("transformers", "backbones hf:"), ("timm", "backbones timm:"), ("tensorboard", "--tensorboard")):
+    for name, use in (
+        ("transformers", "backbones hf:NAME"),
+        ("timm", "backbones timm:NAME"),
+        ("tensorboard", "--tensorboard"),
+    ):
         try:
             __import__(name)
             rows.append(_check(name, "ok", f"for {use}"))

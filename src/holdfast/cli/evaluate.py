@@ -23,7 +23,7 @@ def evaluate(
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import judge_run
     from holdfast.evaluation.protocols import score_of
-    from holdfast.features import FeatureStore
+    from holdfast.features import FeatureStore, read_space_maps
     from holdfast.metrics import average_accuracy
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
@@ -39,13 +39,26 @@ def evaluate(
         score_of(name)
     store = FeatureStore(folder.features)
     known = read_json(folder.metrics)
+    if not isinstance(known, dict) or not {"method", "protocols", "tasks"} <= known.keys():
+        raise HoldfastError(f"{folder.metrics}: not the record of a run")
+    models = store.read_all()
+    if len(models) != len(known["tasks"]):
+        raise HoldfastError(
+            f"{folder.features}: has features of {len(models)} models, but the run has {len(known['tasks'])}; "
+            "holdfast run ... --resume brings back what is missing"
+        )
     judged = judge_run(
-        store.read_all(),
+        models,
         *store.labels(),
         protocols=list(known["protocols"]),
         extra_scores=extra,
+        maps=read_space_maps(folder, len(models)),
         device=resolve_device(device),
     )
+    for name, protocol in judged.items():  # the features are the same, so scores asked for earlier still hold
+        kept = {**known["protocols"][name].get("extras", {}), **protocol.get("extras", {})}
+        if kept:
+            protocol["extras"] = kept
     metrics = {**known, "protocols": judged}
     write_json(folder.metrics, metrics)
     write_report([folder.path], folder.report)

@@ -28,17 +28,14 @@ def ls(
     rest = [key for key in rows[0] if key not in ("name", "about")]
     print_table(
         ["name", "about"],
-        [
-            [row["name"], "  ".join([row["about"], *(f"[{key}: {row[key]}]" for key in rest if row[key])])]
-            for row in rows
-        ],
+        [[row["name"], "\n".join([row["about"], *(f"{key}: {row[key]}" for key in rest if row[key])])] for row in rows],
     )
 
 
 def _methods() -> list[dict[str, str]]:
     from holdfast.methods import METHODS
 
-    return [_described(name, build) for name, build in METHODS.items()]
+    return [{**_described(name, build), "reconstruction": build.reconstruction} for name, build in METHODS.items()]
 
 
 def _backbones() -> list[dict[str, str]]:
@@ -71,7 +68,7 @@ def _described(name: str, callee: object) -> dict[str, str]:
     """The first line of the docstring, and the keyword options with their defaults."""
     import inspect
 
-    about = (inspect.getdoc(callee) or "").splitlines()[0]
+    about = (inspect.getdoc(callee) or "").splitlines()[0].replace("``", "")
     options = []
     for key, parameter in inspect.signature(callee).parameters.items():  # type: ignore[arg-type]
         if parameter.kind is parameter.KEYWORD_ONLY:

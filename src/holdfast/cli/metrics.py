@@ -25,9 +25,9 @@ def metrics(
         print_json(summary)
         return
     rows = [
-        ["AC", fraction(summary["AC"]), "share of updates after which the old gallery works better than before"],
+        ["AC", fraction(summary["AC"]), "share of (new model, old gallery) pairs that beat the old model itself"],
         ["AA", f"{per_cent(summary['AA'])} %", "mean accuracy over all pairs of query and gallery model"],
-        ["ACA", f"{per_cent(summary['ACA'])} %", "mean accuracy of updates, 0 where not compatible"],
+        ["ACA", f"{per_cent(summary['ACA'])} %", "mean accuracy of those pairs, 0 where not compatible"],
     ]
     if "AA_computable" in summary:
         rows.append(

@@ -80,6 +80,9 @@ class Lines(Silent):
         self._printed = time.monotonic()
 
     def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "warning":
+            sys.stderr.write(f"{self._name}: warning: {event['text']}\n")
+            return
         self._position.follow(event)
         due = time.monotonic() - self._printed > LINE_SECONDS
         if event["event"] in ("begin", "task", "matrix", "done") or (event["event"] == "epoch" and due):
@@ -117,6 +120,9 @@ class Bar(Silent):
         self._progress.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
+        if event["event"] == "warning":
+            self._progress.console.print(f"{self._name}: warning: {event['text']}", markup=False)
+            return
         position = self._position
         position.follow(event)
         left = position.seconds_left()

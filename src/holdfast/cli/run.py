@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from holdfast.recipes.schema import Recipe
 
 SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
-DATA_OPTION = typer.Option(None, "--data", help="Where data sets are  [default: $HOLDFAST_DATA, else ./data].")
+DATA_OPTION = typer.Option(None, "--data", help="Where data sets are.", show_default="$HOLDFAST_DATA, else ./data")
 DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
 QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 
 
 def run(
     recipe: str = typer.Argument(..., help="A TOML file, or a built-in recipe (see: holdfast ls recipes)."),
-    out: Path | None = typer.Option(None, "--out", "-o", help="The run folder  [default: runs/RECIPE-METHOD-sSEED]."),
+    out: Path | None = typer.Option(
+        None, "--out", "-o", help="The run folder.", show_default="runs/RECIPE-METHOD-tTASKS-sSEED"
+    ),
     set_: list[str] = SET_OPTION,
     resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
     data: Path | None = DATA_OPTION,
@@ -88,6 +90,8 @@ def run_recipe(
 
 
 def default_folder(path: Path, recipe: "Recipe") -> Path:
-    """runs/NAME-METHOD-sSEED, with the recipe's folder in front where it is a set of recipes."""
+    """runs/NAME-METHOD-tTASKS-sSEED (iINCREMENT where the recipe says that); NAME is the folder of a set of recipes."""
     name = path.stem if path.stem != recipe.method else path.parent.name
-    return Path("runs") / f"{name}-{recipe.method}-s{recipe.seed}"
+    scenario = recipe["scenario"]
+    tasks = f"t{scenario['tasks']}" if scenario.get("tasks") else f"i{scenario.get('increment')}"
+    return Path("runs") / f"{name}-{recipe.method}-{tasks}-s{recipe.seed}"

@@ -35,7 +35,9 @@ class OpenSet:
 def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet) -> OpenSet:
     """Put queries and gallery on the class names that the gallery has images of, in the gallery's order.
 
-    Refused: image shapes that differ, a class name that occurs twice, a queried class without a gallery image.
+    Training classes without an image are dropped: one file may name the classes of all its splits.
+    Refused: image shapes that differ, a class name that occurs twice, a queried class without a gallery image, the same
+    images as queries and as gallery.
     """
     shapes = {"train": train.images.shape[1:], "query": query.images.shape[1:], "gallery": gallery.images.shape[1:]}
     if len(set(shapes.values())) > 1:
@@ -50,6 +52,10 @@ def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet) -> OpenSet:
     missing = _present(query) - in_gallery
     if missing:
         raise HoldfastError(f"{len(missing)} queried classes have no gallery image: {_some(missing)}")
+    if query.fingerprint == gallery.fingerprint:
+        raise HoldfastError("queries and gallery are the same images; every query would find itself")
+    trained = _present(train)
+    train = _renumbered(train, tuple(name for name in train.class_names if name in trained), "train")
     return OpenSet(train, _renumbered(query, names, "query"), _renumbered(gallery, names, "gallery"))
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet, OpenSet
 from holdfast.data.device import DeviceImages
@@ -13,14 +15,14 @@ from holdfast.engine.journal import Journal, TensorBoard, read_events
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import judge_run
-from holdfast.features import FeatureStore, ModelFeatures, extract
+from holdfast.features import FeatureStore, ModelFeatures, extract, read_space_maps
 from holdfast.recipes.assemble import Experiment, assemble
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.reports import write_report
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
-from holdfast.storage import TEMPORARY, write_json, write_text
+from holdfast.storage import TEMPORARY, read_json, write_json, write_text
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -43,9 +45,36 @@ def execute(
     _claim(recipe, folder, resume)
     where = resolve_device(device)
     experiment = assemble(recipe, data_root)
-    write_text(folder.recipe, recipe.to_toml())
-    if not folder.environment.exists():
-        write_json(folder.environment, describe(str(where)))
+    with folder.held():
+        write_text(folder.recipe, recipe.to_toml())
+        environment = describe(str(where))
+        _warn(experiment, folder, environment, watch)
+        if not folder.environment.exists():
+            write_json(folder.environment, environment)
+        store = _train(recipe, experiment, folder, where, tensorboard, watch)
+        watch({"event": "matrix"})
+        metrics = {
+            "method": recipe.method,
+            "protocols": judge_run(
+                store.read_all(),
+                *store.labels(),
+                protocols=recipe["evaluation"]["protocols"],
+                maps=read_space_maps(folder, len(experiment.scenario)),
+                device=where,
+            ),
+            "tasks": _task_records(experiment, folder),
+            "data": _data_record(experiment.data),
+        }
+        write_json(folder.metrics, metrics)
+        write_report([folder.path], folder.report)
+    watch({"event": "done"})
+    return metrics
+
+
+def _train(
+    recipe: Recipe, experiment: Experiment, folder: RunFolder, where: torch.device, tensorboard: bool, watch: Log
+) -> FeatureStore:
+    """Walk the scenario and keep the features of every model on the way."""
     steps = _planned_steps(experiment)
     sinks: list[Log] = [Journal(folder.log), watch]
     if tensorboard:
@@ -55,7 +84,6 @@ def execute(
         for sink in sinks:
             sink(event)
 
-    watch({"event": "plan", "steps": steps})
     store = FeatureStore(folder.features)
     store.open_for(experiment.data.query.labels, experiment.data.gallery.labels, experiment.data.fingerprint)
 
@@ -68,6 +96,7 @@ def execute(
             )
             store.write(task.number, ModelFeatures(query, gallery))
 
+    watch({"event": "plan", "steps": steps})
     walk(
         experiment.scenario,
         DeviceImages(experiment.data.train, where),
@@ -78,27 +107,33 @@ def execute(
         log=log,
         after_task=keep_features,
     )
-    watch({"event": "matrix"})
-    metrics = {
-        "method": recipe.method,
-        "protocols": judge_run(
-            store.read_all(), *store.labels(), protocols=recipe["evaluation"]["protocols"], device=where
-        ),
-        "tasks": _task_records(experiment, folder),
-        "data": _data_record(experiment.data),
-    }
-    write_json(folder.metrics, metrics)
-    write_report([folder.path], folder.report)
-    watch({"event": "done"})
-    return metrics
+    return store
+
+
+def _warn(experiment: Experiment, folder: RunFolder, environment: dict[str, Any], watch: Log) -> None:
+    """Say what does not stop a run but changes what its numbers mean."""
+    overlap = experiment.data.overlap
+    if overlap:
+        some = ", ".join(overlap[:3]) + (", ..." if len(overlap) > 3 else "")
+        watch(
+            {"event": "warning", "text": f"not an open-set test: {len(overlap)} tested classes are trained on ({some})"}
+        )
+    if folder.environment.exists():
+        before = read_json(folder.environment)
+        for name in ("threads", "device"):
+            if isinstance(before, dict) and before.get(name) not in (None, environment[name]):
+                text = f"begun with {name} {before[name]}, goes on with {environment[name]}: rounding will differ"
+                watch({"event": "warning", "text": text})
 
 
 def _claim(recipe: Recipe, folder: RunFolder, resume: bool) -> None:
     if not folder.recipe.exists():
         if folder.path.exists() and not folder.path.is_dir():
             raise HoldfastError(f"{folder.path}: not a folder; choose another --out")
-        # A kill while the very first file was written leaves its temporary alone in the folder.
-        if folder.path.exists() and not all(entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()):
+        # A kill while the very first file was written leaves its temporary and the lock alone in the folder.
+        if folder.path.exists() and not all(
+            entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()
+        ):
             raise HoldfastError(f"{folder.path}: not empty and not a run folder; choose another --out")
         return
     if check_recipe(read_recipe(str(folder.recipe))).tables != recipe.tables:

@@ -40,15 +40,15 @@ def find_recipe(source: str) -> Path:
 def with_overrides(recipe: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Apply ``a.b=value`` settings in order; values are read as TOML, and as plain text where that fails.
 
-    ``method.name`` comes first: another method brings its own settings from the recipe's ``[methods.NAME]`` table, and
-    none of the options that belonged to the recipe's own method.
+    Names come first: another ``method.name``, ``backbone.name`` or ``scenario.name`` brings none of the options that
+    belonged to the recipe's own; a method takes its settings from the recipe's ``[methods.NAME]`` table, if there is
+    one. ``scenario.tasks`` and ``scenario.increment`` replace each other.
     """
     settings = [_setting(text) for text in overrides]
     changed: dict[str, Any] = _copy(recipe)
     for keys, value in settings:
-        method = changed.get("method")
-        if keys == ["method", "name"] and isinstance(method, dict) and value != method.get("name"):
-            changed["method"] = {"name": value, **_table(_table(changed, "methods"), str(value))}
+        if len(keys) == 2 and keys[0] in ("method", "backbone", "scenario"):
+            _make_way(changed, keys[0], keys[1], value)
     for keys, value in settings:
         table = changed
         for i, key in enumerate(keys[:-1]):
@@ -57,6 +57,20 @@ def with_overrides(recipe: Mapping[str, Any], overrides: Sequence[str]) -> dict[
                 raise HoldfastError(f"--set {'.'.join(keys)}: {'.'.join(keys[: i + 1])} is not a table")
         table[keys[-1]] = value
     return changed
+
+
+def _make_way(recipe: dict[str, Any], section: str, key: str, value: Any) -> None:
+    """Take out of ``section`` what cannot stand beside the new ``value`` of ``key``."""
+    table = recipe.get(section)
+    if not isinstance(table, dict):
+        return
+    if key == "name" and value != table.get("name"):
+        own = recipe.get("methods", {}) if section == "method" else {}
+        settings = own.get(value, {}) if isinstance(own, dict) and isinstance(value, str) else {}
+        recipe[section] = {"name": value, **(settings if isinstance(settings, dict) else {})}
+    for one, other in (("tasks", "increment"), ("increment", "tasks")):
+        if section == "scenario" and key == one:
+            table.pop(other, None)
 
 
 def _setting(text: str) -> tuple[list[str], Any]:

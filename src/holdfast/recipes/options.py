@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -32,12 +33,27 @@ def options_schema(callee: Callable[..., Any], *, leave_out: Collection[str] = (
 
 def validated(schema: type[BaseModel], values: Mapping[str, Any], where: str) -> dict[str, Any]:
     """``values`` checked against ``schema``, defaults filled in; the first mistake in one line that names the key."""
+    _refuse_what_json_bends(values, where)
     try:
         # Through JSON, where a list is a valid tuple even in strict mode, as it must be in TOML.
-        checked = schema.model_validate_json(json.dumps(values, default=str))
+        checked = schema.model_validate_json(json.dumps(values))
     except ValidationError as error:
         raise HoldfastError(_one_line(error, schema, where)) from None
     return checked.model_dump(mode="json")
+
+
+def _refuse_what_json_bends(value: Any, where: str) -> None:
+    """Dates and infinities are TOML but no JSON: they would arrive as something else."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_what_json_bends(item, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _refuse_what_json_bends(item, where)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise HoldfastError(f"{where}: must be a finite number, got {value}")
+    elif value is not None and not isinstance(value, str | bool | int | float):
+        raise HoldfastError(f"{where}: dates and times have no place in a recipe, got {value}")
 
 
 def keywords(callee: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

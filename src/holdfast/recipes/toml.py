@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from holdfast.errors import HoldfastError
+
 
 def dumps(table: dict[str, Any]) -> str:
     """TOML for nested tables of numbers, strings, booleans and lists; None is left out, as TOML has none."""
@@ -30,7 +32,11 @@ def _key(key: str) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, bool | str):
         # A JSON string is a TOML basic string, but for the delete character.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    raise HoldfastError(f"TOML has no way to write {value!r}")

@@ -20,6 +20,14 @@ def obstacles(runs: Sequence[RunRecord]) -> list[str]:
     return reasons
 
 
+def closed_set(runs: Sequence[RunRecord]) -> str:
+    """A warning where some run was tested on classes it was trained on."""
+    names = [label for run, label in zip(runs, labels(runs)) if run.data.get("open_set") is False]
+    if not names:
+        return ""
+    return f'<p class="warning">Not an open-set test: {text(", ".join(names))} trained on classes it was tested on.</p>'
+
+
 def headline(runs: Sequence[RunRecord], protocol: str) -> str:
     """The page's opening statement under ``protocol``: the best run if they can be ranked, else each run's own."""
     present = [(run, label) for run, label in zip(runs, labels(runs)) if protocol in run.protocols]

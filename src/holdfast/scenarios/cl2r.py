@@ -33,6 +33,8 @@ def cl2r(
     increment = _increment(num_classes, initial, increment, tasks)
     if buffer_per_class < 0:
         raise HoldfastError(f"buffer_per_class must not be negative, got {buffer_per_class}")
+    if num_slots is not None and num_slots < num_classes:
+        raise HoldfastError(f"{num_slots} slots for {num_classes} classes; set method.slots to {num_classes} or more")
     order = class_order(num_classes, order_seed)
     registry = SlotRegistry(num_slots or num_classes)
     built: list[Task] = []
