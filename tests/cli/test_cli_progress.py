@@ -80,4 +80,4 @@ def test_quiet(capsys):
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3723, "1:02:03")])
 def test_clock(seconds, shown):
-    assert progress._clock(seconds) == shown
+    assert progress.clock(seconds) == shown

@@ -8,9 +8,10 @@ from torch import nn
 
 from holdfast.backbones import Encoder, build_backbone
 from holdfast.engine import FitOptions, fit
-from holdfast.engine.fit import arrival_labels, derived_seed
+from holdfast.engine.fit import arrival_labels
 from holdfast.errors import HoldfastError
 from holdfast.methods import ER, Method, SimplexFD, SimplexHOC
+from holdfast.randomness import derived_seed
 from holdfast.scenarios import cl2r
 
 OPTIONS = FitOptions(epochs=2, batch_size=8, lr=0.05, crop_padding=1)

@@ -41,7 +41,9 @@ def test_weight_decay_on_every_parameter(kind):
     for parameter in network.parameters():
         nn.init.ones_(parameter)
         parameter.grad = torch.zeros_like(parameter)
-    make_optimizer(network.parameters(), FitOptions(optimizer=kind, lr=0.5, weight_decay=0.2)).step()
+    make_optimizer(
+        network.parameters(), FitOptions(optimizer=kind, lr=0.5, weight_decay=0.2), torch.device("cpu")
+    ).step()
     for parameter in network.parameters():
         torch.testing.assert_close(parameter.detach(), torch.full_like(parameter, 0.9))  # 1 - 0.5 * 0.2
 
@@ -49,7 +51,7 @@ def test_weight_decay_on_every_parameter(kind):
 def test_frozen_parameters_are_left_out():
     network = nn.Linear(2, 2)
     network.bias.requires_grad_(False)
-    (group,) = make_optimizer(network.parameters(), FitOptions()).param_groups
+    (group,) = make_optimizer(network.parameters(), FitOptions(), torch.device("cpu")).param_groups
     assert len(group["params"]) == 1
 
 

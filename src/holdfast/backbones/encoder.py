@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from holdfast.backbones import encoder_folder
 from holdfast.backbones.preprocess import Images, Preprocess, as_sequence
 from holdfast.errors import HoldfastError
+from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.storage import replacing_folder
 
 
@@ -116,7 +117,7 @@ class Encoder(nn.Module):
         """
         folder = Path(folder)
         description, tensors = encoder_folder.read(folder)
-        with torch.random.fork_rng(devices=[]):
+        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
             network = encoder_folder.network_of(folder, description) if backbone is None else backbone
             stored = description["preprocess"]
             encoder = cls(

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from holdfast.cli import demo, doctor, evaluate, ls, metrics, report, run
+from holdfast.cli import demo, doctor, evaluate, ls, metrics, report, run, sweep
 
 app = typer.Typer(
     name="holdfast",
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
 app.command("evaluate")(evaluate.evaluate)
 app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)

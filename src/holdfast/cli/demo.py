@@ -27,7 +27,7 @@ def demo(
     from holdfast.recipes.schema import check_recipe
     from holdfast.reports import write_report
 
-    names = _names(methods)
+    names = method_names(methods)
     # Every recipe is checked before the first one runs.
     recipes = {name: check_recipe(read_recipe("demo", [f"method.name={name}", *set_])) for name in names}
     results = {}
@@ -57,7 +57,8 @@ def demo(
     typer.echo(f"Report: {page.resolve()}")
 
 
-def _names(methods: str) -> list[str]:
+def method_names(methods: str) -> list[str]:
+    """Names separated by commas, or all of them; an unknown one is refused."""
     from holdfast.errors import unknown_name
     from holdfast.methods import METHODS
 

@@ -4,18 +4,12 @@ import sys
 import time
 from itertools import accumulate
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Self
 
 LINE_SECONDS = 10.0
 
 
-class Watcher(Protocol):
-    def __call__(self, event: dict[str, Any]) -> None: ...
-    def __enter__(self) -> "Watcher": ...
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
-
-
-def watcher(name: str, *, quiet: bool = False) -> Watcher:
+def watcher(name: str, *, quiet: bool = False) -> "Silent | Bar | Lines":
     """The display that suits stderr."""
     if quiet:
         return Silent()
@@ -60,18 +54,22 @@ class Position:
         return (time.monotonic() - at) / (self.done - done) * (self.steps - self.done)
 
 
-class Silent:
-    def __call__(self, event: dict[str, Any]) -> None:
-        pass
+class Display:
+    """Something that is shown while a block runs."""
 
-    def __enter__(self) -> "Silent":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         pass
 
 
-class Lines(Silent):
+class Silent(Display):
+    def __call__(self, event: dict[str, Any]) -> None:
+        pass
+
+
+class Lines(Display):
     """A line when a task begins or ends, and in between at most one every ten seconds."""
 
     def __init__(self, name: str) -> None:
@@ -90,12 +88,12 @@ class Lines(Silent):
             left = self._position.seconds_left()
             parts = [self._position.stage, f"step {self._position.done}/{self._position.steps}", self._position.losses]
             if left:
-                parts.append(f"{_clock(left)} left")
+                parts.append(f"{clock(left)} left")
             sys.stderr.write(f"{self._name}: {', '.join(part for part in parts if part)}\n")
             sys.stderr.flush()
 
 
-class Bar(Silent):
+class Bar(Display):
     """One line that is drawn over: name, stage, bar, losses, time left."""
 
     def __init__(self, name: str) -> None:
@@ -112,7 +110,7 @@ class Bar(Silent):
         self._row = self._progress.add_task("", title=name, detail="", total=None)
         self._name = name
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -126,7 +124,7 @@ class Bar(Silent):
         position = self._position
         position.follow(event)
         left = position.seconds_left()
-        detail = "  ".join(part for part in (position.losses, f"{_clock(left)} left" if left else "") if part)
+        detail = "  ".join(part for part in (position.losses, f"{clock(left)} left" if left else "") if part)
         if event["event"] == "done":
             detail = ""
         self._progress.update(
@@ -138,7 +136,8 @@ class Bar(Silent):
         )
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """m:ss, or h:mm:ss from an hour on."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

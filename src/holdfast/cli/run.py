@@ -70,6 +70,7 @@ def run_recipe(
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; its metrics."""
     from holdfast.cli.progress import watcher
+    from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.execute import execute
     from holdfast.run_folder import RunFolder
 
@@ -78,7 +79,7 @@ def run_recipe(
             return execute(
                 recipe,
                 RunFolder(folder),
-                data_root=data,
+                shared=SharedData(data),
                 device=device,
                 resume=resume,
                 tensorboard=tensorboard,
@@ -90,8 +91,6 @@ def run_recipe(
 
 
 def default_folder(path: Path, recipe: "Recipe") -> Path:
-    """runs/NAME-METHOD-tTASKS-sSEED (iINCREMENT where the recipe says that); NAME is the folder of a set of recipes."""
+    """runs/NAME-METHOD-tTASKS-sSEED; NAME is the folder of a set of recipes."""
     name = path.stem if path.stem != recipe.method else path.parent.name
-    scenario = recipe["scenario"]
-    tasks = f"t{scenario['tasks']}" if scenario.get("tasks") else f"i{scenario.get('increment')}"
-    return Path("runs") / f"{name}-{recipe.method}-{tasks}-s{recipe.seed}"
+    return Path("runs") / f"{name}-{recipe.short_name}"

@@ -26,7 +26,8 @@ class TrainingState:
     def refuse_if_bad(self, task: int, steps_per_epoch: int) -> None:
         """Raise if the loss or a weight is no longer a number: such a state must not replace a good one on disk."""
         self.tally.refuse_if_bad(task, steps_per_epoch)
-        weights = [*self.encoder.state_dict().values(), *self.method.state_dict().values()]
+        # Of the method only what trains: what it keeps of the data may have gaps, and those are NaN on purpose.
+        weights = [*self.encoder.state_dict().values(), *self.method.parameters()]
         if not torch.stack([tensor.isfinite().all() for tensor in weights]).all():
             raise HoldfastError(
                 f"the weights became NaN or infinite in task {task}; the last good checkpoint is kept; "
@@ -80,8 +81,7 @@ def _tensors(state: TrainingState) -> Iterator[tuple[str, Tensor]]:
     yield "random.cpu", torch.get_rng_state()
     if state.generator.device.type == "cuda":
         yield "random.cuda", torch.cuda.get_rng_state(state.generator.device)
-    for name, tensor in state.tally.state().items():
-        yield f"tally.{name}", tensor
+    yield "tally.sums", state.tally.sums
 
 
 def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) -> None:
@@ -92,8 +92,13 @@ def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) ->
     state.encoder.load_state_dict(parts["encoder"])
     state.method.load_state_dict(parts.get("method", {}))
     per_parameter: dict[int, dict[str, Tensor]] = {}
+    trained = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
     for key, tensor in parts.get("optimizer", {}).items():
         index, name = key.split(".", 1)
+        parameter = trained[int(index)]
+        if tensor.shape == parameter.shape:
+            # In the parameter's memory layout: a fused optimiser walks both as they lie in memory.
+            tensor = torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
         per_parameter.setdefault(int(index), {})[name] = tensor
     groups = state.optimizer.state_dict()["param_groups"]
     state.optimizer.load_state_dict({"state": per_parameter, "param_groups": groups})
@@ -101,4 +106,4 @@ def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) ->
     torch.set_rng_state(parts["random"]["cpu"])
     if state.generator.device.type == "cuda":
         torch.cuda.set_rng_state(parts["random"]["cuda"], state.generator.device)
-    state.tally.restore(terms, parts["tally"])
+    state.tally.restore(terms, parts["tally"]["sums"])

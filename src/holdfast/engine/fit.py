@@ -4,23 +4,24 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
-from holdfast.data.sampler import epoch_batches, steps_per_epoch
+from holdfast.data.sampler import EpochBatches, epoch_batches
 from holdfast.engine.checkpoint import CheckpointFile, TrainingState
+from holdfast.engine.executors import make_executor
 from holdfast.engine.feature_phase import train_on_features
 from holdfast.engine.options import FitOptions
-from holdfast.engine.schedule import learning_rate, make_optimizer
+from holdfast.engine.schedule import learning_rate, make_optimizer, set_rate
 from holdfast.engine.step import TrainingStep
 from holdfast.engine.survey import ImageSurvey
 from holdfast.engine.tally import Tally
 from holdfast.errors import HoldfastError
-from holdfast.methods import Method, Progress
+from holdfast.methods import Method
+from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
 from holdfast.scenarios import Task
 
 Log = Callable[[dict[str, Any]], None]
@@ -48,58 +49,27 @@ def fit(
     Seeds torch's global generator from (options.seed, task.number); the same call gives the same weights on a CPU.
     """
     options = options or FitOptions()
-    if encoder.preprocess is None:
-        raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
-    if old is None and task.reference == "previous" and method.old_features != "none":
-        raise HoldfastError(f"task {task.number} is to be held to the previous model; pass it as old")
-    if isinstance(images, ImageSet):
-        images = DeviceImages(images, next(encoder.parameters()).device)
-    device = images.device
-    torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
-    encoder.to(device).train()
-    method.begin(task, encoder.dim)
-    method.to(device).train()
-    if old is not None:
-        old.to(device).eval().requires_grad_(False)
-    labels = arrival_labels(task, images)
-    survey = ImageSurvey(encoder, encoder.preprocess, old, images, labels, task, mirrored=options.flip)
-    method.prepare(task, survey)
-    optimizer = make_optimizer([*encoder.parameters(), *method.parameters()], options)
-    generator = torch.Generator(device).manual_seed(derived_seed(options.seed, task.number, "augment"))
-    step = TrainingStep(encoder, encoder.preprocess, method, old, optimizer, images, labels, options, generator)
-    state = TrainingState(encoder, method, optimizer, generator, Tally(device))
-
-    per_epoch = steps_per_epoch(len(task.new_indices), len(task.buffer_indices), options.batch_size)
-    total = per_epoch * options.epochs
-    progress = Progress(torch.zeros((), device=device), torch.zeros((), device=device), options.epochs)
+    step, state = prepare_step(encoder, method, task, images, old=old, options=options)
     done = checkpoint.restore(state, task=task.number) if checkpoint else 0
+    step.done.fill_(done)
+    per_epoch = len(step.batches)
+    total = per_epoch * options.epochs
+    run_step = make_executor(options.executor, step)
     log({"event": "begin", "task": task.number, "step": done, "steps": total, "classes": task.num_seen})
     saved_at = pulsed_at = time.monotonic()
 
     for epoch in range(done // per_epoch, options.epochs):
         started = time.monotonic()
         rate = learning_rate(options, epoch)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        progress.epoch.fill_(epoch)
-        batches = epoch_batches(
-            task.new_indices,
-            task.buffer_indices,
-            options.batch_size,
-            seed=options.seed,
-            task=task.number,
-            epoch=epoch,
-            draw=options.draw,
-        )
-        indices = batches.indices.to(device)
-        for position in range(done - epoch * per_epoch, per_epoch):
-            progress.fraction.fill_(done / total)
-            state.tally.add(step(indices[position], batches.replayed, progress), done)
+        set_rate(step.optimizer, rate)
+        step.batches.copy_(_batches(task, options, epoch).indices)
+        for _ in range(done - epoch * per_epoch, per_epoch):
+            run_step()
             done += 1
             now = time.monotonic()
-            if position + 1 == per_epoch:
+            if done % per_epoch == 0:
                 state.tally.refuse_if_bad(task.number, per_epoch)
-                means = state.tally.means()
+                means = state.tally.means(per_epoch)
                 log(
                     {
                         "event": "epoch",
@@ -121,8 +91,77 @@ def fit(
                 checkpoint.save(state, task=task.number, step=done)
                 saved_at = time.monotonic()
     state.refuse_if_bad(task.number, per_epoch)
+    survey = _survey(step, task)
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
+
+
+def prepare_step(
+    encoder: Encoder,
+    method: Method,
+    task: Task,
+    images: ImageSet | DeviceImages,
+    *,
+    old: nn.Module | None,
+    options: FitOptions,
+) -> tuple[TrainingStep, TrainingState]:
+    """Seed, begin the task and lay out all that its steps need on the device; nothing is trained yet."""
+    if encoder.preprocess is None:
+        raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
+    if old is None and task.reference == "previous" and method.old_features != "none":
+        raise HoldfastError(f"task {task.number} is to be held to the previous model; pass it as old")
+    if isinstance(images, ImageSet):
+        images = DeviceImages(images, next(encoder.parameters()).device)
+    device = images.device
+    with GLOBAL_GENERATOR:
+        torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
+        method.begin(task, encoder.dim)
+    for network in (encoder, old):
+        if network is not None:
+            network.to(device)
+            if device.type == "cuda":
+                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    encoder.train()
+    method.to(device).train()
+    if old is not None:
+        old.eval().requires_grad_(False)
+    generator = torch.Generator(device).manual_seed(derived_seed(options.seed, task.number, "augment"))
+    first = _batches(task, options, 0)
+    step = TrainingStep(
+        encoder=encoder,
+        preprocess=encoder.preprocess,
+        method=method,
+        old=old,
+        optimizer=make_optimizer([*encoder.parameters(), *method.parameters()], options, device),
+        images=images,
+        labels=arrival_labels(task, images),
+        options=options,
+        generator=generator,
+        tally=Tally(device),
+        batches=first.indices.to(device),
+        replayed=first.replayed,
+        done=torch.tensor(0, device=device),
+    )
+    method.prepare(task, _survey(step, task))
+    return step, TrainingState(encoder, method, step.optimizer, generator, step.tally)
+
+
+def _survey(step: TrainingStep, task: Task) -> ImageSurvey:
+    return ImageSurvey(
+        step.encoder, step.preprocess, step.old, step.images, step.labels, task, mirrored=step.options.flip
+    )
+
+
+def _batches(task: Task, options: FitOptions, epoch: int) -> EpochBatches:
+    return epoch_batches(
+        task.new_indices,
+        task.buffer_indices,
+        options.batch_size,
+        seed=options.seed,
+        task=task.number,
+        epoch=epoch,
+        draw=options.draw,
+    )
 
 
 def arrival_labels(task: Task, images: DeviceImages) -> Tensor:
@@ -130,8 +169,3 @@ def arrival_labels(task: Task, images: DeviceImages) -> Tensor:
     position = torch.full((int(images.labels.max()) + 1,), -1, dtype=torch.long)
     position[list(task.seen_classes)] = torch.arange(task.num_seen)
     return position.to(images.device)[images.labels]
-
-
-def derived_seed(seed: int, task: int, purpose: str) -> int:
-    """A seed of its own for each purpose in each task, so that one stream never shifts another."""
-    return int(np.random.SeedSequence([seed, task, *purpose.encode()]).generate_state(1)[0])

@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["step", "cosine", "constant"]
 Precision = Literal["fp32", "bf16"]
+Executor = Literal["auto", "eager", "graph", "compiled"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class FitOptions:
     and 64 of 70), so that they move along when ``epochs`` changes. final_lr: where "cosine" ends.
     weight_decay applies to every parameter, biases and normalisation included, as in the authors' code.
     draw: how the halves of a batch are drawn (data/sampler.py).
+    executor: how a step is carried out (engine/executors.py); "auto" is a CUDA graph on a GPU and eager elsewhere.
     checkpoint_minutes: how often the middle of a task is saved.
     """
 
@@ -38,11 +40,18 @@ class FitOptions:
     draw: Draw = "walk"
     crop_padding: int = 4
     flip: bool = True
+    executor: Executor = "auto"
     checkpoint_minutes: float = 5.0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kinds in (("optimizer", Optimizer), ("schedule", Schedule), ("precision", Precision), ("draw", Draw)):
+        for name, kinds in (
+            ("optimizer", Optimizer),
+            ("schedule", Schedule),
+            ("precision", Precision),
+            ("draw", Draw),
+            ("executor", Executor),
+        ):
             if getattr(self, name) not in get_args(kinds):
                 raise HoldfastError(
                     f"train.{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}"

@@ -9,6 +9,7 @@ from holdfast.backbones import Encoder, Preprocess
 from holdfast.data.augment import augment
 from holdfast.data.device import DeviceImages
 from holdfast.engine.options import FitOptions
+from holdfast.engine.tally import Tally
 from holdfast.methods import Batch, Method, Progress
 
 
@@ -16,8 +17,13 @@ from holdfast.methods import Batch, Method, Progress
 class TrainingStep:
     """Augment, encode, ask the method for its terms, descend. Knows no method and reads nothing back to the host.
 
+    All it needs lies on the device and is changed in place: which images come next, how far the training is, the rate.
+    So a step takes no arguments, and a CUDA graph of it can be replayed.
+
     labels: per image of the set, the class in order of arrival (images of classes not yet seen are never indexed).
     old: the frozen previous model, or None.
+    batches: steps of an epoch x batch; rows of the set, the first ``replayed`` of each from the buffer.
+    done: steps of the task done so far.
     """
 
     encoder: Encoder
@@ -29,20 +35,33 @@ class TrainingStep:
     labels: Tensor
     options: FitOptions
     generator: torch.Generator
+    tally: Tally
+    batches: Tensor
+    replayed: int
+    done: Tensor
 
-    def __call__(self, indices: Tensor, replayed: int, progress: Progress) -> dict[str, Tensor]:
-        """One step on the images ``indices``; the detached terms of the loss."""
-        batch = Batch(self.labels[indices], replayed)
+    def __call__(self) -> None:
+        """One step on the next batch of the epoch."""
+        per_epoch = len(self.batches)
+        # Not batches[position]: an index of no dimension would be read back to the host.
+        indices = self.batches.index_select(0, self.done.remainder(per_epoch).view(1)).squeeze(0)
+        progress = Progress(
+            fraction=self.done / (per_epoch * self.options.epochs),
+            epoch=self.done.div(per_epoch, rounding_mode="floor"),
+            epochs=self.options.epochs,
+        )
+        batch = Batch(self.labels[indices], self.replayed)
         with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.options.precision == "bf16"):
             x = self._view(indices)
-            z_old = self._old_features(x, replayed)
+            z_old = self._old_features(x)
             z = self.encoder(x)
             z_view = self.encoder(self._view(indices)) if self.method.reads_view else None
             terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, progress=progress)
         self.optimizer.zero_grad(set_to_none=True)
         torch.stack(list(terms.values())).sum().backward()
         self.optimizer.step()
-        return {name: term.detach() for name, term in terms.items()}
+        self.tally.add({name: term.detach() for name, term in terms.items()}, self.done)
+        self.done += 1
 
     def _view(self, indices: Tensor) -> Tensor:
         options = self.options
@@ -51,8 +70,8 @@ class TrainingStep:
         )
         return self.preprocess.normalise(pixels)
 
-    def _old_features(self, x: Tensor, replayed: int) -> Tensor | None:
+    def _old_features(self, x: Tensor) -> Tensor | None:
         if self.old is None or self.method.old_features == "none":
             return None
         with torch.no_grad():
-            return self.old(x if self.method.old_features == "all" else x[:replayed])
+            return self.old(x if self.method.old_features == "all" else x[: self.replayed])

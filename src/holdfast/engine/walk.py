@@ -7,10 +7,11 @@ import torch
 from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
 from holdfast.engine.checkpoint import CheckpointFile
-from holdfast.engine.fit import Log, derived_seed, fit
+from holdfast.engine.fit import Log, fit
 from holdfast.engine.options import FitOptions
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
+from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Scenario, Task
 from holdfast.storage import read_tensors, replacing_folder, write_tensors
@@ -52,8 +53,9 @@ def walk(
 def _starting_encoder(task: Task, folder: RunFolder, make_encoder: Callable[[], Encoder], seed: int) -> Encoder:
     if task.start == "previous":
         return _load(folder, task.number - 1)
-    torch.manual_seed(derived_seed(seed, 0, "encoder"))
-    return make_encoder()
+    with GLOBAL_GENERATOR:
+        torch.manual_seed(derived_seed(seed, 0, "encoder"))
+        return make_encoder()
 
 
 def _restored_method(

@@ -1,6 +1,8 @@
 """From a checked recipe to the objects that run it: the door where recipes stop."""
 
 import inspect
+import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,12 @@ import torch
 
 from holdfast.backbones import Encoder, Preprocess, backbone_builder, build_backbone
 from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
+from holdfast.data.device import DeviceImages
 from holdfast.engine import FitOptions
 from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS, Method
 from holdfast.pixels import Colour
+from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import SPLITS, Recipe
 from holdfast.scenarios import SCENARIOS, Scenario
@@ -31,9 +35,35 @@ class Experiment:
     options: FitOptions
 
 
-def assemble(recipe: Recipe, data_root: Path | None = None) -> Experiment:
+class SharedData:
+    """Data that several runs read: each set once in memory and once on each device, whoever asks first."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._sets: dict[str, OpenSet] = {}
+        self._on_device: dict[tuple[str, str], DeviceImages] = {}
+
+    def open_set(self, recipe: Recipe) -> OpenSet:
+        key = json.dumps(recipe["data"], sort_keys=True)
+        with self._lock:
+            if key not in self._sets:
+                self._sets[key] = open_set(*(_read(recipe["data"][split], self._root) for split in SPLITS))
+            return self._sets[key]
+
+    def images(self, train: ImageSet, device: torch.device) -> DeviceImages:
+        with self._lock:
+            key = (train.fingerprint, str(device))
+            if key not in self._on_device:
+                self._on_device[key] = DeviceImages(train, device)
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)  # other runs read it from other streams
+            return self._on_device[key]
+
+
+def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
     """Read the data, lay out the tasks and try every part once, so that what cannot work is refused now."""
-    data = open_set(*(_read(recipe["data"][split], data_root) for split in SPLITS))
+    data = (shared or SharedData()).open_set(recipe)
     make_method = _method_maker(recipe, data.train.num_classes)
     options = FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
     scenario = SCENARIOS[recipe["scenario"]["name"]](
@@ -45,7 +75,8 @@ def assemble(recipe: Recipe, data_root: Path | None = None) -> Experiment:
     )
     preprocess = _preprocess(recipe["preprocess"], data.train)
     make_encoder = _encoder_maker(recipe, preprocess, make_method)
-    _try(make_encoder(), preprocess)
+    with GLOBAL_GENERATOR:
+        _try(make_encoder(), preprocess)
     return Experiment(data, scenario, make_encoder, make_method, options)
 
 

@@ -1,10 +1,7 @@
 """Run a recipe from images to a report, into a folder that can be killed at any moment and resumed."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-import torch
 
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet, OpenSet
@@ -16,7 +13,7 @@ from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import judge_run
 from holdfast.features import FeatureStore, ModelFeatures, extract, read_space_maps
-from holdfast.recipes.assemble import Experiment, assemble
+from holdfast.recipes.assemble import Experiment, SharedData, assemble
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.reports import write_report
@@ -31,7 +28,7 @@ def execute(
     recipe: Recipe,
     folder: RunFolder,
     *,
-    data_root: Path | None = None,
+    shared: SharedData | None = None,
     device: str = "auto",
     resume: bool = False,
     tensorboard: bool = False,
@@ -40,18 +37,20 @@ def execute(
     """Train, evaluate and report ``recipe`` in ``folder``; what ``metrics.json`` says.
 
     A folder that holds another recipe's run is refused; one that holds this recipe's needs ``resume``.
-    ``watch`` sees every event, for a progress bar.
+    ``shared`` holds the data of several runs; ``watch`` sees every event, for a progress bar.
     """
     _claim(recipe, folder, resume)
     where = resolve_device(device)
-    experiment = assemble(recipe, data_root)
+    shared = shared or SharedData()
+    experiment = assemble(recipe, shared)
     with folder.held():
         write_text(folder.recipe, recipe.to_toml())
         environment = describe(str(where))
         _warn(experiment, folder, environment, watch)
         if not folder.environment.exists():
             write_json(folder.environment, environment)
-        store = _train(recipe, experiment, folder, where, tensorboard, watch)
+        images = shared.images(experiment.data.train, where)
+        store = _train(recipe, experiment, folder, images, tensorboard, watch)
         watch({"event": "matrix"})
         metrics = {
             "method": recipe.method,
@@ -72,7 +71,7 @@ def execute(
 
 
 def _train(
-    recipe: Recipe, experiment: Experiment, folder: RunFolder, where: torch.device, tensorboard: bool, watch: Log
+    recipe: Recipe, experiment: Experiment, folder: RunFolder, images: DeviceImages, tensorboard: bool, watch: Log
 ) -> FeatureStore:
     """Walk the scenario and keep the features of every model on the way."""
     steps = _planned_steps(experiment)
@@ -91,15 +90,15 @@ def _train(
         if not store.has(task.number):
             watch({"event": "features", "task": task.number})
             query, gallery = (
-                extract(encoder, images, device=where, batch_size=recipe["evaluation"]["batch_size"])
-                for images in (experiment.data.query, experiment.data.gallery)
+                extract(encoder, tested, device=images.device, batch_size=recipe["evaluation"]["batch_size"])
+                for tested in (experiment.data.query, experiment.data.gallery)
             )
             store.write(task.number, ModelFeatures(query, gallery))
 
     watch({"event": "plan", "steps": steps})
     walk(
         experiment.scenario,
-        DeviceImages(experiment.data.train, where),
+        images,
         folder,
         make_encoder=experiment.make_encoder,
         make_method=experiment.make_method,

@@ -64,6 +64,13 @@ class Recipe:
     def seed(self) -> int:
         return int(self["seed"])
 
+    @property
+    def short_name(self) -> str:
+        """METHOD-tTASKS-sSEED, or iINCREMENT where the recipe says that instead."""
+        scenario = self["scenario"]
+        tasks = f"t{scenario['tasks']}" if scenario.get("tasks") else f"i{scenario.get('increment')}"
+        return f"{self.method}-{tasks}-s{self.seed}"
+
     def to_toml(self) -> str:
         return dumps(dict(self.tables))
 

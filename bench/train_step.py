@@ -1,0 +1,182 @@
+"""What one training step costs: ResNet-32, batch 128, second of seven tasks, under each executor and side by side.
+
+    python bench/train_step.py [--method simplex_hoc] [--precision bf16] [--executors eager,graph] [--side-by-side 4,8]
+                               [--steps 200] [--repeats 5] [--profile FILE] [--json FILE]
+
+Random images: the time does not depend on what is in them. Every figure is the median over repeats of ``steps`` steps
+timed between device events (a host clock on a CPU) after a warm-up; the eager reference is measured in the same run.
+"""
+
+import argparse
+import json
+import statistics
+import threading
+import time
+
+import numpy as np
+import torch
+
+from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.data import ImageSet
+from holdfast.data.device import DeviceImages
+from holdfast.engine import FitOptions, resolve_device
+from holdfast.engine.executors import make_executor
+from holdfast.engine.fit import prepare_step
+from holdfast.environment import describe
+from holdfast.methods import METHODS
+from holdfast.scenarios import cl2r
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What one training step costs.")
+    parser.add_argument("--method", default="simplex_hoc")
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--executors", default="eager,graph")
+    parser.add_argument("--side-by-side", default="")
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN try its algorithms")
+    parser.add_argument("--profile", help="write the kernels of the eager step, longest first, to this file")
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    device = resolve_device(options.device)
+    torch.backends.cudnn.benchmark = options.cudnn_benchmark
+    images = DeviceImages(random_images(), device)
+    environment = describe(str(device))
+    print(f"{environment['gpu'] or environment['processor']}, torch {torch.__version__}, {options.precision}, "
+          f"{options.method}, {options.steps} steps x {options.repeats}")  # fmt: skip
+    rows = []
+    for kind in options.executors.split(","):
+        step = make_step(options.method, options.precision, images, seed=0)
+        started = time.perf_counter()
+        run = make_executor(kind, step)
+        for _ in range(10):
+            run()
+        synchronize(device)
+        warm_up = time.perf_counter() - started
+        rows.append(row(kind, 1, [timed(run, options.steps, device) for _ in range(options.repeats)], warm_up))
+    if options.profile:
+        profile(make_step(options.method, options.precision, images, seed=0), options.profile)
+    for count in (int(n) for n in options.side_by_side.split(",") if n):
+        started = time.perf_counter()
+        together = SideBySide([make_step(options.method, options.precision, images, seed=s) for s in range(count)])
+        warm_up = time.perf_counter() - started
+        times = [together.timed(options.steps) for _ in range(options.repeats)]
+        rows.append(row("side by side", count, [t / count for t in times], warm_up))
+        together.close()
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(
+                {"bench": "train_step", "environment": environment, **vars(options), "rows": rows}, file, indent=2
+            )
+            file.write("\n")
+
+
+def row(executor: str, runs: int, times: list[float], warm_up: float) -> dict:
+    found = {
+        "executor": executor,
+        "runs": runs,
+        "median_ms": statistics.median(times),
+        "min_ms": min(times),
+        "max_ms": max(times),
+        "warm_up_s": warm_up,
+        "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else None,
+    }
+    print(f"{executor:14} runs {runs:3}  {found['median_ms']:8.3f} ms per step and run  "
+          f"(min {min(times):.3f}, max {max(times):.3f})  warm-up {warm_up:.1f} s  peak {found['peak_gb'] or 0:.1f} GB",
+          flush=True)  # fmt: skip
+    return found
+
+
+def random_images() -> ImageSet:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (50_000, 32, 32, 3), dtype=np.uint8)
+    return ImageSet(pixels, np.repeat(np.arange(100), 500), tuple(map(str, range(100))), "random")
+
+
+def make_step(method: str, precision: str, images: DeviceImages, seed: int):
+    torch.manual_seed(seed)
+    scenario = cl2r(images.labels.cpu().numpy(), tuple(map(str, range(100))), initial=10, tasks=7)
+    preprocess = Preprocess(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    made = METHODS[method](**({"slots": 100} if method.startswith("simplex") else {}))
+
+    def encoder() -> Encoder:
+        return Encoder(build_backbone("resnet32"), made.feature_dim(64), preprocess=preprocess)
+
+    new, old = encoder(), encoder()
+    options = FitOptions(precision=precision, seed=seed, lr=0.01)
+    made.begin(scenario.tasks[0], new.dim)
+    step, _ = prepare_step(new, made, scenario.tasks[1], images, old=old, options=options)
+    return step
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def timed(run, steps: int, device: torch.device) -> float:
+    """Milliseconds per step."""
+    synchronize(device)
+    started = time.perf_counter()
+    for _ in range(steps):
+        run()
+    synchronize(device)
+    return 1000 * (time.perf_counter() - started) / steps
+
+
+class SideBySide:
+    """Several runs in one process, each in a thread with a stream and a graph of its own."""
+
+    def __init__(self, steps: list) -> None:
+        self._go, self._done = threading.Barrier(len(steps) + 1), threading.Barrier(len(steps) + 1)
+        self._count = 10
+        self._threads = [threading.Thread(target=self._work, args=(step,), daemon=True) for step in steps]
+        for thread in self._threads:
+            thread.start()
+        self._round()
+
+    def _work(self, step) -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            run = make_executor("graph", step)
+            while True:
+                self._go.wait()
+                if not self._count:
+                    return
+                for _ in range(self._count):
+                    run()
+                torch.cuda.current_stream().synchronize()
+                self._done.wait()
+
+    def _round(self) -> None:
+        self._go.wait()
+        self._done.wait()
+
+    def timed(self, steps: int) -> float:
+        """Milliseconds for one step of every run."""
+        self._count = steps
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        self._round()
+        return 1000 * (time.perf_counter() - started) / steps
+
+    def close(self) -> None:
+        self._count = 0
+        self._go.wait()
+
+
+def profile(step, path: str) -> None:
+    for _ in range(3):
+        step()
+    with torch.profiler.profile() as recorded:
+        for _ in range(5):
+            step()
+        torch.cuda.synchronize()
+    table = recorded.key_averages().table(sort_by="self_device_time_total", row_limit=60, max_name_column_width=90)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(table)
+
+
+if __name__ == "__main__":
+    main()

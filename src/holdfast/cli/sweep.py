@@ -1,0 +1,118 @@
+"""``holdfast sweep``: many runs packed onto one device."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
+
+if TYPE_CHECKING:
+    import torch
+
+    from holdfast.recipes.assemble import SharedData
+    from holdfast.recipes.sweep import PlannedRun
+
+
+def sweep(
+    recipes: list[str] = typer.Argument(..., help="TOML files or built-in recipes."),
+    methods: str = typer.Option("", "--methods", help="Names with commas, or all.", show_default="the recipe's"),
+    tasks: str = typer.Option("", "--tasks", help="Numbers of tasks, such as 2,7.", show_default="the recipe's"),
+    seeds: str = typer.Option("", "--seeds", help="Seeds, such as 0,1,2.", show_default="the recipe's"),
+    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Runs at a time on the device."),
+    out: Path = typer.Option(Path("runs/sweep"), "--out", "-o", help="Where the run folders and the report go."),
+    record: Path | None = typer.Option(None, "--record", help="Also write one JSON file per run into this folder."),
+    set_: list[str] = SET_OPTION,
+    data: Path | None = DATA_OPTION,
+    device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Run every combination of recipes, methods, numbers of tasks and seeds, several at a time.
+
+    On a GPU the runs share the data and the card, each with a stream of its own. The same command again goes on after
+    a kill: finished runs and tasks are not repeated. A run that fails is reported and leaves the others alone.
+
+    Example: holdfast sweep cifar100-10/er cifar100-10/simplex_hoc --tasks 7,16 --seeds 0,1 --parallel 8
+    """
+    from holdfast.cli.demo import method_names
+    from holdfast.cli.sweep_progress import sweep_watcher
+    from holdfast.engine import resolve_device
+    from holdfast.errors import HoldfastError
+    from holdfast.recipes.assemble import SharedData
+    from holdfast.recipes.record import write_record
+    from holdfast.recipes.sweep import plan, run_all
+    from holdfast.reports import write_report
+    from holdfast.run_folder import RunFolder
+
+    planned = plan(
+        recipes,
+        methods=method_names(methods) if methods else (),
+        tasks=_numbers(tasks, "--tasks"),
+        seeds=_numbers(seeds, "--seeds"),
+        settings=set_,
+    )
+    where, shared = resolve_device(device), SharedData(data)
+    at_once = _what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
+    with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
+        found = run_all(planned, out, shared=shared, device=where, parallel=at_once, watch=watch)
+    good = {name: metrics for name, metrics in found.items() if isinstance(metrics, dict)}
+    failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
+    if record:
+        for run in planned:
+            if run.name in good:
+                write_record(RunFolder(out / run.name), record / f"{run.recipe.short_name}.json", run.command)
+    if good:
+        write_report([out / name for name in good], out / "report.html")
+    _show(good, failed, out, json)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(good: dict[str, dict[str, Any]], failed: dict[str, str], out: Path, json: bool) -> None:
+    if json:
+        rows: list[dict[str, Any]] = [{"name": name, "run": str(out / name), **found} for name, found in good.items()]
+        print_json([*rows, *({"name": name, "failed": reason} for name, reason in failed.items())])
+        return
+    protocol = "template"
+    rows_shown = [
+        scores_row(name, found["protocols"].get(protocol, next(iter(found["protocols"].values()))))
+        for name, found in good.items()
+    ]
+    print_table(["run", "AC", "AA %", "ACA %"], rows_shown, right=(1, 2, 3))
+    for name, reason in failed.items():
+        typer.echo(f"{name} failed: {reason}", err=True)
+    if good:
+        typer.echo(f"Report: {(out / 'report.html').resolve()}")
+
+
+def _what_fits(
+    planned: "list[PlannedRun]", shared: "SharedData", device: "torch.device", wanted: int, quiet: bool
+) -> int:
+    """How many runs go at once; on a GPU no more than its memory holds, the others wait."""
+    if device.type != "cuda":
+        return wanted
+    from holdfast.recipes.assemble import assemble
+    from holdfast.recipes.memory import bytes_per_run, how_many_fit
+
+    # One run for each kind of network and batch; methods and seeds hardly differ in what they take.
+    kinds = {str((run.recipe["backbone"], run.recipe["train"], run.recipe["data"])): run.recipe for run in planned}
+    each = 0
+    for recipe in kinds.values():
+        experiment = assemble(recipe, shared)
+        each = max(each, bytes_per_run(experiment, shared.images(experiment.data.train, device)))
+    fit = how_many_fit(wanted, each, device)
+    if not quiet:
+        waiting = f"; {len(planned) - fit} wait" if fit < len(planned) else ""
+        typer.echo(f"{fit} runs at once, about {each / 1e9:.2f} GB of device memory each{waiting}", err=True)
+    return fit
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    from holdfast.errors import HoldfastError
+
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise HoldfastError(f"{option} {text!r}: write whole numbers separated by commas, such as 2,7") from None

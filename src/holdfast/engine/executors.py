@@ -1,0 +1,68 @@
+"""Ways to carry out the same training step: one kernel at a time, or all of them as one CUDA graph."""
+
+import threading
+from collections.abc import Callable
+
+import torch
+
+from holdfast.engine.options import Executor
+from holdfast.engine.step import TrainingStep
+from holdfast.errors import HoldfastError
+
+WARM_UP = 3
+"""Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones."""
+
+ONE_AT_A_TIME = threading.Lock()
+"""Held while a graph is captured: a capture must not meet another thread's synchronisation of the device."""
+
+
+def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
+    """A function that carries out the next step each time it is called."""
+    on_gpu = step.images.device.type == "cuda"
+    if kind == "auto":
+        kind = "graph" if on_gpu else "eager"
+    if kind == "eager":
+        return step
+    if kind == "compiled":
+        step.encoder.compile(mode="max-autotune-no-cudagraphs")
+        if step.old is not None:
+            step.old.compile(mode="max-autotune-no-cudagraphs")
+        return GraphedStep(step) if on_gpu else step
+    if not on_gpu:
+        raise HoldfastError(f"train.executor {kind!r} needs a GPU; use eager or auto")
+    return GraphedStep(step)
+
+
+class GraphedStep:
+    """The step as one CUDA graph, replayed; the first few steps are eager ones.
+
+    It is captured on the stream that is current when it is made. That matters for runs side by side: graphs captured
+    on torch's shared capture stream share a cuBLAS workspace, and corrupt each other when they are replayed at once.
+    """
+
+    def __init__(self, step: TrainingStep) -> None:
+        self._step = step
+        self._stream = torch.cuda.current_stream()
+        if self._stream == torch.cuda.default_stream():
+            self._stream = torch.cuda.Stream()  # the default stream cannot be captured
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._eager_left = WARM_UP
+
+    def __call__(self) -> None:
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            if self._eager_left:
+                self._step()
+                self._eager_left -= 1
+            else:
+                if self._graph is None:
+                    self._graph = self._captured()
+                self._graph.replay()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self._step.generator)
+        with ONE_AT_A_TIME, torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            self._step()
+        return graph

@@ -1,0 +1,33 @@
+"""How much of a GPU a run will take, found by trying its network once before anything is started."""
+
+import torch
+
+from holdfast.data.device import DeviceImages
+from holdfast.recipes.assemble import Experiment
+
+HEADROOM = 2.0
+"""A captured graph keeps memory of its own beside what the eager first steps and the evaluation leave cached."""
+
+
+def bytes_per_run(experiment: Experiment, images: DeviceImages) -> int:
+    """What one run takes beside the shared images: a batch through its network, the old model, the momentum."""
+    device, options = images.device, experiment.options
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    encoder = experiment.make_encoder().to(device).train()
+    assert encoder.preprocess is not None
+    some = torch.arange(min(options.batch_size, len(images)), device=device)
+    with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16"):
+        encoder(encoder.preprocess.normalise(images[some])).float().sum().backward()
+    weights = sum(parameter.nbytes for parameter in encoder.parameters())
+    peak = torch.cuda.max_memory_allocated(device) - before + 2 * weights
+    del encoder
+    torch.cuda.empty_cache()
+    return int(HEADROOM * peak)
+
+
+def how_many_fit(wanted: int, each: int, device: torch.device) -> int:
+    """At most ``wanted`` runs of ``each`` bytes in nine tenths of what is free; at least one."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return max(1, min(wanted, int(0.9 * free / max(each, 1))))

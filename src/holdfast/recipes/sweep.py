@@ -1,0 +1,118 @@
+"""Many runs of a few recipes: planned, packed onto one device, each in its own folder."""
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.execute import execute
+from holdfast.recipes.load import find_recipe, read_recipe
+from holdfast.recipes.schema import Recipe, check_recipe
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json
+
+Watch = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One cell of a sweep. ``name`` is its folder and the name of its record."""
+
+    name: str
+    recipe: Recipe
+    command: str
+
+
+def plan(
+    sources: Sequence[str],
+    *,
+    methods: Sequence[str] = (),
+    tasks: Sequence[int] = (),
+    seeds: Sequence[int] = (),
+    settings: Sequence[str] = (),
+) -> list[PlannedRun]:
+    """Every combination, each recipe checked before any of them runs; an empty list leaves what the recipe says."""
+    planned: dict[str, PlannedRun] = {}
+    axes: tuple[Sequence[Any], ...] = (sources, methods or [None], tasks or [None], seeds or [None])
+    for source, method, count, seed in itertools.product(*axes):
+        own = [f"method.name={method}"] if method else []
+        own += [f"scenario.tasks={count}"] if count is not None else []
+        own += [f"seed={seed}"] if seed is not None else []
+        recipe = check_recipe(read_recipe(source, [*own, *settings]))
+        name = f"{_family(source, recipe)}-{recipe.short_name}"
+        if name in planned:
+            raise HoldfastError(f"{source}: two runs of this sweep would be called {name}; leave one of them out")
+        command = " ".join([f"holdfast run {source}", *(f"--set {setting}" for setting in [*own, *settings])])
+        planned[name] = PlannedRun(name, recipe, command)
+    return list(planned.values())
+
+
+def run_all(
+    runs: Sequence[PlannedRun],
+    folder: Path,
+    *,
+    shared: SharedData,
+    device: torch.device,
+    parallel: int,
+    watch: Watch = lambda name, event: None,
+) -> dict[str, dict[str, Any] | HoldfastError]:
+    """Carry out the runs, at most ``parallel`` at a time; per run its metrics, or why it failed.
+
+    On a GPU each runs in a thread with a stream of its own. A run that fails leaves the others alone. Finished runs in
+    the folder are read, not repeated; unfinished ones go on where they were.
+    """
+    stop = threading.Event()
+
+    def one(run: PlannedRun) -> dict[str, Any] | HoldfastError:
+        def watch_one(event: dict[str, Any]) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            watch(run.name, event)
+
+        try:
+            if device.type == "cuda":
+                with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+                    metrics = _go_on(run, folder, shared, device, watch_one)
+            else:
+                metrics = _go_on(run, folder, shared, device, watch_one)
+        except KeyboardInterrupt:
+            return HoldfastError("interrupted")
+        except Exception as error:  # whatever it is, the other runs go on
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
+            watch(run.name, {"event": "failed", "text": str(failure)})
+            return failure
+        return metrics
+
+    with ThreadPoolExecutor(max_workers=parallel) as pool:
+        futures = {run.name: pool.submit(one, run) for run in runs}
+        try:
+            return {name: future.result() for name, future in futures.items()}
+        except KeyboardInterrupt:
+            stop.set()  # each thread ends at its next event, behind its last checkpoint
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _go_on(
+    run: PlannedRun, folder: Path, shared: SharedData, device: torch.device, watch: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    target = RunFolder(folder / run.name)
+    finished = target.metrics.exists() and target.recipe.exists()
+    if finished and check_recipe(read_recipe(str(target.recipe))).tables == run.recipe.tables:
+        watch({"event": "done"})
+        return dict(read_json(target.metrics))
+    return execute(run.recipe, target, shared=shared, device=str(device), resume=True, watch=watch)
+
+
+def _family(source: str, recipe: Recipe) -> str:
+    """The recipe's own name, or that of its folder where it is one of a set with a file per method."""
+    path = find_recipe(source)
+    return path.parent.name if path.stem == recipe.method or path.parent.name != "recipes" else path.stem
