@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -24,9 +25,9 @@ def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
     if kind == "eager":
         return step
     if kind == "compiled":
-        step.encoder.compile(mode="max-autotune-no-cudagraphs")
-        if step.old is not None:
-            step.old.compile(mode="max-autotune-no-cudagraphs")
+        # Autotuning takes minutes and pays in a graph; a CPU has nothing to tune.
+        mode = "max-autotune-no-cudagraphs" if on_gpu else "default"
+        step = replace(step, compiled=lambda network: torch.compile(network, mode=mode))
         return GraphedStep(step) if on_gpu else step
     if not on_gpu:
         raise HoldfastError(f"train.executor {kind!r} needs a GPU; use eager or auto")

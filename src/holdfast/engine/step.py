@@ -1,5 +1,6 @@
 """One optimisation step: the only place that calls ``backward``."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +25,7 @@ class TrainingStep:
     old: the frozen previous model, or None.
     batches: steps of an epoch x batch; rows of the set, the first ``replayed`` of each from the buffer.
     done: steps of the task done so far.
+    compiled: makes of a network the function that is called in its place.
     """
 
     encoder: Encoder
@@ -39,6 +41,11 @@ class TrainingStep:
     batches: Tensor
     replayed: int
     done: Tensor
+    compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]] = lambda network: network
+
+    def __post_init__(self) -> None:
+        self._new = self.compiled(self.encoder)
+        self._old = None if self.old is None else self.compiled(self.old)
 
     def __call__(self) -> None:
         """One step on the next batch of the epoch."""
@@ -54,8 +61,8 @@ class TrainingStep:
         with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.options.precision == "bf16"):
             x = self._view(indices)
             z_old = self._old_features(x)
-            z = self.encoder(x)
-            z_view = self.encoder(self._view(indices)) if self.method.reads_view else None
+            z = self._new(x)
+            z_view = self._new(self._view(indices)) if self.method.reads_view else None
             terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, progress=progress)
         self.optimizer.zero_grad(set_to_none=True)
         torch.stack(list(terms.values())).sum().backward()
@@ -71,7 +78,7 @@ class TrainingStep:
         return self.preprocess.normalise(pixels)
 
     def _old_features(self, x: Tensor) -> Tensor | None:
-        if self.old is None or self.method.old_features == "none":
+        if self._old is None or self.method.old_features == "none":
             return None
         with torch.no_grad():
-            return self.old(x if self.method.old_features == "all" else x[: self.replayed])
+            return self._old(x if self.method.old_features == "all" else x[: self.replayed])

@@ -19,7 +19,7 @@ from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.reports import write_report
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
-from holdfast.storage import TEMPORARY, read_json, write_json, write_text
+from holdfast.storage import TEMPORARY, read_json, without_nan, write_json, write_text
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -52,7 +52,7 @@ def execute(
         images = shared.images(experiment.data.train, where)
         store = _train(recipe, experiment, folder, images, tensorboard, watch)
         watch({"event": "matrix"})
-        metrics = {
+        metrics: dict[str, Any] = {
             "method": recipe.method,
             "protocols": judge_run(
                 store.read_all(),
@@ -64,6 +64,7 @@ def execute(
             "tasks": _task_records(experiment, folder),
             "data": _data_record(experiment.data),
         }
+        metrics = without_nan(metrics)  # what is returned is what is on disk
         write_json(folder.metrics, metrics)
         write_report([folder.path], folder.report)
     watch({"event": "done"})

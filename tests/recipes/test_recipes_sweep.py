@@ -1,0 +1,85 @@
+"""Many runs: planned, carried out side by side, one failure at a time."""
+
+import pytest
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.sweep import plan, run_all
+from holdfast.storage import read_json
+
+QUICK = ["train.epochs=1"]
+
+
+def carried_out(runs, folder, parallel=2, watch=lambda name, event: None):
+    return run_all(runs, folder, shared=SharedData(), device=torch.device("cpu"), parallel=parallel, watch=watch)
+
+
+def test_every_combination_has_a_name_and_a_command(tiny_recipe):
+    runs = plan([str(tiny_recipe)], methods=["er", "cvs"], tasks=[2, 3], seeds=[0, 1], settings=QUICK)
+    assert len(runs) == 8
+    first = runs[0]
+    assert first.name.endswith("-er-t2-s0")
+    assert first.command == (
+        f"holdfast run {tiny_recipe} --set method.name=er --set scenario.tasks=2 --set seed=0 --set train.epochs=1"
+    )
+    assert first.recipe["scenario"]["tasks"] == 2
+    assert len({run.name for run in runs}) == 8
+
+
+def test_what_is_not_given_is_the_recipes_own(tiny_recipe):
+    (run,) = plan([str(tiny_recipe)])
+    assert run.name.endswith("-simplex_hoc-t3-s0")
+
+
+def test_a_bad_run_is_refused_before_any_starts(tiny_recipe):
+    with pytest.raises(HoldfastError, match="known: advbct"):
+        plan([str(tiny_recipe)], methods=["er", "nonesuch"])
+    with pytest.raises(HoldfastError, match="would be called"):
+        plan([str(tiny_recipe)], seeds=[1, 1])
+
+
+def test_side_by_side_is_one_by_one(tiny_recipe, tmp_path):
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc", "advbct"], settings=QUICK)
+    together, alone = carried_out(runs, tmp_path / "together", 3), carried_out(runs, tmp_path / "alone", 1)
+    assert {name: found["protocols"] for name, found in together.items()} == {
+        name: found["protocols"] for name, found in alone.items()
+    }
+    for run in runs:
+        for number in ("01", "02", "03"):
+            weights = f"{run.name}/models/{number}/model.safetensors"
+            assert (tmp_path / "together" / weights).read_bytes() == (tmp_path / "alone" / weights).read_bytes()
+
+
+def test_one_failure_leaves_the_others_alone(tiny_recipe, tmp_path):
+    good = plan([str(tiny_recipe)], seeds=[0, 1], settings=QUICK)
+    bad = plan([str(tiny_recipe)], seeds=[7], settings=[*QUICK, "train.lr=1e30"])
+    events = []
+    found = carried_out([good[0], *bad, good[1]], tmp_path, watch=lambda name, event: events.append((name, event)))
+    assert isinstance(found[bad[0].name], HoldfastError)
+    assert "NaN" in str(found[bad[0].name])
+    assert any(name == bad[0].name and event["event"] == "failed" for name, event in events)
+    for run in good:
+        assert found[run.name] == read_json(tmp_path / run.name / "metrics.json")
+
+
+def test_finished_runs_are_read_and_not_repeated(tiny_recipe, tmp_path):
+    runs = plan([str(tiny_recipe)], seeds=[0, 1], settings=QUICK)
+    first = carried_out(runs[:1], tmp_path)
+    trained = tmp_path / runs[0].name / "models" / "03" / "model.safetensors"
+    before = trained.stat().st_mtime_ns
+    events = []
+    found = carried_out(runs, tmp_path, watch=lambda name, event: events.append((name, event["event"])))
+    assert found[runs[0].name] == first[runs[0].name]
+    assert trained.stat().st_mtime_ns == before
+    assert [event for name, event in events if name == runs[0].name] == ["done"]
+
+
+def test_the_data_is_read_once(tiny_recipe, tmp_path, monkeypatch):
+    from holdfast.recipes import assemble
+
+    calls = []
+    real = assemble.load_split
+    monkeypatch.setattr(assemble, "load_split", lambda *a, **k: calls.append(a) or real(*a, **k))
+    carried_out(plan([str(tiny_recipe)], seeds=[0, 1, 2], settings=QUICK), tmp_path)
+    assert len(calls) == 3  # train, query, gallery
