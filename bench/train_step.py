@@ -164,6 +164,8 @@ class SideBySide:
     def close(self) -> None:
         self._count = 0
         self._go.wait()
+        for thread in self._threads:
+            thread.join()
 
 
 def profile(step, path: str) -> None:
