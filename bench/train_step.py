@@ -4,7 +4,7 @@
                                [--steps 200] [--repeats 5] [--profile FILE] [--json FILE]
 
 Random images: the time does not depend on what is in them. Every figure is the median over repeats of ``steps`` steps
-timed between device events (a host clock on a CPU) after a warm-up; the eager reference is measured in the same run.
+by a host clock around a synchronised device, after a warm-up; the eager reference is measured in the same run.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
 from holdfast.engine import FitOptions, resolve_device
 from holdfast.engine.executors import make_executor
-from holdfast.engine.fit import prepare_step
+from holdfast.engine.fit import prepare_step, survey_of
 from holdfast.environment import describe
 from holdfast.methods import METHODS
 from holdfast.scenarios import cl2r
@@ -48,6 +48,7 @@ def main() -> None:
           f"{options.method}, {options.steps} steps x {options.repeats}")  # fmt: skip
     rows = []
     for kind in options.executors.split(","):
+        reset_peak(device)
         step = make_step(options.method, options.precision, images, seed=0)
         started = time.perf_counter()
         run = make_executor(kind, step)
@@ -59,6 +60,7 @@ def main() -> None:
     if options.profile:
         profile(make_step(options.method, options.precision, images, seed=0), options.profile)
     for count in (int(n) for n in options.side_by_side.split(",") if n):
+        reset_peak(device)
         started = time.perf_counter()
         together = SideBySide([make_step(options.method, options.precision, images, seed=s) for s in range(count)])
         warm_up = time.perf_counter() - started
@@ -106,9 +108,15 @@ def make_step(method: str, precision: str, images: DeviceImages, seed: int):
 
     new, old = encoder(), encoder()
     options = FitOptions(precision=precision, seed=seed, lr=0.01)
-    made.begin(scenario.tasks[0], new.dim)
+    first, _ = prepare_step(old, made, scenario.tasks[0], images, old=None, options=options)
+    made.finish(scenario.tasks[0], survey_of(first, scenario.tasks[0]))  # centres and radii, where a method has some
     step, _ = prepare_step(new, made, scenario.tasks[1], images, old=old, options=options)
     return step
+
+
+def reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
 def synchronize(device: torch.device) -> None:

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.errors import HoldfastError
+from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.storage import read_tensors, write_tensors
 
 
@@ -34,7 +36,8 @@ class SpaceMap(nn.Module):
         try:
             hidden, dim = tensors["enter.weight"].shape
             out = tensors["leave.weight"].shape[0]
-            loaded = cls(dim, out, hidden)
+            with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+                loaded = cls(dim, out, hidden)
             loaded.load_state_dict(tensors)
         except (KeyError, ValueError, IndexError, RuntimeError) as error:
             found = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items()) or "nothing"

@@ -5,8 +5,9 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
-from holdfast.cli import main
+from holdfast.cli import app, main
 
 
 @pytest.fixture
@@ -245,3 +246,17 @@ def test_evaluate_refuses_a_run_that_lost_features(refused, tiny_run, tmp_path):
     shutil.rmtree(folder / "features" / "02")
     assert "features of 1 models, but the run has 3" in refused("evaluate", folder)
     assert (folder / "metrics.json").read_bytes() == before
+
+
+def test_evaluate_refuses_a_run_that_lost_a_map(refused, tiny_recipe, tmp_path):
+    folder = tmp_path / "run"
+    settings = ["--set", "method.name=fan", "--set", "method.map_epochs=1", "--set", "train.epochs=1"]
+    assert CliRunner().invoke(app, ["run", str(tiny_recipe), "--out", str(folder), "-q", *settings]).exit_code == 0
+    before = (folder / "metrics.json").read_bytes()
+    (folder / "models" / "02" / "space_map.safetensors").unlink()
+    assert "the map to model 2 is gone" in refused("evaluate", folder)
+    assert (folder / "metrics.json").read_bytes() == before
+
+
+def test_no_method_named(refused):
+    assert "names none" in refused("demo", "--methods", ",")

@@ -14,11 +14,11 @@ from holdfast.methods import ER, FeaturePhase, Method
 
 @pytest.fixture
 def survey_of(glyph_images, two_tasks, make_small):
-    def make(*, mirrored=False, old=None):
+    def make(*, flips=False, old=None):
         images, task = DeviceImages(glyph_images), two_tasks.tasks[1]
         encoder = make_small(5, seed=1).train()
         labels = arrival_labels(task, images)
-        return ImageSurvey(encoder, encoder.preprocess, old, images, labels, task, mirrored=mirrored)
+        return ImageSurvey(encoder, encoder.preprocess, old, images, labels, task, flips=flips)
 
     return make
 
@@ -37,7 +37,8 @@ def test_new_and_buffered_images_in_eval_mode(survey_of, glyph_images):
 
 def test_mirrored_where_training_flips(survey_of):
     plain, _ = survey_of().new()
-    both, labels = survey_of(mirrored=True).new()
+    both, labels = survey_of(flips=True).new(mirrored=True)
+    assert len(survey_of(flips=False).new(mirrored=True)[0]) == len(survey_of(flips=True).new()[0]) == len(plain)
     assert len(both) == len(labels) == 2 * len(plain)
     assert torch.allclose(both[: len(plain)], plain, atol=1e-6)
     assert not torch.allclose(both[len(plain) :], plain, atol=1e-3)

@@ -104,3 +104,12 @@ def test_maps_are_read_from_the_run_folder(tmp_path):
     z = torch.nn.functional.normalize(torch.randn(5, 3), dim=1)
     assert maps[1] is not None
     assert torch.allclose(maps[1](z), z, atol=1e-6)
+
+
+def test_a_broken_chain_stays_broken():
+    """Sizes 6, 8, 6: the first gallery cannot reach the second space, so it must not be read in the third."""
+    models = [ModelFeatures(clustered(s, d), clustered(s + 5, d)) for s, d in enumerate((6, 8, 6))]
+    found = compatibility_matrix(models, LABELS, LABELS, maps=[None, None, linear_map(np.eye(6, 8))])
+    assert np.isnan(found[1, 0])
+    assert np.isnan(found[2, 0])
+    assert np.isfinite(found[2, 1])

@@ -1,5 +1,7 @@
 """Many runs: planned, carried out side by side, one failure at a time."""
 
+import sys
+
 import pytest
 import torch
 
@@ -40,15 +42,21 @@ def test_a_bad_run_is_refused_before_any_starts(tiny_recipe):
 
 
 def test_side_by_side_is_one_by_one(tiny_recipe, tmp_path):
-    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc", "advbct"], settings=QUICK)
-    together, alone = carried_out(runs, tmp_path / "together", 3), carried_out(runs, tmp_path / "alone", 1)
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc", "advbct", "fan"], tasks=[5], settings=QUICK)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can, so that shared random numbers would show
+    try:
+        together = carried_out(runs, tmp_path / "together", 4)
+    finally:
+        sys.setswitchinterval(interval)
+    alone = carried_out(runs, tmp_path / "alone", 1)
     assert {name: found["protocols"] for name, found in together.items()} == {
         name: found["protocols"] for name, found in alone.items()
     }
     for run in runs:
-        for number in ("01", "02", "03"):
-            weights = f"{run.name}/models/{number}/model.safetensors"
-            assert (tmp_path / "together" / weights).read_bytes() == (tmp_path / "alone" / weights).read_bytes()
+        for file in sorted((tmp_path / "alone" / run.name / "models").glob("*/*.safetensors")):
+            other = tmp_path / "together" / file.relative_to(tmp_path / "alone")
+            assert file.read_bytes() == other.read_bytes(), file
 
 
 def test_one_failure_leaves_the_others_alone(tiny_recipe, tmp_path):
@@ -83,3 +91,19 @@ def test_the_data_is_read_once(tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(assemble, "load_split", lambda *a, **k: calls.append(a) or real(*a, **k))
     carried_out(plan([str(tiny_recipe)], seeds=[0, 1, 2], settings=QUICK), tmp_path)
     assert len(calls) == 3  # train, query, gallery
+
+
+def test_recipes_of_one_folder_have_names_of_their_own(tiny_recipe, tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.toml").write_text(tiny_recipe.read_text())
+    monkeypatch.chdir(tmp_path)
+    runs = plan(["a.toml", "b.toml"])
+    assert [run.name for run in runs] == ["a-simplex_hoc-t3-s0", "b-simplex_hoc-t3-s0"]
+    (runs,) = [plan(["cifar100-10/er"], methods=["er", "bct"])]
+    assert [run.name for run in runs] == ["cifar100-10-er-t7-s0", "cifar100-10-bct-t7-s0"]
+
+
+def test_a_failed_run_leaves_its_traceback(tiny_recipe, tmp_path):
+    (bad,) = plan([str(tiny_recipe)], settings=[*QUICK, "train.lr=1e30"])
+    carried_out([bad], tmp_path)
+    assert "Traceback" in (tmp_path / bad.name / "error.txt").read_text()

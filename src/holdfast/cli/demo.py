@@ -59,10 +59,12 @@ def demo(
 
 def method_names(methods: str) -> list[str]:
     """Names separated by commas, or all of them; an unknown one is refused."""
-    from holdfast.errors import unknown_name
+    from holdfast.errors import HoldfastError, unknown_name
     from holdfast.methods import METHODS
 
     names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise HoldfastError(f"--methods {methods!r} names none; known: {', '.join(METHODS)}")
     for name in names:
         if name not in METHODS:
             raise unknown_name("method", name, METHODS)

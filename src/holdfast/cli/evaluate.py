@@ -16,8 +16,8 @@ def evaluate(
 ) -> None:
     """Compute the compatibility matrices again from the stored features, and write metrics.json and the report.
 
-    No model is run: the features in the folder are enough. Extra scores give a matrix each, under "extras"; the table
-    shows the mean over all pairs of query and gallery model.
+    No model is run: the features in the folder are enough (and the maps, where the method learned some). Extra scores
+    give a matrix each, under "extras"; the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.engine.options import resolve_device
     from holdfast.errors import HoldfastError
@@ -47,6 +47,9 @@ def evaluate(
             f"{folder.features}: has features of {len(models)} models, but the run has {len(known['tasks'])}; "
             "holdfast run ... --resume brings back what is missing"
         )
+    lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
+    if lost:
+        raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is gone, and old galleries need it")
     judged = judge_run(
         models,
         *store.labels(),

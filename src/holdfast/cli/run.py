@@ -92,5 +92,7 @@ def run_recipe(
 
 def default_folder(path: Path, recipe: "Recipe") -> Path:
     """runs/NAME-METHOD-tTASKS-sSEED; NAME is the folder of a set of recipes."""
-    name = path.stem if path.stem != recipe.method else path.parent.name
-    return Path("runs") / f"{name}-{recipe.short_name}"
+    from holdfast.methods import METHODS
+    from holdfast.recipes.load import family
+
+    return Path("runs") / f"{family(path, METHODS)}-{recipe.short_name}"

@@ -55,14 +55,20 @@ def sweep(
     )
     where, shared = resolve_device(device), SharedData(data)
     at_once = _what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
-    with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
-        found = run_all(planned, out, shared=shared, device=where, parallel=at_once, watch=watch)
+    try:
+        with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
+            found = run_all(planned, out, shared=shared, device=where, parallel=at_once, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
+        raise typer.Exit(130) from None
     good = {name: metrics for name, metrics in found.items() if isinstance(metrics, dict)}
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
     if record:
+        short = len({run.recipe.short_name for run in planned}) == len(planned)
         for run in planned:
             if run.name in good:
-                write_record(RunFolder(out / run.name), record / f"{run.recipe.short_name}.json", run.command)
+                name = run.recipe.short_name if short else run.name
+                write_record(RunFolder(out / run.name), record / f"{name}.json", run.command)
     if good:
         write_report([out / name for name in good], out / "report.html")
     _show(good, failed, out, json)
@@ -93,15 +99,21 @@ def _what_fits(
     """How many runs go at once; on a GPU no more than its memory holds, the others wait."""
     if device.type != "cuda":
         return wanted
+    import torch
+
+    from holdfast.errors import HoldfastError
     from holdfast.recipes.assemble import assemble
     from holdfast.recipes.memory import bytes_per_run, how_many_fit
 
-    # One run for each kind of network and batch; methods and seeds hardly differ in what they take.
-    kinds = {str((run.recipe["backbone"], run.recipe["train"], run.recipe["data"])): run.recipe for run in planned}
+    # One run for each kind of network, method and batch; seeds and numbers of tasks do not differ in what they take.
+    parts = ("backbone", "method", "train", "data")
     each = 0
-    for recipe in kinds.values():
-        experiment = assemble(recipe, shared)
-        each = max(each, bytes_per_run(experiment, shared.images(experiment.data.train, device)))
+    for recipe in {str([run.recipe[part] for part in parts]): run.recipe for run in planned}.values():
+        try:
+            experiment = assemble(recipe, shared)
+            each = max(each, bytes_per_run(experiment, shared.images(experiment.data.train, device)))
+        except (HoldfastError, torch.OutOfMemoryError):
+            continue  # this run will say so itself, and leave the others alone
     fit = how_many_fit(wanted, each, device)
     if not quiet:
         waiting = f"; {len(planned) - fit} wait" if fit < len(planned) else ""

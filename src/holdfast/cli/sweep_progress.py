@@ -24,7 +24,7 @@ class Silent(Display):
 
 
 class Lines(Display):
-    """A line when a run begins a task, ends or fails, with the time left for all of them."""
+    """A line when a run begins a task, ends or fails, with the time left for it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._positions = {name: Position() for name in names}
@@ -48,7 +48,7 @@ class Lines(Display):
 
 
 class Bars(Display):
-    """One bar for each run that is going on, the finished ones above it."""
+    """One bar for each run, in the order of the plan."""
 
     def __init__(self, names: Sequence[str]) -> None:
         from rich.console import Console

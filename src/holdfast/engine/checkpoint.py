@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from holdfast.engine.tally import Tally
 from holdfast.errors import HoldfastError
+from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.storage import read_tensors, write_tensors
 
 
@@ -103,7 +104,8 @@ def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) ->
     groups = state.optimizer.state_dict()["param_groups"]
     state.optimizer.load_state_dict({"state": per_parameter, "param_groups": groups})
     state.generator.set_state(parts["random"]["augment"])
-    torch.set_rng_state(parts["random"]["cpu"])
+    with GLOBAL_GENERATOR:
+        torch.set_rng_state(parts["random"]["cpu"])
     if state.generator.device.type == "cuda":
         torch.cuda.set_rng_state(parts["random"]["cuda"], state.generator.device)
     state.tally.restore(terms, parts["tally"]["sums"])

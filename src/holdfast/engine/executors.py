@@ -43,14 +43,15 @@ class GraphedStep:
 
     def __init__(self, step: TrainingStep) -> None:
         self._step = step
-        self._stream = torch.cuda.current_stream()
-        if self._stream == torch.cuda.default_stream():
-            self._stream = torch.cuda.Stream()  # the default stream cannot be captured
+        self._device = step.images.device
+        self._stream = torch.cuda.current_stream(self._device)
+        if self._stream == torch.cuda.default_stream(self._device):
+            self._stream = torch.cuda.Stream(self._device)  # the default stream cannot be captured
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager_left = WARM_UP
 
     def __call__(self) -> None:
-        self._stream.wait_stream(torch.cuda.current_stream())
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             if self._eager_left:
                 self._step()
@@ -59,7 +60,7 @@ class GraphedStep:
                 if self._graph is None:
                     self._graph = self._captured()
                 self._graph.replay()
-        torch.cuda.current_stream().wait_stream(self._stream)
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
 
     def _captured(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()

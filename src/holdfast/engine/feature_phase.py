@@ -9,11 +9,11 @@ from holdfast.methods import Method, Survey
 def train_on_features(method: Method, survey: Survey, *, seed: int, task: int) -> None:
     """Train what ``method.feature_phase`` names, if anything, with both networks frozen and run once."""
     phase = method.feature_phase()
-    before = survey.old() if phase is not None else None
+    before = survey.old(mirrored=True) if phase is not None else None
     if phase is None or before is None:
         return
     z_old, labels = before
-    z, _ = survey.new()
+    z, _ = survey.new(mirrored=True)
     optimizer = torch.optim.Adam(phase.parameters, lr=phase.lr)
     generator = torch.Generator(z.device).manual_seed(seed)
     worst = torch.zeros((), device=z.device)

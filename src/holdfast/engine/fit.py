@@ -91,7 +91,7 @@ def fit(
                 checkpoint.save(state, task=task.number, step=done)
                 saved_at = time.monotonic()
     state.refuse_if_bad(task.number, per_epoch)
-    survey = _survey(step, task)
+    survey = survey_of(step, task)
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
 
@@ -142,14 +142,13 @@ def prepare_step(
         replayed=first.replayed,
         done=torch.tensor(0, device=device),
     )
-    method.prepare(task, _survey(step, task))
+    method.prepare(task, survey_of(step, task))
     return step, TrainingState(encoder, method, step.optimizer, generator, step.tally)
 
 
-def _survey(step: TrainingStep, task: Task) -> ImageSurvey:
-    return ImageSurvey(
-        step.encoder, step.preprocess, step.old, step.images, step.labels, task, mirrored=step.options.flip
-    )
+def survey_of(step: TrainingStep, task: Task) -> ImageSurvey:
+    """A look at the task's data through the step's networks."""
+    return ImageSurvey(step.encoder, step.preprocess, step.old, step.images, step.labels, task, flips=step.options.flip)
 
 
 def _batches(task: Task, options: FitOptions, epoch: int) -> EpochBatches:

@@ -14,9 +14,10 @@ BATCH = 512
 
 @dataclass
 class ImageSurvey:
-    """Features of the task's images and the buffer, as they are and, if ``mirrored``, mirrored as well.
+    """Features of the task's images and the buffer: raw, float32, in eval mode.
 
-    Raw, float32, in eval mode. Each call runs the network: a method asks once and keeps what it needs.
+    Each call runs the network: a method asks once and keeps what it needs. ``mirrored`` adds the mirrored images,
+    where training flips at all.
     """
 
     encoder: Encoder
@@ -25,30 +26,30 @@ class ImageSurvey:
     images: DeviceImages
     labels: Tensor
     task: Task
-    mirrored: bool
+    flips: bool
 
-    def new(self) -> tuple[Tensor, Tensor]:
+    def new(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor]:
         """Under the model in training."""
         modes = [(module, module.training) for module in self.encoder.modules()]
         self.encoder.eval()
         try:
-            return self._through(self.encoder)
+            return self._through(self.encoder, mirrored and self.flips)
         finally:
             for module, training in modes:
                 module.training = training
 
-    def old(self) -> tuple[Tensor, Tensor] | None:
+    def old(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor] | None:
         """Under the previous model, or None where there is none."""
-        return None if self.reference is None else self._through(self.reference)
+        return None if self.reference is None else self._through(self.reference, mirrored and self.flips)
 
     @torch.no_grad()
-    def _through(self, network: nn.Module) -> tuple[Tensor, Tensor]:
+    def _through(self, network: nn.Module, mirrored: bool) -> tuple[Tensor, Tensor]:
         parts = [torch.from_numpy(rows) for rows in (self.task.new_indices, self.task.buffer_indices)]
         indices = torch.cat(parts).to(self.images.device)
         features = []
-        for mirror in (False, True) if self.mirrored else (False,):
+        for mirror in (False, True) if mirrored else (False,):
             for some in indices.split(BATCH):
                 pixels = self.images[some]
                 x = self.preprocess.normalise(pixels.flip(-1) if mirror else pixels)
                 features.append(network(x).float())
-        return torch.cat(features), self.labels[indices].repeat(2 if self.mirrored else 1)
+        return torch.cat(features), self.labels[indices].repeat(2 if mirrored else 1)

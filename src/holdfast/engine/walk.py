@@ -64,7 +64,8 @@ def _restored_method(
     method = make_method()
     if task.number > 1:
         previous = scenario.tasks[task.number - 2]
-        method.begin(previous, dim)
+        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+            method.begin(previous, dim)  # for the shapes; what it draws is replaced
         path = folder.method(previous.number)
         state, _ = read_tensors(path)
         try:

@@ -43,28 +43,30 @@ def compatibility_matrix(
         raise HoldfastError(f"{len(maps)} maps for {len(models)} models; give one (or None) for each model")
     matrix = np.full((len(models), len(models)), np.nan)
     # Galleries stay on the device, in the space of the model at hand; queries, the larger part, pass through once.
-    galleries: list[Tensor] = []
-    searchable: list[tuple[Tensor, Tensor]] = []
+    galleries: list[Tensor | None] = []  # None where a chain of maps is broken
+    searchable: list[tuple[Tensor, Tensor] | None] = []
     for t, (query_features, gallery_features) in enumerate(models):
         own = _unit_features(gallery_features, len(gallery_y), f"gallery of model {t + 1}", device)
         step = maps[t] if maps else None
         if step is not None:
             galleries = [_carried(gallery, step.to(device)) for gallery in galleries]
-            searchable = [gallery_of(protocol, gallery, gallery_y) for gallery in galleries]
+            searchable = [None if kept is None else gallery_of(protocol, kept, gallery_y) for kept in galleries]
         galleries.append(own)
         searchable.append(gallery_of(protocol, own, gallery_y))
         query = _unit_features(query_features, len(query_y), f"queries of model {t + 1}", device)
-        for k, (gallery, labels) in enumerate(searchable):
-            if gallery.shape[1] == query.shape[1]:
-                matrix[t, k] = judge(query, query_y, gallery, labels)
+        for k, found in enumerate(searchable):
+            if found is not None and found[0].shape[1] == query.shape[1]:
+                matrix[t, k] = judge(query, query_y, *found)
             progress(1)
     return matrix
 
 
 @torch.no_grad()
-def _carried(gallery: Tensor, step: SpaceMap) -> Tensor:
-    """Carried one model on; a gallery whose features do not fit the map stays, and so remains not comparable."""
-    return carry(gallery, [step]) if gallery.shape[1] == step.enter.in_features else gallery
+def _carried(gallery: Tensor | None, step: SpaceMap) -> Tensor | None:
+    """Carried one model on; None, now and for ever, for a gallery whose features do not fit the map."""
+    if gallery is None or gallery.shape[1] != step.enter.in_features:
+        return None
+    return carry(gallery, [step])
 
 
 def _unit_features(features: ArrayLike, rows: int, what: str, device: torch.device | str) -> Tensor:

@@ -9,7 +9,7 @@ from holdfast.losses.adversarial import (
 )
 from holdfast.losses.classes import class_counts, class_means, largest_radii, least_cosines
 from holdfast.losses.cosine_classifier import cosine_logits, margin_cosine_logits
-from holdfast.losses.cross_entropy import cross_entropy, simplex_cross_entropy
+from holdfast.losses.cross_entropy import cross_entropy, linear_logits, simplex_cross_entropy
 from holdfast.losses.distillation import feature_distillation, softened_distillation
 from holdfast.losses.hoc import hoc_loss, hoc_terms
 from holdfast.losses.info_nce import Negatives, info_nce
@@ -41,6 +41,7 @@ __all__ = [
     "info_nce",
     "largest_radii",
     "least_cosines",
+    "linear_logits",
     "margin_cosine_logits",
     "neighbour_triplet",
     "old_class_cross_entropy",

@@ -7,6 +7,15 @@ from torch.nn import functional as F
 from holdfast.geometry import DSimplex, widened
 
 
+def linear_logits(z: Tensor, rows: Tensor) -> Tensor:
+    """w_j . z: N x K for features N x d and rows K x d, in at least float32 whatever the autocast around.
+
+    In bf16 a logit of 20 would be rounded to the next eighth.
+    """
+    with torch.autocast(z.device.type, enabled=False):
+        return widened(z) @ widened(rows).T
+
+
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over the batch of -log softmax(logits)[label], in float32 whatever the autocast around.
 

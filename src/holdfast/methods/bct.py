@@ -5,7 +5,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from holdfast.losses import class_means, cross_entropy, old_class_cross_entropy
+from holdfast.errors import HoldfastError
+from holdfast.losses import class_means, cross_entropy, linear_logits, old_class_cross_entropy
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
 
@@ -40,8 +41,10 @@ class BCT(Method):
         self.classifier.grow(task.num_seen, dim)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        seen_by_old = survey.old() if self.synthesise else None
-        if seen_by_old is not None:
+        if self.synthesise and len(self.old_rows):
+            seen_by_old = survey.old()
+            if seen_by_old is None:
+                raise HoldfastError("bct: synthesise needs the previous model; pass it to fit as old")
             z_old, labels = seen_by_old
             num_old = len(self.old_rows)
             # Raw rows have the length of raw features, so the mean direction gets the length old rows have.
@@ -61,5 +64,5 @@ class BCT(Method):
     ) -> dict[str, Tensor]:
         terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}
         if len(self.old_rows):
-            terms["old"] = self.weight * old_class_cross_entropy(z @ self.old_rows.T, batch.labels)
+            terms["old"] = self.weight * old_class_cross_entropy(linear_logits(z, self.old_rows), batch.labels)
         return terms

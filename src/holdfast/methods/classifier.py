@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from holdfast.losses import linear_logits
+
 
 class GrowingClassifier(nn.Module):
     """Logits w_j . z without bias or scale; one row per class seen so far.
@@ -24,4 +26,4 @@ class GrowingClassifier(nn.Module):
         self.weight = nn.Parameter(fresh if len(old) == 0 else torch.cat([old, fresh]))
 
     def forward(self, z: Tensor) -> Tensor:
-        return z @ self.weight.T
+        return linear_logits(z, self.weight)

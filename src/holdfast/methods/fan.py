@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from holdfast.losses import cross_entropy, feature_distillation, softened_distillation
+from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, FeaturePhase, Method, Progress, TaskView
 from holdfast.space_map import SpaceMap
@@ -73,7 +73,7 @@ class FAN(Method):
         terms = {"ce": cross_entropy(logits, batch.labels)}
         if z_old is not None:
             num_old = len(self.old_rows)
-            old_logits = z_old @ self.old_rows.T
+            old_logits = linear_logits(z_old, self.old_rows)
             softened = softened_distillation(logits[:, :num_old], old_logits, temperature=self.temperature)
             terms["logits"] = self.logits_weight * softened
             terms["features"] = self.features_weight * feature_distillation(z, z_old)
@@ -95,5 +95,5 @@ class FAN(Method):
         frozen = self.classifier.weight.detach()
         return {
             "map": self.alpha * feature_distillation(mapped, z),
-            "map_ce": cross_entropy(mapped @ frozen.T, labels),
+            "map_ce": cross_entropy(linear_logits(mapped, frozen), labels),
         }

@@ -52,16 +52,15 @@ class Progress(NamedTuple):
 
 
 class Survey(Protocol):
-    """Features of every image of the task and of the buffer, as they are and (where training flips) mirrored.
+    """Features of every image of the task and of the buffer; ``mirrored`` adds each one mirrored, where training flips.
 
-    Raw, in eval mode and float32, with labels by arrival; computed when first asked for, so nobody pays for what is not
-    read.
+    Raw, in eval mode and float32, with labels by arrival; computed when asked for, so nobody pays for what is not read.
     """
 
-    def new(self) -> tuple[Tensor, Tensor]:
+    def new(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor]:
         """Features under the model in training: M x d, and labels M."""
 
-    def old(self) -> tuple[Tensor, Tensor] | None:
+    def old(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor] | None:
         """The same images under the previous model, or None where there is none."""
 
 

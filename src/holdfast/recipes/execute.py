@@ -61,6 +61,7 @@ def execute(
                 maps=read_space_maps(folder, len(experiment.scenario)),
                 device=where,
             ),
+            "maps": [task.number for task in experiment.scenario.tasks if folder.space_map(task.number).exists()],
             "tasks": _task_records(experiment, folder),
             "data": _data_record(experiment.data),
         }

@@ -1,7 +1,7 @@
 """Find a recipe, read it, apply what was set on the command line."""
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,11 @@ def find_recipe(source: str) -> Path:
     if name in known:
         return known[name]
     raise HoldfastError(f"{source}: no such file, and no built-in recipe of that name; known: {', '.join(known)}")
+
+
+def family(path: Path, methods: Collection[str]) -> str:
+    """What runs of a recipe are called by: its own name, or its folder's where there is one recipe per method."""
+    return path.resolve().parent.name if path.stem in methods else path.stem
 
 
 def with_overrides(recipe: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

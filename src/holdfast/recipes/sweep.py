@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,19 +12,20 @@ from typing import Any
 import torch
 
 from holdfast.errors import HoldfastError
+from holdfast.methods import METHODS
 from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.execute import execute
-from holdfast.recipes.load import find_recipe, read_recipe
+from holdfast.recipes.load import family, find_recipe, read_recipe
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.run_folder import RunFolder
-from holdfast.storage import read_json
+from holdfast.storage import read_json, write_text
 
 Watch = Callable[[str, dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One cell of a sweep. ``name`` is its folder and the name of its record."""
+    """One cell of a sweep; ``name`` is its folder."""
 
     name: str
     recipe: Recipe
@@ -46,7 +48,7 @@ def plan(
         own += [f"scenario.tasks={count}"] if count is not None else []
         own += [f"seed={seed}"] if seed is not None else []
         recipe = check_recipe(read_recipe(source, [*own, *settings]))
-        name = f"{_family(source, recipe)}-{recipe.short_name}"
+        name = f"{family(find_recipe(source), METHODS)}-{recipe.short_name}"
         if name in planned:
             raise HoldfastError(f"{source}: two runs of this sweep would be called {name}; leave one of them out")
         command = " ".join([f"holdfast run {source}", *(f"--set {setting}" for setting in [*own, *settings])])
@@ -65,8 +67,9 @@ def run_all(
 ) -> dict[str, dict[str, Any] | HoldfastError]:
     """Carry out the runs, at most ``parallel`` at a time; per run its metrics, or why it failed.
 
-    On a GPU each runs in a thread with a stream of its own. A run that fails leaves the others alone. Finished runs in
-    the folder are read, not repeated; unfinished ones go on where they were.
+    On a GPU each runs in a thread with a stream of its own. A run that fails leaves the others alone, and its traceback
+    in ``error.txt``. Finished runs in the folder are read, not repeated; unfinished ones go on where they were.
+    Networks with dropout share one stream of random numbers: their runs can be repeated one by one only.
     """
     stop = threading.Event()
 
@@ -85,6 +88,7 @@ def run_all(
         except KeyboardInterrupt:
             return HoldfastError("interrupted")
         except Exception as error:  # whatever it is, the other runs go on
+            write_text(folder / run.name / "error.txt", traceback.format_exc())
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
             watch(run.name, {"event": "failed", "text": str(failure)})
@@ -110,9 +114,3 @@ def _go_on(
         watch({"event": "done"})
         return dict(read_json(target.metrics))
     return execute(run.recipe, target, shared=shared, device=str(device), resume=True, watch=watch)
-
-
-def _family(source: str, recipe: Recipe) -> str:
-    """The recipe's own name, or that of its folder where it is one of a set with a file per method."""
-    path = find_recipe(source)
-    return path.parent.name if path.stem == recipe.method or path.parent.name != "recipes" else path.stem
