@@ -167,3 +167,16 @@ def test_write_report_is_one_file_and_needs_a_run(tmp_path):
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
     with pytest.raises(HoldfastError, match="at least one run"):
         write_report([], out)
+
+
+def test_a_method_that_maps_old_galleries_is_named(tmp_path):
+    import json
+
+    from holdfast.reports import read_run, render
+
+    matrix = [[0.5, None], [0.6, 0.7]]
+    scores = {"AC": 1.0, "AA": 0.6, "ACA": 0.6, "AC_tau": [None, 1.0], "AA_tau": [0.5, 0.6], "matrix": matrix}
+    for maps, shown in (([2], True), ([], False)):
+        record = {"method": "fan", "protocols": {"template": scores}, "maps": maps}
+        (tmp_path / "metrics.json").write_text(json.dumps(record))
+        assert ("passed a learned map" in render([read_run(tmp_path)])) is shown

@@ -28,6 +28,17 @@ def closed_set(runs: Sequence[RunRecord]) -> str:
     return f'<p class="warning">Not an open-set test: {text(", ".join(names))} trained on classes it was tested on.</p>'
 
 
+def carried(runs: Sequence[RunRecord]) -> str:
+    """Say which runs did not leave old galleries as they were, so that nobody takes their scores for the others'."""
+    names = [label for run, label in zip(runs, labels(runs)) if run.maps]
+    if not names:
+        return ""
+    return (
+        f'<p class="note">{text(", ".join(names))}: old galleries were not searched as they were stored. Every vector'
+        " passed a learned map for each later model.</p>"
+    )
+
+
 def headline(runs: Sequence[RunRecord], protocol: str) -> str:
     """The page's opening statement under ``protocol``: the best run if they can be ranked, else each run's own."""
     present = [(run, label) for run, label in zip(runs, labels(runs)) if protocol in run.protocols]

@@ -8,7 +8,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.reports.curves import Line, chart
-from holdfast.reports.headline import closed_set, headline, obstacles
+from holdfast.reports.headline import carried, closed_set, headline, obstacles
 from holdfast.reports.heatmap import heatmap, legend
 from holdfast.reports.records import RunRecord, read_run
 from holdfast.reports.style import style
@@ -50,6 +50,7 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
         f"<h1>{text(title)}</h1><p>{_WHAT_IS_SHOWN}</p>",
         headline(runs, protocols[0]),
         closed_set(runs),
+        carried(runs),
         "<h2>Scores</h2>",
         methods_table(runs, protocols, rank=len(runs) > 1 and not obstacles(runs)),
         _TERMS,

@@ -56,6 +56,7 @@ class RunRecord:
     method: str
     title: str | None
     protocols: dict[str, ProtocolRecord]
+    maps: list[int] = field(default_factory=list)
     tasks: list[dict[str, Any]] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
@@ -86,6 +87,7 @@ def read_run(folder: Path) -> RunRecord:
         method=metrics["method"],
         title=title if isinstance(title, str) and title else None,
         protocols={name: _protocol(value, f"{path}: protocol {name!r}") for name, value in protocols.items()},
+        maps=[number for number in _of_type(metrics.get("maps"), list) if isinstance(number, int)],
         tasks=[task for task in _of_type(metrics.get("tasks"), list) if isinstance(task, dict)],
         data=_of_type(metrics.get("data"), dict),
         recipe=_recipe(folder / "recipe.toml"),
