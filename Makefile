@@ -44,6 +44,7 @@ format: $(VENV)/dev
 
 bench: $(VENV)/core
 	$(BIN)/python bench/simplex.py
+	$(BIN)/python bench/evaluation.py
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
