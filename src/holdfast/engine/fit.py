@@ -69,19 +69,8 @@ def fit(
             now = time.monotonic()
             if done % per_epoch == 0:
                 state.tally.refuse_if_bad(task.number, per_epoch)
-                means = state.tally.means(per_epoch)
-                log(
-                    {
-                        "event": "epoch",
-                        "task": task.number,
-                        "epoch": epoch + 1,
-                        "step": done,
-                        "lr": rate,
-                        "loss": sum(means.values()),
-                        "terms": means,
-                        "seconds": round(time.monotonic() - started, 4),
-                    }
-                )
+                seconds = time.monotonic() - started
+                log(_epoch_event(task.number, epoch, done, rate, state.tally.means(per_epoch), seconds))
                 state.tally.reset()
             elif now - pulsed_at > PULSE_SECONDS:
                 log({"event": "pulse", "task": task.number, "step": done})
@@ -94,6 +83,21 @@ def fit(
     survey = survey_of(step, task)
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
+
+
+def _epoch_event(
+    task: int, epoch: int, done: int, rate: float, means: dict[str, float], seconds: float
+) -> dict[str, Any]:
+    return {
+        "event": "epoch",
+        "task": task,
+        "epoch": epoch + 1,
+        "step": done,
+        "lr": rate,
+        "loss": sum(means.values()),
+        "terms": means,
+        "seconds": round(seconds, 4),
+    }
 
 
 def prepare_step(
