@@ -39,3 +39,19 @@ def test_the_pilot_is_reproduced():
     assert record["recipe"]["train"]["epochs"] == 40
     assert record["protocols"]["template"]["AC"] >= 0.8
     assert record["protocols"]["template"]["AA"] >= 0.44
+
+
+def test_the_demo_over_seeds_is_what_the_readme_says():
+    root = Path(__file__).parents[1]
+    scores = {
+        method: [
+            json.loads(path.read_text(encoding="utf-8"))["protocols"]["template"]["AC"]
+            for path in sorted((root / "results" / "demo").glob(f"{method}-t6-s*.json"))
+        ]
+        for method in ("er", "simplex_hoc")
+    }
+    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    for name, found in zip(("ER", "d-Simplex-HOC"), scores.values()):
+        assert len(found) == 5
+        assert f"{np.mean(found):.2f}" in readme, name
+        assert f"({min(found):.2f} to {max(found):.2f})" in readme, name
