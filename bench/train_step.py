@@ -1,7 +1,8 @@
 """What one training step costs: ResNet-32, batch 128, second of seven tasks, under each executor and side by side.
 
-    python bench/train_step.py [--method simplex_hoc] [--precision bf16] [--executors eager,graph] [--side-by-side 4,8]
-                               [--steps 200] [--repeats 5] [--profile FILE] [--json FILE]
+    python bench/train_step.py [--method simplex_hoc] [--precision bf16] [--executors eager,graph,fused]
+                               [--side-by-side 4,8] [--together auto] [--steps 200] [--repeats 5]
+                               [--profile FILE] [--json FILE]
 
 Random images: the time does not depend on what is in them. Every figure is the median over repeats of ``steps`` steps
 by a host clock around a synchronised device, after a warm-up; the eager reference is measured in the same run.
@@ -31,13 +32,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What one training step costs.")
     parser.add_argument("--method", default="simplex_hoc")
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--executors", default="eager,graph")
-    parser.add_argument("--side-by-side", default="")
+    parser.add_argument("--executors", default="eager,graph,fused")
+    parser.add_argument("--side-by-side", default="", help="how many runs at once, such as 4,8,16")
+    parser.add_argument("--together", default="auto", help="the executor of the runs side by side")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN try its algorithms")
-    parser.add_argument("--profile", help="write the kernels of the eager step, longest first, to this file")
+    parser.add_argument("--profile", help="write the kernels of a step under --together, longest first, to this file")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     device = resolve_device(options.device)
@@ -58,14 +60,16 @@ def main() -> None:
         warm_up = time.perf_counter() - started
         rows.append(row(kind, 1, [timed(run, options.steps, device) for _ in range(options.repeats)], warm_up))
     if options.profile:
-        profile(make_step(options.method, options.precision, images, seed=0), options.profile)
+        step = make_step(options.method, options.precision, images, seed=0)
+        profile(make_executor(options.together, step), options.profile)
     for count in (int(n) for n in options.side_by_side.split(",") if n):
         reset_peak(device)
         started = time.perf_counter()
-        together = SideBySide([make_step(options.method, options.precision, images, seed=s) for s in range(count)])
+        steps = [make_step(options.method, options.precision, images, seed=s) for s in range(count)]
+        together = SideBySide(steps, options.together)
         warm_up = time.perf_counter() - started
         times = [together.timed(options.steps) for _ in range(options.repeats)]
-        rows.append(row("side by side", count, [t / count for t in times], warm_up))
+        rows.append(row(f"{options.together}, side by side", count, [t / count for t in times], warm_up))
         together.close()
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
@@ -85,7 +89,7 @@ def row(executor: str, runs: int, times: list[float], warm_up: float) -> dict:
         "warm_up_s": warm_up,
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else None,
     }
-    print(f"{executor:14} runs {runs:3}  {found['median_ms']:8.3f} ms per step and run  "
+    print(f"{executor:20} runs {runs:3}  {found['median_ms']:8.3f} ms per step and run  "
           f"(min {min(times):.3f}, max {max(times):.3f})  warm-up {warm_up:.1f} s  peak {found['peak_gb'] or 0:.1f} GB",
           flush=True)  # fmt: skip
     return found
@@ -137,7 +141,8 @@ def timed(run, steps: int, device: torch.device) -> float:
 class SideBySide:
     """Several runs in one process, each in a thread with a stream and a graph of its own."""
 
-    def __init__(self, steps: list) -> None:
+    def __init__(self, steps: list, executor: str) -> None:
+        self._executor = executor
         self._go, self._done = threading.Barrier(len(steps) + 1), threading.Barrier(len(steps) + 1)
         self._count = 10
         self._threads = [threading.Thread(target=self._work, args=(step,), daemon=True) for step in steps]
@@ -147,7 +152,7 @@ class SideBySide:
 
     def _work(self, step) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
-            run = make_executor("graph", step)
+            run = make_executor(self._executor, step)
             while True:
                 self._go.wait()
                 if not self._count:
@@ -177,7 +182,7 @@ class SideBySide:
 
 
 def profile(step, path: str) -> None:
-    for _ in range(3):
+    for _ in range(5):
         step()
     with torch.profiler.profile() as recorded:
         for _ in range(5):

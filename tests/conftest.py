@@ -11,6 +11,11 @@ import pytest
 # as another process wants the cores too.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import torch
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before any kernel is imported: they run on the CPU then
+
 TINY_RECIPE = """
 title = "tiny"
 seed = 0

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
 import subprocess
 import sys
@@ -21,7 +22,8 @@ ALLOWED = {
     "data": set(),
     "scenarios": {"data"},
     "backbones": set(),
-    "engine": {"methods", "scenarios", "backbones", "data"},
+    "kernels": {"backbones"},
+    "engine": {"methods", "scenarios", "backbones", "data", "kernels"},
     "metrics": set(),
     "features": {"backbones", "data", "geometry"},
     "evaluation": {"metrics", "features", "geometry"},
@@ -96,7 +98,8 @@ def test_importing_holdfast_imports_nothing_heavy():
 
 def test_every_module_has_a_docstring():
     for module in pkgutil.walk_packages([str(SOURCE)], "holdfast."):
-        if module.name != "holdfast.__main__":
+        needs_triton = module.name.startswith("holdfast.kernels.") and importlib.util.find_spec("triton") is None
+        if module.name != "holdfast.__main__" and not needs_triton:
             assert importlib.import_module(module.name).__doc__, module.name
 
 

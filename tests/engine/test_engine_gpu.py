@@ -1,6 +1,7 @@
 """On a GPU: every executor does the same, and neighbours do not disturb each other."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from holdfast.data.device import DeviceImages
 from holdfast.engine import FitOptions
 from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step
+from holdfast.kernels import fused_network
 from holdfast.methods import METHODS
 from holdfast.scenarios import cl2r
 
@@ -73,16 +75,84 @@ def test_a_graph_is_the_eager_step_bit_for_bit(images, name, precision):
     assert same(eager, after(make_step(images, name, precision), "graph"))
 
 
-def test_neighbours_do_not_disturb_each_other(images):
+@pytest.mark.parametrize("name", METHODS)
+def test_a_graph_of_fused_kernels_is_the_fused_step_bit_for_bit(images, name):
+    def fused():
+        return replace(make_step(images, name, "bf16"), compiled=fused_network)
+
+    assert same(after(fused(), "eager"), after(fused(), "graph"))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 2e-2)])
+@pytest.mark.parametrize("name", ["er", "simplex_hoc"])
+def test_fifty_steps_of_a_graph_agree_with_eager(images, name, precision, tolerance):
+    """Each step from the eager run's weights and random numbers: its loss and its gradients."""
+    eager, other = make_step(images, name, precision), make_step(images, name, precision)
+    run = make_executor("graph", other)
+    for _ in range(50):
+        copy_state(eager, other)
+        (wanted, found), (loss, other_loss) = gradients_after([(eager, eager), (other, run)])
+        assert relative(found, wanted) < tolerance
+        assert abs(other_loss - loss) < tolerance * abs(loss)
+
+
+@pytest.mark.parametrize("name", ["er", "simplex_hoc"])
+def test_fifty_fused_steps_are_as_near_to_fp32_as_eager_ones(images, name):
+    """Two ways of rounding to bf16 give gradients as far from each other as from fp32 (some 0.3 here, where images are
+    noise): so both are compared with fp32. That the kernels themselves are right to 1e-4 is in tests/kernels."""
+    eager, other, true = (make_step(images, name, precision) for precision in ("bf16", "bf16", "fp32"))
+    run = make_executor("fused", other)
+    far_eager, far_fused = 0.0, 0.0
+    for _ in range(50):
+        copy_state(eager, other)
+        copy_state(eager, true)
+        (a, b, wanted), (loss, fused_loss, _) = gradients_after([(eager, eager), (other, run), (true, true)])
+        assert abs(fused_loss - loss) < 2e-2 * abs(loss)
+        far_eager += relative(a, wanted) / 50
+        far_fused += relative(b, wanted) / 50
+    assert far_fused < 1.1 * far_eager, (far_fused, far_eager)
+
+
+def gradients_after(steps):
+    """The flat gradient of the encoder and the loss, after one call of each."""
+    before = [step.tally.sums.sum().item() if step.tally.names else 0.0 for step, _ in steps]
+    for _, run in steps:
+        run()
+    torch.cuda.synchronize()
+    losses = [step.tally.sums.sum().item() - at for (step, _), at in zip(steps, before)]
+    return [gradients(step) for step, _ in steps], losses
+
+
+def gradients(step):
+    return torch.cat([p.grad.flatten() for p in step.encoder.parameters()])
+
+
+def relative(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+def copy_state(source, target):
+    for module, copy in ((source.encoder, target.encoder), (source.method, target.method)):
+        for a, b in zip([*module.parameters(), *module.buffers()], [*copy.parameters(), *copy.buffers()]):
+            b.data.copy_(a)
+    for a, b in zip(source.encoder.parameters(), target.encoder.parameters()):
+        if "momentum_buffer" in source.optimizer.state.get(a, {}) and b in target.optimizer.state:
+            target.optimizer.state[b]["momentum_buffer"].copy_(source.optimizer.state[a]["momentum_buffer"])
+    target.generator.set_state(source.generator.get_state())
+    target.done.copy_(source.done)
+
+
+@pytest.mark.parametrize("executor", ["graph", "fused"])
+def test_neighbours_do_not_disturb_each_other(images, executor):
     """Eight runs at once, each on its own stream, end where each ends alone."""
     names = [*METHODS]
-    alone = [after(make_step(images, name, "bf16", seed), "graph", 40) for seed, name in enumerate(names)]
+    alone = [after(make_step(images, name, "bf16", seed), executor, 40) for seed, name in enumerate(names)]
     steps = [make_step(images, name, "bf16", seed) for seed, name in enumerate(names)]
     found: list = [None] * len(steps)
 
     def work(i):
         with torch.cuda.stream(torch.cuda.Stream()):
-            run = make_executor("graph", steps[i])
+            run = make_executor(executor, steps[i])
             for _ in range(40):
                 run()
             torch.cuda.current_stream().synchronize()

@@ -40,6 +40,11 @@ class CifarResNet(nn.Module):
         self.layer3 = _stage(32, 64, blocks, stride=2)
         kaiming_convolutions(self)
 
+    def blocks(self) -> list[PlainShortcutBlock]:
+        """All blocks in order."""
+        stages = (self.layer1, self.layer2, self.layer3)
+        return [block for stage in stages for block in stage if isinstance(block, PlainShortcutBlock)]
+
     def forward(self, x: Tensor) -> Tensor:
         h = F.relu(self.bn1(self.conv1(x)))
         h = self.layer3(self.layer2(self.layer1(h)))

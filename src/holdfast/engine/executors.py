@@ -1,4 +1,4 @@
-"""Ways to carry out the same training step: one kernel at a time, or all of them as one CUDA graph."""
+"""Ways to carry out the same training step: kernel by kernel, as one CUDA graph, or as a graph of fewer kernels."""
 
 import threading
 from collections.abc import Callable
@@ -9,29 +9,46 @@ import torch
 from holdfast.engine.options import Executor
 from holdfast.engine.step import TrainingStep
 from holdfast.errors import HoldfastError
+from holdfast.kernels import fused_network, has_kernels
 
 WARM_UP = 3
 """Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones."""
 
 ONE_AT_A_TIME = threading.Lock()
-"""Held while a graph is captured: a capture must not meet another thread's synchronisation of the device."""
+"""Held while kernels are compiled or a graph is captured, which must not meet another thread's synchronisation."""
 
 
 def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
     """A function that carries out the next step each time it is called."""
     on_gpu = step.images.device.type == "cuda"
     if kind == "auto":
-        kind = "graph" if on_gpu else "eager"
+        kind = _best(step) if on_gpu else "eager"
     if kind == "eager":
         return step
     if kind == "compiled":
-        # Autotuning takes minutes and pays in a graph; a CPU has nothing to tune.
-        mode = "max-autotune-no-cudagraphs" if on_gpu else "default"
-        step = replace(step, compiled=lambda network: torch.compile(network, mode=mode))
+        step = replace(step, compiled=torch.compile)
         return GraphedStep(step) if on_gpu else step
     if not on_gpu:
         raise HoldfastError(f"train.executor {kind!r} needs a GPU; use eager or auto")
+    if kind == "fused":
+        if reason := _why_not_fused(step):
+            raise HoldfastError(f"train.executor 'fused' cannot be used here: {reason}; use graph or auto")
+        step = replace(step, compiled=fused_network)
     return GraphedStep(step)
+
+
+def _best(step: TrainingStep) -> Executor:
+    return "graph" if _why_not_fused(step) else "fused"
+
+
+def _why_not_fused(step: TrainingStep) -> str:
+    """Empty where there are kernels for every network of the step."""
+    if step.options.precision != "bf16":
+        return f"the kernels compute in bf16 and train.precision is {step.options.precision}"
+    for network in (step.encoder, step.old):
+        if network is not None and not has_kernels(network):
+            return f"there are no kernels for {type(getattr(network, 'backbone', network)).__name__}, or no triton"
+    return ""
 
 
 class GraphedStep:
@@ -54,7 +71,8 @@ class GraphedStep:
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             if self._eager_left:
-                self._step()
+                with ONE_AT_A_TIME:  # the first call of a kernel compiles it: once, not once per neighbour
+                    self._step()
                 self._eager_left -= 1
             else:
                 if self._graph is None:

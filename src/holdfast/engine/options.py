@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["step", "cosine", "constant"]
 Precision = Literal["fp32", "bf16"]
-Executor = Literal["auto", "eager", "graph", "compiled"]
+Executor = Literal["auto", "eager", "compiled", "graph", "fused"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class FitOptions:
     and 64 of 70), so that they move along when ``epochs`` changes. final_lr: where "cosine" ends.
     weight_decay applies to every parameter, biases and normalisation included, as in the authors' code.
     draw: how the halves of a batch are drawn (data/sampler.py).
-    executor: how a step is carried out (engine/executors.py); "auto" is a CUDA graph on a GPU and eager elsewhere.
+    executor: how a step is carried out (engine/executors.py); "auto" is "fused" (a CUDA graph of kernels made for the
+    network) on a GPU where there are such kernels, "graph" where there are none, and eager elsewhere.
     checkpoint_minutes: how often the middle of a task is saved.
     """
 

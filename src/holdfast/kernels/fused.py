@@ -1,0 +1,30 @@
+"""Which networks can be carried out by fused kernels."""
+
+import importlib.util
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from holdfast.backbones import Encoder
+from holdfast.backbones.resnet_cifar import CifarResNet
+
+
+def has_kernels(network: nn.Module) -> bool:
+    """True for an ``Encoder`` around a CIFAR ResNet whose weights are channels-last, where triton is installed."""
+    return (
+        isinstance(network, Encoder)
+        and isinstance(network.backbone, CifarResNet)
+        and importlib.util.find_spec("triton") is not None
+        and all(p.is_contiguous(memory_format=torch.channels_last) for p in network.parameters() if p.ndim == 4)
+    )
+
+
+def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A function that gives what ``network(x)`` gives under bf16 autocast, for a network that ``has_kernels``."""
+    from holdfast.kernels.trunk import FusedTrunk
+
+    assert isinstance(network, Encoder)
+    assert isinstance(network.backbone, CifarResNet)
+    trunk, projection = FusedTrunk(network.backbone), network.projection
+    return trunk if projection is None else lambda x: projection(trunk(x))

@@ -1,0 +1,77 @@
+"""Sums over a batch that many programs add to at once and that come out the same in any order.
+
+Floating-point atomics would make a run depend on which program came first. Fixed-point numbers in 64 bits add exactly,
+so a step gives the same bits alone, beside neighbours and in a graph, and no second kernel is needed to add up parts.
+"""
+
+import triton
+import triton.language as tl
+
+COPIES = tl.constexpr(8)
+"""Each sum is kept that many times, and a program adds to one of them: fewer wait for the same address."""
+
+FORWARD_UNIT = tl.constexpr(2.0**32)
+"""Fixed-point steps per 1 for activations and their squares: exact to 2e-10, sound up to a total of 2e9."""
+
+BACKWARD_UNIT = tl.constexpr(2.0**42)
+"""The same for gradients, which are small: exact to 2e-13, sound up to a total of 2e6."""
+
+
+@triton.jit
+def add_to_sum(sums, values, channel, program, UNIT: tl.constexpr, CHANNELS: tl.constexpr):
+    """Add one value per channel; ``sums``: COPIES x CHANNELS of int64."""
+    fixed = tl.floor(values * UNIT + 0.5).to(tl.int64)
+    tl.atomic_add(sums + (program % COPIES) * CHANNELS + channel, fixed, sem="relaxed")
+
+
+@triton.jit
+def read_sum(sums, channel, UNIT: tl.constexpr, CHANNELS: tl.constexpr):
+    """The total per channel, float64."""
+    copy = tl.arange(0, COPIES)
+    fixed = tl.load(sums + copy[:, None] * CHANNELS + channel[None, :])
+    return tl.sum(fixed, axis=0).to(tl.float64) * (1.0 / UNIT)
+
+
+@triton.jit
+def batch_moments(sums, channel, share, CHANNELS: tl.constexpr):
+    """Mean and variance per channel from the sums of the values and, behind them, of their squares.
+
+    share: one over the number of values; multiplied, because a division in float64 takes longer than all the rest.
+    """
+    mean = read_sum(sums, channel, FORWARD_UNIT, CHANNELS) * share
+    square = read_sum(sums + COPIES * CHANNELS, channel, FORWARD_UNIT, CHANNELS) * share
+    variance = square - mean * mean
+    return mean.to(tl.float32), tl.maximum(variance.to(tl.float32), 0.0)
+
+
+@triton.jit
+def batch_affine(sums, gamma, beta, channel, share, eps, CHANNELS: tl.constexpr):
+    """Batch norm as y * scale + shift, per channel."""
+    mean, variance = batch_moments(sums, channel, share, CHANNELS)
+    scale = tl.load(gamma + channel) * tl.rsqrt(variance + eps)
+    return scale, tl.load(beta + channel) - mean * scale
+
+
+@triton.jit
+def update_running(sums, running_mean, running_var, channel, share, momentum, CHANNELS: tl.constexpr):
+    """What batch norm remembers of the batch for evaluation; the variance is the unbiased one, as torch keeps it."""
+    mean, variance = batch_moments(sums, channel, share, CHANNELS)
+    old_mean, old_var = tl.load(running_mean + channel), tl.load(running_var + channel)
+    tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean))
+    tl.store(running_var + channel, old_var + momentum * (variance / (1.0 - share) - old_var))
+
+
+@triton.jit
+def backward_affine(sums, gradient_sums, gamma, channel, share, eps, CHANNELS: tl.constexpr):
+    """Batch norm backwards as du * a + y * b + c, per channel.
+
+    du is the gradient at its output, y its input; the gradient sums are those of du and of du times the normalised y.
+    """
+    mean, variance = batch_moments(sums, channel, share, CHANNELS)
+    inverse = tl.rsqrt(variance + eps)
+    mean_du = (read_sum(gradient_sums, channel, BACKWARD_UNIT, CHANNELS) * share).to(tl.float32)
+    along = gradient_sums + COPIES * CHANNELS
+    mean_along = (read_sum(along, channel, BACKWARD_UNIT, CHANNELS) * share).to(tl.float32)
+    a = tl.load(gamma + channel) * inverse
+    b = -a * inverse * mean_along
+    return a, b, -a * mean_du - b * mean

@@ -1,0 +1,212 @@
+"""A CIFAR ResNet carried out by the fused kernels: the same parameters and arithmetic, fewer passes over memory."""
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from holdfast.backbones.resnet_cifar import CifarResNet
+from holdfast.kernels.backward import convolve_back, spread_mean, through_norm, weight_parts
+from holdfast.kernels.forward import convolve, convolve_frozen, normalise
+from holdfast.kernels.gradients import add_up_parts, norm_gradients
+from holdfast.kernels.layers import LEAST_CHANNELS, TABLE_BLOCK, TILES, GradientLayout, layers_of, starts
+
+
+class FusedTrunk:
+    """Images N x 3 x H x W -> features N x 64 in float32, as ``CifarResNet`` gives them under bf16 autocast.
+
+    Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
+    be multiples of 4. Gradients reach the parameters through autograd, as always.
+    """
+
+    def __init__(self, network: CifarResNet, dtype: torch.dtype = torch.bfloat16) -> None:
+        self._network = network
+        self.dtype = dtype
+        self.layers = layers_of(network)
+        self.parameters = [p for layer in self.layers for p in (layer.weight, layer.norm.weight, layer.norm.bias)]
+        stem = self.layers[0].weight
+        room = (stem.shape[0], LEAST_CHANNELS, 3, 3)
+        self._stem = torch.zeros(room, dtype=dtype, device=stem.device).to(memory_format=torch.channels_last)
+        self._rest = [torch.empty_like(layer.weight, dtype=dtype) for layer in self.layers[1:]]
+        self.packed = [self._stem, *self._rest]
+        self._seen = [count for layer in self.layers if (count := layer.norm.num_batches_tracked) is not None]
+        self._layouts: dict[tuple[int, int, int], GradientLayout] = {}
+        self.beside = torch.cuda.Stream(stem.device) if stem.is_cuda else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self._stem[:, : x.shape[1]].copy_(self.layers[0].weight)
+            torch._foreach_copy_(self._rest, [layer.weight for layer in self.layers[1:]])
+            x = F.pad(x.to(self.dtype).permute(0, 2, 3, 1), (0, LEAST_CHANNELS - x.shape[1])).contiguous()
+            if not self._network.training:
+                return self._frozen(x)
+            torch._foreach_add_(self._seen, 1)
+        features: Tensor = _Pass.apply(x, self, *self.parameters)
+        return features
+
+    def layout(self, x: Tensor) -> GradientLayout:
+        shape = (x.shape[0], x.shape[1], x.shape[2])
+        if shape not in self._layouts:
+            self._layouts[shape] = GradientLayout(self.layers, *shape, x.device)
+        return self._layouts[shape]
+
+    def output(self, i: int, x: Tensor) -> Tensor:
+        """Room for what layer i makes of x."""
+        layer = self.layers[i]
+        shape = (x.shape[0], x.shape[1] // layer.stride, x.shape[2] // layer.stride, layer.outputs)
+        return torch.empty(shape, dtype=self.dtype, device=x.device)
+
+    def shape(self, i: int) -> dict[str, int]:
+        layer = self.layers[i]
+        return {"STRIDE": layer.stride, "INPUTS": layer.inputs, "OUTPUTS": layer.outputs}
+
+    def _frozen(self, x: Tensor) -> Tensor:
+        out = self._frozen_layer(0, x, None)
+        for i in range(1, len(self.layers), 2):
+            out = self._frozen_layer(i + 1, self._frozen_layer(i, out, None), out)
+        return out.flatten(1, 2).mean(1, dtype=torch.float32)
+
+    def _frozen_layer(self, i: int, x: Tensor, shortcut: Tensor | None) -> Tensor:
+        out, norm = self.output(i, x), self.layers[i].norm
+        pixels, block = _pixels(out), TILES[out.shape[3]].convolve
+        convolve_frozen[(-(-pixels // block),)](
+            x, self.packed[i], out, _or(shortcut, out), norm.weight, norm.bias, norm.running_mean, norm.running_var,
+            pixels, norm.eps, **_size(out), **self.shape(i), SHORTCUT=_kind(shortcut, out), BLOCK=block,
+        )  # fmt: skip
+        return out
+
+
+class _Pass(torch.autograd.Function):
+    """One pass in training mode. What it keeps for the way back lives in a ``_Kept`` and dies with the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, trunk: FusedTrunk, *parameters: Tensor) -> Tensor:
+        ctx.kept = kept = _Kept(trunk, x)
+        out = kept.layer(0, x, shortcut=None)
+        for i in range(1, len(trunk.layers), 2):
+            out = kept.layer(i + 1, kept.layer(i, out, shortcut=None), shortcut=out)
+        return out.flatten(1, 2).mean(1, dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        kept: _Kept = ctx.kept
+        last = len(kept.trunk.layers) - 1
+        du = kept.spread_mean(last, gradients[0])
+        for i in range(last - 1, 0, -2):
+            inner = kept.layer_back(i + 1, du, shortcut_du=None)
+            du = kept.layer_back(i, inner, shortcut_du=du)
+        kept.weight_parts(0, kept.through_norm(0, du))
+        return (None, None, *kept.gradients())
+
+
+class _Kept:
+    """The tensors of one pass. Of layer i: ``x`` its input, ``y`` before its norm, ``out`` behind norm and ReLU."""
+
+    def __init__(self, trunk: FusedTrunk, image: Tensor) -> None:
+        self.trunk = trunk
+        self.x: dict[int, Tensor] = {}
+        self.y: dict[int, Tensor] = {}
+        self.out: dict[int, Tensor] = {}
+        self._sizes = [layer.sums for layer in trunk.layers]
+        self._flat_sums = image.new_zeros(starts(self._sizes)[-1], dtype=torch.int64)
+        self._sums = self._flat_sums.split(self._sizes)
+        self._layout = trunk.layout(image)
+        self._read_beside: list[Tensor] = []
+
+    def layer(self, i: int, x: Tensor, *, shortcut: Tensor | None) -> Tensor:
+        """relu(bn(conv(x)) + shortcut)"""
+        norm, self.x[i] = self.trunk.layers[i].norm, x
+        y = self.y[i] = self.trunk.output(i, x)
+        pixels, tiles = _pixels(y), TILES[y.shape[3]]
+        convolve[(-(-pixels // tiles.convolve),)](
+            x, self.trunk.packed[i], y, self._sums[i], pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
+        )
+        out = self.out[i] = torch.empty_like(y)
+        normalise[(-(-pixels // tiles.norm),)](
+            y, _or(shortcut, y), out, self._sums[i], norm.weight, norm.bias, norm.running_mean, norm.running_var,
+            pixels, 1 / pixels, norm.eps, norm.momentum, **_size(y), CHANNELS=y.shape[3], SHORTCUT=_kind(shortcut, y),
+            BLOCK=tiles.norm,
+        )  # fmt: skip
+        return out
+
+    def spread_mean(self, i: int, gradient: Tensor) -> Tensor:
+        y = self.y[i]
+        self._flat_gradient_sums = torch.zeros_like(self._flat_sums)
+        self._gradient_sums = self._flat_gradient_sums.split(self._sizes)
+        self._parts = y.new_empty(self._layout.part_starts[-1], dtype=torch.float32)
+        du, pixels, block = torch.empty_like(y), _pixels(y), TILES[y.shape[3]].norm
+        spread_mean[(-(-pixels // block),)](
+            gradient.contiguous(), self.out[i], y, self._sums[i], du, self._gradient_sums[i], pixels, 1 / pixels,
+            self.trunk.layers[i].norm.eps, POSITIONS=y.shape[1] * y.shape[2], CHANNELS=y.shape[3], BLOCK=block,
+        )  # fmt: skip
+        return du
+
+    def layer_back(self, i: int, du: Tensor, *, shortcut_du: Tensor | None) -> Tensor:
+        """du of layer i - 1 from that of layer i; on the way the gradient of its weights."""
+        dy = self.through_norm(i, du)
+        self.weight_parts(i, dy)
+        y, norm = self.y[i - 1], self.trunk.layers[i - 1].norm
+        found, pixels, block = torch.empty_like(y), _pixels(y), TILES[y.shape[3]].back
+        convolve_back[(-(-pixels // block),)](
+            dy, self.trunk.packed[i], _or(shortcut_du, dy), y, self.out[i - 1], self._sums[i - 1],
+            norm.weight, norm.bias, found, self._gradient_sums[i - 1], pixels, 1 / pixels, norm.eps,
+            **_size(y), **self.trunk.shape(i), SHORTCUT=_kind(shortcut_du, y), BLOCK=block,
+        )  # fmt: skip
+        return found
+
+    def through_norm(self, i: int, du: Tensor) -> Tensor:
+        norm = self.trunk.layers[i].norm
+        dy, pixels, block = torch.empty_like(du), _pixels(du), TILES[du.shape[3]].norm
+        through_norm[(-(-pixels // block),)](
+            du, self.y[i], dy, self._sums[i], self._gradient_sums[i], norm.weight, pixels, 1 / pixels, norm.eps,
+            CHANNELS=du.shape[3], BLOCK=block,
+        )  # fmt: skip
+        return dy
+
+    def weight_parts(self, i: int, dy: Tensor) -> None:
+        """The gradient of layer i's weights, in parts, on a stream beside: nothing else waits for it."""
+        beside = self.trunk.beside
+        if beside is not None:
+            beside.wait_stream(torch.cuda.current_stream(dy.device))
+        self._read_beside.append(dy)  # or its memory would be given to somebody else too early
+        with torch.cuda.stream(beside) if beside is not None else nullcontext():
+            self._launch_weight_parts(i, dy)
+
+    def _launch_weight_parts(self, i: int, dy: Tensor) -> None:
+        layer, (count, each) = self.trunk.layers[i], self._layout.parts[i]
+        start, end = self._layout.part_starts[i : i + 2]
+        tiles = TILES[layer.outputs]
+        weight_parts[(count, 9 // tiles.taps)](
+            self.x[i], dy, self._parts[start:end], _pixels(dy), EACH=each, **_size(dy), **self.trunk.shape(i),
+            TAPS=tiles.taps, WIDE=layer.inputs * (4 if tiles.taps == 3 else 1), BLOCK=tiles.part_block,
+        )  # fmt: skip
+
+    def gradients(self) -> list[Tensor]:
+        if self.trunk.beside is not None:
+            torch.cuda.current_stream(self._parts.device).wait_stream(self.trunk.beside)
+        flat = self._parts.new_empty(self._layout.size)
+        parts, norms = self._layout.part_table, self._layout.norm_table
+        add_up_parts[(len(parts),)](self._parts, parts, flat, BLOCK=TABLE_BLOCK)
+        norm_gradients[(len(norms),)](self._flat_gradient_sums, norms, flat, CHANNELS=max(TILES))
+        return self._layout.views(flat)
+
+
+def _pixels(x: Tensor) -> int:
+    return x.numel() // x.shape[3]
+
+
+def _size(x: Tensor) -> dict[str, int]:
+    return {"HEIGHT": x.shape[1], "WIDTH": x.shape[2]}
+
+
+def _or(tensor: Tensor | None, anything: Tensor) -> Tensor:
+    """A kernel's argument that it does not read must be a tensor all the same."""
+    return anything if tensor is None else tensor
+
+
+def _kind(shortcut: Tensor | None, y: Tensor) -> str:
+    if shortcut is None:
+        return "none"
+    return "same" if shortcut.shape == y.shape else "half"
