@@ -7,10 +7,11 @@ from holdfast.losses.adversarial import (
     reversal_coefficient,
     reversed_gradient,
 )
+from holdfast.losses.anchors import anchor_contrast, anchor_distillation, earliest_anchors, known_anchors
 from holdfast.losses.classes import class_counts, class_means, largest_radii, least_cosines
 from holdfast.losses.cosine_classifier import cosine_logits, margin_cosine_logits
 from holdfast.losses.cross_entropy import cross_entropy, linear_logits, simplex_cross_entropy
-from holdfast.losses.distillation import feature_distillation, softened_distillation
+from holdfast.losses.distillation import feature_distillation, softened_distillation, squared_distillation
 from holdfast.losses.hoc import hoc_loss, hoc_terms
 from holdfast.losses.info_nce import Negatives, info_nce
 from holdfast.losses.old_classes import (
@@ -25,6 +26,8 @@ from holdfast.losses.triplet import neighbour_triplet
 __all__ = [
     "Negatives",
     "align_rows",
+    "anchor_contrast",
+    "anchor_distillation",
     "boundary_hinge",
     "centre_pull",
     "class_counts",
@@ -32,6 +35,7 @@ __all__ = [
     "cosine_logits",
     "cross_entropy",
     "discrimination",
+    "earliest_anchors",
     "elastic_limit",
     "elastic_radii",
     "epoch_weight",
@@ -39,6 +43,7 @@ __all__ = [
     "hoc_loss",
     "hoc_terms",
     "info_nce",
+    "known_anchors",
     "largest_radii",
     "least_cosines",
     "linear_logits",
@@ -49,4 +54,5 @@ __all__ = [
     "reversed_gradient",
     "simplex_cross_entropy",
     "softened_distillation",
+    "squared_distillation",
 ]

@@ -17,6 +17,16 @@ def feature_distillation(z: Tensor, z_old: Tensor) -> Tensor:
     return (1 - paired_cosine(z, z_old.detach())).mean()
 
 
+def squared_distillation(z: Tensor, z_old: Tensor) -> Tensor:
+    """Mean over the batch and the d entries of (z - z_old)^2, raw features, in float32. Gradient through z only.
+
+    An empty batch gives 0.
+    """
+    if len(z) == 0:
+        return z.sum() * 0.0
+    return (widened(z) - widened(z_old.detach())).square().mean()
+
+
 def softened_distillation(logits: Tensor, old_logits: Tensor, *, temperature: float = 2.0) -> Tensor:
     """Mean over the batch of the cross-entropy between softmax(old / T) and softmax(new / T), N x n each, in float32.
 

@@ -11,7 +11,15 @@ from holdfast.geometry import cosine_matrix
 Negatives = Literal["authors", "paper", "masked"]
 
 
-def info_nce(z: Tensor, z_old: Tensor, labels: Tensor, *, rho: float, negatives: Negatives = "authors") -> Tensor:
+def info_nce(
+    z: Tensor,
+    z_old: Tensor,
+    labels: Tensor,
+    *,
+    rho: float,
+    negatives: Negatives = "authors",
+    through_both: bool = False,
+) -> Tensor:
     """Eq. 4: mean over i of -s_ii + log D_i with s_ij = rho cos(z_old_i, z_j) (Eq. 5); old features are the anchors.
 
     z, z_old: N x d raw features of the new and the old model for the same images; labels: N.
@@ -19,15 +27,16 @@ def info_nce(z: Tensor, z_old: Tensor, labels: Tensor, *, rho: float, negatives:
       "paper"    sum over j != i of exp(s_ij); same-class images repel each other.
       "authors"  sum over y_j != y_i of exp(s_ij), plus exp(0) for every j with y_j = y_i, i itself included.
       "masked"   sum over y_j != y_i of exp(s_ij).
-    Gradient flows through z only. An anchor with no negative at all (a batch of one class under "masked", of one
-    image under "paper") contributes nothing: its D_i is empty and its log has no value.
+    Gradient flows through z only; ``through_both`` lets it flow through z_old too, for two views in one model. An
+    anchor with no negative at all (a batch of one class under "masked", of one image under "paper") contributes
+    nothing: its D_i is empty and its log has no value.
 
     Differs from the paper: mean instead of sum; the default D_i is that of the authors' code, where the similarities of
     same-class pairs are multiplied by zero and so enter as exp(0).
     """
     if negatives not in get_args(Negatives):
         raise HoldfastError(f"unknown negatives {negatives!r}; known: {', '.join(get_args(Negatives))}")
-    similarity = rho * cosine_matrix(z_old.detach(), z)
+    similarity = rho * cosine_matrix(z_old if through_both else z_old.detach(), z)
     positive = similarity.diagonal()
     same_class = labels[:, None] == labels[None, :]
     if negatives == "authors":
