@@ -20,7 +20,7 @@ import torch
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
-from holdfast.engine import FitOptions, resolve_device
+from holdfast.engine import FitOptions, KeptFeatures, remember, resolve_device
 from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step, survey_of
 from holdfast.environment import describe
@@ -114,7 +114,9 @@ def make_step(method: str, precision: str, images: DeviceImages, seed: int):
     options = FitOptions(precision=precision, seed=seed, lr=0.01)
     first, _ = prepare_step(old, made, scenario.tasks[0], images, old=None, options=options)
     made.finish(scenario.tasks[0], survey_of(first, scenario.tasks[0]))  # centres and radii, where a method has some
-    step, _ = prepare_step(new, made, scenario.tasks[1], images, old=old, options=options)
+    second = scenario.tasks[1]
+    kept = KeptFeatures(second, images, [remember(old, images, second.buffer_indices)])
+    step, _ = prepare_step(new, made, second, images, old=old, kept=kept, options=options)
     return step
 
 

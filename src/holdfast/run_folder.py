@@ -64,6 +64,10 @@ class RunFolder:
         """What the method keeps after a task, beside the encoder."""
         return self.model(task) / "method.safetensors"
 
+    def kept(self, task: int) -> Path:
+        """What the model gave the next task's buffered images; there only where the method reads it."""
+        return self.model(task) / "kept.safetensors"
+
     def space_map(self, task: int) -> Path:
         """The map from the previous model's features to this one's; there only where the method learns one."""
         return self.model(task) / "space_map.safetensors"

@@ -46,7 +46,7 @@ class RuinedAfter(Method):
     def begin(self, task, dim):
         pass
 
-    def loss(self, z, batch, *, z_old=None, z_view=None, progress):
+    def loss(self, z, batch, *, z_old=None, z_view=None, z_kept=None, progress):
         self.done += 1
         value = z.square().mean()
         if self.done > self.steps:

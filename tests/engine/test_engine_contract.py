@@ -176,8 +176,8 @@ def test_what_a_method_keeps_gives_the_same_loss_again(method, tmp_path, glyph_i
         one.begin(ThirdTask(), dim)
     z, z_old = torch.randn(8, dim), torch.randn(8, dim)
     z_old = {"none": None, "replayed": z_old[:3], "all": z_old}[trained.old_features]
-    zero = torch.zeros(())
-    arguments = {"z_old": z_old, "z_view": z.flip(1), "progress": Progress(zero, zero, 1)}
+    zero, z_kept = torch.zeros(()), torch.nn.functional.normalize(torch.randn(3, 2, dim), dim=-1)
+    arguments = {"z_old": z_old, "z_view": z.flip(1), "z_kept": z_kept, "progress": Progress(zero, zero, 1)}
     batch = Batch(torch.tensor([0, 1, 2, 3, 4, 5, 6, 7]), 3)
     expected, found = (one.loss(z, batch, **arguments) for one in (trained, fresh))
     assert expected.keys() == found.keys()

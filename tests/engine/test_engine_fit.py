@@ -32,7 +32,7 @@ class Probe(Method):
     def begin(self, task, dim):
         self.calls.clear()
 
-    def loss(self, z, batch, *, z_old=None, z_view=None, progress):
+    def loss(self, z, batch, *, z_old=None, z_view=None, z_kept=None, progress):
         seen = {"z": z.detach(), "z_view": z_view, "z_old": z_old, "labels": batch.labels, "replayed": batch.replayed}
         seen |= {"fraction": progress.fraction.item(), "epoch": progress.epoch.item(), "epochs": progress.epochs}
         self.calls.append(seen)

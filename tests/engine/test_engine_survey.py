@@ -66,7 +66,7 @@ class Mapped(Method):
     def begin(self, task, dim):
         pass
 
-    def loss(self, z, batch, *, z_old=None, z_view=None, progress):
+    def loss(self, z, batch, *, z_old=None, z_view=None, z_kept=None, progress):
         return {"none": z.sum() * 0}
 
     def feature_phase(self):

@@ -14,6 +14,7 @@ from holdfast.data.sampler import EpochBatches, epoch_batches
 from holdfast.engine.checkpoint import CheckpointFile, TrainingState
 from holdfast.engine.executors import make_executor
 from holdfast.engine.feature_phase import train_on_features
+from holdfast.engine.kept import KeptFeatures
 from holdfast.engine.options import FitOptions
 from holdfast.engine.schedule import learning_rate, make_optimizer, set_rate
 from holdfast.engine.step import TrainingStep
@@ -35,6 +36,7 @@ def fit(
     images: ImageSet | DeviceImages,
     *,
     old: nn.Module | None = None,
+    kept: KeptFeatures | None = None,
     options: FitOptions | None = None,
     log: Log = lambda event: None,
     checkpoint: CheckpointFile | None = None,
@@ -44,12 +46,13 @@ def fit(
     images: the training set that the task's indices point into; the training runs on the device where they are, and for
     an ``ImageSet`` on that of the encoder.
     old: the previous model, read by methods that ask for it; it is frozen and put in eval mode.
+    kept: what past models gave the buffered images, read by methods that ask for it.
     log: called with plain dicts: "begin", "epoch" with the mean of each loss term, and a "pulse" some times a second.
     checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there.
     Seeds torch's global generator from (options.seed, task.number); the same call gives the same weights on a CPU.
     """
     options = options or FitOptions()
-    step, state = prepare_step(encoder, method, task, images, old=old, options=options)
+    step, state = prepare_step(encoder, method, task, images, old=old, kept=kept, options=options)
     done = checkpoint.restore(state, task=task.number) if checkpoint else 0
     step.done.fill_(done)
     per_epoch = len(step.batches)
@@ -107,6 +110,7 @@ def prepare_step(
     images: ImageSet | DeviceImages,
     *,
     old: nn.Module | None,
+    kept: KeptFeatures | None = None,
     options: FitOptions,
 ) -> tuple[TrainingStep, TrainingState]:
     """Seed, begin the task and lay out all that its steps need on the device; nothing is trained yet."""
@@ -114,6 +118,8 @@ def prepare_step(
         raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
     if old is None and task.reference == "previous" and method.old_features != "none":
         raise HoldfastError(f"task {task.number} is to be held to the previous model; pass it as old")
+    if kept is None and method.reads_kept and task.reference == "previous" and len(task.buffer_indices):
+        raise HoldfastError(f"task {task.number} reads what past models gave the buffered images; pass it as kept")
     if isinstance(images, ImageSet):
         images = DeviceImages(images, next(encoder.parameters()).device)
     device = images.device
@@ -145,6 +151,7 @@ def prepare_step(
         batches=first.indices.to(device),
         replayed=first.replayed,
         done=torch.tensor(0, device=device),
+        kept=kept if method.reads_kept else None,
     )
     method.prepare(task, survey_of(step, task))
     return step, TrainingState(encoder, method, step.optimizer, generator, step.tally)

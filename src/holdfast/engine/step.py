@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from holdfast.backbones import Encoder, Preprocess
 from holdfast.data.augment import augment
 from holdfast.data.device import DeviceImages
+from holdfast.engine.kept import KeptFeatures
 from holdfast.engine.options import FitOptions
 from holdfast.engine.tally import Tally
 from holdfast.methods import Batch, Method, Progress
@@ -25,6 +26,7 @@ class TrainingStep:
     old: the frozen previous model, or None.
     batches: steps of an epoch x batch; rows of the set, the first ``replayed`` of each from the buffer.
     done: steps of the task done so far.
+    kept: what past models gave the buffered images, where the method reads it.
     compiled: makes of a network the function that is called in its place.
     """
 
@@ -41,6 +43,7 @@ class TrainingStep:
     batches: Tensor
     replayed: int
     done: Tensor
+    kept: KeptFeatures | None = None
     compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]] = lambda network: network
 
     def __post_init__(self) -> None:
@@ -63,7 +66,8 @@ class TrainingStep:
             z_old = self._old_features(x)
             z = self._new(x)
             z_view = self._new(self._view(indices)) if self.method.reads_view else None
-            terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, progress=progress)
+            z_kept = None if self.kept is None else self.kept[indices[: self.replayed]]
+            terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, z_kept=z_kept, progress=progress)
         self.optimizer.zero_grad(set_to_none=True)
         torch.stack(list(terms.values())).sum().backward()
         self.optimizer.step()

@@ -1,5 +1,7 @@
 """One look at all images of a task through a model, for methods that ask for it."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -30,26 +32,43 @@ class ImageSurvey:
 
     def new(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor]:
         """Under the model in training."""
-        modes = [(module, module.training) for module in self.encoder.modules()]
-        self.encoder.eval()
-        try:
+        with evaluating(self.encoder):
             return self._through(self.encoder, mirrored and self.flips)
-        finally:
-            for module, training in modes:
-                module.training = training
 
     def old(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor] | None:
         """Under the previous model, or None where there is none."""
         return None if self.reference is None else self._through(self.reference, mirrored and self.flips)
 
-    @torch.no_grad()
     def _through(self, network: nn.Module, mirrored: bool) -> tuple[Tensor, Tensor]:
         parts = [torch.from_numpy(rows) for rows in (self.task.new_indices, self.task.buffer_indices)]
         indices = torch.cat(parts).to(self.images.device)
-        features = []
-        for mirror in (False, True) if mirrored else (False,):
-            for some in indices.split(BATCH):
-                pixels = self.images[some]
-                x = self.preprocess.normalise(pixels.flip(-1) if mirror else pixels)
-                features.append(network(x).float())
+        features = [
+            features_of(network, self.preprocess, self.images, indices, mirror=mirror)
+            for mirror in ((False, True) if mirrored else (False,))
+        ]
         return torch.cat(features), self.labels[indices].repeat(2 if mirrored else 1)
+
+
+@contextlib.contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards each part in the mode it was in."""
+    modes = [(module, module.training) for module in network.modules()]
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@torch.no_grad()
+def features_of(
+    network: nn.Module, preprocess: Preprocess, images: DeviceImages, indices: Tensor, *, mirror: bool = False
+) -> Tensor:
+    """Raw features of some images, float32, with the network in the mode it is in."""
+    features = []
+    for some in indices.split(BATCH):
+        pixels = images[some]
+        x = preprocess.normalise(pixels.flip(-1) if mirror else pixels)
+        features.append(network(x).float())
+    return torch.cat(features)

@@ -8,6 +8,7 @@ from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
 from holdfast.engine.checkpoint import CheckpointFile
 from holdfast.engine.fit import Log, fit
+from holdfast.engine.kept import KeptFeatures, Remembered, remember
 from holdfast.engine.options import FitOptions
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
@@ -42,8 +43,10 @@ def walk(
             encoder = _starting_encoder(task, folder, make_encoder, options.seed)
             method = _restored_method(task, scenario, folder, make_method, encoder.dim)
             old = _load(folder, task.number - 1) if task.reference == "previous" else None
-            fit(encoder, method, task, images, old=old, options=options, log=log, checkpoint=checkpoint)
-            _save(folder, task, encoder, method)
+            kept = _kept(task, images, folder) if method.reads_kept else None
+            fit(encoder, method, task, images, old=old, kept=kept, options=options, log=log, checkpoint=checkpoint)
+            remembered = _remembered(scenario, task, images, encoder) if method.reads_kept else None
+            _save(folder, task, encoder, method, remembered)
             checkpoint.clear()
             log({"event": "task", "task": task.number, "classes": task.num_seen})
         after_task(task, _load(folder, task.number))
@@ -79,11 +82,29 @@ def _load(folder: RunFolder, number: int) -> Encoder:
     return Encoder.from_pretrained(folder.model(number))
 
 
-def _save(folder: RunFolder, task: Task, encoder: Encoder, method: Method) -> None:
+def _kept(task: Task, images: DeviceImages, folder: RunFolder) -> KeptFeatures | None:
+    """What the models before ``task`` gave its buffer, from their folders."""
+    if task.number == 1 or not len(task.buffer_indices):
+        return None
+    paths = [folder.kept(number) for number in range(1, task.number)]
+    return KeptFeatures(task, images, [Remembered(**read_tensors(path)[0]) for path in paths])
+
+
+def _remembered(scenario: Scenario, task: Task, images: DeviceImages, encoder: Encoder) -> Remembered | None:
+    """What the model just trained gives the next task's buffer, where there is one."""
+    following = scenario.tasks[task.number :]
+    if not following or not len(following[0].buffer_indices):
+        return None
+    return remember(encoder, images, following[0].buffer_indices)
+
+
+def _save(folder: RunFolder, task: Task, encoder: Encoder, method: Method, remembered: Remembered | None) -> None:
     encoder.info = {**encoder.info, "task": task.number, "slots": task.registry.to_json()}
     with replacing_folder(folder.model(task.number)) as temporary:
         encoder.write_into(temporary)
         write_tensors(temporary / folder.method(task.number).name, method.state_dict())
+        if remembered is not None:
+            write_tensors(temporary / folder.kept(task.number).name, remembered._asdict())
         space_map = method.space_map()
         if space_map is not None:
             space_map.save(temporary / folder.space_map(task.number).name)

@@ -1,6 +1,6 @@
 """AdvBCT-ER: boundary-aware backward-compatible training with an adversary (Pan et al., 2023) and a replay buffer."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from holdfast.losses import (
     reversed_gradient,
 )
 from holdfast.methods.classifier import GrowingClassifier
-from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 
 
 @final
@@ -35,7 +35,7 @@ class AdvBCT(Method):
     reconstruction: ClassVar[str] = (
         "the -ER adaptation: no projection head, centres from the buffer and the latest task"
     )
-    old_features: ClassVar[Literal["none", "replayed", "all"]] = "all"
+    old_features: OldFeatures = "all"
 
     centres: Tensor
     radii: Tensor
@@ -52,9 +52,6 @@ class AdvBCT(Method):
         self.register_buffer("centres", torch.empty(0, 0))
         self.register_buffer("radii", torch.empty(0))
 
-    def feature_dim(self, backbone_dim: int) -> int:
-        return backbone_dim
-
     def begin(self, task: TaskView, dim: int) -> None:
         self.classifier.grow(task.num_seen, dim)
         self.discriminator = nn.Sequential(
@@ -69,6 +66,7 @@ class AdvBCT(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}

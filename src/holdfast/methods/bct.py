@@ -33,9 +33,6 @@ class BCT(Method):
         self.classifier = GrowingClassifier()
         self.register_buffer("old_rows", torch.empty(0, 0))
 
-    def feature_dim(self, backbone_dim: int) -> int:
-        return backbone_dim
-
     def begin(self, task: TaskView, dim: int) -> None:
         self.old_rows = self.classifier.weight.detach().clone()
         self.classifier.grow(task.num_seen, dim)
@@ -60,6 +57,7 @@ class BCT(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}

@@ -1,13 +1,14 @@
 """CVS: continual learning for visual search (Wan et al., CVPR 2022)."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from holdfast.losses import centre_pull, class_means, cosine_logits, cross_entropy, neighbour_triplet
+from holdfast.errors import HoldfastError
+from holdfast.losses import centre_pull, class_means, cosine_logits, cross_entropy, info_nce, neighbour_triplet
 from holdfast.methods.classifier import GrowingClassifier
-from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 
 
 @final
@@ -15,29 +16,39 @@ class CVS(Method):
     """Cosine softmax + coherence x triplet to the previous model + centre x pull to where classes were when learned.
 
     The centres are never updated: that is what ties a model to all earlier ones, not only to the last.
+    view_weight: above 0 adds that much contrast, of sharpness rho, between two views of each image: an ablation.
 
     Differs from the original: no embedding layer, AutoAugment, herding or best checkpoint; the common buffer and
     schedule.
     """
 
     reconstruction: ClassVar[str] = "adapted to the common backbone, buffer and schedule"
-    old_features: ClassVar[Literal["none", "replayed", "all"]] = "all"
+    old_features: OldFeatures = "all"
 
     centres: Tensor
 
     def __init__(
-        self, *, scale: float = 20.0, coherence: float = 10.0, centre: float = 1.0, margin: float = 0.1
+        self,
+        *,
+        scale: float = 20.0,
+        coherence: float = 10.0,
+        centre: float = 1.0,
+        margin: float = 0.1,
+        view_weight: float = 0.0,
+        rho: float = 5.0,
     ) -> None:
         super().__init__()
+        if view_weight < 0 or not rho > 0:
+            raise HoldfastError(f"view_weight must not be negative and rho above 0, got {view_weight} and {rho}")
         self.scale = scale
         self.coherence = coherence
         self.centre = centre
         self.margin = margin
+        self.view_weight = view_weight
+        self.rho = rho
+        self.reads_view = view_weight > 0
         self.classifier = GrowingClassifier()
         self.register_buffer("centres", torch.empty(0, 0))
-
-    def feature_dim(self, backbone_dim: int) -> int:
-        return backbone_dim
 
     def begin(self, task: TaskView, dim: int) -> None:
         self.classifier.grow(task.num_seen, dim)
@@ -49,6 +60,7 @@ class CVS(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         logits = cosine_logits(z, self.classifier.weight, scale=self.scale)
@@ -56,6 +68,8 @@ class CVS(Method):
         if z_old is not None:
             terms["triplet"] = self.coherence * neighbour_triplet(z, z_old, batch.labels, margin=self.margin)
             terms["centre"] = self.centre * centre_pull(z, batch.labels, self.centres)
+        if self.reads_view and z_view is not None:
+            terms["view"] = self.view_weight * info_nce(z, z_view, batch.labels, rho=self.rho, through_both=True)
         return terms
 
     def finish(self, task: TaskView, survey: Survey) -> None:

@@ -4,7 +4,8 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.losses import cross_entropy
+from holdfast.errors import HoldfastError
+from holdfast.losses import cross_entropy, info_nce
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, Progress, TaskView
 
@@ -14,14 +15,17 @@ class ER(Method):
     """Cross-entropy over all classes seen so far, on new images and the buffer, with a classifier that grows.
 
     Features are the backbone's own; the classifier is linear, without bias and without scale.
+    view_weight: above 0 adds that much contrast, of sharpness rho, between two views of each image: an ablation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, view_weight: float = 0.0, rho: float = 5.0) -> None:
         super().__init__()
+        if view_weight < 0 or not rho > 0:
+            raise HoldfastError(f"view_weight must not be negative and rho above 0, got {view_weight} and {rho}")
+        self.view_weight = view_weight
+        self.rho = rho
+        self.reads_view = view_weight > 0
         self.classifier = GrowingClassifier()
-
-    def feature_dim(self, backbone_dim: int) -> int:
-        return backbone_dim
 
     def begin(self, task: TaskView, dim: int) -> None:
         self.classifier.grow(task.num_seen, dim)
@@ -33,6 +37,10 @@ class ER(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
-        return {"ce": cross_entropy(self.classifier(z), batch.labels)}
+        terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}
+        if self.reads_view and z_view is not None:
+            terms["view"] = self.view_weight * info_nce(z, z_view, batch.labels, rho=self.rho, through_both=True)
+        return terms

@@ -1,13 +1,13 @@
 """FAN: feature adaptation networks (Iscen et al., ECCV 2020), reconstructed."""
 
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
 from holdfast.methods.classifier import GrowingClassifier
-from holdfast.methods.interface import Batch, FeaturePhase, Method, Progress, TaskView
+from holdfast.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, TaskView
 from holdfast.space_map import SpaceMap
 
 
@@ -23,7 +23,7 @@ class FAN(Method):
     """
 
     reconstruction: ClassVar[str] = "no public code: structure from the literature, weights and sizes inferred"
-    old_features: ClassVar[Literal["none", "replayed", "all"]] = "all"
+    old_features: OldFeatures = "all"
 
     old_rows: Tensor
 
@@ -52,9 +52,6 @@ class FAN(Method):
         self.adapter: SpaceMap | None = None
         self.register_buffer("old_rows", torch.empty(0, 0))
 
-    def feature_dim(self, backbone_dim: int) -> int:
-        return backbone_dim
-
     def begin(self, task: TaskView, dim: int) -> None:
         self.old_rows = self.classifier.weight.detach().clone()
         self.classifier.grow(task.num_seen, dim)
@@ -67,6 +64,7 @@ class FAN(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         logits = self.classifier(z)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from holdfast.space_map import SpaceMap
 
+OldFeatures = Literal["none", "replayed", "all"]
+
 
 class TaskView(Protocol):
     """What a method may know of the task at hand."""
@@ -86,18 +88,26 @@ class Method(nn.Module, ABC):
     reconstruction: ClassVar[str] = ""
     """What is inferred because no public source says it; empty for a method followed from its source."""
 
-    old_features: ClassVar[Literal["none", "replayed", "all"]] = "none"
+    ours: ClassVar[bool] = False
+    """Whether it is this project's own, in no paper."""
+
+    # What the loss reads may depend on the options, so an instance may decide it, at the latest in ``begin``.
+
+    old_features: OldFeatures = "none"
     """For which images of a batch the loss reads the previous model's features (``z_old``)."""
 
-    reads_view: ClassVar[bool] = False
+    reads_view: bool = False
     """Whether the loss reads features of a second augmented view of each image (``z_view``)."""
+
+    reads_kept: bool = False
+    """Whether the loss reads the features that replayed images had under past models (``z_kept``)."""
 
     num_slots: int | None = None
     """How many prototypes are fixed in advance; None when the classifier grows."""
 
-    @abstractmethod
     def feature_dim(self, backbone_dim: int) -> int:
-        """The feature size this method needs of an encoder whose backbone gives ``backbone_dim``."""
+        """The feature size this method needs of an encoder whose backbone gives ``backbone_dim``: the same, mostly."""
+        return backbone_dim
 
     @abstractmethod
     def begin(self, task: TaskView, dim: int) -> None:
@@ -114,12 +124,15 @@ class Method(nn.Module, ABC):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         """Named terms, already weighted; their sum is what is minimised.
 
         z: N x d raw features. z_old: previous model's features of the images ``old_features`` asks for, None when
-        there is no previous model. z_view: N x d, given when ``reads_view``.
+        there is no previous model. z_view: N x d, given when ``reads_view``. z_kept: replayed x M x d, unit features
+        of the replayed images, not augmented, under each of the M past models in order; zero under a model that had
+        not learned the image's class; None where there is no past model or no buffer, or not ``reads_kept``.
         """
 
     def feature_phase(self) -> FeaturePhase | None:

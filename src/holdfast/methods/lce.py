@@ -45,9 +45,6 @@ class LCE(Method):
         self.register_buffer("centres", torch.empty(0, 0))
         self.register_buffer("bounds", torch.empty(0))
 
-    def feature_dim(self, backbone_dim: int) -> int:
-        return backbone_dim
-
     def begin(self, task: TaskView, dim: int) -> None:
         self.classifier.grow(task.num_seen, dim)
 
@@ -58,6 +55,7 @@ class LCE(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         rows = self.classifier.weight

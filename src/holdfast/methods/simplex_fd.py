@@ -1,16 +1,19 @@
 """d-Simplex-FD: fixed prototypes and feature distillation (Biondi et al., CL2R, 2022)."""
 
 import math
-from typing import ClassVar, Literal, final
+from typing import Literal, final, get_args
 
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
-from holdfast.losses import feature_distillation, simplex_cross_entropy
-from holdfast.methods.interface import Batch, Method, Progress, TaskView
+from holdfast.losses import feature_distillation, simplex_cross_entropy, squared_distillation
+from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
 from holdfast.methods.slots import SlotLabels
+
+On = Literal["replayed", "all"]
+Distance = Literal["cosine", "squared"]
 
 
 @final
@@ -18,20 +21,36 @@ class SimplexFD(Method):
     """CE over all K vertices + w_t FD, with FD = mean(1 - cos) between new and old features of replayed images.
 
     w_t = base sqrt(N_new / N_old). The first task has no previous model and is CE alone.
+    on: the images that are distilled, those replayed or all. distance: "squared" is the mean square of the differences
+    of raw features, over images and entries, in the cosine's place.
 
     Differs from the paper: the text calls FD a mean square error; the authors' code is the cosine form used here,
     which for unit vectors is half the squared distance.
     """
 
-    old_features: ClassVar[Literal["none", "replayed", "all"]] = "replayed"
+    old_features: OldFeatures = "replayed"
 
-    def __init__(self, *, slots: int, base: float = 5.0, scale: Scale = "unit") -> None:
+    def __init__(
+        self,
+        *,
+        slots: int,
+        base: float = 5.0,
+        on: On = "replayed",
+        distance: Distance = "cosine",
+        scale: Scale = "unit",
+    ) -> None:
         super().__init__()
+        if on not in get_args(On):
+            raise HoldfastError(f"on must be one of {', '.join(get_args(On))}, got {on!r}")
+        if distance not in get_args(Distance):
+            raise HoldfastError(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}")
         if base < 0:
             raise HoldfastError(f"base must not be negative, got {base}")
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.base = base
+        self.old_features = on
+        self.distil = feature_distillation if distance == "cosine" else squared_distillation
         self.vertex = SlotLabels()
         self.weight = 0.0
 
@@ -50,9 +69,10 @@ class SimplexFD(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         terms = {"ce": simplex_cross_entropy(z, self.vertex(batch.labels), self.simplex)}
         if z_old is not None:
-            terms["fd"] = self.weight * feature_distillation(z[: batch.replayed], z_old)
+            terms["fd"] = self.weight * self.distil(z[: len(z_old)], z_old)
         return terms

@@ -1,6 +1,6 @@
 """d-Simplex-HOC: fixed prototypes and the Higher-Order Compatibility loss, the paper's method."""
 
-from typing import ClassVar, Literal, final
+from typing import final
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
 from holdfast.losses import Negatives, hoc_terms, simplex_cross_entropy
-from holdfast.methods.interface import Batch, Method, Progress, TaskView
+from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
 from holdfast.methods.slots import SlotLabels
 
 
@@ -23,7 +23,7 @@ class SimplexHOC(Method):
     of the authors' code; all three can be set.
     """
 
-    old_features: ClassVar[Literal["none", "replayed", "all"]] = "all"
+    old_features: OldFeatures = "all"
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class SimplexHOC(Method):
         *,
         z_old: Tensor | None = None,
         z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
         vertices = self.vertex(batch.labels)

@@ -19,7 +19,9 @@ def bytes_per_run(experiment: Experiment, images: DeviceImages) -> int:
     assert encoder.preprocess is not None
     some = torch.arange(min(options.batch_size, len(images)), device=device)
     with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16"):
-        encoder(encoder.preprocess.normalise(images[some])).float().sum().backward()
+        x = encoder.preprocess.normalise(images[some])
+        views = 2 if experiment.make_method().reads_view else 1
+        torch.stack([encoder(x).float().sum() for _ in range(views)]).sum().backward()
     weights = sum(parameter.nbytes for parameter in encoder.parameters())
     peak = torch.cuda.max_memory_allocated(device) - before + 2 * weights
     del encoder
