@@ -70,7 +70,8 @@ def picture_recipe(tmp_path):
         ("train.epochs=many", "train.epochs: input should be a valid integer, got 'many'"),
         (
             "method.name=nonesuch",
-            "unknown method 'nonesuch'; known: advbct, bct, cvs, er, fan, lce, simplex_fd, simplex_hoc",
+            "unknown method 'nonesuch'; known: "
+            "advbct, bct, cvs, er, fan, lce, simplex_fd, simplex_hoc, simplex_hoc_views",
         ),
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
         ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: cifar10, "),

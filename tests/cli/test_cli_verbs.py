@@ -64,6 +64,12 @@ def test_ls_shows_options_with_the_names_recipes_use(holdfast_json):
     assert "lambda=0.1" in row["options"]
 
 
+def test_ls_says_which_method_is_ours(holdfast, holdfast_json):
+    rows = holdfast_json("ls", "methods")
+    assert [row["name"] for row in rows if row["origin"] == "ours"] == ["simplex_hoc_views"]
+    assert holdfast("ls", "methods").count("origin: ours") == 1
+
+
 def test_run_folder(tiny_run):
     assert {path.name for path in tiny_run.iterdir() if not path.name.startswith(".")} == {
         "recipe.toml",

@@ -7,7 +7,8 @@ from test_methods_others import DIM, PROGRESS, THIRD, FakeSurvey, batch_of
 
 from holdfast.methods import METHODS
 
-OPTIONS = {"simplex_fd": {"slots": 10}, "simplex_hoc": {"slots": 10}, "bct": {"synthesise": True}}
+SIMPLEX = ("simplex_fd", "simplex_hoc", "simplex_hoc_views")
+OPTIONS = {**{name: {"slots": 10} for name in SIMPLEX}, "bct": {"synthesise": True}}
 TASKS = {1: [FIRST], 2: [FIRST, SECOND], 3: [FIRST, SECOND, THIRD]}
 
 

@@ -23,6 +23,7 @@ def demo(
     Trains each method over the same tasks on a CPU, tests on characters that were never trained on, and writes one
     report. Finished runs in the folder are kept and shown again; one that was interrupted goes on.
     """
+    from holdfast.methods import METHODS
     from holdfast.recipes.load import read_recipe
     from holdfast.recipes.schema import check_recipe
     from holdfast.reports import write_report
@@ -48,7 +49,7 @@ def demo(
         return
     print_table(
         ["method", "AC", "AA %", "ACA %"],
-        [scores_row(name, scores) for name, scores in results.items()],
+        [scores_row(f"{name} (ours)" if METHODS[name].ours else name, scores) for name, scores in results.items()],
         right=(1, 2, 3),
     )
     typer.echo("AC: share of (new model, old gallery) pairs where the new model's queries")

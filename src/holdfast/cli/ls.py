@@ -35,7 +35,14 @@ def ls(
 def _methods() -> list[dict[str, str]]:
     from holdfast.methods import METHODS
 
-    return [{**_described(name, build), "reconstruction": build.reconstruction} for name, build in METHODS.items()]
+    return [
+        {
+            **_described(name, build),
+            "reconstruction": build.reconstruction,
+            "origin": "ours" if build.ours else "published",
+        }
+        for name, build in METHODS.items()
+    ]
 
 
 def _backbones() -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""One file, one paper's method, one final class. Adding one never touches the training loop."""
+"""One file, one method, one final class: a paper's, unless it says ``ours``. The training loop knows none of them."""
 
 from holdfast.methods.advbct import AdvBCT
 from holdfast.methods.bct import BCT
@@ -9,6 +9,7 @@ from holdfast.methods.interface import Batch, FeaturePhase, Method, Progress, Su
 from holdfast.methods.lce import LCE
 from holdfast.methods.simplex_fd import SimplexFD
 from holdfast.methods.simplex_hoc import SimplexHOC
+from holdfast.methods.simplex_hoc_views import SimplexHOCViews
 
 METHODS: dict[str, type[Method]] = {
     "er": ER,
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
     "cvs": CVS,
     "simplex_fd": SimplexFD,
     "simplex_hoc": SimplexHOC,
+    "simplex_hoc_views": SimplexHOCViews,
 }
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "Progress",
     "SimplexFD",
     "SimplexHOC",
+    "SimplexHOCViews",
     "Survey",
     "TaskView",
 ]

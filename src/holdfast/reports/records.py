@@ -18,6 +18,7 @@ METHOD_NAMES = {
     "er": "ER",
     "simplex_fd": "d-Simplex-FD",
     "simplex_hoc": "d-Simplex-HOC",
+    "simplex_hoc_views": "d-Simplex-HOC-Views (ours)",
     "fan": "FAN",
     "bct": "BCT-ER",
     "lce": "LCE-ER",
