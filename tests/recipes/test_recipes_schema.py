@@ -214,3 +214,29 @@ def test_written_and_read_again_it_is_the_same_recipe(tiny_tables):
     again = check_recipe(tomllib.loads(recipe.to_toml()))
     assert again.tables == recipe.tables
     assert again.to_toml() == recipe.to_toml()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["method.scale=frobenius", "method.negatives=paper"], {"scale": "frobenius", "negatives": "paper"}),
+        (["method.name=simplex_fd", "method.on=all", "method.distance=squared"], {"on": "all", "distance": "squared"}),
+        (["method.name=er", "method.view_weight=0.5"], {"view_weight": 0.5, "rho": 5.0}),
+        (["method.name=cvs", "method.view_weight=0.5", "method.rho=3.0"], {"view_weight": 0.5, "rho": 3.0}),
+        (["method.name=simplex_hoc_views"], {"lambda": None, "lambda_power": 0.7, "anchors": "all"}),
+        (["method.name=simplex_hoc_views", "method.lambda=0.2"], {"lambda": 0.2}),
+    ],
+)
+def test_the_switches_of_ablations_are_reached_from_the_command_line(settings, expected, tiny_recipe, tmp_path):
+    """Through the file that a run leaves behind as well: what it is compared with when it goes on."""
+    recipe = check_recipe(read_recipe(str(tiny_recipe), settings))
+    assert expected.items() <= recipe["method"].items()
+    written = tmp_path / "recipe.toml"
+    written.write_text(recipe.to_toml())
+    assert check_recipe(read_recipe(str(written))).tables == recipe.tables
+    assert assemble(recipe).make_method().num_slots in (None, 6)
+
+
+def test_an_unknown_switch_is_refused(tiny_recipe):
+    with pytest.raises(HoldfastError, match=r"method\.scale: input should be 'unit' or 'frobenius', got 'rows'"):
+        check_recipe(read_recipe(str(tiny_recipe), ["method.scale=rows"]))

@@ -119,7 +119,9 @@ def prepare_step(
     if old is None and task.reference == "previous" and method.old_features != "none":
         raise HoldfastError(f"task {task.number} is to be held to the previous model; pass it as old")
     if kept is None and method.reads_kept and task.reference == "previous" and len(task.buffer_indices):
-        raise HoldfastError(f"task {task.number} reads what past models gave the buffered images; pass it as kept")
+        raise HoldfastError(
+            f"task {task.number} reads what past models gave the buffered images; pass it as kept (engine.KeptFeatures)"
+        )
     if isinstance(images, ImageSet):
         images = DeviceImages(images, next(encoder.parameters()).device)
     device = images.device
