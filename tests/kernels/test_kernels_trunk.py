@@ -24,6 +24,7 @@ BLOCKS, BATCH, SIZE = (5, 32, 32) if ON_GPU else (1, 3, 8)  # the interpreter ta
 def pair():
     """A network with norms that are no identity, its copy, and what both make of one batch and its gradient."""
     torch.manual_seed(0)
+    torch.backends.cudnn.allow_tf32 = False  # the reference is float32 to the last digit
     network = CifarResNet(blocks=BLOCKS, in_channels=3)
     for module in network.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
@@ -35,7 +36,8 @@ def pair():
     images, target = torch.randn(BATCH, 3, SIZE, SIZE, device=DEVICE), torch.randn(BATCH, 64, device=DEVICE)
     for run in (trunk, plain):
         run(images).sub(target).square().mean().backward()
-    return network, trunk, plain, images
+    yield network, trunk, plain, images
+    torch.backends.cudnn.allow_tf32 = True
 
 
 def apart(a, b):

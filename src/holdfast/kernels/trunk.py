@@ -1,6 +1,5 @@
 """A CIFAR ResNet carried out by the fused kernels: the same parameters and arithmetic, fewer passes over memory."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -33,7 +32,6 @@ class FusedTrunk:
         self.packed = [self._stem, *self._rest]
         self._seen = [count for layer in self.layers if (count := layer.norm.num_batches_tracked) is not None]
         self._layouts: dict[tuple[int, int, int], GradientLayout] = {}
-        self.beside = torch.cuda.Stream(stem.device) if stem.is_cuda else None
 
     def __call__(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -113,7 +111,6 @@ class _Kept:
         self._flat_sums = image.new_zeros(starts(self._sizes)[-1], dtype=torch.int64)
         self._sums = self._flat_sums.split(self._sizes)
         self._layout = trunk.layout(image)
-        self._read_beside: list[Tensor] = []
 
     def layer(self, i: int, x: Tensor, *, shortcut: Tensor | None) -> Tensor:
         """relu(bn(conv(x)) + shortcut)"""
@@ -166,15 +163,6 @@ class _Kept:
         return dy
 
     def weight_parts(self, i: int, dy: Tensor) -> None:
-        """The gradient of layer i's weights, in parts, on a stream beside: nothing else waits for it."""
-        beside = self.trunk.beside
-        if beside is not None:
-            beside.wait_stream(torch.cuda.current_stream(dy.device))
-        self._read_beside.append(dy)  # or its memory would be given to somebody else too early
-        with torch.cuda.stream(beside) if beside is not None else nullcontext():
-            self._launch_weight_parts(i, dy)
-
-    def _launch_weight_parts(self, i: int, dy: Tensor) -> None:
         layer, (count, each) = self.trunk.layers[i], self._layout.parts[i]
         start, end = self._layout.part_starts[i : i + 2]
         tiles = TILES[layer.outputs]
@@ -184,8 +172,6 @@ class _Kept:
         )  # fmt: skip
 
     def gradients(self) -> list[Tensor]:
-        if self.trunk.beside is not None:
-            torch.cuda.current_stream(self._parts.device).wait_stream(self.trunk.beside)
         flat = self._parts.new_empty(self._layout.size)
         parts, norms = self._layout.part_table, self._layout.norm_table
         add_up_parts[(len(parts),)](self._parts, parts, flat, BLOCK=TABLE_BLOCK)
