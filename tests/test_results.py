@@ -9,7 +9,7 @@ import pytest
 from holdfast.metrics import compatibility_summary
 from holdfast.recipes.schema import check_recipe
 
-RUNS = sorted((Path(__file__).parents[1] / "results").glob("cifar100-10/*.json"))
+RUNS = sorted((Path(__file__).parents[1] / "results").glob("cifar100-10/pilot/*.json"))
 
 
 def test_there_are_some():

@@ -82,3 +82,33 @@ def test_a_file_that_is_no_toml(content, tmp_path):
     with pytest.raises(HoldfastError, match=str(path)) as error:
         read_recipe(str(path))
     assert "\n" not in str(error.value)
+
+
+def test_a_recipe_may_say_only_what_it_changes(tiny_recipe, tmp_path):
+    (tmp_path / "base.toml").write_text(tiny_recipe.read_text())
+    changed = tmp_path / "sub" / "mine.toml"
+    changed.parent.mkdir()
+    changed.write_text('extends = "../base.toml"\nseed = 3\n[method]\nrho = 7.0\n[train]\nmilestones = [0.5]\n')
+    found, base = read_recipe(str(changed)), read_recipe(str(tiny_recipe))
+    assert found["method"] == {"name": "simplex_hoc", "lambda": 0.3, "rho": 7.0}
+    assert found["train"] == {**base["train"], "milestones": [0.5]}
+    assert found["seed"] == 3
+    assert found["data"] == base["data"]
+    assert check_recipe(read_recipe(str(changed), ["seed=4"])).seed == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('extends = "nonesuch.toml"', "which is no file beside it"),
+        ("extends = 3", "which is no file beside it"),
+        ('extends = "extending.toml"', "name that one instead"),
+        ('extends = "base.toml"\n[method]\nname = "er"', r"method\.name is its base's to say"),
+    ],
+)
+def test_what_may_not_be_extended(text, reason, tiny_recipe, tmp_path):
+    (tmp_path / "base.toml").write_text(tiny_recipe.read_text())
+    (tmp_path / "extending.toml").write_text('extends = "base.toml"')
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(HoldfastError, match=reason):
+        read_recipe(str(tmp_path / "mine.toml"))

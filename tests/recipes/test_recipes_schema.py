@@ -196,8 +196,7 @@ def test_everything_is_built(tiny_tables):
 
 @pytest.mark.parametrize(("name", "path"), [pytest.param(*entry, id=entry[0]) for entry in builtin_recipes()])
 def test_built_in_recipe(name, path):
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    assert tables["title"]
+    assert read_recipe(str(path))["title"]
     for method in METHODS:
         recipe = check_recipe(read_recipe(name, [f"method.name={method}"]))
         assert recipe.method == method

@@ -61,12 +61,10 @@ def _datasets() -> list[dict[str, str]]:
 
 
 def _recipes() -> list[dict[str, str]]:
-    import tomllib
-
-    from holdfast.recipes.load import builtin_recipes
+    from holdfast.recipes.load import builtin_recipes, read_recipe
 
     return [
-        {"name": name, "about": tomllib.loads(path.read_text(encoding="utf-8")).get("title", ""), "file": str(path)}
+        {"name": name, "about": read_recipe(str(path)).get("title", ""), "file": str(path)}
         for name, path in builtin_recipes()
     ]
 

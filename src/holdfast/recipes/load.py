@@ -22,8 +22,11 @@ def builtin_recipes() -> Iterator[tuple[str, Path]]:
 
 
 def read_recipe(source: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The tables of a recipe file, or of a built-in recipe by name, with ``--set`` applied; not yet checked."""
-    return with_overrides(_read(find_recipe(source)), overrides)
+    """The tables of a recipe file, or of a built-in recipe by name, with ``--set`` applied; not yet checked.
+
+    A recipe that begins with ``extends = "FILE"`` (relative to its own folder) says only what it changes in that one.
+    """
+    return with_overrides(_extended(find_recipe(source)), overrides)
 
 
 def find_recipe(source: str) -> Path:
@@ -87,6 +90,31 @@ def _setting(text: str) -> tuple[list[str], Any]:
         return keys, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return keys, value.strip()
+
+
+def _extended(path: Path) -> dict[str, Any]:
+    """The recipe, on top of the one it extends. One step only: what a recipe says is then in two files at most."""
+    own = _read(path)
+    base = own.pop("extends", None)
+    if base is None:
+        return own
+    if not isinstance(base, str) or not (path.parent / base).is_file():
+        raise HoldfastError(f"{path}: extends {base!r}, which is no file beside it; give a path from its folder")
+    tables = _read(path.parent / base)
+    if "extends" in tables:
+        raise HoldfastError(f"{path}: extends {base}, which extends another recipe itself; name that one instead")
+    for section in ("method", "backbone", "scenario"):
+        if "name" in _table(own, section):
+            raise HoldfastError(f"{path}: {section}.name is its base's to say; write a recipe of its own for another")
+    return _on_top(tables, own)
+
+
+def _on_top(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the leaves of ``changes`` in place of its own."""
+    for key, value in changes.items():
+        below = base.get(key)
+        base[key] = _on_top(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return base
 
 
 def _read(path: Path) -> dict[str, Any]:
