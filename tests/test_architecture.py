@@ -29,9 +29,10 @@ ALLOWED = {
     "evaluation": {"metrics", "features", "geometry"},
     "reports": set(),
     "recipes": {"backbones", "data", "engine", "evaluation", "features", "methods", "reports", "scenarios"},
+    "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
         "backbones", "data", "engine", "evaluation", "features", "methods", "metrics", "recipes", "reports",
-        "scenarios",
+        "reproduction", "scenarios",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

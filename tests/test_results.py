@@ -1,30 +1,53 @@
-"""Committed results are whole, and their scores follow from their matrices."""
+"""Committed results are whole, can be repeated, follow from their matrices, and are what the pages show."""
 
+import itertools
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from holdfast.metrics import compatibility_summary
+from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
+from holdfast.reproduction import EXHIBITS, Results
+from holdfast.reproduction.cells import same_run
+from holdfast.reproduction.cifar import paper_cell, tuned_cell
+from holdfast.reproduction.exhibit import EVERYTHING
+from holdfast.reproduction.layout import markdown
+from holdfast.reproduction.pictures import fingerprint
 
-RUNS = sorted((Path(__file__).parents[1] / "results").glob("cifar100-10/pilot/*.json"))
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "results"
+RUNS = sorted(RESULTS.glob("cifar100-10/*/*.json"))
+CELLS = {cell.path.as_posix(): cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()}
 
 
 def test_there_are_some():
     assert RUNS
+    assert not list(RESULTS.glob("cifar100-10/*.json"))  # every run belongs to a study
 
 
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_run(path):
     record = json.loads(path.read_text(encoding="utf-8"))
-    assert path.stem == f"{record['method']}-t{record['tasks']}-s{record['seed']}"
-    assert record["command"].startswith("holdfast run ")
+    recipe = check_recipe(record["recipe"])
+    words = shlex.split(record["command"])
+    assert words[:2] == ["holdfast", "run"]
+    settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
+    assert same_run(check_recipe(read_recipe(words[2], settings)), recipe)
     assert record["environment"]["commit"]
     assert record["environment"]["gpu"]
-    assert check_recipe(record["recipe"]).method == record["method"]
+    assert (recipe.method, recipe.seed) == (record["method"], record["seed"])
     assert record["data"]["open_set"]
+    if path.parent.name == "pilot":
+        assert path.stem == f"{record['method']}-t{record['tasks']}-s{record['seed']}"
+    else:
+        assert CELLS[path.relative_to(RESULTS).as_posix()].is_of(record["recipe"])
+    tested = {recipe["data"][split]["name"] for split in ("query", "gallery")}
+    assert tested == {"tinyimagenet32_validation" if path.parent.name == "validation" else "cifar10"}
     for protocol in ("template", "instance"):
         scores = record["protocols"][protocol]
         found = compatibility_summary(np.array(scores["matrix"], dtype=float))
@@ -32,9 +55,42 @@ def test_a_run(path):
             assert scores[name] == pytest.approx(found[name])
 
 
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_a_page_is_up_to_date(name):
+    """If this fails: holdfast reproduce all --render --docs docs"""
+    exhibit, results = EXHIBITS[name], Results(RESULTS)
+    figures = exhibit.figures(results)
+    page = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
+    assert page == markdown(exhibit.about, exhibit.tables(results, EVERYTHING), figures)
+    for figure in figures:
+        with Image.open(ROOT / "docs" / "figures" / f"{figure.name}.png") as picture:
+            assert picture.text["Description"] == fingerprint(figure.data), figure.name
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_every_number_comes_from_a_file(name):
+    for row in EXHIBITS[name].rows(Results(RESULTS), EVERYTHING):
+        if "files" in row:
+            found = [json.loads((RESULTS / file).read_text(encoding="utf-8")) for file in row["files"]]
+            assert len(found) == len(row["seeds"])
+            for score in ("AC", "AA", "ACA"):
+                values = [record["protocols"]["template"][score] for record in found]
+                assert row[score] == (pytest.approx(sum(values) / len(values)) if values else None)
+
+
+def test_tuned_settings_are_what_the_tries_chose():
+    for row in EXHIBITS["tries"].rows(Results(RESULTS), EVERYTHING):
+        if row["winner"]:
+            won = paper_cell(row["method"], 7, settings=tuple(row["settings"])).recipe
+            tuned = tuned_cell(row["method"], 7).recipe
+            assert tuned["method"] == won["method"], row["method"]
+            assert tuned["train"]["lr"] == won["train"]["lr"], row["method"]
+
+
 def test_the_pilot_is_reproduced():
     """d-Simplex-HOC on real CIFAR, 7 tasks, lambda 0.3: AC of at least 0.8 and AA of at least 44 % by template."""
-    record = json.loads(next(path for path in RUNS if path.stem == "simplex_hoc-t7-s0").read_text(encoding="utf-8"))
+    path = RESULTS / "cifar100-10" / "pilot" / "simplex_hoc-t7-s0.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
     assert record["recipe"]["method"]["lambda"] == 0.3
     assert record["recipe"]["train"]["epochs"] == 40
     assert record["protocols"]["template"]["AC"] >= 0.8
@@ -42,15 +98,14 @@ def test_the_pilot_is_reproduced():
 
 
 def test_the_demo_over_seeds_is_what_the_readme_says():
-    root = Path(__file__).parents[1]
     scores = {
         method: [
             json.loads(path.read_text(encoding="utf-8"))["protocols"]["template"]["AC"]
-            for path in sorted((root / "results" / "demo").glob(f"{method}-t6-s*.json"))
+            for path in sorted((RESULTS / "demo").glob(f"{method}-t6-s*.json"))
         ]
         for method in ("er", "simplex_hoc")
     }
-    readme = " ".join((root / "README.md").read_text(encoding="utf-8").split())
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     for name, found in zip(("ER", "d-Simplex-HOC"), scores.values()):
         assert len(found) == 5
         assert f"{np.mean(found):.2f}" in readme, name

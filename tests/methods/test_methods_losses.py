@@ -7,7 +7,7 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
-from holdfast.losses import cross_entropy, feature_distillation, hoc_terms, simplex_cross_entropy, squared_distillation
+from holdfast.losses import cross_entropy, feature_distillation, hoc_terms, simplex_cross_entropy
 from holdfast.methods import ER, METHODS, Batch, Method, Progress, SimplexFD, SimplexHOC
 
 
@@ -70,19 +70,6 @@ def test_fd_distils_the_replayed_half_only():
     assert terms["ce"].item() == pytest.approx(simplex_cross_entropy(z, batch.labels, DSimplex(10)).item())
     z[4:] = 0
     assert method.loss(z, batch, z_old=z_old, progress=PROGRESS)["fd"].item() == pytest.approx(terms["fd"].item())
-
-
-def test_fd_over_the_whole_batch_and_as_a_squared_distance():
-    method = SimplexFD(slots=10, base=0.1, form="squared", over="batch")
-    assert method.old_features == "all"
-    assert SimplexFD.old_features == SimplexFD(slots=10).old_features == "replayed"
-    method.begin(SECOND, 9)
-    z, z_old, batch = torch.randn(8, 9), torch.randn(8, 9), batch_of(8, 6, 4)
-    terms = method.loss(z, batch, z_old=z_old, progress=PROGRESS)
-    assert terms["fd"].item() == pytest.approx((method.weight * squared_distillation(z, z_old)).item())
-    for wrong in ({"form": "l1"}, {"over": "new"}):
-        with pytest.raises(HoldfastError, match="must be one of"):
-            SimplexFD(slots=10, **wrong)
 
 
 def test_hoc_without_an_old_model_is_cross_entropy_of_weight_one():

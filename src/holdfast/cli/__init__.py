@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from holdfast.cli import demo, doctor, evaluate, ls, metrics, report, run, sweep
+from holdfast.cli import demo, doctor, evaluate, ls, metrics, report, reproduce, run, sweep
 
 app = typer.Typer(
     name="holdfast",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
+app.command("reproduce")(reproduce.reproduce)
 app.command("evaluate")(evaluate.evaluate)
 app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)

@@ -49,12 +49,12 @@ def sweep(
     planned = plan(
         recipes,
         methods=method_names(methods) if methods else (),
-        tasks=_numbers(tasks, "--tasks"),
-        seeds=_numbers(seeds, "--seeds"),
+        tasks=numbers(tasks, "--tasks"),
+        seeds=numbers(seeds, "--seeds"),
         settings=set_,
     )
     where, shared = resolve_device(device), SharedData(data)
-    at_once = _what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
+    at_once = what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
             found = run_all(planned, out, shared=shared, device=where, parallel=at_once, watch=watch)
@@ -93,7 +93,7 @@ def _show(good: dict[str, dict[str, Any]], failed: dict[str, str], out: Path, js
         typer.echo(f"Report: {(out / 'report.html').resolve()}")
 
 
-def _what_fits(
+def what_fits(
     planned: "list[PlannedRun]", shared: "SharedData", device: "torch.device", wanted: int, quiet: bool
 ) -> int:
     """How many runs go at once; on a GPU no more than its memory holds, the others wait."""
@@ -121,7 +121,7 @@ def _what_fits(
     return fit
 
 
-def _numbers(text: str, option: str) -> list[int]:
+def numbers(text: str, option: str) -> list[int]:
     from holdfast.errors import HoldfastError
 
     try:

@@ -1,5 +1,6 @@
 """A strict schema for the options of anything that is called with keywords: its signature is the schema."""
 
+import functools
 import inspect
 import json
 import math
@@ -16,6 +17,11 @@ FILLED_IN = frozenset({"slots", "in_channels"})
 
 def options_schema(callee: Callable[..., Any], *, leave_out: Collection[str] = ()) -> type[BaseModel]:
     """A model whose fields are the keyword options of ``callee``; a trailing underscore (``lambda_``) is dropped."""
+    return _schema(callee, frozenset(leave_out))
+
+
+@functools.cache  # a table of a hundred runs asks for the same few again and again
+def _schema(callee: Callable[..., Any], leave_out: frozenset[str]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(callee, eval_str=True).parameters.items():
         if parameter.kind is not parameter.KEYWORD_ONLY and not inspect.isclass(callee):

@@ -1,6 +1,7 @@
 """One JSON file that says all about a finished run: what was asked, where it ran, what came out."""
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
 
 
-def write_record(folder: RunFolder, path: Path, command: str) -> None:
-    """Write the record that ``results/`` keeps of a run; small enough to commit, and enough to repeat the run."""
+def write_record(folder: RunFolder, path: Path, command: str, also: Mapping[str, Any] | None = None) -> None:
+    """Write the record that ``results/`` keeps of a run; small enough to commit, and enough to repeat the run.
+
+    ``also``: what the folder does not know, such as how much of the device the run had.
+    """
     if not folder.metrics.exists():
         raise HoldfastError(f"{folder.path}: not finished, so there is nothing to record")
     recipe: dict[str, Any] = tomllib.loads(folder.recipe.read_text(encoding="utf-8"))
@@ -21,6 +25,7 @@ def write_record(folder: RunFolder, path: Path, command: str) -> None:
         "seed": recipe["seed"],
         "command": command,
         "minutes": round(sum(task["seconds"] for task in metrics["tasks"]) / 60, 2),
+        **(also or {}),
         "steps": sum(task["steps"] or 0 for task in metrics["tasks"]),
         "environment": read_json(folder.environment),
         "recipe": recipe,

@@ -64,18 +64,24 @@ def run_all(
     device: torch.device,
     parallel: int,
     watch: Watch = lambda name, event: None,
+    ended: Callable[[str], None] = lambda name: None,
+    stop: threading.Event | None = None,
 ) -> dict[str, dict[str, Any] | HoldfastError]:
     """Carry out the runs, at most ``parallel`` at a time; per run its metrics, or why it failed.
 
     On a GPU each runs in a thread with a stream of its own. A run that fails leaves the others alone, and its traceback
     in ``error.txt``. Finished runs in the folder are read, not repeated; unfinished ones go on where they were.
     Networks with dropout share one stream of random numbers: their runs can be repeated one by one only.
+    Once ``stop`` is set, runs end at their next event and none is begun; ``ended`` hears of each, however it ended.
     """
-    stop = threading.Event()
+    stop = stop or threading.Event()
 
     def one(run: PlannedRun) -> dict[str, Any] | HoldfastError:
+        if stop.is_set():
+            return HoldfastError("interrupted")
+
         def watch_one(event: dict[str, Any]) -> None:
-            if stop.is_set():
+            if stop.is_set() and event["event"] != "done":  # what is finished may be recorded
                 raise KeyboardInterrupt
             watch(run.name, event)
 
@@ -93,6 +99,8 @@ def run_all(
             failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
             watch(run.name, {"event": "failed", "text": str(failure)})
             return failure
+        finally:
+            ended(run.name)
         return metrics
 
     with ThreadPoolExecutor(max_workers=parallel) as pool:

@@ -1,0 +1,60 @@
+"""Figure 4: compatibility matrices at 7 tasks of four methods, and of ours."""
+
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import OUR_OWN, OURS, known, paper_cell, tuned_cell
+from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
+from holdfast.reproduction.layout import MISSING, method_name, scores
+from holdfast.reproduction.pictures import draw_matrices
+from holdfast.reproduction.results import Results, row
+from holdfast.reproduction.table2 import TITLES
+
+METHODS = ("cvs", "bct", "simplex_fd", "simplex_hoc")
+TASKS = 7
+
+
+def _cells() -> list[Cell]:
+    paper = [paper_cell(method, TASKS) for method in METHODS]
+    tuned = [tuned_cell(method, TASKS) for method in METHODS]
+    return [*paper, *tuned, *(tuned_cell(method, TASKS, stage=OUR_OWN) for method in known((OURS,)))]
+
+
+def _rows(results: Results, selection: Selection) -> list[Row]:
+    found = []
+    for cell in selection.of(_cells()):
+        record = results.record(cell)
+        matrix = None if record is None else record["protocols"]["template"]["matrix"]
+        found.append({**row([cell], results, set_name=cell.study, paper=None), "matrix": matrix})
+    return found
+
+
+def _tables(results: Results, selection: Selection) -> list[Table]:
+    lines = []
+    for r in _rows(results, selection):
+        kept = (
+            MISSING
+            if r["matrix"] is None
+            else f"{round(r['AC'] * TASKS * (TASKS - 1) / 2)} of {TASKS * (TASKS - 1) // 2}"
+        )
+        lines.append([r["set"], method_name(r["method"]), kept, *(scores(r) if r["seeds"] else ["", "", ""])])
+    header = ["set", "method", "compatible pairs", "AC", "AA %", "ACA %"]
+    return [Table(f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0", header, lines, right=(2, 3, 4, 5))]
+
+
+def _figures(results: Results) -> list[Figure]:
+    """One picture for each set with at least one run; ours stands beside both."""
+    made = []
+    rows = [r for r in _rows(results, EVERYTHING) if r["matrix"]]
+    for set_name, title in TITLES.items():
+        own = [r for r in rows if r["method"] == OURS]
+        panels = [[method_name(r["method"]), r["matrix"]] for r in rows if r["set"] == set_name and r not in own]
+        if panels:
+            panels += [[f"{method_name(OURS)} (ours)", r["matrix"]] for r in own]
+            caption = (
+                f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0: {title}. Red: no better than the old"
+                " model on its own gallery."
+            )
+            made.append(Figure(f"fig4-{set_name}", caption, panels, draw_matrices))
+    return made
+
+
+FIG4 = Exhibit("Figure 4: compatibility matrices at 7 tasks", _cells, _rows, _tables, _figures)

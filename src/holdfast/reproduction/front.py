@@ -1,0 +1,70 @@
+"""The front of AC and AA as the plasticity dial turns: lambda of d-Simplex-HOC, the scale of lambda's rule in ours."""
+
+from holdfast.reproduction import table8
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import OURS, REST, known, tuned_cell
+from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
+from holdfast.reproduction.layout import method_name, scores, still_missing
+from holdfast.reproduction.pictures import draw_front
+from holdfast.reproduction.results import Results, row
+
+DIAL = "lambda_scale"
+VALUES = (0.2, 0.35, 0.5, 0.85, 1.0)
+"""Of our own method's dial; its recipe's own value, which Table 2 has run, comes between them."""
+
+
+def _ours() -> list[tuple[float, Cell]]:
+    if not known((OURS,)):
+        return []
+    own = tuned_cell(OURS, table8.TASKS)
+    found = [(float(own.recipe["method"][DIAL]), own)]
+    for value in VALUES:
+        cell = Cell(
+            "ablation", own.source, OURS, own.tasks,
+            change=f"{DIAL}-{value:g}", settings=(f"method.{DIAL}={value}",), stage=REST,
+        )  # fmt: skip
+        found.append((value, cell))
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _cells() -> list[Cell]:
+    return [*_lambda_cells(), *(cell for _, cell in _ours())]
+
+
+def _lambda_cells() -> list[Cell]:
+    return [cell for cell in table8.cells() if cell.study == "paper" or cell.change.startswith("lambda-")]
+
+
+def _rows(results: Results, selection: Selection) -> list[Row]:
+    found = [one for one in table8.rows(results, selection) if one["axis"] == "lambda"]
+    for value, cell in _ours():
+        if selection.of([cell]):
+            found.append({**row([cell], results, set_name="tuned", paper=None), "axis": DIAL, "value": value})
+    return found
+
+
+def _tables(results: Results, selection: Selection) -> list[Table]:
+    rows = _rows(results, selection)
+    lines = [[method_name(r["method"]), r["axis"], f"{r['value']:g}", *scores(r)] for r in rows]
+    header = ["method", "dial", "value", "AC", "AA %", "ACA %"]
+    title = f"More plasticity, less compatibility: CIFAR100/10, {table8.TASKS} tasks"
+    return [Table(title, header, lines, right=(2, 3, 4, 5), notes=still_missing(rows))]
+
+
+def _figures(results: Results) -> list[Figure]:
+    """Drawn once two points of a line were run; the paper's own numbers are a line too."""
+    lines: dict[str, list[list[float]]] = {}
+    for r in _rows(results, EVERYTHING):
+        if r["seeds"]:
+            lines.setdefault(method_name(r["method"]), []).append([r["value"], r["AC"], r["AA"]])
+    if not any(len(points) > 1 for points in lines.values()):
+        return []
+    printed = [r for r in _rows(results, EVERYTHING) if r["paper"]]
+    lines["d-Simplex-HOC in the paper"] = [[r["value"], r["paper"]["AC"], r["paper"]["AA"]] for r in printed]
+    caption = (
+        f"AC against AA as the dial turns (the number at a point: λ, or the scale of λ's rule); {table8.TASKS} tasks."
+    )
+    return [Figure("front", caption, lines, draw_front)]
+
+
+FRONT = Exhibit("AC against AA over lambda, 16 tasks", _cells, _rows, _tables, _figures)

@@ -1,0 +1,70 @@
+"""Numbers as people read them, and tables as Markdown."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.reports import METHOD_NAMES
+from holdfast.reproduction.exhibit import Figure, Row, Table
+from holdfast.reproduction.results import SCORES
+
+MISSING = "missing"
+LEGEND = "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
+
+
+def method_name(method: str) -> str:
+    return METHOD_NAMES.get(method, method)
+
+
+def score(name: str, value: float | None, deviation: float | None = None) -> str:
+    """AC as a fraction, AA and ACA in per cent, two decimals; ``mean±sd`` where there is one, a dash for None."""
+    if value is None:
+        return "–"
+    factor = 1 if name == "AC" else 100
+    spread = "" if deviation is None else f"±{factor * deviation:.2f}"
+    return f"{factor * value:.2f}{spread}"
+
+
+def scores(row: Mapping[str, Any]) -> list[str]:
+    """AC, AA and ACA of a row; where nothing was run, the first says so."""
+    if not row["seeds"]:
+        return [MISSING, "", ""]
+    return [score(name, row[name], row["sd"][name]) for name in SCORES]
+
+
+def paper_scores(row: Mapping[str, Any]) -> str:
+    """The paper's three numbers in one cell."""
+    paper = row["paper"]
+    return "–" if paper is None else " ".join(score(name, paper[name]) for name in SCORES)
+
+
+def still_missing(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A note that counts the runs not done yet; none if all are."""
+    count, done = sum(len(row["missing"]) for row in rows), sum(len(row["seeds"]) for row in rows)
+    return (f"{count} of {count + done} runs are still missing.",) if count else ()
+
+
+def plain(table: Table) -> str:
+    """A table for a terminal: nothing is cut off, whatever its width."""
+    lines = [table.header, *table.rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
+    shown = [
+        "  ".join(cell.rjust(width) if i in table.right else cell.ljust(width) for i, (cell, width) in columns).rstrip()
+        for columns in (list(enumerate(zip(line, widths))) for line in lines)
+    ]
+    rule = "─" * max(map(len, shown))
+    return "\n".join([table.title, "", shown[0], rule, *shown[1:], "", *table.notes])
+
+
+def markdown(title: str, tables: Sequence[Table], figures: Sequence[Figure] = ()) -> str:
+    """A page of tables and figures; the figures lie in ``../figures``."""
+    parts = [f"# {title}"]
+    for table in tables:
+        marks = ["--:" if i in table.right else "---" for i in range(len(table.header))]
+        lines = [_line(table.header), _line(marks), *(_line(row) for row in table.rows)]
+        parts += [f"## {table.title}", "\n".join(lines), *table.notes]
+    parts += [f"![{figure.caption}](../figures/{figure.name}.png)\n\n{figure.caption}" for figure in figures]
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

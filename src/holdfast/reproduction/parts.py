@@ -1,0 +1,59 @@
+"""What each part of our own method brings: one of them changed at a time, and its views given to other methods."""
+
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import OURS, REST, known, paper_cell, tuned_cell
+from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
+from holdfast.reproduction.layout import method_name, scores, still_missing
+from holdfast.reproduction.results import Results, row
+
+TASKS = (7, 16)
+PARTS = {
+    "no-first-view": ("no views in the first task", ("method.first_view=0.0",)),
+    "no-view": ("no views in later tasks", ("method.view_weight=0.0",)),
+    "no-anchors": ("no anchors", ("method.anchor_weight=0.0",)),
+    "anchors-learned": ("anchors of the model a class was learned with", ("method.anchors=learned",)),
+    "anchors-nce": ("anchors as a contrast", ("method.anchor_form=nce",)),
+    "lambda-0.3": ("λ 0.3 instead of the rule", ("method.lambda=0.3",)),
+}
+WITH_VIEWS = ("er", "cvs")
+
+
+def _listed() -> list[tuple[str, Cell]]:
+    if not known((OURS,)):
+        return []
+    found = []
+    for tasks in TASKS:
+        own = tuned_cell(OURS, tasks)
+        found.append(("the whole method", own))
+        for name, (about, settings) in PARTS.items():
+            found.append((about, Cell("ablation", own.source, OURS, tasks, change=name, settings=settings, stage=REST)))
+        for method in WITH_VIEWS:
+            views = ("method.view_weight=0.5",)
+            found.append(("as in the paper", paper_cell(method, tasks)))
+            changed = paper_cell(method, tasks, study="ablation", change="views", settings=views, stage=REST)
+            found.append(("with the view contrast, weight 0.5", changed))
+    return found
+
+
+def _cells() -> list[Cell]:
+    return [cell for _, cell in _listed()]
+
+
+def _rows(results: Results, selection: Selection) -> list[Row]:
+    return [
+        {"part": about, **row([cell], results, set_name="paper" if cell.method != OURS else "tuned", paper=None)}
+        for about, cell in _listed()
+        if selection.of([cell])
+    ]
+
+
+def _tables(results: Results, selection: Selection) -> list[Table]:
+    rows = _rows(results, selection)
+    absent = () if known((OURS,)) else (f"This version has no method {OURS}.",)
+    lines = [[str(r["tasks"]), method_name(r["method"]), *scores(r), r["part"]] for r in rows]
+    header = ["T", "method", "AC", "AA %", "ACA %", "changed"]
+    title = "What each part of our own method brings: CIFAR100/10, seed 0"
+    return [Table(title, header, lines, right=(0, 2, 3, 4), notes=(*absent, *still_missing(rows)))]
+
+
+PARTS_EXHIBIT = Exhibit("what each part of our own method brings", _cells, _rows, _tables)

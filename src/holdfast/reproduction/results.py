@@ -1,0 +1,80 @@
+"""Results as they lie on disk, one JSON file per run, and what is made of several of them."""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.reproduction.cells import Cell
+from holdfast.storage import read_json
+
+SCORES = ("AC", "AA", "ACA")
+
+
+class Results:
+    """A folder such as ``results/``. A file counts only if its recipe is the one its cell asks for now."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
+        self._read: dict[Path, dict[str, Any]] = {}
+
+    def record(self, cell: Cell) -> dict[str, Any] | None:
+        """What is known of a cell; None if it has not been run, or was with other settings."""
+        path = self.root / cell.path
+        if path not in self._read:
+            if not path.is_file():
+                return None
+            self._read[path] = read_json(path)
+        record = self._read[path]
+        return record if cell.is_of(record["recipe"]) else None
+
+    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
+        return [cell for cell in cells if self.record(cell) is None]
+
+    def minutes(self, cells: Sequence[Cell]) -> float:
+        """Device minutes of those that were run: each one's share, or all its training time where none is known."""
+        found = [record for cell in cells if (record := self.record(cell)) is not None]
+        return sum(record.get("gpu_minutes") or record["minutes"] for record in found)
+
+
+def over_seeds(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+    """Cells that differ in the seed alone, together; in the order in which the first of each came."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.study, cell.method, cell.tasks, cell.order, cell.change), []).append(cell)
+    yield from groups.values()
+
+
+def summary(records: Sequence[dict[str, Any]], protocol: str = "template") -> dict[str, Any]:
+    """Mean AC, AA and ACA in [0, 1] over ``records``, and under ``sd`` their sample deviations (from two runs on).
+
+    A score that one of the runs does not have, or a summary of no run, is None.
+    """
+    found: dict[str, Any] = {"sd": {}}
+    for name in SCORES:
+        values = [record["protocols"][protocol][name] for record in records]
+        known = bool(values) and None not in values
+        found[name] = statistics.fmean(values) if known else None
+        found["sd"][name] = statistics.stdev(values) if known and len(values) > 1 else None
+    return found
+
+
+def row(cells: Sequence[Cell], results: Results, *, set_name: str, paper: Sequence[float] | None) -> dict[str, Any]:
+    """One row of a table as JSON: the mean over those of ``cells`` (one cell at several seeds) that were run.
+
+    ``paper`` is AC, AA % and ACA % as the paper prints them, or None; in the row all scores are in [0, 1].
+    """
+    found = {cell: record for cell in cells if (record := results.record(cell)) is not None}
+    first = cells[0]
+    return {
+        "method": first.method,
+        "tasks": first.tasks,
+        "set": set_name,
+        "order": first.order,
+        "seeds": [cell.seed for cell in found],
+        **summary(list(found.values())),
+        "instance": summary(list(found.values()), "instance"),
+        "paper": None if paper is None else {"AC": paper[0], "AA": paper[1] / 100, "ACA": paper[2] / 100},
+        "missing": [cell.seed for cell in cells if cell not in found],
+        "files": [cell.path.as_posix() for cell in found],
+    }

@@ -1,0 +1,106 @@
+"""Run cells with the sweep: each leaves its JSON file the moment it ends, and a part of them is a good start."""
+
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.record import write_record
+from holdfast.recipes.sweep import PlannedRun, Watch, run_all
+from holdfast.reproduction.cells import Cell
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json, write_json
+
+
+class DeviceShare:
+    """How much of the device's time each run has had: every moment is divided evenly among those that are running.
+
+    Kept in the run folder from event to event, so that a run in several parts adds them up; a kill forgets what came
+    after the last event.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[Path, float] = {}
+        self._last = time.monotonic()
+
+    def see(self, folder: RunFolder, event: str) -> float:
+        """Note an event of the run in ``folder``; the seconds it has had so far."""
+        file = folder.path / "device_time.json"
+        with self._lock:
+            now = time.monotonic()
+            for other in self._running:
+                self._running[other] += (now - self._last) / len(self._running)
+            self._last = now
+            if file not in self._running:
+                self._running[file] = float(read_json(file)["seconds"]) if file.exists() else 0.0
+            seconds = self._running[file]
+            if event in ("done", "failed"):
+                del self._running[file]
+        if event in ("epoch", "done") and folder.recipe.exists():
+            write_json(file, {"seconds": round(seconds, 3)})
+        return seconds
+
+    def leave(self, folder: RunFolder) -> None:
+        """The run ended without a word, such as by an interruption."""
+        with self._lock:
+            self._running.pop(folder.path / "device_time.json", None)
+
+
+def planned(cell: Cell) -> PlannedRun:
+    return PlannedRun(cell.path.with_suffix("").as_posix(), cell.recipe, cell.command)
+
+
+def carry_out(
+    cells: Sequence[Cell],
+    out: Path,
+    results: Path,
+    *,
+    shared: SharedData,
+    device: torch.device,
+    parallel: int,
+    limit_minutes: float | None = None,
+    watch: Watch = lambda name, event: None,
+) -> dict[str, dict[str, Any] | HoldfastError]:
+    """Run ``cells`` in their order, ``parallel`` at a time, for at most ``limit_minutes``; per run metrics or failure.
+
+    What is running when the time is up stops at its next event and goes on behind its last checkpoint when it is
+    asked for again; what was waiting is not begun. Features of a finished run are removed once its record is written:
+    at K = 10,000 one run's take 38 GB, and the matrices are in the record.
+    """
+    of = {planned(cell).name: cell for cell in cells}
+    share, stop = DeviceShare(), threading.Event()
+
+    def watch_and_record(name: str, event: dict[str, Any]) -> None:
+        folder = RunFolder(out / name)
+        seconds = share.see(folder, event["event"])
+        if event["event"] == "done":
+            also = {"gpu_minutes": round(seconds / 60, 2), "runs_at_once": parallel}
+            write_record(folder, results / of[name].path, of[name].command, also)
+            shutil.rmtree(folder.features, ignore_errors=True)
+        watch(name, event)
+
+    timer = threading.Timer(60 * limit_minutes, stop.set) if limit_minutes is not None else None
+    if timer:
+        timer.daemon = True
+        timer.start()
+    try:
+        return run_all(
+            [planned(cell) for cell in cells],
+            out,
+            shared=shared,
+            device=device,
+            parallel=parallel,
+            watch=watch_and_record,
+            ended=lambda name: share.leave(RunFolder(out / name)),
+            stop=stop,
+        )
+    finally:
+        if timer:
+            timer.cancel()

@@ -1,0 +1,110 @@
+"""Table 2: eight methods, and ours, on CIFAR100/10 with 2, 7, 16 and 31 tasks."""
+
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import (
+    FIRST_SEED,
+    ICARL,
+    OUR_OWN,
+    OURS,
+    PAPER_METHODS,
+    REST,
+    SEEDS,
+    TASKS,
+    TUNED,
+    known,
+    paper_cell,
+    tuned_cell,
+)
+from holdfast.reproduction.exhibit import Exhibit, Figure, Row, Selection, Table, papers
+from holdfast.reproduction.layout import LEGEND, method_name, paper_scores, scores, still_missing
+from holdfast.reproduction.pictures import draw_over_tasks
+from holdfast.reproduction.results import SCORES, Results, over_seeds, row
+
+REPEATED = ("er", "cvs", "simplex_fd", "simplex_hoc")
+"""These, and ours, are also run at more seeds (7 and 16 tasks) and in iCaRL's class order (2, 7 and 16)."""
+
+MORE_SEEDS = (1, 2)
+TITLES = {"paper": "the paper's settings", "tuned": "settings chosen on the validation set"}
+ORDER_TITLES = {"natural": "natural class order", "icarl": "iCaRL's class order (shuffled by seed 1993)"}
+
+
+def cells() -> list[Cell]:
+    """All runs, a set and an order at a time, methods and numbers of tasks in the paper's order."""
+    ours = known((OURS,))
+    planned = [paper_cell(method, tasks, stage=FIRST_SEED) for tasks in TASKS for method in PAPER_METHODS]
+    for tasks in TASKS:
+        planned += [tuned_cell(method, tasks, stage=TUNED) for method in PAPER_METHODS]
+        planned += [tuned_cell(method, tasks, stage=OUR_OWN) for method in ours]
+    more: list[tuple[int, str, int]] = [(tasks, "natural", seed) for tasks in (7, 16) for seed in MORE_SEEDS]
+    more += [(tasks, "icarl", 0) for tasks in (2, 7, 16)]
+    for tasks, order, seed in more:
+        stage = ICARL if order == "icarl" else SEEDS
+        planned += [paper_cell(method, tasks, order=order, seed=seed, stage=stage) for method in REPEATED]
+        planned += [tuned_cell(method, tasks, order=order, seed=seed, stage=REST) for method in REPEATED]
+        planned += [tuned_cell(method, tasks, order=order, seed=seed, stage=stage) for method in ours]
+    return planned
+
+
+def rows(results: Results, selection: Selection) -> list[Row]:
+    printed = papers("table2")
+    found = [
+        row(group, results, set_name=group[0].study, paper=printed.get(group[0].method, {}).get(str(group[0].tasks)))
+        for group in over_seeds(selection.of(cells()))
+    ]
+    methods = [*PAPER_METHODS, OURS]
+    return sorted(
+        found,
+        key=lambda r: (list(TITLES).index(r["set"]), r["order"] != "natural", r["tasks"], methods.index(r["method"])),
+    )
+
+
+def tables(results: Results, selection: Selection) -> list[Table]:
+    made = []
+    every = rows(results, selection)
+    for set_name, order in dict.fromkeys((r["set"], r["order"]) for r in every):
+        chosen = [r for r in every if (r["set"], r["order"]) == (set_name, order)]
+        notes = (LEGEND, *still_missing(chosen))
+        if (set_name, order) == ("paper", "natural"):
+            notes += (device_time(results),)
+        lines = [
+            [str(r["tasks"]), method_name(r["method"]), *scores(r), str(len(r["seeds"])), paper_scores(r)]
+            for r in chosen
+        ]
+        made.append(
+            Table(
+                f"CIFAR100/10: {TITLES[set_name]}, {ORDER_TITLES[order]}",
+                ["T", "method", "AC", "AA %", "ACA %", "n", "paper"],
+                lines,
+                right=(0, 2, 3, 4, 5),
+                notes=notes,
+            )
+        )
+    return made
+
+
+def device_time(results: Results) -> str:
+    """The footer: what the table cost at seed 0, with the paper's settings and in the natural order."""
+    first = [cell for cell in cells() if cell.stage == FIRST_SEED]
+    done = [cell for cell in first if results.record(cell) is not None]
+    where = {str((results.record(cell) or {})["environment"]["gpu"] or "a CPU") for cell in done}
+    on = f" on {', '.join(sorted(where))}" if where else ""
+    return f"GPU minutes of this table at seed 0: {results.minutes(first):.1f}{on}, {len(done)} of {len(first)} runs."
+
+
+def figures(results: Results) -> list[Figure]:
+    """AC, AA and ACA against the number of tasks, a picture for each set that has at least one run."""
+    made = []
+    for set_name in TITLES:
+        chosen = [r for r in rows(results, Selection(orders=["natural"], studies=[set_name], seeds=[0])) if r["seeds"]]
+        lines: dict[str, dict[str, list[float | None]]] = {}
+        for r in chosen:
+            line = lines.setdefault(method_name(r["method"]), {"tasks": [], **{name: [] for name in SCORES}})
+            for name in ("tasks", *SCORES):
+                line[name].append(r[name])
+        if lines:
+            caption = f"AC, AA and ACA against the number of tasks: {TITLES[set_name]}, natural class order, seed 0."
+            made.append(Figure(f"over-tasks-{set_name}", caption, lines, draw_over_tasks))
+    return made
+
+
+TABLE2 = Exhibit("Table 2: CIFAR100/10, 2 to 31 tasks", cells, rows, tables, figures)

@@ -1,0 +1,67 @@
+"""Table 8: d-Simplex-HOC at 16 tasks with other K, lambda and rho, around the paper's settings."""
+
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import ABLATION, paper_cell
+from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
+from holdfast.reproduction.layout import LEGEND, paper_scores, scores, still_missing
+from holdfast.reproduction.results import Results, row
+
+TASKS = 16
+KEYS = {"K": "slots", "lambda": "lambda", "rho": "rho"}
+CENTRE = {"K": 100, "lambda": 0.1, "rho": 5.0}
+"""Where the three axes cross: the cell of Table 2, which is not run again."""
+
+
+def _value(axis: str, text: str) -> float | int:
+    return int(text) if axis == "K" else float(text)
+
+
+def cell(axis: str, value: float) -> Cell:
+    if value == CENTRE[axis]:
+        return paper_cell("simplex_hoc", TASKS)
+    settings = (f"method.{KEYS[axis]}={value}",)
+    change = f"{axis}-{value:g}"
+    return paper_cell("simplex_hoc", TASKS, study="ablation", change=change, settings=settings, stage=ABLATION)
+
+
+def cells() -> list[Cell]:
+    return list(
+        dict.fromkeys(cell(axis, _value(axis, text)) for axis, values in papers("table8").items() for text in values)
+    )
+
+
+def rows(results: Results, selection: Selection) -> list[Row]:
+    found = []
+    for axis, values in papers("table8").items():
+        for text, printed in values.items():
+            value = _value(axis, text)
+            if selection.of([cell(axis, value)]):
+                one = row([cell(axis, value)], results, set_name="paper", paper=printed)
+                found.append({**one, "axis": axis, "value": value})
+    return found
+
+
+def tables(results: Results, selection: Selection) -> list[Table]:
+    every = rows(results, selection)
+    return [
+        Table(
+            f"d-Simplex-HOC, CIFAR100/10, {TASKS} tasks: {axis}",
+            [axis, "AC", "AA %", "ACA %", "n", "paper"],
+            [
+                [
+                    f"{r['value']:g}" + (" (paper's)" if r["value"] == CENTRE[axis] else ""),
+                    *scores(r),
+                    str(len(r["seeds"])),
+                    paper_scores(r),
+                ]
+                for r in every
+                if r["axis"] == axis
+            ],
+            right=(1, 2, 3, 4),
+            notes=(LEGEND, *still_missing([r for r in every if r["axis"] == axis])),
+        )
+        for axis in dict.fromkeys(r["axis"] for r in every)
+    ]
+
+
+TABLE8 = Exhibit("Table 8: ablation of K, lambda and rho", cells, rows, tables)

@@ -1,0 +1,41 @@
+"""Results that were never run, for pages to be made of: the shape of a record with scores drawn at random."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.metrics import compatibility_summary
+from holdfast.storage import without_nan
+
+
+def write_fake(cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01) -> dict:
+    rng = np.random.default_rng([seed, cell.seed, cell.tasks])
+    protocols = {}
+    for protocol in ("template", "instance"):
+        own = np.linspace(0.3, 0.57, cell.tasks)
+        matrix = np.tril(own[None, :] + rising + rng.normal(0, 0.012, (cell.tasks, cell.tasks)))
+        np.fill_diagonal(matrix, own)
+        matrix[np.triu_indices(cell.tasks, 1)] = np.nan
+        protocols[protocol] = {**compatibility_summary(matrix), "matrix": matrix.tolist()}
+    record = {
+        "method": cell.method,
+        "tasks": cell.tasks,
+        "seed": cell.seed,
+        "command": cell.command,
+        "minutes": 8 * minutes,
+        "gpu_minutes": minutes,
+        "environment": {"gpu": "NVIDIA H200", "commit": "0123456789ab"},
+        "recipe": json.loads(json.dumps(dict(cell.recipe.tables))),
+        "protocols": protocols,
+    }
+    path = root / cell.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(without_nan(record)))
+    return without_nan(record)
+
+
+@pytest.fixture
+def fake():
+    return write_fake

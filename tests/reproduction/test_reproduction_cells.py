@@ -1,0 +1,183 @@
+"""Which runs the tables need: names, recipes, commands, order and cost."""
+
+import itertools
+import shlex
+
+import numpy as np
+import pytest
+
+from holdfast.backbones import build_backbone
+from holdfast.errors import HoldfastError
+from holdfast.recipes.load import read_recipe
+from holdfast.recipes.schema import check_recipe
+from holdfast.reproduction import EXHIBITS, Cell, Results, Selection
+from holdfast.reproduction.cifar import FIRST_SEED, OURS, PAPER_METHODS, paper_cell, tuned_cell
+from holdfast.reproduction.exhibit import EVERYTHING, papers
+from holdfast.reproduction.exhibits import chosen, in_order_of_work
+from holdfast.reproduction.tries import COMMON, TRIED, winner
+from holdfast.scenarios.cl2r import class_order
+
+EVERY = [cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()]
+
+
+def test_a_name_is_one_run():
+    """Two cells with one file ask for the very same run."""
+    first: dict = {}
+    for cell in EVERY:
+        same = first.setdefault(cell.path, cell)
+        assert same.command == cell.command, cell.path
+        assert cell.path.parts[:2] == ("cifar100-10", cell.study)
+
+
+@pytest.mark.parametrize("cell", list({cell.path: cell for cell in EVERY}.values()), ids=lambda cell: cell.name)
+def test_a_command_gives_its_recipe(cell):
+    words = shlex.split(cell.command)
+    assert words[:2] == ["holdfast", "run"]
+    settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
+    recipe = check_recipe(read_recipe(words[2], settings))
+    assert recipe.tables == cell.recipe.tables
+    assert (recipe.method, recipe.seed, recipe["scenario"]["tasks"]) == (cell.method, cell.seed, cell.tasks)
+    assert recipe["scenario"]["order_seed"] == (1993 if cell.order == "icarl" else None)
+    assert cell.is_of(dict(recipe.tables))
+    assert not cell.is_of({**recipe.tables, "seed": 99})
+
+
+def test_table_two_has_the_runs_the_plan_asks_for():
+    cells = EXHIBITS["table2"].cells()
+    first = [cell for cell in cells if cell.stage == FIRST_SEED]
+    assert {(cell.method, cell.tasks) for cell in first} == {(m, t) for m in PAPER_METHODS for t in (2, 7, 16, 31)}
+    assert len(first) == 32
+    repeated = ("er", "cvs", "simplex_fd", "simplex_hoc")
+    for study in ("paper", "tuned"):
+        own = [cell for cell in cells if cell.study == study and cell.method != OURS]
+        seeds = {(c.method, c.tasks, c.seed) for c in own if c.seed}
+        assert seeds == {(m, t, s) for m in repeated for t in (7, 16) for s in (1, 2)}
+        icarl = {(c.method, c.tasks) for c in own if c.order == "icarl"}
+        assert icarl == {(m, t) for m in repeated for t in (2, 7, 16)}
+    assert not [cell for cell in cells if cell.method == OURS and cell.study != "tuned"]
+
+
+def test_work_goes_stage_by_stage_and_long_runs_first():
+    ordered = in_order_of_work(EVERY)
+    assert len({cell.path for cell in ordered}) == len(ordered)
+    assert [cell.stage for cell in ordered] == sorted(cell.stage for cell in ordered)
+    first = [cell.steps for cell in ordered if cell.stage == FIRST_SEED]
+    assert first == sorted(first, reverse=True)
+
+
+@pytest.mark.parametrize(("tasks", "steps"), [(2, 27_440), (7, 30_240), (16, 35_350), (31, 43_890)])
+def test_steps_by_hand(tasks, steps):
+    """70 epochs; each has floor((500 new + 20 per class seen before) / 128) steps."""
+    new = 90 // (tasks - 1)
+    by_hand = 70 * (5000 // 128) + sum(70 * ((500 * new + 20 * (10 + new * i)) // 128) for i in range(tasks - 1))
+    assert paper_cell("er", tasks).steps == by_hand == steps
+    assert paper_cell("er", tasks, order="icarl", seed=3).steps == steps
+
+
+def test_icarls_order():
+    order = list(range(100))
+    np.random.RandomState(1993).shuffle(order)
+    assert tuple(order) == class_order(100, 1993)
+
+
+def test_the_recipes_are_table_one_line_by_line():
+    rows = {row["setting"]: row for row in EXHIBITS["table1"].rows(Results("nowhere"), EVERYTHING)}
+    assert set(rows) == set(papers("table1")["settings"])
+    decided_elsewhere = {"query samples", "gallery samples", "input size", "dimensions of compared methods"}
+    for name, row in rows.items():
+        assert row["here"] == (None if name in decided_elsewhere else row["paper"]), name
+    assert build_backbone("resnet32").feature_dim == rows["dimensions of compared methods"]["paper"]
+
+
+@pytest.mark.parametrize("method", PAPER_METHODS)
+def test_the_paper_set_is_the_paper_to_the_letter(method):
+    recipe = paper_cell(method, 7).recipe
+    assert recipe["train"]["schedule"] == "step"
+    assert (recipe["train"]["momentum"], recipe["train"]["weight_decay"]) == (0.9, 5e-4)
+    assert recipe["scenario"]["buffer_per_class"] == 20
+    assert (recipe["data"]["query"]["split"], recipe["data"]["gallery"]["split"]) == ("train", "test")
+    options = recipe["method"]
+    if method.startswith("simplex"):
+        assert (options["slots"], options["scale"]) == (100, "unit")
+    if method == "simplex_hoc":
+        assert (options["lambda"], options["rho"], options["negatives"]) == (0.1, 5.0, "authors")
+    if method == "simplex_fd":
+        assert (options["base"], options["on"], options["distance"]) == (5.0, "replayed", "cosine")
+
+
+@pytest.mark.parametrize("method", PAPER_METHODS)
+def test_the_tuned_set_keeps_data_network_buffer_and_epochs(method):
+    paper, tuned = paper_cell(method, 7).recipe, tuned_cell(method, 7).recipe
+    assert tuned_cell(method, 7).source == f"cifar100-10/tuned/{method}"
+    for section in ("data", "scenario", "backbone", "preprocess", "evaluation"):
+        assert tuned[section] == paper[section]
+    assert tuned["train"]["epochs"] <= paper["train"]["epochs"]
+    assert tuned["train"]["batch_size"] == paper["train"]["batch_size"]
+
+
+def test_table_eight_has_the_papers_values():
+    rows = EXHIBITS["table8"].rows(Results("nowhere"), EVERYTHING)
+    values = {axis: [row["value"] for row in rows if row["axis"] == axis] for axis in ("K", "lambda", "rho")}
+    assert values == {
+        "K": [100, 200, 500, 1000, 5000, 10000],
+        "lambda": [0, 0.05, 0.1, 0.25, 0.5, 1],
+        "rho": [0.1, 0.5, 1, 5, 10, 25],
+    }
+    cells = EXHIBITS["table8"].cells()
+    assert len([cell for cell in cells if cell.study == "ablation"]) == 15
+    assert [cell.path.name for cell in cells if cell.study == "paper"] == ["simplex_hoc-t16-natural-s0.json"]
+    for cell in cells:
+        changed = {key: value for key, value in cell.recipe["method"].items() if value != PLAIN[key]}
+        assert len(changed) == (cell.study == "ablation")
+
+
+PLAIN = paper_cell("simplex_hoc", 16).recipe["method"]
+
+
+def test_the_papers_numbers_agree_with_each_other():
+    """AC is a multiple of one pair, ACA lies between 0 and what AC pairs could have, and tables repeat each other."""
+    table2, table8 = papers("table2"), papers("table8")
+    assert set(table2) == set(PAPER_METHODS)
+    for method, counts in table2.items():
+        for tasks, (ac, aa, aca) in counts.items():
+            pairs = int(tasks) * (int(tasks) - 1) / 2
+            assert abs(ac * pairs - round(ac * pairs)) < 0.005 * pairs, (method, tasks)
+            assert 10 < aa < 60
+            assert (aca == 0) == (ac == 0)
+            assert aca <= 100 * ac
+    centre = table2["simplex_hoc"]["16"]
+    for axis, value in (("K", "100"), ("lambda", "0.1"), ("rho", "5.0")):
+        assert table8[axis][value] == pytest.approx(centre, abs=0.005)
+
+
+def test_every_method_has_as_many_tries():
+    assert set(TRIED) == {*PAPER_METHODS, OURS}
+    for method, tries in TRIED.items():
+        assert len(set(tries)) == 4, method
+        assert () in tries
+        for settings in tries:
+            if method != OURS:
+                recipe = check_recipe(read_recipe(f"cifar100-10/{method}", ["train.epochs=40", *settings]))
+                assert recipe["train"]["epochs"] == 40
+    for key in ("data.query", "data.gallery"):
+        assert sum(setting.startswith(f"{key}=") for setting in COMMON) == 1
+
+
+def test_the_winner_has_the_highest_aca_then_aa():
+    tries = [{"ACA": 0.3, "AA": 0.5}, {"ACA": 0.4, "AA": 0.4}, {"ACA": 0.4, "AA": 0.45}]
+    assert winner(tries) is tries[2]
+    assert winner([*tries, {"ACA": None, "AA": None}]) is None
+    assert winner([]) is None
+
+
+def test_a_part_can_be_chosen():
+    cells = EXHIBITS["table2"].cells()
+    chosen_cells = Selection(methods=["er"], tasks=[7], seeds=[0, 1], orders=["natural"], studies=["paper"]).of(cells)
+    assert [cell.name for cell in chosen_cells] == ["er-t7-natural-s0", "er-t7-natural-s1"]
+    assert list(chosen("all")) == list(EXHIBITS)
+    with pytest.raises(HoldfastError, match="unknown exhibit 'table99'; known: all, fig4"):
+        chosen("table99")
+
+
+def test_training_sets_of_unknown_size_have_no_planned_steps(tiny_recipe):
+    assert Cell("paper", str(tiny_recipe), "simplex_hoc", 3).steps is None

@@ -1,0 +1,172 @@
+"""Rows, tables, Markdown, pictures and the page, from results made up for the purpose."""
+
+import json
+import re
+import statistics
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.errors import HoldfastError
+from holdfast.reproduction import EXHIBITS, Results, Selection
+from holdfast.reproduction.cifar import paper_cell, tuned_cell
+from holdfast.reproduction.exhibit import EVERYTHING, Table
+from holdfast.reproduction.layout import markdown, plain
+from holdfast.reproduction.pictures import draw_front, draw_matrices, draw_over_tasks, fingerprint
+
+
+def reproduce(*words, status=0):
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["reproduce", *map(str, words)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result
+
+
+@pytest.fixture
+def some(tmp_path, fake):
+    """HOC at 7 tasks with three seeds, CVS with one, and one value of lambda."""
+    root = tmp_path / "results"
+    records = [fake(paper_cell("simplex_hoc", 7, seed=seed), root, seed=seed) for seed in (0, 1, 2)]
+    fake(paper_cell("cvs", 7), root, rising=-0.01)
+    fake(paper_cell("cvs", 16), root, rising=-0.01)
+    fake(tuned_cell("simplex_hoc", 7), root)
+    for cell in EXHIBITS["table8"].cells():
+        if cell.change in ("", "lambda-0.25", "lambda-0.5"):
+            fake(cell, root)
+    return root, records
+
+
+def test_a_row_is_the_mean_and_spread_over_its_seeds(some):
+    root, records = some
+    words = ["table2", "--render", "--results", root, "--methods", "simplex_hoc", "--tasks", "7", "--json"]
+    rows = json.loads(reproduce(*words, "--order", "natural", "--set-name", "paper").stdout)
+    (row,) = rows
+    assert {key: row[key] for key in ("method", "tasks", "set", "order", "seeds", "missing")} == {
+        "method": "simplex_hoc", "tasks": 7, "set": "paper", "order": "natural", "seeds": [0, 1, 2], "missing": [],
+    }  # fmt: skip
+    for name in ("AC", "AA", "ACA"):
+        values = [record["protocols"]["template"][name] for record in records]
+        assert row[name] == pytest.approx(sum(values) / 3)
+        assert row["sd"][name] == pytest.approx(statistics.stdev(values))
+    assert row["paper"] == pytest.approx({"AC": 0.86, "AA": 0.48211, "ACA": 0.4241})
+    assert row["files"] == [f"cifar100-10/paper/simplex_hoc-t7-natural-s{seed}.json" for seed in (0, 1, 2)]
+
+
+def test_what_was_not_run_is_missing(some):
+    rows = json.loads(reproduce("table2", "--render", "--results", some[0], "--json").stdout)
+    assert len(rows) == 2 * (32 + 12)
+    for row in rows:
+        assert {"method", "tasks", "set", "order", "seeds", "AC", "AA", "ACA", "paper"} <= set(row)
+        assert bool(row["seeds"]) == (row["AC"] is not None)
+    shown = reproduce("table2", "--render", "--results", some[0], "--set-name", "paper", "--order", "natural").stdout
+    assert re.search(r"^ 7  ER +missing +0  0\.19 46\.75 7\.79$", shown, re.MULTILINE)
+    assert re.search(r"^ 7  d-Simplex-HOC +\d\.\d\d±\d\.\d\d .* 3  0\.86 48\.21 42\.41$", shown, re.MULTILINE)
+    assert "GPU minutes of this table at seed 0: 8.0 on NVIDIA H200, 4 of 32 runs." in shown
+
+
+def test_rows_of_table_eight_have_axis_and_value(some):
+    rows = json.loads(reproduce("table8", "--render", "--results", some[0], "--json").stdout)
+    assert len(rows) == 18
+    found = {(row["axis"], row["value"]) for row in rows if row["seeds"]}
+    assert found == {("K", 100), ("lambda", 0.1), ("rho", 5), ("lambda", 0.25), ("lambda", 0.5)}
+    assert {row["set"] for row in rows} == {"paper"}
+    assert all(row["paper"] for row in rows)
+
+
+def test_without_a_gpu_it_renders_and_says_so(some):
+    result = reproduce("table8", "--results", some[0])
+    assert "No GPU here: 13 missing runs stay missing" in result.stderr
+    assert "d-Simplex-HOC, CIFAR100/10, 16 tasks: rho" in result.stdout
+
+
+def test_a_dry_run_lists_what_is_missing(some):
+    words = ["table2", "--dry-run", "--results", some[0], "--methods", "cvs", "--seeds", "0", "--set-name", "paper"]
+    plan = json.loads(reproduce(*words, "--json").stdout)
+    assert [row["run"] for row in plan] == [
+        f"paper/cvs-{name}-s0" for name in ("t31-natural", "t2-natural", "t16-icarl", "t7-icarl", "t2-icarl")
+    ]
+    assert plan[0]["steps"] == 43_890
+    assert plan[0]["minutes"] == pytest.approx(43_890 * 0.0023 / 60)
+    assert sum(row["steps"] for row in plan) == 43_890 + 27_440 + 35_350 + 30_240 + 27_440 == 164_360
+    assert "5 runs, 164,360 steps, about 6 minutes" in reproduce(*words).stdout
+
+
+def test_docs_and_page(some, tmp_path):
+    reproduce("front", "--render", "--results", some[0], "--docs", tmp_path / "docs", "--html", tmp_path / "page.html")
+    (figure,) = EXHIBITS["front"].figures(Results(some[0]))
+    picture = Image.open(tmp_path / "docs" / "figures" / "front.png")
+    assert picture.text["Description"] == fingerprint(figure.data)
+    assert f"![{figure.caption}](../figures/front.png)" in (tmp_path / "docs" / "results" / "front.md").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("data:image/png;base64,") == 1
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert "<script" not in page
+    assert "d-Simplex-HOC" in page
+
+
+def test_figures_are_those_that_have_something_to_show(some):
+    found = {figure.name: figure for e in EXHIBITS.values() for figure in e.figures(Results(some[0]))}
+    assert set(found) == {"fig4-paper", "fig4-tuned", "front", "over-tasks-paper", "over-tasks-tuned"}
+    assert [title for title, _ in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
+    assert found["over-tasks-paper"].data["CVS"]["tasks"] == [7, 16]
+    assert [point[0] for point in found["front"].data["d-Simplex-HOC"]] == [0.1, 0.25, 0.5]
+
+
+def test_a_selection_reaches_the_tables(some):
+    (table,) = EXHIBITS["table2"].tables(
+        Results(some[0]), Selection(methods=["cvs"], studies=["tuned"], orders=["icarl"])
+    )
+    assert [row[0] for row in table.rows] == ["2", "7", "16"]
+
+
+def test_markdown_and_plain_text_by_hand():
+    table = Table("Title", ["a|b", "n"], [["x", "1.0"], ["long", "10.0"]], right=(1,), notes=("A note.",))
+    assert markdown("Page", [table]) == (
+        "# Page\n\n## Title\n\n| a\\|b | n |\n| --- | --: |\n| x | 1.0 |\n| long | 10.0 |\n\nA note.\n"
+    )
+    assert plain(table) == "Title\n\na|b      n\n──────────\nx      1.0\nlong  10.0\n\nA note."
+
+
+def test_failing_cells_are_red(tmp_path):
+    """One pair; drawn with and without a failure, only the failing one has the colour of failure."""
+    for name, cross, red in (("good", 0.5, False), ("tie", 0.4, True), ("none", None, True)):
+        draw_matrices([["m", [[0.4, None], [cross, 0.6]]]], tmp_path / f"{name}.png")
+        pixels = np.asarray(Image.open(tmp_path / f"{name}.png").convert("RGB"))
+        assert (pixels == (0xF3, 0xB4, 0xA6)).all(axis=2).any() == red, name
+
+
+def test_pictures_take_gaps_and_many_models(tmp_path):
+    line = {"tasks": [2, 7], "AC": [1.0, None], "AA": [0.4, 0.5], "ACA": [0.4, None]}
+    draw_over_tasks({"one": line}, tmp_path / "a.png")
+    draw_front({"one": [[0.1, None, None], [0.2, 0.9, 0.4]], "x in the paper": [[0.1, 0.9, 0.47]]}, tmp_path / "b.png")
+    big = [[0.3 + 0.01 * k if k <= t else None for k in range(31)] for t in range(31)]
+    draw_matrices([["m", big]], tmp_path / "c.png")
+    assert all(Image.open(tmp_path / f"{name}.png").width > 200 for name in "abc")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["table99"], "unknown exhibit 'table99'"),
+        (["table2", "--render", "--results", "nowhere"], "nowhere: no such folder"),
+        (["table2", "--render", "--order", "random"], "--order 'random': use natural or icarl"),
+        (["table2", "--render", "--set-name", "best"], "--set-name 'best': use paper or tuned"),
+        (["table2", "--render", "--methods", "nonesuch"], "unknown method 'nonesuch'"),
+    ],
+)
+def test_what_can_be_wrong_is_said_in_one_line(words, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    with pytest.raises(HoldfastError, match=re.escape(reason)):
+        reproduce(*words)
+
+
+def test_nothing_run_is_no_reason_to_fail(tmp_path):
+    for exhibit in EXHIBITS.values():
+        assert exhibit.figures(Results(tmp_path)) == []
+        assert all(not row.get("seeds") for row in exhibit.rows(Results(tmp_path), EVERYTHING))
+        assert exhibit.tables(Results(tmp_path), EVERYTHING)

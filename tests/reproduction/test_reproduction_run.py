@@ -1,0 +1,119 @@
+"""Cells that are really run: recorded at once, never repeated, stopped and gone on with to the same numbers."""
+
+import json
+import time
+
+import pytest
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.recipes.assemble import SharedData
+from holdfast.reproduction import Cell, Results
+from holdfast.reproduction.run import DeviceShare, carry_out
+from holdfast.run_folder import RunFolder
+
+
+@pytest.fixture
+def cells(tiny_recipe):
+    return [
+        Cell("paper", str(tiny_recipe), "simplex_hoc", 3, seed=0, family="tiny"),
+        Cell("paper", str(tiny_recipe), "simplex_hoc", 3, seed=1, family="tiny"),
+        Cell(
+            "ablation", str(tiny_recipe), "simplex_hoc", 3, change="rho-7", settings=("method.rho=7.0",), family="tiny"
+        ),
+    ]
+
+
+def run(cells, folder, results, **options):
+    cpu = torch.device("cpu")
+    return carry_out(cells, folder, results, shared=SharedData(), device=cpu, parallel=2, **options)
+
+
+def test_each_run_leaves_its_record_and_only_missing_ones_are_run(cells, tmp_path):
+    results = tmp_path / "results"
+    seen = []
+
+    def watch(name, event):
+        if event["event"] == "done":
+            seen.append((name, (results / f"{name}.json").exists()))
+
+    found = run(cells[:2], tmp_path / "runs", results, watch=watch)
+    assert sorted(seen) == [
+        ("tiny/paper/simplex_hoc-t3-natural-s0", True),
+        ("tiny/paper/simplex_hoc-t3-natural-s1", True),
+    ]
+    assert Results(results).missing(cells) == cells[2:]
+    record = Results(results).record(cells[1])
+    assert record["command"] == cells[1].command
+    assert record["protocols"] == found["tiny/paper/simplex_hoc-t3-natural-s1"]["protocols"]
+    assert record["runs_at_once"] == 2
+    assert 0 <= record["gpu_minutes"] <= 1
+    assert record["environment"]["commit"]
+    folder = RunFolder(tmp_path / "runs" / "tiny" / "paper" / "simplex_hoc-t3-natural-s0")
+    assert folder.metrics.exists()
+    assert not folder.features.exists()
+
+
+def test_other_settings_are_another_run(cells, tmp_path, fake):
+    fake(cells[0], tmp_path)
+    assert Results(tmp_path).record(cells[0]) is not None
+    path = tmp_path / cells[0].path
+    record = json.loads(path.read_text())
+    record["recipe"]["method"]["rho"] = 6.0
+    path.write_text(json.dumps(record))
+    assert Results(tmp_path).record(cells[0]) is None
+
+
+def test_time_is_up_and_later_it_goes_on(cells, tmp_path):
+    stopped = run(cells[:1], tmp_path / "runs", tmp_path / "results", limit_minutes=0.0)
+    assert [str(error) for error in stopped.values()] == ["interrupted"]
+    assert Results(tmp_path / "results").missing(cells[:1]) == cells[:1]
+    # Stopped in the middle: slow enough to be caught after the first task.
+    begun = []
+
+    def slow(name, event):
+        begun.append(event)
+        if event["event"] == "begin" and event["task"] == 2:
+            time.sleep(1.0)
+
+    cut = run(cells[:1], tmp_path / "runs", tmp_path / "results", limit_minutes=0.5 / 60, watch=slow)
+    assert [str(error) for error in cut.values()] == ["interrupted"]
+    again = []
+    run(cells[:1], tmp_path / "runs", tmp_path / "results", watch=lambda name, event: again.append(event))
+    assert next(event["task"] for event in again if event["event"] == "begin") > 1
+    run(cells[:1], tmp_path / "other", tmp_path / "whole")
+    one, other = (Results(tmp_path / folder).record(cells[0]) for folder in ("results", "whole"))
+    assert one["protocols"] == other["protocols"]
+
+
+def test_a_failure_is_no_record(tiny_recipe, tmp_path):
+    bad = Cell("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.lr=1e30",), family="tiny")
+    (error,) = run([bad], tmp_path / "runs", tmp_path / "results").values()
+    assert isinstance(error, HoldfastError)
+    assert "NaN" in str(error)
+    assert Results(tmp_path / "results").missing([bad]) == [bad]
+
+
+def test_every_moment_is_shared_out_among_those_that_run(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    a, b = (RunFolder(tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        folder.path.mkdir()
+        folder.recipe.write_text("")
+    share = DeviceShare()
+    share.see(a, "begin")
+    clock[0] = 10.0  # a alone: 10
+    share.see(b, "begin")
+    clock[0] = 16.0  # both: 3 each
+    assert share.see(a, "epoch") == pytest.approx(13)
+    clock[0] = 20.0  # both: 2 each
+    assert share.see(b, "done") == pytest.approx(5)
+    clock[0] = 21.0  # a alone again
+    assert share.see(a, "epoch") == pytest.approx(16)
+    share.leave(a)
+    clock[0] = 50.0  # nobody
+    later = DeviceShare()
+    later.see(a, "begin")
+    clock[0] = 52.0
+    assert later.see(a, "done") == pytest.approx(18)
