@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from holdfast.cli import app
 from holdfast.errors import HoldfastError
 from holdfast.reproduction import EXHIBITS, Results, Selection
-from holdfast.reproduction.cifar import paper_cell, tuned_cell
+from holdfast.reproduction.cifar import OURS, paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, Table
 from holdfast.reproduction.layout import markdown, plain
 from holdfast.reproduction.pictures import draw_front, draw_matrices, draw_over_tasks, fingerprint
@@ -58,7 +58,7 @@ def test_a_row_is_the_mean_and_spread_over_its_seeds(some):
 
 def test_what_was_not_run_is_missing(some):
     rows = json.loads(reproduce("table2", "--render", "--results", some[0], "--json").stdout)
-    assert len(rows) == 2 * (32 + 12)
+    assert len([row for row in rows if row["method"] != OURS]) == 2 * (32 + 12)
     for row in rows:
         assert {"method", "tasks", "set", "order", "seeds", "AC", "AA", "ACA", "paper"} <= set(row)
         assert bool(row["seeds"]) == (row["AC"] is not None)

@@ -5,10 +5,13 @@ import time
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from holdfast.cli import app
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
-from holdfast.reproduction import Cell, Results
+from holdfast.reproduction import EXHIBITS, Cell, Exhibit, Results
+from holdfast.reproduction.results import row
 from holdfast.reproduction.run import DeviceShare, carry_out
 from holdfast.run_folder import RunFolder
 
@@ -117,3 +120,23 @@ def test_every_moment_is_shared_out_among_those_that_run(tmp_path, monkeypatch):
     later.see(a, "begin")
     clock[0] = 52.0
     assert later.see(a, "done") == pytest.approx(18)
+
+
+def test_from_the_command_line(cells, tmp_path, monkeypatch):
+    """Missing runs are carried out, shown and kept; the same command again finds nothing to do."""
+    tiny = Exhibit(
+        "a tiny table",
+        lambda: cells[:1],
+        lambda results, selection: [row(cells[:1], results, set_name="paper", paper=None)],
+        lambda results, selection: [],
+    )
+    monkeypatch.setitem(EXHIBITS, "tiny", tiny)
+    words = ["reproduce", "tiny", "--device", "cpu", "--out", str(tmp_path / "runs"), "--results", str(tmp_path / "r")]
+    first = CliRunner().invoke(app, [*words, "--quiet"])
+    assert first.exit_code == 0, first.output
+    assert "1 of 1 missing runs are done" in first.stderr
+    again = CliRunner().invoke(app, [*words, "--json"])
+    assert "missing runs" not in again.stderr
+    (found,) = json.loads(again.stdout)
+    assert found["seeds"] == [0]
+    assert found["files"] == ["tiny/paper/simplex_hoc-t3-natural-s0.json"]

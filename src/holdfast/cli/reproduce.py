@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, QUIET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.cli.show import JSON_OPTION, print_json
 
 if TYPE_CHECKING:
     import torch
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: str = typer.Argument(..., help="table1, table2, table8, fig4, front, parts, tries, questions, or all."),
+    name: str = typer.Argument(..., help="What to reproduce: table2, fig4, ... or all; another name lists them."),
     methods: str = typer.Option("", "--methods", help="Only these, with commas.", show_default="all"),
     tasks: str = typer.Option("", "--tasks", help="Only these numbers of tasks, such as 2,7.", show_default="all"),
     seeds: str = typer.Option("", "--seeds", help="Only these seeds.", show_default="all"),
@@ -105,6 +105,8 @@ def _run(
 
 def _show_plan(missing: "list[Cell]", json: bool) -> None:
     from holdfast.reproduction.cost import predicted_minutes
+    from holdfast.reproduction.exhibit import Table
+    from holdfast.reproduction.layout import plain
 
     rows = [
         {"run": f"{cell.study}/{cell.name}", "steps": cell.steps, "minutes": predicted_minutes(cell.steps),
@@ -115,7 +117,7 @@ def _show_plan(missing: "list[Cell]", json: bool) -> None:
         print_json(rows)
         return
     shown = [[str(r["run"]), f"{r['steps'] or 0:,}", f"{r['minutes'] or 0:.1f}"] for r in rows]
-    print_table(["missing run", "steps", "minutes"], shown, right=(1, 2))
+    typer.echo(plain(Table("Missing", ["run", "steps", "minutes"], shown, right=(1, 2))))
     steps = sum(cell.steps or 0 for cell in missing)
     typer.echo(f"{len(missing)} runs, {steps:,} steps, about {predicted_minutes(steps) or 0:.0f} minutes of one H200")
 
