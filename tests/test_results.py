@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -76,6 +77,12 @@ def test_every_number_comes_from_a_file(name):
             for score in ("AC", "AA", "ACA"):
                 values = [record["protocols"]["template"][score] for record in found]
                 assert row[score] == (pytest.approx(sum(values) / len(values)) if values else None)
+
+
+@pytest.mark.parametrize("page", ["docs/reproduction.md", "results/README.md"])
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
+        assert ((ROOT / page).parent / link).exists(), link
 
 
 def test_tuned_settings_are_what_the_tries_chose():
