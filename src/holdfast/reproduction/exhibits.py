@@ -5,6 +5,7 @@ from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.exhibit import Exhibit
 from holdfast.reproduction.fig4 import FIG4
 from holdfast.reproduction.front import FRONT
+from holdfast.reproduction.goals import GOALS_EXHIBIT
 from holdfast.reproduction.parts import PARTS_EXHIBIT
 from holdfast.reproduction.questions import QUESTIONS_EXHIBIT
 from holdfast.reproduction.table1 import TABLE1
@@ -15,6 +16,7 @@ from holdfast.reproduction.tries import TRIES_EXHIBIT
 EXHIBITS: dict[str, Exhibit] = {
     "table1": TABLE1,
     "table2": TABLE2,
+    "goals": GOALS_EXHIBIT,
     "table8": TABLE8,
     "fig4": FIG4,
     "front": FRONT,

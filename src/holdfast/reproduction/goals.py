@@ -1,0 +1,100 @@
+"""What the tuned set is meant to reach, and by how much it does: natural order, means over the seeds that were run."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.reproduction import table2
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import OURS, PAPER_METHODS
+from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
+from holdfast.reproduction.layout import MISSING, method_name, score
+from holdfast.reproduction.results import Results
+
+
+@dataclass(frozen=True)
+class Goal:
+    """``score`` of ``method`` at ``tasks`` is to reach ``least``: a number, or that of the best other paper's method.
+
+    short: how far below the best other it may stay. Ahead means strictly above.
+    """
+
+    method: str
+    tasks: int
+    score: str
+    least: float | Literal["best other", "ahead of others"]
+    short: float = 0.0
+    aim: bool = False
+
+
+GOALS = (
+    *(Goal("simplex_hoc", tasks, name, "ahead of others") for tasks in (7, 16, 31) for name in ("AC", "ACA")),
+    *(Goal("simplex_hoc", tasks, "ACA", papers("table2")["simplex_hoc"][str(tasks)][2] / 100) for tasks in (7, 16, 31)),
+    Goal(OURS, 2, "AC", 1.0),
+    Goal(OURS, 2, "AA", "best other", short=0.01),
+    Goal(OURS, 7, "AC", 0.9),
+    Goal(OURS, 7, "AA", 0.482),
+    Goal(OURS, 7, "ACA", 0.46),
+    Goal(OURS, 16, "AC", 0.9),
+    Goal(OURS, 16, "AA", 0.47),
+    Goal(OURS, 16, "ACA", 0.432),
+    Goal(OURS, 31, "ACA", 0.3),
+    Goal(OURS, 31, "AA", "best other"),
+    *(Goal(OURS, tasks, "AC", 0.95, aim=True) for tasks in (7, 16, 31)),
+    *(Goal(OURS, tasks, "AA", "best other", aim=True) for tasks in (7, 16)),
+)
+
+
+def _cells() -> list[Cell]:
+    return [cell for cell in table2.cells() if cell.study == "tuned" and cell.order == "natural"]
+
+
+def _rows(results: Results, selection: Selection) -> list[Row]:
+    chosen = Selection(studies=["tuned"], orders=["natural"])
+    measured = {(row["method"], row["tasks"]): row for row in table2.rows(results, chosen)}
+    return [
+        judged(goal, measured)
+        for goal in GOALS
+        if (selection.methods is None or goal.method in selection.methods)
+        and (selection.tasks is None or goal.tasks in selection.tasks)
+    ]
+
+
+def judged(goal: Goal, measured: dict[tuple[str, int], Row]) -> Row:
+    """``needed``, ``found``, ``margin`` (found - needed) and ``met``; None while a run that decides it is missing."""
+    found = measured.get((goal.method, goal.tasks), {}).get(goal.score)
+    needed: float | None
+    if isinstance(goal.least, float):
+        needed = goal.least
+    else:
+        others = [
+            measured.get((method, goal.tasks), {}).get(goal.score) for method in PAPER_METHODS if method != goal.method
+        ]
+        needed = None if None in others else max(other for other in others if other is not None) - goal.short
+    margin = None if found is None or needed is None else found - needed
+    strictly = goal.least == "ahead of others"
+    return {
+        "method": goal.method,
+        "tasks": goal.tasks,
+        "score": goal.score,
+        "goal": goal.least if isinstance(goal.least, str) else "at least",
+        "aim": goal.aim,
+        "needed": needed,
+        "found": found,
+        "margin": margin,
+        "met": None if margin is None else margin > 0 if strictly else margin >= 0,
+    }
+
+
+def _tables(results: Results, selection: Selection) -> list[Table]:
+    lines = []
+    for row in _rows(results, selection):
+        verdict = MISSING if row["met"] is None else "met" if row["met"] else "not met"
+        shown = [score(row["score"], row[key]) for key in ("needed", "found", "margin")]
+        name = method_name(row["method"]) + (" (aim)" if row["aim"] else "")
+        lines.append([str(row["tasks"]), name, row["score"], row["goal"], *shown, verdict])
+    header = ["T", "method", "score", "goal", "needed", "found", "margin", ""]
+    notes = ("AC as a fraction, AA and ACA in per cent. The best other is the best of the paper's methods, tuned too.",)
+    return [Table("What the tuned set is to reach, natural order", header, lines, right=(0, 4, 5, 6), notes=notes)]
+
+
+GOALS_EXHIBIT = Exhibit("what the tuned set is to reach, and by how much it does", _cells, _rows, _tables)
