@@ -172,8 +172,11 @@ def test_the_winner_has_the_highest_aca_then_aa():
 
 def test_a_part_can_be_chosen():
     cells = EXHIBITS["table2"].cells()
-    chosen_cells = Selection(methods=["er"], tasks=[7], seeds=[0, 1], orders=["natural"], studies=["paper"]).of(cells)
+    chosen_cells = Selection(methods=["er"], tasks=[7], seeds=[0, 1], orders=["natural"], sets=["paper"]).of(cells)
     assert [cell.name for cell in chosen_cells] == ["er-t7-natural-s0", "er-t7-natural-s1"]
+    everything = [cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()]
+    changed = {cell.study for cell in Selection(sets=["paper"]).of(everything)}
+    assert changed == {"paper", "ablation", "questions"}
     assert list(chosen("all")) == list(EXHIBITS)
     with pytest.raises(HoldfastError, match="unknown exhibit 'table99'; known: all, fig4"):
         chosen("table99")

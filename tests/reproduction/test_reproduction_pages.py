@@ -117,9 +117,7 @@ def test_figures_are_those_that_have_something_to_show(some):
 
 
 def test_a_selection_reaches_the_tables(some):
-    (table,) = EXHIBITS["table2"].tables(
-        Results(some[0]), Selection(methods=["cvs"], studies=["tuned"], orders=["icarl"])
-    )
+    (table,) = EXHIBITS["table2"].tables(Results(some[0]), Selection(methods=["cvs"], sets=["tuned"], orders=["icarl"]))
     assert [row[0] for row in table.rows] == ["2", "7", "16"]
 
 

@@ -51,7 +51,7 @@ def test_each_run_leaves_its_record_and_only_missing_ones_are_run(cells, tmp_pat
     assert record["protocols"] == found["tiny/paper/simplex_hoc-t3-natural-s1"]["protocols"]
     assert record["runs_at_once"] == 2
     assert 0 <= record["gpu_minutes"] <= 1
-    assert record["environment"]["commit"]
+    assert record["environment"]["holdfast"] or "commit" in record["environment"]
     folder = RunFolder(tmp_path / "runs" / "tiny" / "paper" / "simplex_hoc-t3-natural-s0")
     assert folder.metrics.exists()
     assert not folder.features.exists()
@@ -127,7 +127,7 @@ def test_from_the_command_line(cells, tmp_path, monkeypatch):
     tiny = Exhibit(
         "a tiny table",
         lambda: cells[:1],
-        lambda results, selection: [row(cells[:1], results, set_name="paper", paper=None)],
+        lambda results, selection: [row(cells[:1], results, paper=None)],
         lambda results, selection: [],
     )
     monkeypatch.setitem(EXHIBITS, "tiny", tiny)

@@ -21,7 +21,9 @@ def reproduce(
     tasks: str = typer.Option("", "--tasks", help="Only these numbers of tasks, such as 2,7.", show_default="all"),
     seeds: str = typer.Option("", "--seeds", help="Only these seeds.", show_default="all"),
     order: str = typer.Option("", "--order", help="Only this class order: natural or icarl.", show_default="both"),
-    set_name: str = typer.Option("", "--set-name", help="Only the set paper or tuned.", show_default="both"),
+    set_name: str = typer.Option(
+        "", "--set-name", help="Only paper or tuned, and what is changed in it.", show_default="both"
+    ),
     parallel: int = typer.Option(8, "--parallel", "-n", min=1, help="Runs at a time on the device."),
     limit_minutes: float | None = typer.Option(None, "--limit-minutes", min=0, help="Stop after so long; go on later."),
     out: Path = typer.Option(Path("runs/reproduce"), "--out", "-o", help="Where the run folders go."),
@@ -56,7 +58,7 @@ def reproduce(
         tasks=numbers(tasks, "--tasks") or None,
         seeds=numbers(seeds, "--seeds") or None,
         orders=_one_of(order, "--order", ("natural", "icarl")),
-        studies=_one_of(set_name, "--set-name", ("paper", "tuned")),
+        sets=_one_of(set_name, "--set-name", ("paper", "tuned")),
     )
     wanted = in_order_of_work(selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()]))
     missing = Results(results).missing(wanted)

@@ -21,7 +21,7 @@ class Cell:
 
     study: the folder of its result (paper, tuned, ablation, questions, validation). source: a built-in recipe.
     settings: what is changed in it beside tasks, seed and order; ``change`` names that in the file's name.
-    stage: its place in the order of work; small ones first.
+    stage: its place in the order of work; small ones first. set_name: whose settings it has, or changes one of.
     """
 
     study: str
@@ -34,6 +34,7 @@ class Cell:
     settings: tuple[str, ...] = ()
     stage: int = 0
     family: str = "cifar100-10"
+    set_name: str = "paper"
 
     @property
     def name(self) -> str:

@@ -33,7 +33,7 @@ def tuned_cell(method: str, tasks: int, *, order: str = "natural", seed: int = 0
     """A run with the settings chosen for a method; our own has no others, so its recipe lies beside the paper's."""
     tuned = f"cifar100-10/tuned/{method}"
     source = tuned if tuned in dict(builtin_recipes()) else f"cifar100-10/{method}"
-    return Cell("tuned", source, method, tasks, order, seed, stage=stage)
+    return Cell("tuned", source, method, tasks, order, seed, stage=stage, set_name="tuned")
 
 
 def known(methods: tuple[str, ...]) -> list[str]:

@@ -20,7 +20,7 @@ class Selection:
     tasks: Collection[int] | None = None
     seeds: Collection[int] | None = None
     orders: Collection[str] | None = None
-    studies: Collection[str] | None = None
+    sets: Collection[str] | None = None
 
     def of(self, cells: Sequence[Cell]) -> list[Cell]:
         return [cell for cell in cells if self._takes(cell)]
@@ -33,7 +33,7 @@ class Selection:
                 (self.tasks, cell.tasks),
                 (self.seeds, cell.seed),
                 (self.orders, cell.order),
-                (self.studies, cell.study),
+                (self.sets, cell.set_name),
             )
         )
 

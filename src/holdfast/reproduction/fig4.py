@@ -23,7 +23,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
     for cell in selection.of(_cells()):
         record = results.record(cell)
         matrix = None if record is None else record["protocols"]["template"]["matrix"]
-        found.append({**row([cell], results, set_name=cell.study, paper=None), "matrix": matrix})
+        found.append({**row([cell], results, paper=None), "matrix": matrix})
     return found
 
 

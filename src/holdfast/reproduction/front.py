@@ -1,5 +1,7 @@
 """The front of AC and AA as the plasticity dial turns: lambda of d-Simplex-HOC, the scale of lambda's rule in ours."""
 
+from dataclasses import replace
+
 from holdfast.reproduction import table8
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, tuned_cell
@@ -19,10 +21,8 @@ def _ours() -> list[tuple[float, Cell]]:
     own = tuned_cell(OURS, table8.TASKS)
     found = [(float(own.recipe["method"][DIAL]), own)]
     for value in VALUES:
-        cell = Cell(
-            "ablation", own.source, OURS, own.tasks,
-            change=f"{DIAL}-{value:g}", settings=(f"method.{DIAL}={value}",), stage=REST,
-        )  # fmt: skip
+        changed = (f"method.{DIAL}={value}",)
+        cell = replace(own, study="ablation", change=f"{DIAL}-{value:g}", settings=changed, stage=REST)
         found.append((value, cell))
     return sorted(found, key=lambda pair: pair[0])
 
@@ -39,7 +39,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
     found = [one for one in table8.rows(results, selection) if one["axis"] == "lambda"]
     for value, cell in _ours():
         if selection.of([cell]):
-            found.append({**row([cell], results, set_name="tuned", paper=None), "axis": DIAL, "value": value})
+            found.append({**row([cell], results, paper=None), "axis": DIAL, "value": value})
     return found
 
 

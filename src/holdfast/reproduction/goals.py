@@ -49,7 +49,7 @@ def _cells() -> list[Cell]:
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
-    chosen = Selection(studies=["tuned"], orders=["natural"])
+    chosen = Selection(sets=["tuned"], orders=["natural"])
     measured = {(row["method"], row["tasks"]): row for row in table2.rows(results, chosen)}
     return [
         judged(goal, measured)

@@ -1,5 +1,7 @@
 """What each part of our own method brings: one of them changed at a time, and its views given to other methods."""
 
+from dataclasses import replace
+
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
@@ -26,7 +28,7 @@ def _listed() -> list[tuple[str, Cell]]:
         own = tuned_cell(OURS, tasks)
         found.append(("the whole method", own))
         for name, (about, settings) in PARTS.items():
-            found.append((about, Cell("ablation", own.source, OURS, tasks, change=name, settings=settings, stage=REST)))
+            found.append((about, replace(own, study="ablation", change=name, settings=settings, stage=REST)))
         for method in WITH_VIEWS:
             views = ("method.view_weight=0.5",)
             found.append(("as in the paper", paper_cell(method, tasks)))
@@ -40,11 +42,7 @@ def _cells() -> list[Cell]:
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
-    return [
-        {"part": about, **row([cell], results, set_name="paper" if cell.method != OURS else "tuned", paper=None)}
-        for about, cell in _listed()
-        if selection.of([cell])
-    ]
+    return [{"part": about, **row([cell], results, paper=None)} for about, cell in _listed() if selection.of([cell])]
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:

@@ -73,7 +73,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
         {
             "question": change.asked,
             "settings": list(change.settings),
-            **row([change.cell], results, set_name="paper", paper=None),
+            **row([change.cell], results, paper=None),
         }
         for change in CHANGES
         if selection.of([change.cell])

@@ -59,7 +59,7 @@ def summary(records: Sequence[dict[str, Any]], protocol: str = "template") -> di
     return found
 
 
-def row(cells: Sequence[Cell], results: Results, *, set_name: str, paper: Sequence[float] | None) -> dict[str, Any]:
+def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[float] | None) -> dict[str, Any]:
     """One row of a table as JSON: the mean over those of ``cells`` (one cell at several seeds) that were run.
 
     ``paper`` is AC, AA % and ACA % as the paper prints them, or None; in the row all scores are in [0, 1].
@@ -69,7 +69,7 @@ def row(cells: Sequence[Cell], results: Results, *, set_name: str, paper: Sequen
     return {
         "method": first.method,
         "tasks": first.tasks,
-        "set": set_name,
+        "set": first.set_name,
         "order": first.order,
         "seeds": [cell.seed for cell in found],
         **summary(list(found.values())),

@@ -48,7 +48,7 @@ def cells() -> list[Cell]:
 def rows(results: Results, selection: Selection) -> list[Row]:
     printed = papers("table2")
     found = [
-        row(group, results, set_name=group[0].study, paper=printed.get(group[0].method, {}).get(str(group[0].tasks)))
+        row(group, results, paper=printed.get(group[0].method, {}).get(str(group[0].tasks)))
         for group in over_seeds(selection.of(cells()))
     ]
     methods = [*PAPER_METHODS, OURS]
@@ -95,7 +95,7 @@ def figures(results: Results) -> list[Figure]:
     """AC, AA and ACA against the number of tasks, a picture for each set that has at least one run."""
     made = []
     for set_name in TITLES:
-        chosen = [r for r in rows(results, Selection(orders=["natural"], studies=[set_name], seeds=[0])) if r["seeds"]]
+        chosen = [r for r in rows(results, Selection(orders=["natural"], sets=[set_name], seeds=[0])) if r["seeds"]]
         lines: dict[str, dict[str, list[float | None]]] = {}
         for r in chosen:
             line = lines.setdefault(method_name(r["method"]), {"tasks": [], **{name: [] for name in SCORES}})

@@ -36,7 +36,7 @@ def rows(results: Results, selection: Selection) -> list[Row]:
         for text, printed in values.items():
             value = _value(axis, text)
             if selection.of([cell(axis, value)]):
-                one = row([cell(axis, value)], results, set_name="paper", paper=printed)
+                one = row([cell(axis, value)], results, paper=printed)
                 found.append({**one, "axis": axis, "value": value})
     return found
 

@@ -51,7 +51,16 @@ TRIED: dict[str, tuple[tuple[str, ...], ...]] = {
 def _cell(method: str, settings: tuple[str, ...]) -> Cell:
     change = "-".join(text.partition(".")[2].replace("=", "-") for text in settings) or "as-is"
     source = f"cifar100-10/{method}"
-    return Cell("validation", source, method, TASKS, change=change, settings=(*COMMON, *settings), stage=TRIES)
+    return Cell(
+        "validation",
+        source,
+        method,
+        TASKS,
+        change=change,
+        settings=(*COMMON, *settings),
+        stage=TRIES,
+        set_name="validation",
+    )
 
 
 def _cells() -> list[Cell]:
@@ -62,7 +71,7 @@ def _cells() -> list[Cell]:
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
     found = [
-        {**row([cell], results, set_name="validation", paper=None), "settings": list(cell.settings[len(COMMON) :])}
+        {**row([cell], results, paper=None), "settings": list(cell.settings[len(COMMON) :])}
         for cell in selection.of(_cells())
     ]
     for method in {r["method"] for r in found}:
