@@ -4,9 +4,26 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from holdfast.data.resized_crop import random_resized_crop
 
-def augment(images: Tensor, *, crop_padding: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """Random crop after padding with black, then a horizontal flip of every other image; any dtype, B x C x H x W."""
+
+def augment(
+    images: Tensor,
+    *,
+    crop_padding: int,
+    flip: bool,
+    generator: torch.Generator,
+    resized_crop: int = 0,
+    crop_scale: tuple[float, float] = (0.08, 1.0),
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Tensor:
+    """A random crop, then a horizontal flip of every other image; any dtype, B x C x H x W.
+
+    The crop is one of the same size after padding with black, or, with ``resized_crop``, a box scaled to that many
+    pixels a side (uint8 only).
+    """
+    if resized_crop:
+        images = random_resized_crop(images, resized_crop, scale=crop_scale, ratio=crop_ratio, generator=generator)
     if crop_padding:
         images = random_crop(images, crop_padding, generator)
     if flip:

@@ -32,17 +32,23 @@ class OpenSet:
         return whole.hexdigest()
 
 
-def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet) -> OpenSet:
+def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet, *, train_crop: int = 0) -> OpenSet:
     """Put queries and gallery on the class names that the gallery has images of, in the gallery's order.
 
     Training classes without an image are dropped: one file may name the classes of all its splits.
+    train_crop: the side of what training cuts out of its images, where that is not their own size.
     Refused: image shapes that differ, a class name that occurs twice, a queried class without a gallery image, the same
     images as queries and as gallery.
     """
     shapes = {"train": train.images.shape[1:], "query": query.images.shape[1:], "gallery": gallery.images.shape[1:]}
+    if train_crop and min(shapes["train"][:2]) < train_crop:
+        raise HoldfastError(f"training images of {_shape(shapes['train'])} are smaller than the crop of {train_crop}")
+    if train_crop:
+        shapes["train"] = (train_crop, train_crop, train.images.shape[3])
     if len(set(shapes.values())) > 1:
-        found = ", ".join(f"{part} {' x '.join(map(str, shape))}" for part, shape in shapes.items())
-        raise HoldfastError(f"image shapes differ: {found}; read all three with the same size and colour")
+        found = ", ".join(f"{part} {_shape(shape)}" for part, shape in shapes.items())
+        cropped = " (after its crop)" if train_crop else ""
+        raise HoldfastError(f"image shapes differ: {found}{cropped}; read all three with the same size and colour")
     for part, images in (("train", train), ("query", query), ("gallery", gallery)):
         if len(set(images.class_names)) < images.num_classes:
             twice = [name for name in set(images.class_names) if images.class_names.count(name) > 1]
@@ -61,6 +67,10 @@ def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet) -> OpenSet:
 
 def _present(images: ImageSet) -> set[str]:
     return {images.class_names[label] for label in np.unique(images.labels)}
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _some(names: Iterable[str]) -> str:

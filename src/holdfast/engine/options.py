@@ -21,6 +21,8 @@ class FitOptions:
     milestones: where the "step" schedule multiplies the rate by ``decay``, as fractions of the epochs (the paper's 50
     and 64 of 70), so that they move along when ``epochs`` changes. final_lr: where "cosine" ends.
     weight_decay applies to every parameter, biases and normalisation included, as in the authors' code.
+    crop_padding: crops of the images' own size, after so many black pixels were put around them. resized_crop: instead,
+    boxes of ``crop_scale`` of the area and a width to height of ``crop_ratio``, scaled to so many pixels a side.
     draw: how the halves of a batch are drawn (data/sampler.py).
     executor: how a step is carried out (engine/executors.py); "auto" is "fused" (a CUDA graph of kernels made for the
     network) on a GPU where there are such kernels, "graph" where there are none, and eager elsewhere.
@@ -40,6 +42,9 @@ class FitOptions:
     precision: Precision = "fp32"
     draw: Draw = "walk"
     crop_padding: int = 4
+    resized_crop: int = 0
+    crop_scale: tuple[float, float] = (0.08, 1.0)
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = True
     executor: Executor = "auto"
     checkpoint_minutes: float = 5.0
@@ -61,6 +66,7 @@ class FitOptions:
             "epochs": 1,
             "batch_size": 2,
             "crop_padding": 0,
+            "resized_crop": 0,
             "momentum": 0,
             "weight_decay": 0,
             "final_lr": 0,
@@ -77,6 +83,12 @@ class FitOptions:
         for name in ("lr", "decay"):
             if not getattr(self, name) > 0:
                 raise HoldfastError(f"train.{name} must be above 0, got {getattr(self, name)}")
+        if self.resized_crop and self.crop_padding:
+            raise HoldfastError("train.crop_padding and train.resized_crop are two ways to crop; set one of them to 0")
+        for name, most in (("crop_scale", 1.0), ("crop_ratio", float("inf"))):
+            low, high = getattr(self, name)
+            if not 0 < low <= high <= most:
+                raise HoldfastError(f"train.{name} must be two numbers above 0, the smaller first, got [{low}, {high}]")
 
 
 def resolve_device(name: str = "auto") -> torch.device:

@@ -77,7 +77,13 @@ class TrainingStep:
     def _view(self, indices: Tensor) -> Tensor:
         options = self.options
         pixels = augment(
-            self.images[indices], crop_padding=options.crop_padding, flip=options.flip, generator=self.generator
+            self.images[indices],
+            crop_padding=options.crop_padding,
+            flip=options.flip,
+            generator=self.generator,
+            resized_crop=options.resized_crop,
+            crop_scale=options.crop_scale,
+            crop_ratio=options.crop_ratio,
         )
         return self.preprocess.normalise(pixels)
 

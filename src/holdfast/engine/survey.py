@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from holdfast.backbones import Encoder, Preprocess
 from holdfast.data.device import DeviceImages
+from holdfast.data.resized_crop import centre_crop
 from holdfast.scenarios import Task
 
 BATCH = 512
@@ -16,7 +17,7 @@ BATCH = 512
 
 @dataclass
 class ImageSurvey:
-    """Features of the task's images and the buffer: raw, float32, in eval mode.
+    """Features of the task's images and the buffer: raw, float32, in eval mode; of larger images the centre is seen.
 
     Each call runs the network: a method asks once and keeps what it needs. ``mirrored`` adds the mirrored images,
     where training flips at all.
@@ -68,7 +69,7 @@ def features_of(
     """Raw features of some images, float32, with the network in the mode it is in."""
     features = []
     for some in indices.split(BATCH):
-        pixels = images[some]
+        pixels = centre_crop(images[some], *preprocess.height_width)
         x = preprocess.normalise(pixels.flip(-1) if mirror else pixels)
         features.append(network(x).float())
     return torch.cat(features)

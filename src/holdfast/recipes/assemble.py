@@ -45,10 +45,12 @@ class SharedData:
         self._on_device: dict[tuple[str, str], DeviceImages] = {}
 
     def open_set(self, recipe: Recipe) -> OpenSet:
-        key = json.dumps(recipe["data"], sort_keys=True)
+        crop = recipe["train"]["resized_crop"]
+        key = json.dumps([recipe["data"], crop], sort_keys=True)
         with self._lock:
             if key not in self._sets:
-                self._sets[key] = open_set(*(_read(recipe["data"][split], self._root) for split in SPLITS))
+                sets = (_read(recipe["data"][split], self._root) for split in SPLITS)
+                self._sets[key] = open_set(*sets, train_crop=crop)
             return self._sets[key]
 
     def images(self, train: ImageSet, device: torch.device) -> DeviceImages:
@@ -73,7 +75,7 @@ def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
         seed=recipe.seed,
         **_without_name(recipe["scenario"]),
     )
-    preprocess = _preprocess(recipe["preprocess"], data.train)
+    preprocess = _preprocess(recipe["preprocess"], data)
     make_encoder = _encoder_maker(recipe, preprocess, make_method)
     with GLOBAL_GENERATOR:
         _try(make_encoder(), preprocess)
@@ -132,16 +134,17 @@ def _try(encoder: Encoder, preprocess: Preprocess) -> None:
         raise HoldfastError(f"the backbone takes no images of {height} x {width}: {reason}") from error
 
 
-def _preprocess(section: dict[str, Any], images: ImageSet) -> Preprocess:
-    """Images are used at the size they were read; mean and std are those of the training pixels unless given."""
-    height, width, channels = images.images.shape[1:]
+def _preprocess(section: dict[str, Any], data: OpenSet) -> Preprocess:
+    """Images are used at the size they are tested; mean and std are those of the training pixels unless given."""
+    pixels = data.train.images
+    height, width, channels = data.query.images.shape[1:]
     mean, std = section["mean"], section["std"]
     if mean is None or std is None:
-        sample = images.images[:: max(1, len(images) // 10_000)].reshape(-1, channels) / np.float32(255)
+        sample = pixels[:: max(1, len(pixels) // 10_000)].reshape(-1, channels) / np.float32(255)
         mean = mean or [round(float(value), 4) for value in sample.mean(0, dtype=np.float64)]
         std = std or [max(round(float(value), 4), 1e-4) for value in sample.std(0, dtype=np.float64)]
     colour: Colour = "grey" if channels == 1 else "rgb"
-    return Preprocess(size=(height, width), mean=tuple(mean), std=tuple(std), colour=colour)
+    return Preprocess(size=(height, width), mean=tuple(mean), std=tuple(std), colour=colour, resize=section["resize"])
 
 
 def _without_name(section: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import torch
 
 from holdfast.data.device import DeviceImages
+from holdfast.data.resized_crop import centre_crop
 from holdfast.recipes.assemble import Experiment
 
 HEADROOM = 2.0
@@ -19,7 +20,7 @@ def bytes_per_run(experiment: Experiment, images: DeviceImages) -> int:
     assert encoder.preprocess is not None
     some = torch.arange(min(options.batch_size, len(images)), device=device)
     with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16"):
-        x = encoder.preprocess.normalise(images[some])
+        x = encoder.preprocess.normalise(centre_crop(images[some], *encoder.preprocess.height_width))
         views = 2 if experiment.make_method().reads_view else 1
         torch.stack([encoder(x).float().sum() for _ in range(views)]).sum().backward()
     weights = sum(parameter.nbytes for parameter in encoder.parameters())

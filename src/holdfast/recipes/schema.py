@@ -37,6 +37,7 @@ class _Top(_Strict):
 class _Preprocess(_Strict):
     mean: list[float] | None = None
     std: list[float] | None = None
+    resize: int | None = Field(None, ge=1)
 
 
 class _Evaluation(_Strict):
