@@ -57,6 +57,7 @@ def _devices() -> list[dict[str, Any]]:
 
 def _data(data: Path | None) -> list[dict[str, Any]]:
     from holdfast.data import data_root, load_split
+    from holdfast.data.places import PLACES, found
     from holdfast.errors import HoldfastError
 
     rows = []
@@ -68,16 +69,10 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
     root = data_root(data)
     if not root.is_dir():
         return [*rows, _check("data root", "missing", f"{root} does not exist; set HOLDFAST_DATA or --data")]
-    files = {
-        "cifar100": "cifar-100-python",
-        "cifar10": "cifar-10-",
-        "mnist": "mnist",
-        "tinyimagenet32": "tinyimagenet32",
-    }
-    names = [path.name for path in root.iterdir()]
-    for name, start in files.items():
-        there = [file for file in names if file.startswith((f"{name}.npz", start))]
-        rows.append(_check(name, "ok" if there else "missing", f"{root / there[0]}" if there else f"not in {root}"))
+    for name, places in PLACES.items():
+        there = found(root, name)
+        missing = f"not in {root}: looked for {', '.join(places)}"
+        rows.append(_check(name, "ok" if there else "missing", str(there or missing)))
     return rows
 
 

@@ -7,12 +7,17 @@ from typing import Any
 
 from holdfast.data.cifar import cifar10, cifar100
 from holdfast.data.csv_list import csv_list
+from holdfast.data.cub import cub20, cub180
+from holdfast.data.faces import casia_webface, celeba
 from holdfast.data.folder import folder
 from holdfast.data.glyphs import glyphs
+from holdfast.data.imagenet32 import imagenet32
 from holdfast.data.images import ImageSet, canonical, first_per_class
-from holdfast.data.npz import mnist, npz, tinyimagenet32
+from holdfast.data.npz import mnist, npz
 from holdfast.data.openset import OpenSet, open_set
 from holdfast.data.root import data_root
+from holdfast.data.tiny_imagenet import tinyimagenet20, tinyimagenet32, tinyimagenet200
+from holdfast.data.tiny_validation import tinyimagenet32_validation
 from holdfast.errors import HoldfastError, unknown_name
 
 __all__ = [
@@ -32,6 +37,14 @@ DATASETS: dict[str, Callable[..., ImageSet]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
     "tinyimagenet32": tinyimagenet32,
+    "tinyimagenet32_validation": tinyimagenet32_validation,
+    "tinyimagenet200": tinyimagenet200,
+    "tinyimagenet20": tinyimagenet20,
+    "cub180": cub180,
+    "cub20": cub20,
+    "imagenet32": imagenet32,
+    "casia_webface": casia_webface,
+    "celeba": celeba,
     "mnist": mnist,
     "npz": npz,
     "folder": folder,

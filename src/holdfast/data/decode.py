@@ -13,28 +13,48 @@ from holdfast.pixels import Colour, open_image, resize_and_crop
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
-def decode(files: Sequence[Path], *, size: int, colour: Colour, origins: Sequence[str] | None = None) -> np.ndarray:
-    """Decode to uint8, N x size x size x C: the shorter side scaled to ``size``, the centre cut out.
+AT_A_TIME = 64
+"""Files a thread takes at once: one by one, handing out a million small files would cost as much as decoding them."""
 
-    ``origins`` says where each file was named, for the error about it. Threads are enough: Pillow's decoders let go
-    of the interpreter lock.
+
+def decode(
+    files: Sequence[Path],
+    *,
+    size: int,
+    colour: Colour,
+    resize: int | None = None,
+    origins: Sequence[str] | None = None,
+    into: np.ndarray | None = None,
+) -> np.ndarray:
+    """Decode to uint8, N x size x size x C: the shorter side scaled to ``size`` (or ``resize``), the centre cut out.
+
+    ``origins`` says where each file was named, for the error about it; ``into`` is an array to fill. Threads are
+    enough: Pillow's decoders let go of the interpreter lock.
     """
     if size < 1:
         raise HoldfastError(f"size must be at least 1, got {size}")
+    if resize is not None and resize < size:
+        raise HoldfastError(f"resize must be at least the size of {size}, got {resize}")
     if colour not in ("rgb", "grey"):
         raise HoldfastError(f"colour must be rgb or grey, got {colour!r}")
-    images = np.empty((len(files), size, size, 3 if colour == "rgb" else 1), np.uint8)
+    shape = (len(files), size, size, 3 if colour == "rgb" else 1)
+    images = np.empty(shape, np.uint8) if into is None else into
 
-    def fill(index: int) -> None:
-        try:
-            image = resize_and_crop(open_image(files[index], colour=colour), size)
-        except HoldfastError as error:
-            if origins is None:
-                raise
-            raise HoldfastError(f"{origins[index]}: {error}") from error
-        images[index] = np.asarray(image).reshape(size, size, -1)
+    def fill(start: int) -> None:
+        for index in range(start, min(start + AT_A_TIME, len(files))):
+            try:
+                image = resize_and_crop(open_image(files[index], colour=colour), size, resize=resize)
+            except HoldfastError as error:
+                if origins is None:
+                    raise
+                raise HoldfastError(f"{origins[index]}: {error}") from error
+            images[index] = np.asarray(image).reshape(size, size, -1)
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        for _ in pool.map(fill, range(len(files))):
-            pass
+        try:
+            for _ in pool.map(fill, range(0, len(files), AT_A_TIME)):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # a bad file early on need not wait for all the others
+            raise
     return images

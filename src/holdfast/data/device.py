@@ -1,18 +1,24 @@
 """Training images where the computation is: uint8, whole, read by index."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from holdfast.data.images import ImageSet
+
+COPIED_AT_ONCE = 64 * 2**20
+"""Bytes taken to the device at a time: a set mapped from disk may be larger than the host's memory."""
 
 
 class DeviceImages:
     """All images of a set on one device as uint8 N x C x H x W; a batch is one gather, with no copy from the host."""
 
     def __init__(self, images: ImageSet, device: torch.device | str = "cpu") -> None:
-        pixels = torch.from_numpy(np.ascontiguousarray(images.images.transpose(0, 3, 1, 2)))
-        self.pixels = pixels.to(device)
+        count, height, width, channels = images.images.shape
+        self.pixels = torch.empty((count, channels, height, width), dtype=torch.uint8, device=device)
+        rows = max(1, COPIED_AT_ONCE // (height * width * channels))
+        for start in range(0, count, rows):
+            part = torch.from_numpy(images.images[start : start + rows]).to(device)
+            self.pixels[start : start + len(part)] = part.permute(0, 3, 1, 2)
         self.labels = torch.from_numpy(images.labels).to(device)
 
     @property

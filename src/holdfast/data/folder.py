@@ -1,12 +1,12 @@
 """Image files in one folder per class."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.decode import IMAGE_SUFFIXES, decode
+from holdfast.data.decode import decode
 from holdfast.data.images import ImageSet, canonical
+from holdfast.data.listing import image_files
 from holdfast.data.root import located
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour
@@ -27,7 +27,7 @@ def folder(root: Path, split: str, *, path: str, size: int = 32, colour: Colour 
     files: list[Path] = []
     labels: list[int] = []
     for label, folder_of_class in enumerate(classes):
-        found = _image_files(folder_of_class)
+        found = image_files(folder_of_class)
         if not found:
             raise HoldfastError(f"{folder_of_class}: no images; remove the folder or fill it")
         files += found
@@ -50,22 +50,3 @@ def _split_folder(top: Path, split: str) -> Path:
 
 def _visible(top: Path) -> list[Path]:
     return [entry for entry in top.iterdir() if not entry.name.startswith(".")]
-
-
-def _image_files(top: Path) -> list[Path]:
-    """Every image below ``top``, each folder visited once even where links make a loop."""
-    files: list[Path] = []
-    seen: set[str] = set()
-    for where, folders, names in os.walk(top, followlinks=True):
-        real = os.path.realpath(where)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [
-            Path(where, name)
-            for name in names
-            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
-        ]
-    return files

@@ -41,6 +41,15 @@ def canonical(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]
     images = np.ascontiguousarray(images)
     if images.ndim == 3:
         images = images[..., None]
+    order, fingerprint = canonical_order(images, labels, class_names, source=source)
+    labels = np.asarray(labels).astype(np.int64)[order]
+    return ImageSet(images[order], labels, tuple(str(name) for name in class_names), fingerprint)
+
+
+def canonical_order(
+    images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, source: str
+) -> tuple[np.ndarray, str]:
+    """Where each place of the canonical order takes its image from, and the fingerprint; reads each image once."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
         raise HoldfastError(
             f"{source}: images must be uint8 of shape N x H x W x 1 or 3, found {images.dtype} of shape {images.shape}"
@@ -65,7 +74,20 @@ def canonical(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]
     rows = np.column_stack([labels.astype("<i8").view(np.uint8).reshape(-1, 8), words.view(np.uint8).reshape(-1, 16)])
     whole = hashlib.blake2b(repr(images.shape[1:]).encode(), digest_size=16)
     whole.update(rows[order].tobytes())
-    return ImageSet(images[order], labels[order], tuple(str(name) for name in class_names), whole.hexdigest())
+    return order, whole.hexdigest()
+
+
+def first_classes(images: ImageSet, count: int | None) -> ImageSet:
+    """The images of the first ``count`` classes in label order, and no more class names; None keeps all.
+
+    Sets of the first 50, 100 and 200 classes are nested: a class has the same label in each.
+    """
+    if count is None or count == images.num_classes:
+        return images
+    if not 1 <= count <= images.num_classes:
+        raise HoldfastError(f"classes must lie in 1..{images.num_classes}, got {count}")
+    kept = images.labels < count
+    return canonical(images.images[kept], images.labels[kept], images.class_names[:count], source="subset")
 
 
 def first_per_class(images: ImageSet, count: int) -> ImageSet:

@@ -21,11 +21,6 @@ def mnist(root: Path, split: str) -> ImageSet:
     return read_pack(existing(root) / "mnist.npz", split)
 
 
-def tinyimagenet32(root: Path, split: str) -> ImageSet:
-    """TinyImageNet's 200 classes at 32 x 32, from ``tinyimagenet32.npz``."""
-    return read_pack(existing(root) / "tinyimagenet32.npz", split)
-
-
 def read_pack(file: Path, split: str) -> ImageSet:
     """Read one split; without ``class_names`` a class is called by its number.
 

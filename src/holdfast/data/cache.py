@@ -1,0 +1,112 @@
+"""Decoded images kept on disk: a set of files is decoded once, and from then on only mapped into memory."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.decode import decode
+from holdfast.data.images import ImageSet, canonical, canonical_order
+from holdfast.data.listing import Listing
+from holdfast.errors import HoldfastError
+from holdfast.pixels import Colour
+from holdfast.storage import read_json, replacing_folder, write_json
+
+VARIABLE = "HOLDFAST_CACHE"
+OFF = "off"
+FORMAT = 1
+"""Part of every key: to be raised when decoding gives other pixels than before."""
+
+ROWS = 1024
+
+
+def read_listing(
+    listing: Listing, root: Path, *, name: str, size: int, resize: int | None = None, colour: Colour = "rgb"
+) -> ImageSet:
+    """The listed files as an ``ImageSet``, decoded or, if that was done before, mapped from the cache.
+
+    A cached set is found by a hash of the files' names, sizes and times, the labels and how they are decoded: any
+    change makes another one. Without a place for it (``cache_folder``) the images are decoded into memory.
+    """
+    folder = cache_folder(root)
+    if folder is None:
+        images = decode(listing.files, size=size, resize=resize, colour=colour)
+        return canonical(images, listing.labels, listing.class_names, source=str(listing.source))
+    place = folder / f"{name}-{size}-{_key(listing, size, resize, colour)}"
+    kept = _kept(place)
+    if kept is None:
+        try:
+            _write(place, listing, size, resize, colour)
+        except OSError as error:
+            raise HoldfastError(
+                f"{place}: cannot be written ({error.strerror}); set {VARIABLE} to another folder, or to {OFF}"
+            ) from error
+        kept = _kept(place)
+    if kept is None:
+        raise HoldfastError(f"{place}: just written, but not readable; set {VARIABLE} to another folder, or to {OFF}")
+    return kept
+
+
+def cache_folder(root: Path) -> Path | None:
+    """Where decoded sets are kept: HOLDFAST_CACHE, else ``holdfast-cache`` in the data root.
+
+    None where HOLDFAST_CACHE is ``off`` or the data root cannot be written to.
+    """
+    named = os.environ.get(VARIABLE)
+    if named:
+        return None if named == OFF else Path(named).expanduser()
+    return root / "holdfast-cache" if os.access(root, os.W_OK) else None
+
+
+def _key(listing: Listing, size: int, resize: int | None, colour: Colour) -> str:
+    key = hashlib.blake2b(repr((FORMAT, size, resize, colour, listing.class_names)).encode(), digest_size=16)
+    key.update(listing.labels.astype("<i8").tobytes())
+    for file in listing.files:
+        try:
+            status = file.stat()
+        except OSError as error:
+            raise HoldfastError(f"{file}: not readable ({error.strerror})") from error
+        key.update(f"{os.path.relpath(file, listing.source)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return key.hexdigest()
+
+
+def _kept(place: Path) -> ImageSet | None:
+    """The set in the cache, its images still on disk; None where there is none, or only a damaged one."""
+    if not (place / "set.json").is_file():
+        return None
+    try:
+        about = read_json(place / "set.json")
+        labels = np.load(place / "labels.npy", allow_pickle=False)
+        # Copy on write: torch warns about arrays that it must not write to.
+        images = np.load(place / "images.npy", mmap_mode="c", allow_pickle=False)
+        found = ImageSet(images, labels, tuple(about["class_names"]), about["fingerprint"])
+    except (HoldfastError, OSError, ValueError, KeyError, TypeError, EOFError):
+        return None
+    return found if len(images) == len(labels) else None
+
+
+def _write(place: Path, listing: Listing, size: int, resize: int | None, colour: Colour) -> None:
+    """Decode and put in canonical order on disk, so that the set need not fit in memory."""
+    shape = (len(listing), size, size, 3 if colour == "rgb" else 1)
+    with replacing_folder(place) as folder:
+        decoded = np.lib.format.open_memmap(folder / "decoded.npy", "w+", np.uint8, shape)
+        decode(listing.files, size=size, resize=resize, colour=colour, into=decoded)
+        order, fingerprint = canonical_order(decoded, listing.labels, listing.class_names, source=str(listing.source))
+        ordered = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
+        for start in range(0, len(order), ROWS):
+            ordered[start : start + ROWS] = decoded[order[start : start + ROWS]]
+        ordered.flush()
+        del decoded, ordered
+        (folder / "decoded.npy").unlink()
+        np.save(folder / "labels.npy", listing.labels[order], allow_pickle=False)
+        write_json(
+            folder / "set.json",
+            {
+                "class_names": list(listing.class_names),
+                "fingerprint": fingerprint,
+                "source": str(listing.source),
+                "size": size,
+                "resize": resize,
+            },
+        )

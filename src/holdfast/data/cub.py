@@ -1,0 +1,79 @@
+"""CUB-200-2011: 180 classes of birds to train on, the last 20 as the open set."""
+
+from pathlib import Path
+
+from holdfast.data.cache import read_listing
+from holdfast.data.images import ImageSet
+from holdfast.data.listing import Listing, listed, refuse_if_incomplete
+from holdfast.data.root import located
+from holdfast.data.text_table import number_pairs, rows
+from holdfast.errors import HoldfastError, unknown_name
+
+FOLDER = "CUB_200_2011"
+IMAGES_180 = {"train": 5_396, "test": 5_206}
+IMAGES_20 = {"train": 598, "test": 588}
+
+
+def cub180(
+    root: Path,
+    split: str,
+    *,
+    path: str = FOLDER,
+    size: int = 256,
+    resize: int | None = None,
+    incomplete: bool = False,
+) -> ImageSet:
+    """Classes 1 to 180 of CUB-200-2011, by its own splits train and test."""
+    listing = _listing(root, split, path, range(1, 181))
+    refuse_if_incomplete(listing, images=IMAGES_180[split], classes=180, incomplete=incomplete)
+    return read_listing(listing, root, name=f"cub180-{split}", size=size, resize=resize)
+
+
+def cub20(
+    root: Path,
+    split: str,
+    *,
+    path: str = FOLDER,
+    size: int = 224,
+    resize: int | None = 256,
+    incomplete: bool = False,
+) -> ImageSet:
+    """Classes 181 to 200 of CUB-200-2011, by its own splits: train (598) is the gallery, test (588) the queries.
+
+    Differs from the paper: its footnote has the splits' roles the other way round, but its counts, 588 queries and a
+    gallery of 598, allow only this.
+    """
+    listing = _listing(root, split, path, range(181, 201))
+    refuse_if_incomplete(listing, images=IMAGES_20[split], classes=20, incomplete=incomplete)
+    return read_listing(listing, root, name=f"cub20-{split}", size=size, resize=resize)
+
+
+def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
+    if split not in IMAGES_180:
+        raise unknown_name("split of CUB-200-2011", split, IMAGES_180)
+    top = located(root, path)
+    if not top.is_dir():
+        raise HoldfastError(f"{top}: no such folder; CUB-200-2011 is expected there as it is downloaded")
+    names = dict(_numbered(top / "classes.txt"))
+    label_of = dict(number_pairs(top / "image_class_labels.txt"))
+    of_train = dict(number_pairs(top / "train_test_split.txt"))
+    missing = [number for number in classes if number not in names]
+    if missing:
+        raise HoldfastError(f"{top / 'classes.txt'}: class {missing[0]} is missing")
+    found = []
+    for number, name in _numbered(top / "images.txt"):
+        if number not in label_of or number not in of_train:
+            raise HoldfastError(f"{top}: image {number} of images.txt has no class or no split in the files beside it")
+        file = top / "images" / name
+        if label_of[number] in classes and bool(of_train[number]) == (split == "train") and file.is_file():
+            found.append((file, label_of[number] - classes.start))
+    return listed(top / "images", found, [names[number] for number in classes])
+
+
+def _numbered(file: Path) -> list[tuple[int, str]]:
+    found = []
+    for number, name in rows(file, 2):
+        if not number.isdecimal():
+            raise HoldfastError(f"{file}: a number and a name expected on each line, found {number!r}")
+        found.append((int(number), name))
+    return found

@@ -1,0 +1,89 @@
+"""Image files with their classes, listed and counted before anything is decoded."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.decode import IMAGE_SUFFIXES
+from holdfast.errors import HoldfastError
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """``files`` with one label each; ``source`` is the folder they were found in, for errors."""
+
+    source: Path
+    files: tuple[Path, ...]
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def select(self, kept: np.ndarray, num_classes: int | None = None) -> "Listing":
+        """The files where ``kept`` is true, and the first ``num_classes`` class names."""
+        files = tuple(file for file, keep in zip(self.files, kept) if keep)
+        return Listing(self.source, files, self.labels[kept], self.class_names[:num_classes])
+
+    def first_classes(self, count: int | None) -> "Listing":
+        """The files of the first ``count`` classes; None keeps all."""
+        if count is None:
+            return self
+        if not 1 <= count <= len(self.class_names):
+            raise HoldfastError(f"classes must lie in 1..{len(self.class_names)}, got {count}")
+        return self.select(self.labels < count, count)
+
+
+def listed(source: Path, found: Sequence[tuple[Path, int]], class_names: Sequence[str]) -> Listing:
+    """A listing from pairs of file and label."""
+    labels = np.array([label for _, label in found], dtype=np.int64)
+    return Listing(source, tuple(file for file, _ in found), labels, tuple(class_names))
+
+
+def class_folders(top: Path, class_names: Sequence[str]) -> Listing:
+    """The image files under ``top/CLASS/`` for each class; a class whose folder is missing has none."""
+    if not top.is_dir():
+        raise HoldfastError(f"{top}: no such folder")
+    found = [(file, label) for label, name in enumerate(class_names) for file in image_files(top / name)]
+    return listed(top, found, class_names)
+
+
+def image_files(top: Path) -> list[Path]:
+    """Every image below ``top``, by name, each folder visited once even where links make a loop."""
+    files: list[Path] = []
+    seen: set[str] = set()
+    for where, folders, names in os.walk(top, followlinks=True):
+        real = os.path.realpath(where)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        files += [
+            Path(where, name)
+            for name in sorted(names)
+            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
+        ]
+    return files
+
+
+def refuse_if_incomplete(listing: Listing, *, images: int | None, classes: int, incomplete: bool) -> None:
+    """Compare with how many images and classes (with an image) the set has; ``incomplete`` takes what is there.
+
+    An empty listing is refused in any case.
+    """
+    present = np.unique(listing.labels)
+    wrong = []
+    if len(present) != classes:
+        wrong.append(f"{len(present):,} classes with images where {classes:,} are expected")
+    if images is not None and len(listing) != images:
+        wrong.append(f"{len(listing):,} images where {images:,} are expected")
+    if wrong and not (incomplete and len(listing)):
+        empty = sorted(set(range(len(listing.class_names))) - set(present.tolist()))
+        names = ", ".join(listing.class_names[label] for label in empty[:3]) + (", ..." if len(empty) > 3 else "")
+        without = f" (none of {names})" if empty else ""
+        way_out = "; complete it, or set incomplete = true to go on with what is there" if len(listing) else ""
+        raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{without}{way_out}")

@@ -1,0 +1,85 @@
+"""TinyImageNet as downloaded, and the 20 further ImageNet classes that the paper tests it on."""
+
+from pathlib import Path
+
+from holdfast.data.cache import read_listing
+from holdfast.data.images import ImageSet, first_classes
+from holdfast.data.listing import Listing, class_folders, listed, refuse_if_incomplete
+from holdfast.data.npz import read_pack
+from holdfast.data.root import existing, located
+from holdfast.data.text_table import rows
+from holdfast.errors import HoldfastError, unknown_name
+
+FOLDER = "tiny-imagenet-200"
+CLASSES, IMAGES = 200, {"train": 100_000, "val": 10_000}
+
+FOLDER_20 = "tiny-imagenet-20"
+WNIDS_20 = (
+    "n04116512", "n03447721", "n11939491", "n02951585", "n02437616", "n03538406", "n02095889", "n02169497",
+    "n03127925", "n01532829", "n03394916", "n02727426", "n09835506", "n02105641", "n03598930", "n04228054",
+    "n03743016", "n01582220", "n04485082", "n03483316",
+)  # fmt: skip
+"""The test classes of the paper's appendix C, in its order; none is among TinyImageNet's 200."""
+
+IMAGES_20 = {"train": 25_478, "val": 1_000}
+
+
+def tinyimagenet200(
+    root: Path, split: str, *, path: str = FOLDER, size: int = 64, incomplete: bool = False
+) -> ImageSet:
+    """TinyImageNet's 200 classes at 64 x 64, from the folders of ``tiny-imagenet-200``; splits train and val."""
+    return read_listing(_listing(root, split, path, incomplete), root, name=f"tinyimagenet200-{split}", size=size)
+
+
+def tinyimagenet20(
+    root: Path, split: str, *, path: str = FOLDER_20, size: int = 64, incomplete: bool = False
+) -> ImageSet:
+    """The paper's 20 ImageNet classes outside TinyImageNet, from ``train/WNID`` (queries) and ``val/WNID`` (gallery).
+
+    ``path`` may be all of ImageNet in that layout: the other classes are passed over.
+    """
+    if split not in IMAGES_20:
+        raise unknown_name("split of tinyimagenet20", split, IMAGES_20)
+    listing = class_folders(located(root, path) / split, WNIDS_20)
+    refuse_if_incomplete(listing, images=IMAGES_20[split], classes=len(WNIDS_20), incomplete=incomplete)
+    return read_listing(listing, root, name=f"tinyimagenet20-{split}", size=size)
+
+
+def tinyimagenet32(root: Path, split: str, *, classes: int | None = None, incomplete: bool = False) -> ImageSet:
+    """TinyImageNet at 32 x 32, from ``tinyimagenet32.npz`` or ``tiny-imagenet-200``; the first ``classes`` of 200.
+
+    The classes come in the order of ``wnids.txt``, so that smaller sets are part of larger ones. A pack has no count
+    to be held to: it is taken as it is.
+    """
+    pack, folder = existing(root) / "tinyimagenet32.npz", root / FOLDER
+    if pack.is_file() or not folder.is_dir():
+        if not pack.is_file():
+            raise HoldfastError(f"tinyimagenet32 not found: looked for {pack.name} and {FOLDER}/ in {root}")
+        return first_classes(read_pack(pack, split), classes)
+    listing = _listing(root, split, FOLDER, incomplete).first_classes(classes)
+    return read_listing(listing, root, name=f"tinyimagenet32-{split}", size=32)
+
+
+def _listing(root: Path, split: str, path: str, incomplete: bool) -> Listing:
+    if split not in IMAGES:
+        raise unknown_name("split of TinyImageNet", split, IMAGES)
+    top = located(root, path)
+    if not top.is_dir():
+        raise HoldfastError(f"{top}: no such folder; TinyImageNet is expected there as it is downloaded")
+    wnids = [row[0] for row in rows(top / "wnids.txt", 1)]
+    listing = class_folders(top / "train", wnids) if split == "train" else _validation(top / "val", wnids)
+    refuse_if_incomplete(listing, images=IMAGES[split], classes=CLASSES, incomplete=incomplete)
+    return listing
+
+
+def _validation(top: Path, wnids: list[str]) -> Listing:
+    """All images lie in one folder; a file says which class each is of."""
+    label = {wnid: number for number, wnid in enumerate(wnids)}
+    annotations = top / "val_annotations.txt"
+    found = []
+    for file, wnid in rows(annotations, 2):
+        if wnid not in label:
+            raise HoldfastError(f"{annotations}: {file} is of {wnid}, which wnids.txt does not name")
+        if (top / "images" / file).is_file():
+            found.append((top / "images" / file, label[wnid]))
+    return listed(top, found, wnids)

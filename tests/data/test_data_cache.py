@@ -1,0 +1,123 @@
+"""Decoded once, mapped afterwards; anything that changes makes another set."""
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast.data import cache, decode
+from holdfast.data.cache import cache_folder, read_listing
+from holdfast.data.device import DeviceImages
+from holdfast.data.listing import class_folders
+from holdfast.errors import HoldfastError
+from made_up_sets import picture
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    monkeypatch.delenv("HOLDFAST_CACHE", raising=False)
+    for i in range(10):
+        picture(tmp_path / "set" / "ab"[i % 2] / f"{i}.png", i, 12, 12)
+    return tmp_path
+
+
+def read(root, **options):
+    return read_listing(class_folders(root / "set", "ab"), root, name="set", **{"size": 8, **options})
+
+
+def equal(one, other):
+    assert one.class_names == other.class_names
+    assert one.fingerprint == other.fingerprint
+    np.testing.assert_array_equal(one.labels, other.labels)
+    np.testing.assert_array_equal(one.images, other.images)
+
+
+def test_the_same_set_with_and_without_the_cache(pictures, monkeypatch):
+    cached = read(pictures)
+    assert isinstance(cached.images, np.memmap)
+    [place] = (pictures / "holdfast-cache").iterdir()  # and nothing temporary beside it
+    assert place.name.startswith("set-8-")
+    assert {file.name for file in place.iterdir()} == {"images.npy", "labels.npy", "set.json"}
+    monkeypatch.setenv("HOLDFAST_CACHE", "off")
+    plain = read(pictures)
+    assert not isinstance(plain.images, np.memmap)
+    equal(cached, plain)
+    equal_on_device = DeviceImages(cached).pixels.permute(0, 2, 3, 1).numpy()
+    np.testing.assert_array_equal(equal_on_device, plain.images)
+
+
+def test_the_second_time_nothing_is_decoded(pictures, monkeypatch):
+    first = read(pictures)
+    monkeypatch.setattr(cache, "decode", lambda *args, **options: pytest.fail("decoded again"))
+    equal(read(pictures), first)
+
+
+def test_another_file_time_size_or_class_is_another_set(pictures):
+    before = read(pictures)
+    assert read(pictures, size=4).images.shape == (10, 4, 4, 3)
+    assert read(pictures, resize=11).fingerprint != before.fingerprint
+    assert read(pictures, colour="grey").images.shape == (10, 8, 8, 1)
+    file = pictures / "set" / "a" / "0.png"
+    picture(file, 99, 12, 12)
+    os.utime(file, ns=(1, 1))
+    changed = read(pictures)
+    assert changed.fingerprint != before.fingerprint
+    file.unlink()
+    assert len(read(pictures)) == 9
+
+
+def test_a_damaged_cache_is_made_anew(pictures):
+    before = read(pictures)
+    whole = before.images.copy()
+    [place] = (pictures / "holdfast-cache").iterdir()
+    for damage in (lambda: os.truncate(place / "images.npy", 200), lambda: (place / "set.json").write_text("{")):
+        damage()
+        np.testing.assert_array_equal(read(pictures).images, whole)
+
+
+def test_a_killed_decoding_leaves_nothing_to_be_read(pictures, monkeypatch):
+    def killed(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache, "canonical_order", killed)
+    with pytest.raises(KeyboardInterrupt):
+        read(pictures)
+    monkeypatch.undo()
+    assert len(read(pictures)) == 10
+
+
+def test_where_the_cache_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "elsewhere"))
+    assert cache_folder(tmp_path) == tmp_path / "elsewhere"
+    monkeypatch.setenv("HOLDFAST_CACHE", "off")
+    assert cache_folder(tmp_path) is None
+    monkeypatch.delenv("HOLDFAST_CACHE")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert cache_folder(tmp_path) is None
+
+
+def test_a_place_that_cannot_be_written_is_named(pictures, monkeypatch):
+    (pictures / "file").touch()
+    monkeypatch.setenv("HOLDFAST_CACHE", str(pictures / "file" / "cache"))
+    with pytest.raises(HoldfastError, match=r"cannot be written.*set HOLDFAST_CACHE to another folder"):
+        read(pictures)
+
+
+def test_a_bad_file_among_many_is_named_and_stops_the_rest(tmp_path, monkeypatch):
+    files = [tmp_path / f"{i}.png" for i in range(40)]
+    for i, file in enumerate(files):
+        picture(file, i, 8, 8)
+    files[0].write_bytes(b"no image")
+    monkeypatch.setattr(decode, "AT_A_TIME", 1)
+    with pytest.raises(HoldfastError, match=r"0\.png"):
+        decode.decode(files, size=8, colour="rgb")
+
+
+def test_resize_then_centre(tmp_path):
+    pixels = np.zeros((20, 40, 3), np.uint8)
+    pixels[5:15, 15:25] = 255  # the middle, which is all that is left after scaling 20 to 20 and cutting 10
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    assert (decode.decode([tmp_path / "a.png"], size=10, resize=20, colour="rgb") == 255).all()
+    with pytest.raises(HoldfastError, match="resize must be at least the size of 10, got 9"):
+        decode.decode([tmp_path / "a.png"], size=10, resize=9, colour="rgb")

@@ -1,0 +1,68 @@
+"""CUB-200-2011 by its text files."""
+
+import numpy as np
+import pytest
+
+from holdfast.data import load_split, open_set
+from holdfast.errors import HoldfastError
+from made_up_sets import cub
+
+
+def test_training_classes_and_open_set(tmp_path):
+    cub(tmp_path, (1, 7, 180, 181, 200), per_class=5)
+    train = load_split("cub180", "train", tmp_path, incomplete=True)
+    assert train.images.shape == (6, 256, 256, 3)
+    assert train.num_classes == 180
+    assert np.unique(train.labels).tolist() == [0, 6, 179]
+    query, gallery = (load_split("cub20", split, tmp_path, incomplete=True) for split in ("test", "train"))
+    data = open_set(train, query, gallery, train_crop=224)
+    assert data.train.class_names == ("001.Bird_1", "007.Bird_7", "180.Bird_180")
+    assert data.query.class_names == data.gallery.class_names == ("181.Bird_181", "200.Bird_200")
+    assert np.bincount(data.query.labels).tolist() == [3, 3]
+    assert np.bincount(data.gallery.labels).tolist() == [2, 2]
+    with pytest.raises(HoldfastError, match=r"train 256 x 256 x 3, query 224 x 224 x 3"):
+        open_set(train, query, gallery)
+    with pytest.raises(HoldfastError, match=r"training images of 256 x 256 x 3 are smaller than the crop of 300"):
+        open_set(train, query, gallery, train_crop=300)
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "message"),
+    [
+        ("cub180", "train", "180 are expected and 2 images where 5,396"),
+        ("cub180", "test", "180 are expected and 2 images where 5,206"),
+        ("cub20", "train", "20 are expected and 2 images where 598"),
+        ("cub20", "test", "20 are expected and 2 images where 588"),
+    ],
+)
+def test_counts(name, split, message, tmp_path):
+    cub(tmp_path, (3, 190))
+    with pytest.raises(
+        HoldfastError, match=rf"CUB_200_2011/images: 1 classes with images where {message} are expected"
+    ):
+        load_split(name, split, tmp_path)
+
+
+def test_the_complete_set_is_taken(tmp_path, monkeypatch):
+    cub(tmp_path, tuple(range(181, 201)), per_class=2)
+    monkeypatch.setattr("holdfast.data.cub.IMAGES_20", {"train": 20, "test": 20})
+    assert len(load_split("cub20", "train", tmp_path, size=8, resize=10)) == 20
+
+
+def test_what_is_wrong_is_named(tmp_path):
+    with pytest.raises(HoldfastError, match=r"CUB_200_2011: no such folder"):
+        load_split("cub180", "train", tmp_path)
+    top = cub(tmp_path, (1,))
+    with pytest.raises(HoldfastError, match=r"split of CUB-200-2011 'val'; known: test, train"):
+        load_split("cub180", "val", tmp_path)
+    with pytest.raises(HoldfastError, match=r"images: 0 classes with images where 20"):
+        load_split("cub20", "train", tmp_path, incomplete=True)
+    (top / "train_test_split.txt").write_text("1 yes\n")
+    with pytest.raises(HoldfastError, match=r"train_test_split\.txt: two whole numbers expected, found 1 yes"):
+        load_split("cub180", "train", tmp_path)
+    (top / "train_test_split.txt").write_text("1 1\n")
+    with pytest.raises(HoldfastError, match=r"image 2 of images\.txt has no class or no split"):
+        load_split("cub180", "train", tmp_path)
+    (top / "classes.txt").write_text("1 001.Bird_1\n")
+    with pytest.raises(HoldfastError, match=r"classes\.txt: class 2 is missing"):
+        load_split("cub180", "train", tmp_path)
