@@ -36,10 +36,10 @@ def images():
     return DeviceImages(ImageSet(pixels, np.repeat(np.arange(12), 50), tuple("abcdefghijkl"), "random"), "cuda")
 
 
-def make_step(images, name, precision="fp32", seed=0):
+def make_step(images, name, precision="fp32", seed=0, **crop):
     torch.manual_seed(seed)
     scenario = cl2r(images.labels.cpu().numpy(), tuple("abcdefghijkl"), initial=6, tasks=2)
-    preprocess = Preprocess(size=32, mean=(0.5,) * 3, std=(0.25,) * 3)
+    preprocess = Preprocess(size=crop.get("resized_crop", 32), mean=(0.5,) * 3, std=(0.25,) * 3)
     method = METHODS[name](**({"slots": 12} if name.startswith("simplex") else {}))
     new, old = (Encoder(build_backbone("resnet32"), method.feature_dim(64), preprocess=preprocess) for _ in range(2))
     method.begin(scenario.tasks[0], new.dim)
@@ -48,7 +48,7 @@ def make_step(images, name, precision="fp32", seed=0):
     for kept in ("bounds", "radii"):
         if hasattr(method, kept):
             setattr(method, kept, torch.rand(6, device="cuda"))
-    options = FitOptions(epochs=20, batch_size=64, lr=0.01, precision=precision, seed=seed)
+    options = FitOptions(epochs=20, batch_size=64, lr=0.01, precision=precision, seed=seed, **crop)
     second = scenario.tasks[1]
     kept = KeptFeatures(second, images, [remember(old.to("cuda"), images, second.buffer_indices)])
     step, _ = prepare_step(new, method, second, images, old=old, kept=kept, options=options)
@@ -142,6 +142,13 @@ def copy_state(source, target):
             target.optimizer.state[b]["momentum_buffer"].copy_(source.optimizer.state[a]["momentum_buffer"])
     target.generator.set_state(source.generator.get_state())
     target.done.copy_(source.done)
+
+
+def test_a_graph_draws_the_same_resized_crops(images):
+    crop = {"crop_padding": 0, "resized_crop": 28}
+    eager = after(make_step(images, "simplex_hoc", **crop), "eager")
+    assert same(eager, after(make_step(images, "simplex_hoc", **crop), "graph"))
+    assert not same(eager, after(make_step(images, "simplex_hoc", **crop, seed=1), "graph"))
 
 
 @pytest.mark.parametrize("executor", ["graph", "fused"])

@@ -140,7 +140,8 @@ def _preprocess(section: dict[str, Any], data: OpenSet) -> Preprocess:
     height, width, channels = data.query.images.shape[1:]
     mean, std = section["mean"], section["std"]
     if mean is None or std is None:
-        sample = pixels[:: max(1, len(pixels) // 10_000)].reshape(-1, channels) / np.float32(255)
+        enough = min(10_000, max(100, 10_000 * 32**2 // (pixels.shape[1] * pixels.shape[2])))
+        sample = pixels[:: max(1, len(pixels) // enough)].reshape(-1, channels) / np.float32(255)
         mean = mean or [round(float(value), 4) for value in sample.mean(0, dtype=np.float64)]
         std = std or [max(round(float(value), 4), 1e-4) for value in sample.std(0, dtype=np.float64)]
     colour: Colour = "grey" if channels == 1 else "rgb"
