@@ -74,7 +74,7 @@ def picture_recipe(tmp_path):
             "advbct, bct, cvs, er, fan, lce, simplex_fd, simplex_hoc, simplex_hoc_views",
         ),
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
-        ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: cifar10, "),
+        ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: casia_webface, "),
         ("scenario.name=nonesuch", "unknown scenario 'nonesuch'; known: cl2r"),
         ("scenario.increment=3", "scenario.increment must divide the 4 classes"),
         ("scenario.tasks=4", "cannot be shared out evenly over 4 tasks"),

@@ -38,8 +38,8 @@ def crop_boxes(
     first = fits.to(torch.uint8).argmax(dim=0, keepdim=True)  # the first of equals
     some = fits.any(dim=0)
     whole_height, whole_width = _largest(height, width, ratio)
-    tall = torch.where(some, heights.gather(0, first)[0], whole_height)
-    wide = torch.where(some, widths.gather(0, first)[0], whole_width)
+    tall = heights.gather(0, first)[0].masked_fill(~some, whole_height)
+    wide = widths.gather(0, first)[0].masked_fill(~some, whole_width)
     top, left = (
         torch.where(some, (random * (room + 1)).floor().minimum(room), (room / 2).floor())
         for random, room in ((drawn[2, 0], height - tall), (drawn[3, 0], width - wide))
