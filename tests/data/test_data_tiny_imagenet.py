@@ -126,6 +126,15 @@ def test_every_class_is_judged_and_the_validation_classes_are_drawn_from_the_res
     assert tuple(sorted(drawn.tolist())) == CLASSES
 
 
+def test_validation_from_folders_decodes_only_its_classes(tmp_path):
+    tiny_imagenet(tmp_path, (*WNIDS, *CLASSES), per_class=2)
+    query = load_split("tinyimagenet32_validation", "train", tmp_path, part="query", incomplete=True)
+    assert query.labels.tolist() == list(range(20))
+    assert query.images.shape == (20, 32, 32, 3)
+    [cached] = (tmp_path / "holdfast-cache").glob("*/labels.npy")
+    assert len(np.load(cached)) == 40
+
+
 def test_validation_halves(tmp_path):
     names = [*sorted(COUNTERPARTS)[:3], *reversed(CLASSES)]
     random = np.random.default_rng(0)
@@ -145,5 +154,5 @@ def test_validation_halves(tmp_path):
     with pytest.raises(HoldfastError, match=r"unknown part 'test'; known: gallery, query"):
         load_split("tinyimagenet32_validation", "train", tmp_path, part="test")
     np.savez(tmp_path / "tinyimagenet32.npz", train_x=pixels[:6], train_y=labels[:6], class_names=np.array(["a"]))
-    with pytest.raises(HoldfastError, match="lacks validation classes: n01917289"):
+    with pytest.raises(HoldfastError, match="lacks 20 of the 20 validation classes: n01917289"):
         load_split("tinyimagenet32_validation", "train", tmp_path, part="query")

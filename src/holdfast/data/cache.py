@@ -62,12 +62,13 @@ def cache_folder(root: Path) -> Path | None:
 def _key(listing: Listing, size: int, resize: int | None, colour: Colour) -> str:
     key = hashlib.blake2b(repr((FORMAT, size, resize, colour, listing.class_names)).encode(), digest_size=16)
     key.update(listing.labels.astype("<i8").tobytes())
-    for file in listing.files:
+    source = str(listing.source)
+    for file in map(str, listing.files):
         try:
-            status = file.stat()
+            status = os.stat(file)
         except OSError as error:
             raise HoldfastError(f"{file}: not readable ({error.strerror})") from error
-        key.update(f"{os.path.relpath(file, listing.source)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        key.update(f"{file.removeprefix(source)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return key.hexdigest()
 
 

@@ -77,17 +77,26 @@ def canonical_order(
     return order, whole.hexdigest()
 
 
-def first_classes(images: ImageSet, count: int | None) -> ImageSet:
-    """The images of the first ``count`` classes in label order, and no more class names; None keeps all.
-
-    Sets of the first 50, 100 and 200 classes are nested: a class has the same label in each.
-    """
-    if count is None or count == images.num_classes:
+def only_classes(images: ImageSet, names: Sequence[str]) -> ImageSet:
+    """The images of the classes ``names``, numbered in that order; all of them must be in the set."""
+    if tuple(names) == images.class_names:
         return images
-    if not 1 <= count <= images.num_classes:
-        raise HoldfastError(f"classes must lie in 1..{images.num_classes}, got {count}")
-    kept = images.labels < count
-    return canonical(images.images[kept], images.labels[kept], images.class_names[:count], source="subset")
+    labels = renumbering(images.class_names, names)[images.labels]
+    kept = labels >= 0
+    return canonical(images.images[kept], labels[kept], names, source="subset")
+
+
+def renumbering(class_names: Sequence[str], names: Sequence[str]) -> np.ndarray:
+    """For each of ``class_names`` its place in ``names``, or -1."""
+    place = {name: label for label, name in enumerate(names)}
+    return np.array([place.get(name, -1) for name in class_names])
+
+
+def first_names(class_names: Sequence[str], count: int | None) -> Sequence[str]:
+    """The first ``count`` classes, None for all; such sets are nested, and a class has the same label in each."""
+    if count is not None and not 1 <= count <= len(class_names):
+        raise HoldfastError(f"classes must lie in 1..{len(class_names)}, got {count}")
+    return class_names[:count]
 
 
 def first_per_class(images: ImageSet, count: int) -> ImageSet:

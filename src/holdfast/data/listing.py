@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from holdfast.data.decode import IMAGE_SUFFIXES
+from holdfast.data.images import renumbering
 from holdfast.errors import HoldfastError
 
 
@@ -23,18 +24,16 @@ class Listing:
     def __len__(self) -> int:
         return len(self.files)
 
-    def select(self, kept: np.ndarray, num_classes: int | None = None) -> "Listing":
-        """The files where ``kept`` is true, and the first ``num_classes`` class names."""
-        files = tuple(file for file, keep in zip(self.files, kept) if keep)
-        return Listing(self.source, files, self.labels[kept], self.class_names[:num_classes])
+    def select(self, kept: np.ndarray) -> "Listing":
+        """The files where ``kept`` is true; the classes stay."""
+        return replace(self, files=tuple(self.files[row] for row in np.flatnonzero(kept)), labels=self.labels[kept])
 
-    def first_classes(self, count: int | None) -> "Listing":
-        """The files of the first ``count`` classes; None keeps all."""
-        if count is None:
+    def only_classes(self, names: Sequence[str]) -> "Listing":
+        """The files of the classes ``names``, numbered in that order."""
+        if tuple(names) == self.class_names:
             return self
-        if not 1 <= count <= len(self.class_names):
-            raise HoldfastError(f"classes must lie in 1..{len(self.class_names)}, got {count}")
-        return self.select(self.labels < count, count)
+        labels = renumbering(self.class_names, names)[self.labels]
+        return replace(self, labels=labels, class_names=tuple(names)).select(labels >= 0)
 
 
 def listed(source: Path, found: Sequence[tuple[Path, int]], class_names: Sequence[str]) -> Listing:
@@ -65,7 +64,7 @@ def image_files(top: Path) -> list[Path]:
         files += [
             Path(where, name)
             for name in sorted(names)
-            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
+            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
         ]
     return files
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical
+from holdfast.data.images import ImageSet, canonical, renumbering
 from holdfast.errors import HoldfastError
 
 
@@ -81,6 +81,5 @@ def _some(names: Iterable[str]) -> str:
 def _renumbered(images: ImageSet, names: tuple[str, ...], source: str) -> ImageSet:
     if images.class_names == names:
         return images
-    position = {name: label for label, name in enumerate(names)}
-    lookup = np.array([position.get(name, -1) for name in images.class_names])
-    return canonical(images.images, lookup[images.labels], names, source=source)
+    labels = renumbering(images.class_names, names)[images.labels]
+    return canonical(images.images, labels, names, source=source)

@@ -1,9 +1,10 @@
 """TinyImageNet as downloaded, and the 20 further ImageNet classes that the paper tests it on."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.data.cache import read_listing
-from holdfast.data.images import ImageSet, first_classes
+from holdfast.data.images import ImageSet, first_names, only_classes
 from holdfast.data.listing import Listing, class_folders, listed, refuse_if_incomplete
 from holdfast.data.npz import read_pack
 from holdfast.data.root import existing, located
@@ -51,13 +52,22 @@ def tinyimagenet32(root: Path, split: str, *, classes: int | None = None, incomp
     The classes come in the order of ``wnids.txt``, so that smaller sets are part of larger ones. A pack has no count
     to be held to: it is taken as it is.
     """
+    return read_at_32(root, split, lambda names: first_names(names, classes), incomplete=incomplete)
+
+
+def read_at_32(
+    root: Path, split: str, choose: Callable[[Sequence[str]], Sequence[str]], *, incomplete: bool
+) -> ImageSet:
+    """The classes that ``choose`` takes out of all there are; from folders no other picture is decoded."""
     pack, folder = existing(root) / "tinyimagenet32.npz", root / FOLDER
-    if pack.is_file() or not folder.is_dir():
-        if not pack.is_file():
-            raise HoldfastError(f"tinyimagenet32 not found: looked for {pack.name} and {FOLDER}/ in {root}")
-        return first_classes(read_pack(pack, split), classes)
-    listing = _listing(root, split, FOLDER, incomplete).first_classes(classes)
-    return read_listing(listing, root, name=f"tinyimagenet32-{split}", size=32)
+    if pack.is_file():
+        images = read_pack(pack, split)
+        return only_classes(images, choose(images.class_names))
+    if not folder.is_dir():
+        raise HoldfastError(f"tinyimagenet32 not found: looked for {pack.name} and {FOLDER}/ in {root}")
+    listing = _listing(root, split, FOLDER, incomplete)
+    chosen = listing.only_classes(choose(listing.class_names))
+    return read_listing(chosen, root, name=f"tinyimagenet32-{split}", size=32)
 
 
 def _listing(root: Path, split: str, path: str, incomplete: bool) -> Listing:

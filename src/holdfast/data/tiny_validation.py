@@ -1,12 +1,11 @@
 """An open set to choose settings on, so that none is chosen on the test: 20 TinyImageNet classes unlike CIFAR's."""
 
+from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from holdfast.data.halves import Part, half
 from holdfast.data.images import ImageSet, canonical
-from holdfast.data.tiny_imagenet import tinyimagenet32
+from holdfast.data.tiny_imagenet import read_at_32
 from holdfast.errors import HoldfastError
 
 CLASSES = (
@@ -25,16 +24,14 @@ def tinyimagenet32_validation(root: Path, split: str, *, part: Part, incomplete:
     Of the split train that is 5,000 queries and a gallery of 5,000. The halves are drawn in canonical order, so they
     follow the pixels: those of ``tinyimagenet32.npz`` and of ``tiny-imagenet-200`` scaled down are two divisions.
     """
-    whole = tinyimagenet32(root, split, incomplete=incomplete)
-    label = {name: number for number, name in enumerate(whole.class_names)}
-    missing = [name for name in CLASSES if name not in label]
+    images = read_at_32(root, split, _validation_classes, incomplete=incomplete)
+    chosen = half(images.labels, part, SEED)
+    source = f"tinyimagenet32_validation in {root}, {part}"
+    return canonical(images.images[chosen], images.labels[chosen], CLASSES, source=source)
+
+
+def _validation_classes(names: Sequence[str]) -> Sequence[str]:
+    missing = sorted(set(CLASSES) - set(names))
     if missing:
-        raise HoldfastError(f"tinyimagenet32 in {root} lacks validation classes: {', '.join(missing[:3])}")
-    number = np.full(whole.num_classes, -1)
-    number[[label[name] for name in CLASSES]] = np.arange(len(CLASSES))
-    rows = np.flatnonzero(number[whole.labels] >= 0)
-    labels = number[whole.labels[rows]]
-    chosen = half(labels, part, SEED)
-    return canonical(
-        whole.images[rows[chosen]], labels[chosen], CLASSES, source=f"tinyimagenet32_validation in {root}, {part}"
-    )
+        raise HoldfastError(f"tinyimagenet32 lacks {len(missing)} of the 20 validation classes: {missing[0]}, ...")
+    return CLASSES
