@@ -73,6 +73,7 @@ def test_the_rates_drop_at_the_papers_epochs(data):
         assert (np.flatnonzero(np.diff(rates)) + 1).tolist() == drops
 
 
+@pytest.mark.slow
 def test_bird_recipe_at_its_own_size(data):
     experiment = assemble(
         recipe(CUB, "simplex_hoc", "scenario.initial=2", "scenario.tasks=2", *INCOMPLETE), data
