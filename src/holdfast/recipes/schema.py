@@ -42,7 +42,7 @@ class _Preprocess(_Strict):
 
 class _Evaluation(_Strict):
     protocols: list[Literal["template", "instance"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
-    batch_size: int = Field(512, ge=1)
+    batch_size: int | None = Field(None, ge=1)
 
 
 SPLITS = ("train", "query", "gallery")

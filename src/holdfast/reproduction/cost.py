@@ -12,7 +12,7 @@ from holdfast.scenarios import SCENARIOS
 TRAINING_SETS = {"cifar100": (100, 500)}
 """Classes and training images per class of the sets whose runs can be planned without them."""
 
-SECONDS_PER_STEP = 0.0023
+SECONDS_PER_STEP = 0.0008
 """Share of one H200 that a step takes with 16 runs side by side (``results/bench/train_step-h200.json``)."""
 
 
