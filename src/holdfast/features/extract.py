@@ -10,7 +10,6 @@ from holdfast.data import ImageSet
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
 
-
 PIXELS_AT_ONCE = {"cpu": 2**19, "cuda": 2**22}
 """Of all images of a batch together: 512 of 32 x 32 on a CPU; a GPU wants more, or it waits for the host."""
 

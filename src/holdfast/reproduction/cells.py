@@ -72,11 +72,18 @@ class Cell:
         return same_run(check_recipe(recipe), self.recipe)
 
 
+HOW_IT_TRAINS = ("executor", "checkpoint_minutes", "images", "gather", "sync_bn")
+"""Options of training that say how it is carried out, not what comes out."""
+
+
 def same_run(one: Recipe, other: Recipe) -> bool:
     """Whether two recipes give the same numbers: all but the title and how steps are carried out and saved."""
     return _what_counts(one) == _what_counts(other)
 
 
 def _what_counts(recipe: Recipe) -> dict[str, Any]:
-    train = {key: value for key, value in recipe["train"].items() if key not in ("executor", "checkpoint_minutes")}
-    return {**recipe.tables, "title": "", "train": train}
+    def without(section: str, *keys: str) -> dict[str, Any]:
+        return {key: value for key, value in recipe[section].items() if key not in keys}
+
+    how = {"train": without("train", *HOW_IT_TRAINS), "evaluation": without("evaluation", "batch_size")}
+    return {**recipe.tables, "title": "", **how}
