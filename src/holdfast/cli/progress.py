@@ -78,8 +78,8 @@ class Lines(Display):
         self._printed = time.monotonic()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "warning":
-            sys.stderr.write(f"{self._name}: warning: {event['text']}\n")
+        if event["event"] in ("warning", "note"):
+            sys.stderr.write(f"{self._name}: {event['event']}: {event['text']}\n")
             return
         self._position.follow(event)
         due = time.monotonic() - self._printed > LINE_SECONDS
@@ -118,8 +118,8 @@ class Bar(Display):
         self._progress.stop()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "warning":
-            self._progress.console.print(f"{self._name}: warning: {event['text']}", markup=False)
+        if event["event"] in ("warning", "note"):
+            self._progress.console.print(f"{self._name}: {event['event']}: {event['text']}", markup=False)
             return
         position = self._position
         position.follow(event)

@@ -8,6 +8,7 @@ import typer
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
 
 if TYPE_CHECKING:
+    from holdfast.engine.ranks import Ranks
     from holdfast.recipes.schema import Recipe
 
 SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
@@ -35,8 +36,11 @@ def run(
     The run folder gets recipe.toml, log.jsonl, one model per task (models/01, 02, ...), features, metrics.json and
     report.html. It may be killed at any moment: the same command with --resume goes on.
 
+    Several GPUs or machines: torchrun --nproc_per_node N -m holdfast run ... trains with the batch shared out.
+
     Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
     """
+    from holdfast.engine.ranks import joined
     from holdfast.recipes.load import find_recipe, read_recipe
     from holdfast.recipes.record import write_record
     from holdfast.recipes.schema import check_recipe
@@ -44,9 +48,19 @@ def run(
 
     checked = check_recipe(read_recipe(recipe, set_))
     folder = out or default_folder(find_recipe(recipe), checked)
-    metrics = run_recipe(
-        checked, folder, data=data, device=device, resume=resume, tensorboard=tensorboard, quiet=quiet or json
-    )
+    with joined(device) as ranks:
+        metrics = run_recipe(
+            checked,
+            folder,
+            data=data,
+            device=device,
+            resume=resume,
+            tensorboard=tensorboard,
+            quiet=quiet or json or not ranks.first,
+            ranks=ranks,
+        )
+    if not ranks.first:
+        return
     if record:
         settings = "".join(f" --set {setting}" for setting in set_)
         write_record(RunFolder(folder), record, f"holdfast run {recipe}{settings}")
@@ -67,9 +81,11 @@ def run_recipe(
     resume: bool,
     quiet: bool,
     tensorboard: bool = False,
+    ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; its metrics."""
     from holdfast.cli.progress import watcher
+    from holdfast.engine.ranks import ALONE
     from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.execute import execute
     from holdfast.run_folder import RunFolder
@@ -84,6 +100,7 @@ def run_recipe(
                 resume=resume,
                 tensorboard=tensorboard,
                 watch=watch,
+                ranks=ranks or ALONE,
             )
     except KeyboardInterrupt:  # caught here because typer would say no more than "Aborted"
         typer.echo("holdfast: interrupted; what is done is kept: run --resume, or demo again, goes on", err=True)

@@ -111,7 +111,8 @@ def what_fits(
     for recipe in {str([run.recipe[part] for part in parts]): run.recipe for run in planned}.values():
         try:
             experiment = assemble(recipe, shared)
-            each = max(each, bytes_per_run(experiment, shared.images(experiment.data.train, device)))
+            images = shared.images(experiment.data.train, device, experiment.options.images)
+            each = max(each, bytes_per_run(experiment, images))
         except (HoldfastError, torch.OutOfMemoryError):
             continue  # this run will say so itself, and leave the others alone
     fit = how_many_fit(wanted, each, device)

@@ -33,7 +33,7 @@ class Lines(Display):
     def __call__(self, name: str, event: dict[str, Any]) -> None:
         with self._lock:
             position = self._positions[name]
-            if event["event"] in ("warning", "failed"):
+            if event["event"] in ("warning", "note", "failed"):
                 self._say(f"{name}: {event['event']}: {event['text']}")
                 return
             position.follow(event)
@@ -74,7 +74,7 @@ class Bars(Display):
     def __call__(self, name: str, event: dict[str, Any]) -> None:
         with self._lock:
             position, row = self._positions[name], self._rows[name]
-            if event["event"] in ("warning", "failed"):
+            if event["event"] in ("warning", "note", "failed"):
                 self._progress.console.print(f"{name}: {event['event']}: {event['text']}", markup=False)
                 self._progress.update(row, detail=event["event"])
                 return

@@ -1,5 +1,8 @@
 """Training images where the computation is: uint8, whole, read by index."""
 
+from collections.abc import Callable, Iterator
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,3 +34,19 @@ class DeviceImages:
     def __getitem__(self, indices: Tensor) -> Tensor:
         """uint8 B x C x H x W for a tensor of B indices on the same device."""
         return self.pixels[indices]
+
+    def source(self, batch: int) -> "DeviceImages":
+        """What the steps of a training read their batches from: the images themselves."""
+        return self
+
+    def bytes_ahead(self, batch: int) -> int:
+        """Device memory that a training with such batches takes beside the images."""
+        return 0
+
+    def at(self, indices: Tensor, step: Tensor) -> Tensor:
+        """The batch of a step."""
+        return self[indices]
+
+    def fed(self, run_step: Callable[[], None], rows: Iterator[np.ndarray], first: int) -> Callable[[], None]:
+        """A step that finds its batch: here every batch already is where it is needed."""
+        return run_step

@@ -24,6 +24,14 @@ def steps_per_epoch(num_new: int, num_buffer: int, batch_size: int) -> int:
     return max(1, (num_new + num_buffer) // batch_size)
 
 
+def halves(num_new: int, num_buffer: int, batch_size: int) -> tuple[int, int]:
+    """How many images of a batch are replayed and how many are new; a pool below its share gives what it has."""
+    if num_buffer == 0:
+        return 0, min(batch_size, num_new)
+    half = batch_size // 2
+    return min(half, num_buffer), min(batch_size - half, num_new)
+
+
 def epoch_batches(
     new: np.ndarray,
     buffer: np.ndarray,
@@ -44,11 +52,9 @@ def epoch_batches(
     """
     generator = np.random.default_rng([seed, task, epoch])
     steps = steps_per_epoch(len(new), len(buffer), batch_size)
+    replayed, fresh = halves(len(new), len(buffer), batch_size)
     if len(buffer) == 0:
-        share = min(batch_size, len(new))
-        return EpochBatches(torch.from_numpy(_walk(new, steps, share, generator)), 0)
-    half = batch_size // 2
-    replayed, fresh = min(half, len(buffer)), min(batch_size - half, len(new))
+        return EpochBatches(torch.from_numpy(_walk(new, steps, fresh, generator)), 0)
     pick = _walk if draw == "walk" else _independent
     columns = [pick(buffer, steps, replayed, generator), pick(new, steps, fresh, generator)]
     return EpochBatches(torch.from_numpy(np.concatenate(columns, axis=1)), replayed)

@@ -1,24 +1,29 @@
 """The one training loop."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
-from holdfast.data.sampler import EpochBatches, epoch_batches
+from holdfast.data.sampler import EpochBatches, epoch_batches, steps_per_epoch
+from holdfast.data.stream import StreamedImages, place
 from holdfast.engine.checkpoint import CheckpointFile, TrainingState
 from holdfast.engine.executors import make_executor
 from holdfast.engine.feature_phase import train_on_features
 from holdfast.engine.kept import KeptFeatures
 from holdfast.engine.options import FitOptions
+from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.engine.schedule import learning_rate, make_optimizer, set_rate
+from holdfast.engine.share import Share, share_of
 from holdfast.engine.step import TrainingStep
 from holdfast.engine.survey import ImageSurvey
+from holdfast.engine.sync_batch_norm import synchronise_batch_norm
 from holdfast.engine.tally import Tally
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
@@ -33,13 +38,14 @@ def fit(
     encoder: Encoder,
     method: Method,
     task: Task,
-    images: ImageSet | DeviceImages,
+    images: ImageSet | DeviceImages | StreamedImages,
     *,
     old: nn.Module | None = None,
     kept: KeptFeatures | None = None,
     options: FitOptions | None = None,
     log: Log = lambda event: None,
     checkpoint: CheckpointFile | None = None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Train ``encoder`` and ``method`` on one task, in place.
 
@@ -49,15 +55,17 @@ def fit(
     kept: what past models gave the buffered images, read by methods that ask for it.
     log: called with plain dicts: "begin", "epoch" with the mean of each loss term, and a "pulse" some times a second.
     checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there.
+    ranks: the processes that do this together, each with its part of every batch; all end with the same model.
     Seeds torch's global generator from (options.seed, task.number); the same call gives the same weights on a CPU.
     """
     options = options or FitOptions()
-    step, state = prepare_step(encoder, method, task, images, old=old, kept=kept, options=options)
+    step, state = prepare_step(encoder, method, task, images, old=old, kept=kept, options=options, ranks=ranks)
     done = checkpoint.restore(state, task=task.number) if checkpoint else 0
     step.done.fill_(done)
     per_epoch = len(step.batches)
     total = per_epoch * options.epochs
-    run_step = make_executor(options.executor, step)
+    run_step = make_executor(ranks.executor(options.executor), step)
+    run_step = step.source.fed(run_step, _coming_rows(task, options, step.share, done), done)
     log({"event": "begin", "task": task.number, "step": done, "steps": total, "classes": task.num_seen})
     saved_at = pulsed_at = time.monotonic()
 
@@ -78,14 +86,16 @@ def fit(
             elif now - pulsed_at > PULSE_SECONDS:
                 log({"event": "pulse", "task": task.number, "step": done})
                 pulsed_at = now
-            if checkpoint and now - saved_at > 60 * options.checkpoint_minutes:
+            if checkpoint and ranks.first and now - saved_at > 60 * options.checkpoint_minutes:
                 state.refuse_if_bad(task.number, per_epoch)
                 checkpoint.save(state, task=task.number, step=done)
                 saved_at = time.monotonic()
     state.refuse_if_bad(task.number, per_epoch)
+    ranks.align(encoder, method)  # unless batch norm is synchronised, each rank has statistics of its own
     survey = survey_of(step, task)
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
+    ranks.align(method)
 
 
 def _epoch_event(
@@ -107,11 +117,12 @@ def prepare_step(
     encoder: Encoder,
     method: Method,
     task: Task,
-    images: ImageSet | DeviceImages,
+    images: ImageSet | DeviceImages | StreamedImages,
     *,
     old: nn.Module | None,
     kept: KeptFeatures | None = None,
     options: FitOptions,
+    ranks: Ranks = ALONE,
 ) -> tuple[TrainingStep, TrainingState]:
     """Seed, begin the task and lay out all that its steps need on the device; nothing is trained yet."""
     if encoder.preprocess is None:
@@ -123,7 +134,7 @@ def prepare_step(
             f"task {task.number} reads what past models gave the buffered images; pass it as kept (engine.KeptFeatures)"
         )
     if isinstance(images, ImageSet):
-        images = DeviceImages(images, next(encoder.parameters()).device)
+        images = place(images, next(encoder.parameters()).device, options.images)
     device = images.device
     with GLOBAL_GENERATOR:
         torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
@@ -133,12 +144,17 @@ def prepare_step(
             network.to(device)
             if device.type == "cuda":
                 network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if ranks.world > 1 and options.sync_bn:
+        synchronise_batch_norm(encoder, device)
+        if not options.gather:  # with the whole batch gathered, a method's own batch norm sees all of it anyway
+            synchronise_batch_norm(method, device)
     encoder.train()
     method.to(device).train()
     if old is not None:
         old.eval().requires_grad_(False)
     generator = torch.Generator(device).manual_seed(derived_seed(options.seed, task.number, "augment"))
-    first = _batches(task, options, 0)
+    share = share_of(task, options, ranks, device)
+    batches = _batches(task, options, 0).indices.to(device)
     step = TrainingStep(
         encoder=encoder,
         preprocess=encoder.preprocess,
@@ -146,16 +162,18 @@ def prepare_step(
         old=old,
         optimizer=make_optimizer([*encoder.parameters(), *method.parameters()], options, device),
         images=images,
+        source=images.source(share.size),
         labels=arrival_labels(task, images),
         options=options,
         generator=generator,
         tally=Tally(device),
-        batches=first.indices.to(device),
-        replayed=first.replayed,
+        batches=batches,
+        share=share,
         done=torch.tensor(0, device=device),
         kept=kept if method.reads_kept else None,
     )
     method.prepare(task, survey_of(step, task))
+    ranks.align(encoder, method)
     return step, TrainingState(encoder, method, step.optimizer, generator, step.tally)
 
 
@@ -176,7 +194,15 @@ def _batches(task: Task, options: FitOptions, epoch: int) -> EpochBatches:
     )
 
 
-def arrival_labels(task: Task, images: DeviceImages) -> Tensor:
+def _coming_rows(task: Task, options: FitOptions, share: Share, done: int) -> Iterator[np.ndarray]:
+    """For each step from ``done`` on, the rows of the set that this process reads."""
+    per_epoch = steps_per_epoch(len(task.new_indices), len(task.buffer_indices), options.batch_size)
+    for epoch in range(done // per_epoch, options.epochs):
+        indices = share.own(_batches(task, options, epoch).indices)
+        yield from indices[max(0, done - epoch * per_epoch) :].numpy()
+
+
+def arrival_labels(task: Task, images: DeviceImages | StreamedImages) -> Tensor:
     """For each image of the set its class in order of arrival; classes not seen yet come out as -1."""
     position = torch.full((int(images.labels.max()) + 1,), -1, dtype=torch.long)
     position[list(task.seen_classes)] = torch.arange(task.num_seen)

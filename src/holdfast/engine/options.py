@@ -6,6 +6,7 @@ from typing import Literal, get_args
 import torch
 
 from holdfast.data.sampler import Draw
+from holdfast.data.stream import Placement
 from holdfast.errors import HoldfastError
 
 Optimizer = Literal["sgd", "adamw"]
@@ -26,6 +27,10 @@ class FitOptions:
     draw: how the halves of a batch are drawn (data/sampler.py).
     executor: how a step is carried out (engine/executors.py); "auto" is "fused" (a CUDA graph of kernels made for the
     network) on a GPU where there are such kernels, "graph" where there are none, and eager elsewhere.
+    images: where the training images are: on the device, streamed to it, or ("auto") streamed if they do not fit.
+    gather: under several ranks, whether each one's loss is that of the whole batch or of its part (engine/share.py).
+    sync_bn: under several ranks, whether batch norm counts the whole batch. With both on, as they are, a recipe means
+    the same on any number of ranks; ``batch_size`` always is that of all ranks together.
     checkpoint_minutes: how often the middle of a task is saved.
     """
 
@@ -47,6 +52,9 @@ class FitOptions:
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: bool = True
     executor: Executor = "auto"
+    images: Placement = "auto"
+    gather: bool = True
+    sync_bn: bool = True
     checkpoint_minutes: float = 5.0
     seed: int = 0
 
@@ -57,6 +65,7 @@ class FitOptions:
             ("precision", Precision),
             ("draw", Draw),
             ("executor", Executor),
+            ("images", Placement),
         ):
             if getattr(self, name) not in get_args(kinds):
                 raise HoldfastError(

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from holdfast.backbones import Encoder, Preprocess
 from holdfast.data.augment import augment
 from holdfast.data.device import DeviceImages
+from holdfast.data.stream import Ring, StreamedImages
 from holdfast.engine.kept import KeptFeatures
 from holdfast.engine.options import FitOptions
+from holdfast.engine.share import Share
 from holdfast.engine.tally import Tally
 from holdfast.methods import Batch, Method, Progress
 
@@ -24,7 +26,9 @@ class TrainingStep:
 
     labels: per image of the set, the class in order of arrival (images of classes not yet seen are never indexed).
     old: the frozen previous model, or None.
-    batches: steps of an epoch x batch; rows of the set, the first ``replayed`` of each from the buffer.
+    source: where the batches' pixels are read from.
+    batches: steps of an epoch x batch; rows of the set, those from the buffer first.
+    share: the part of each batch that is this process's, all of it where there is only one.
     done: steps of the task done so far.
     kept: what past models gave the buffered images, where the method reads it.
     compiled: makes of a network the function that is called in its place.
@@ -35,13 +39,14 @@ class TrainingStep:
     method: Method
     old: nn.Module | None
     optimizer: torch.optim.Optimizer
-    images: DeviceImages
+    images: DeviceImages | StreamedImages
+    source: DeviceImages | Ring
     labels: Tensor
     options: FitOptions
     generator: torch.Generator
     tally: Tally
     batches: Tensor
-    replayed: int
+    share: Share
     done: Tensor
     kept: KeptFeatures | None = None
     compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]] = lambda network: network
@@ -60,30 +65,34 @@ class TrainingStep:
             epoch=self.done.div(per_epoch, rounding_mode="floor"),
             epochs=self.options.epochs,
         )
-        batch = Batch(self.labels[indices], self.replayed)
+        own = self.share.own(indices)
+        batch = Batch(self.labels[self.share.seen(indices)], self.share.replayed_seen)
         with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.options.precision == "bf16"):
-            x = self._view(indices)
+            x = self._view(own)
             z_old = self._old_features(x)
-            z = self._new(x)
-            z_view = self._new(self._view(indices)) if self.method.reads_view else None
-            z_kept = None if self.kept is None else self.kept[indices[: self.replayed]]
+            z = self.share.whole(self._new(x))
+            z_view = self.share.whole(self._new(self._view(own))) if self.method.reads_view else None
+            z_kept = None if self.kept is None else self.kept[self.share.seen(indices)[: self.share.replayed_seen]]
             terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, z_kept=z_kept, progress=progress)
         self.optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(terms.values())).sum().backward()
+        values = torch.stack(list(terms.values()))
+        values.sum().backward()
+        values = self.share.mean(self.optimizer, values.detach())
         self.optimizer.step()
-        self.tally.add({name: term.detach() for name, term in terms.items()}, self.done)
+        self.tally.add(dict(zip(terms, values)), self.done)
         self.done += 1
 
     def _view(self, indices: Tensor) -> Tensor:
         options = self.options
         pixels = augment(
-            self.images[indices],
+            self.source.at(indices, self.done),
             crop_padding=options.crop_padding,
             flip=options.flip,
             generator=self.generator,
             resized_crop=options.resized_crop,
             crop_scale=options.crop_scale,
             crop_ratio=options.crop_ratio,
+            part=self.share.part,
         )
         return self.preprocess.normalise(pixels)
 
@@ -91,4 +100,4 @@ class TrainingStep:
         if self._old is None or self.method.old_features == "none":
             return None
         with torch.no_grad():
-            return self._old(x if self.method.old_features == "all" else x[: self.replayed])
+            return self.share.whole(self._old(x if self.method.old_features == "all" else x[: self.share.replayed]))

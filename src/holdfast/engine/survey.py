@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from holdfast.backbones import Encoder, Preprocess
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
+from holdfast.data.stream import StreamedImages
 from holdfast.scenarios import Task
 
 BATCH = 512
@@ -26,7 +27,7 @@ class ImageSurvey:
     encoder: Encoder
     preprocess: Preprocess
     reference: nn.Module | None
-    images: DeviceImages
+    images: DeviceImages | StreamedImages
     labels: Tensor
     task: Task
     flips: bool

@@ -6,10 +6,13 @@ import torch
 
 from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
+from holdfast.data.stream import StreamedImages
 from holdfast.engine.checkpoint import CheckpointFile
 from holdfast.engine.fit import Log, fit
 from holdfast.engine.kept import KeptFeatures, Remembered, remember
 from holdfast.engine.options import FitOptions
+from holdfast.engine.ranks import ALONE, Ranks
+from holdfast.engine.share import share_of
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
 from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
@@ -20,7 +23,7 @@ from holdfast.storage import read_tensors, replacing_folder, write_tensors
 
 def walk(
     scenario: Scenario,
-    images: DeviceImages,
+    images: DeviceImages | StreamedImages,
     folder: RunFolder,
     *,
     make_encoder: Callable[[], Encoder],
@@ -28,15 +31,20 @@ def walk(
     options: FitOptions,
     log: Log = lambda event: None,
     after_task: Callable[[Task, Encoder], None] = lambda task, encoder: None,
+    ranks: Ranks = ALONE,
 ) -> None:
     """Train every task of ``scenario`` that ``folder`` does not have yet; what it has is left untouched.
 
     Each task reads the previous model and the method's state from the folder even when they are still in memory: an
     uninterrupted run and a resumed one then take the same path. ``after_task`` is called for every task in order,
-    also for those found finished.
+    also for those found finished. Of several ranks the first alone writes and calls it, while the others wait.
     """
-    folder.models.mkdir(parents=True, exist_ok=True)
-    folder.sweep()
+    for task in scenario.tasks:
+        share_of(task, options, ranks, images.device)  # what cannot be shared is refused now, not at the fifth task
+    if ranks.first:
+        folder.models.mkdir(parents=True, exist_ok=True)
+        folder.sweep()
+    ranks.wait()
     checkpoint = CheckpointFile(folder.checkpoint)
     for task in scenario.tasks:
         if not folder.model(task.number).is_dir():
@@ -44,13 +52,32 @@ def walk(
             method = _restored_method(task, scenario, folder, make_method, encoder.dim)
             old = _load(folder, task.number - 1) if task.reference == "previous" else None
             kept = _kept(task, images, folder) if method.reads_kept else None
-            fit(encoder, method, task, images, old=old, kept=kept, options=options, log=log, checkpoint=checkpoint)
-            remembered = _remembered(scenario, task, images, encoder) if method.reads_kept else None
-            _save(folder, task, encoder, method, remembered)
-            checkpoint.clear()
-            log({"event": "task", "task": task.number, "classes": task.num_seen})
-        after_task(task, _load(folder, task.number))
-    checkpoint.clear()  # a kill between saving the last model and clearing leaves one behind
+            fit(
+                encoder,
+                method,
+                task,
+                images,
+                old=old,
+                kept=kept,
+                options=options,
+                log=log,
+                checkpoint=checkpoint,
+                ranks=ranks,
+            )
+            if ranks.first:
+                remembered = _remembered(scenario, task, images, encoder) if method.reads_kept else None
+                _save(folder, task, encoder, method, remembered)
+                checkpoint.clear()
+                log({"event": "task", "task": task.number, "classes": task.num_seen})
+        if ranks.first:
+            after_task(task, _load(folder, task.number))
+        ranks.wait()
+        if not folder.model(task.number).is_dir():
+            raise HoldfastError(
+                f"{folder.model(task.number)}: not seen from here; ranks on several machines need one folder they share"
+            )
+    if ranks.first:
+        checkpoint.clear()  # a kill between saving the last model and clearing leaves one behind
 
 
 def _starting_encoder(task: Task, folder: RunFolder, make_encoder: Callable[[], Encoder], seed: int) -> Encoder:

@@ -14,6 +14,7 @@ import torch
 from holdfast.backbones import Encoder, Preprocess, backbone_builder, build_backbone
 from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
 from holdfast.data.device import DeviceImages
+from holdfast.data.stream import Placement, StreamedImages, place
 from holdfast.engine import FitOptions
 from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS, Method
@@ -36,13 +37,13 @@ class Experiment:
 
 
 class SharedData:
-    """Data that several runs read: each set once in memory and once on each device, whoever asks first."""
+    """Data that several runs read: each set once in memory and at most once on each device, whoever asks first."""
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root
         self._lock = threading.Lock()
         self._sets: dict[str, OpenSet] = {}
-        self._on_device: dict[tuple[str, str], DeviceImages] = {}
+        self._placed: dict[tuple[str, str, str], DeviceImages | StreamedImages] = {}
 
     def open_set(self, recipe: Recipe) -> OpenSet:
         crop = recipe["train"]["resized_crop"]
@@ -53,14 +54,16 @@ class SharedData:
                 self._sets[key] = open_set(*sets, train_crop=crop)
             return self._sets[key]
 
-    def images(self, train: ImageSet, device: torch.device) -> DeviceImages:
+    def images(
+        self, train: ImageSet, device: torch.device, placement: Placement = "auto"
+    ) -> DeviceImages | StreamedImages:
         with self._lock:
-            key = (train.fingerprint, str(device))
-            if key not in self._on_device:
-                self._on_device[key] = DeviceImages(train, device)
+            key = (train.fingerprint, str(device), placement)
+            if key not in self._placed:
+                self._placed[key] = place(train, device, placement)
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)  # other runs read it from other streams
-            return self._on_device[key]
+            return self._placed[key]
 
 
 def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:

@@ -1,14 +1,16 @@
 """Run a recipe from images to a report, into a folder that can be killed at any moment and resumed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet, OpenSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.sampler import steps_per_epoch
+from holdfast.data.stream import StreamedImages
 from holdfast.engine import resolve_device, walk
 from holdfast.engine.journal import Journal, TensorBoard, read_events
+from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import judge_run
@@ -33,24 +35,29 @@ def execute(
     resume: bool = False,
     tensorboard: bool = False,
     watch: Log = lambda event: None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train, evaluate and report ``recipe`` in ``folder``; what ``metrics.json`` says.
 
     A folder that holds another recipe's run is refused; one that holds this recipe's needs ``resume``.
     ``shared`` holds the data of several runs; ``watch`` sees every event, for a progress bar.
+    Of several ``ranks`` the first does all this; the others only train, and read what it found.
     """
-    _claim(recipe, folder, resume)
-    where = resolve_device(device)
+    where = ranks.device or resolve_device(device)
+    if ranks.first:
+        _claim(recipe, folder, resume)
     shared = shared or SharedData()
     experiment = assemble(recipe, shared)
+    images = shared.images(experiment.data.train, where, experiment.options.images)
+    if not ranks.first:
+        return _follow(experiment, folder, images, ranks)
     with folder.held():
         write_text(folder.recipe, recipe.to_toml())
-        environment = describe(str(where))
+        environment = {**describe(str(where)), "ranks": ranks.world}
         _warn(experiment, folder, environment, watch)
         if not folder.environment.exists():
             write_json(folder.environment, environment)
-        images = shared.images(experiment.data.train, where)
-        store = _train(recipe, experiment, folder, images, tensorboard, watch)
+        store = _train(recipe, experiment, folder, images, tensorboard, watch, ranks)
         watch({"event": "matrix"})
         metrics: dict[str, Any] = {
             "method": recipe.method,
@@ -68,12 +75,36 @@ def execute(
         metrics = without_nan(metrics)  # what is returned is what is on disk
         write_json(folder.metrics, metrics)
         write_report([folder.path], folder.report)
+    ranks.wait()
     watch({"event": "done"})
     return metrics
 
 
+def _follow(
+    experiment: Experiment, folder: RunFolder, images: DeviceImages | StreamedImages, ranks: Ranks
+) -> dict[str, Any]:
+    """Train along with the first rank and leave the rest to it."""
+    walk(
+        experiment.scenario,
+        images,
+        folder,
+        make_encoder=experiment.make_encoder,
+        make_method=experiment.make_method,
+        options=experiment.options,
+        ranks=ranks,
+    )
+    ranks.wait()
+    return dict(read_json(folder.metrics))
+
+
 def _train(
-    recipe: Recipe, experiment: Experiment, folder: RunFolder, images: DeviceImages, tensorboard: bool, watch: Log
+    recipe: Recipe,
+    experiment: Experiment,
+    folder: RunFolder,
+    images: DeviceImages | StreamedImages,
+    tensorboard: bool,
+    watch: Log,
+    ranks: Ranks,
 ) -> FeatureStore:
     """Walk the scenario and keep the features of every model on the way."""
     steps = _planned_steps(experiment)
@@ -98,6 +129,8 @@ def _train(
             store.write(task.number, ModelFeatures(query, gallery))
 
     watch({"event": "plan", "steps": steps})
+    for text in _notes(experiment, images, ranks):
+        log({"event": "note", "text": text})
     walk(
         experiment.scenario,
         images,
@@ -107,8 +140,19 @@ def _train(
         options=experiment.options,
         log=log,
         after_task=keep_features,
+        ranks=ranks,
     )
     return store
+
+
+def _notes(experiment: Experiment, images: DeviceImages | StreamedImages, ranks: Ranks) -> Iterator[str]:
+    """What the log should say of how the run is carried out."""
+    if isinstance(images, StreamedImages):
+        yield f"streaming {len(images):,} images from host memory"
+    if ranks.world > 1:
+        eager = images.device.type == "cuda" and ranks.executor(experiment.options.executor) == "eager"
+        how = "; steps are eager, train.executor=graph captures them" if eager else ""
+        yield f"{ranks.world} ranks share each batch of {experiment.options.batch_size}{how}"
 
 
 def _warn(experiment: Experiment, folder: RunFolder, environment: dict[str, Any], watch: Log) -> None:
@@ -121,7 +165,7 @@ def _warn(experiment: Experiment, folder: RunFolder, environment: dict[str, Any]
         )
     if folder.environment.exists():
         before = read_json(folder.environment)
-        for name in ("threads", "device"):
+        for name in ("threads", "device", "ranks"):
             if isinstance(before, dict) and before.get(name) not in (None, environment[name]):
                 text = f"begun with {name} {before[name]}, goes on with {environment[name]}: rounding will differ"
                 watch({"event": "warning", "text": text})

@@ -4,13 +4,14 @@ import torch
 
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
+from holdfast.data.stream import StreamedImages
 from holdfast.recipes.assemble import Experiment
 
 HEADROOM = 2.0
 """A captured graph keeps memory of its own beside what the eager first steps and the evaluation leave cached."""
 
 
-def bytes_per_run(experiment: Experiment, images: DeviceImages) -> int:
+def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages) -> int:
     """What one run takes beside the shared images: a batch through its network, the old model, the momentum."""
     device, options = images.device, experiment.options
     torch.cuda.synchronize(device)
@@ -27,7 +28,7 @@ def bytes_per_run(experiment: Experiment, images: DeviceImages) -> int:
     peak = torch.cuda.max_memory_allocated(device) - before + 2 * weights
     del encoder
     torch.cuda.empty_cache()
-    return int(HEADROOM * peak)
+    return int(HEADROOM * peak) + images.bytes_ahead(options.batch_size)
 
 
 def how_many_fit(wanted: int, each: int, device: torch.device) -> int:
