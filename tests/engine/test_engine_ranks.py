@@ -17,7 +17,9 @@ from holdfast.engine.share import Share, share_of
 from holdfast.errors import HoldfastError
 from holdfast.methods import Batch, Progress
 
-ONE_PROCESS = [case for case in CASES if case.endswith(("-lenet", "-small", "-streamed")) or case == "er-apart"]
+ONE_PROCESS = [
+    case for case in CASES if case.endswith(("-plain", "-lenet", "-small", "-streamed")) or case == "er-apart"
+]
 
 
 def together(*arguments):
