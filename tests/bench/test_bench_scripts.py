@@ -1,0 +1,56 @@
+"""The timing scripts run, at toy size, and write what they print."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+def bench(script, *arguments):
+    command = [sys.executable, str(BENCH / script), "--device", "cpu", "--toy", "--precision", "fp32", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_sweep(tmp_path):
+    printed = bench("sweep.py", "--runs", "1,2", "--steps", "3", "--repeats", "2", "--json", str(tmp_path / "x.json"))
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert [(row["executor"], row["runs"]) for row in found["rows"]] == [("eager", 1), ("auto", 1), ("auto", 2)]
+    for row in found["rows"]:
+        assert row["min_ms"] <= row["median_ms"] <= row["max_ms"]
+        assert row["steps_per_s"] == pytest.approx(1000 / row["median_ms"])
+        assert row["predicted_gb"] is None  # there is no device memory to predict
+    assert len(printed.splitlines()) == 2 + 3
+
+
+@pytest.mark.slow
+def test_large_images(tmp_path):
+    pytest.importorskip("transformers")
+    sizes = ["--images", "24", "--classes", "4", "--size", "32", "--batch-size", "8", "--steps", "2", "--repeats", "2"]
+    bench("large_images.py", *sizes, "--folder", str(tmp_path / "jpg"), "--json", str(tmp_path / "x.json"))
+    assert len(list((tmp_path / "jpg").glob("*/*.jpg"))) == 24
+    rows = json.loads((tmp_path / "x.json").read_text())["rows"]
+    assert [(row["network"], row["placement"]) for row in rows] == [
+        ("resnet50", "device"),
+        ("resnet50", "stream"),
+        ("vit_b16", "device"),
+        ("vit_b16", "stream"),
+    ]
+    for row in rows:
+        assert 0 < row["first_pass_images_per_s"] < row["seventy_passes_images_per_s"] < row["images_per_s"]
+        assert row["gpu_busy"] is None
+
+
+def test_covered_time(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    from large_images import union
+
+    assert union([(0, 2), (1, 3), (1, 2), (5, 6), (6, 7)]) == 5
