@@ -1,11 +1,16 @@
 """``holdfast demo``: the whole idea on drawn characters, offline, in minutes."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.run import QUIET_OPTION, SET_OPTION, run_recipe
+from holdfast.cli.run import QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
+
+if TYPE_CHECKING:
+    from holdfast.recipes.schema import Recipe
 
 DEFAULT_METHODS = "er,simplex_fd,simplex_hoc"
 
@@ -20,8 +25,9 @@ def demo(
 ) -> None:
     """Compare methods on drawn characters: a model updated task after task, old galleries never re-indexed.
 
-    Trains each method over the same tasks on a CPU, tests on characters that were never trained on, and writes one
-    report. Finished runs in the folder are kept and shown again; one that was interrupted goes on.
+    Trains each method over the same tasks on a CPU, as many at a time as there are cores, tests on characters that were
+    never trained on, and writes one report. Finished runs in the folder are kept and shown again; one that was
+    interrupted goes on.
     """
     from holdfast.methods import METHODS
     from holdfast.recipes.load import read_recipe
@@ -31,13 +37,11 @@ def demo(
     names = method_names(methods)
     # Every recipe is checked before the first one runs.
     recipes = {name: check_recipe(read_recipe("demo", [f"method.name={name}", *set_])) for name in names}
-    results = {}
-    for name, recipe in recipes.items():
-        folder = out / name
-        if again:
-            _remove(folder)
-        metrics = run_recipe(recipe, folder, data=None, device="cpu", resume=folder.exists(), quiet=quiet or json)
-        results[name] = metrics["protocols"]["template"]
+    if again:
+        for name in names:
+            _remove(out / name)
+    found = _side_by_side(recipes, out, quiet or json)
+    results = {name: metrics["protocols"]["template"] for name, metrics in found.items()}
     page = out / "report.html"
     write_report([out / name for name in names], page)
     if json:
@@ -56,6 +60,44 @@ def demo(
     typer.echo("    beat the old model's own.   AA: mean accuracy over all pairs.")
     typer.echo("ACA: mean accuracy of those pairs, counting 0 where they are not compatible.")
     typer.echo(f"Report: {page.resolve()}")
+
+
+def _side_by_side(recipes: "dict[str, Recipe]", out: Path, quiet: bool) -> dict[str, dict[str, Any]]:
+    """Run every recipe, one core each: networks this small gain little from a second thread, and nothing on busy cores.
+
+    With one thread each the numbers are the same whatever the number of cores.
+    """
+    import torch
+
+    from holdfast.cli.sweep_progress import sweep_watcher
+    from holdfast.errors import HoldfastError
+    from holdfast.recipes.assemble import SharedData
+    from holdfast.recipes.sweep import PlannedRun, run_all
+
+    runs = [PlannedRun(name, recipe, f"holdfast demo --methods {name}") for name, recipe in recipes.items()]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with sweep_watcher(list(recipes), quiet=quiet) as watch:
+            found = run_all(
+                runs,
+                out,
+                shared=SharedData(),
+                device=torch.device("cpu"),
+                parallel=min(len(runs), os.cpu_count() or 1),
+                watch=watch,
+            )
+    except KeyboardInterrupt:
+        typer.echo("holdfast: interrupted; what is done is kept: demo again goes on", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        torch.set_num_threads(threads)
+    metrics = {}
+    for name, result in found.items():
+        if isinstance(result, HoldfastError):
+            raise HoldfastError(f"{name}: {result}")
+        metrics[name] = result
+    return metrics
 
 
 def method_names(methods: str) -> list[str]:

@@ -103,7 +103,7 @@ def run_recipe(
                 ranks=ranks or ALONE,
             )
     except KeyboardInterrupt:  # caught here because typer would say no more than "Aborted"
-        typer.echo("holdfast: interrupted; what is done is kept: run --resume, or demo again, goes on", err=True)
+        typer.echo("holdfast: interrupted; what is done is kept: the same command with --resume goes on", err=True)
         raise typer.Exit(130) from None
 
 
