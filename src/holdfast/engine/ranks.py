@@ -65,7 +65,7 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
     When one rank fails the others end too: their next exchange with it breaks, and torchrun stops the rest.
     """
     rank, world, local = (int(os.environ.get(name, 0)) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    if world <= 1:
+    if world <= 1 or "MASTER_ADDR" not in os.environ:  # some queues set WORLD_SIZE for reasons of their own
         yield ALONE
         return
     try:
