@@ -7,7 +7,8 @@ import torch
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet, load_split
-from holdfast.engine import FitOptions, fit
+from holdfast.data.device import DeviceImages
+from holdfast.engine import FitOptions, KeptFeatures, fit, remember
 from holdfast.engine.fit import prepare_step
 from holdfast.engine.ranks import ALONE, Ranks, joined
 from holdfast.methods import METHODS
@@ -53,7 +54,9 @@ def make_step(case: str, images: ImageSet, ranks: Ranks = ALONE):
     tasks = cl2r(images.labels, images.class_names, num_slots=method.num_slots, **sizes).tasks
     first = FitOptions(epochs=1, batch_size=8, lr=0.01)
     fit(old, method, tasks[0], images, options=first)  # what later tasks need: centres, radii; the same on every rank
-    step, _ = prepare_step(new, method, tasks[1], images, old=old, options=options, ranks=ranks)
+    placed = DeviceImages(images)
+    kept = KeptFeatures(tasks[1], placed, [remember(old, placed, tasks[1].buffer_indices)])
+    step, _ = prepare_step(new, method, tasks[1], images, old=old, kept=kept, options=options, ranks=ranks)
     if options.images == "stream":
         from holdfast.engine.fit import _coming_rows
 

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from holdfast.data.resized_crop import crop_boxes, cut_and_scale
 
+
 class Part(NamedTuple):
     """Says that the images are some rows of a larger batch; numbers are drawn for all of it, as if it were whole."""
 

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
+from holdfast.data.stream import StreamedImages
 from holdfast.engine.survey import evaluating, features_of
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import Task
@@ -22,7 +23,7 @@ class Remembered(NamedTuple):
     features: Tensor
 
 
-def remember(encoder: Encoder, images: DeviceImages, rows: np.ndarray) -> Remembered:
+def remember(encoder: Encoder, images: DeviceImages | StreamedImages, rows: np.ndarray) -> Remembered:
     """Features of the images as they are, not augmented, in eval mode: as galleries hold them.
 
     After a task this is asked for the rows of the next task's buffer.
@@ -43,7 +44,7 @@ class KeptFeatures:
     no place in it, and asking for one gives another image's features.
     """
 
-    def __init__(self, task: Task, images: DeviceImages, past: Sequence[Remembered]) -> None:
+    def __init__(self, task: Task, images: DeviceImages | StreamedImages, past: Sequence[Remembered]) -> None:
         buffer = torch.from_numpy(task.buffer_indices).to(images.device)
         self._place = torch.full((len(images),), -1, device=images.device)
         self._place[buffer] = torch.arange(len(buffer), device=images.device)

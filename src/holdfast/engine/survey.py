@@ -65,7 +65,12 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 
 @torch.no_grad()
 def features_of(
-    network: nn.Module, preprocess: Preprocess, images: DeviceImages, indices: Tensor, *, mirror: bool = False
+    network: nn.Module,
+    preprocess: Preprocess,
+    images: DeviceImages | StreamedImages,
+    indices: Tensor,
+    *,
+    mirror: bool = False,
 ) -> Tensor:
     """Raw features of some images, float32, with the network in the mode it is in."""
     features = []

@@ -109,7 +109,7 @@ def _load(folder: RunFolder, number: int) -> Encoder:
     return Encoder.from_pretrained(folder.model(number))
 
 
-def _kept(task: Task, images: DeviceImages, folder: RunFolder) -> KeptFeatures | None:
+def _kept(task: Task, images: DeviceImages | StreamedImages, folder: RunFolder) -> KeptFeatures | None:
     """What the models before ``task`` gave its buffer, from their folders."""
     if task.number == 1 or not len(task.buffer_indices):
         return None
@@ -117,7 +117,9 @@ def _kept(task: Task, images: DeviceImages, folder: RunFolder) -> KeptFeatures |
     return KeptFeatures(task, images, [Remembered(**read_tensors(path)[0]) for path in paths])
 
 
-def _remembered(scenario: Scenario, task: Task, images: DeviceImages, encoder: Encoder) -> Remembered | None:
+def _remembered(
+    scenario: Scenario, task: Task, images: DeviceImages | StreamedImages, encoder: Encoder
+) -> Remembered | None:
     """What the model just trained gives the next task's buffer, where there is one."""
     following = scenario.tasks[task.number :]
     if not following or not len(following[0].buffer_indices):
