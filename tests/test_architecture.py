@@ -28,11 +28,14 @@ ALLOWED = {
     "features": {"backbones", "data", "geometry"},
     "evaluation": {"metrics", "features", "geometry"},
     "reports": set(),
-    "recipes": {"backbones", "data", "engine", "evaluation", "features", "methods", "reports", "scenarios"},
+    "theory": {"geometry"},
+    "recipes": {
+        "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports", "scenarios", "theory",
+    },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
         "backbones", "data", "engine", "evaluation", "features", "methods", "metrics", "recipes", "reports",
-        "reproduction", "scenarios",
+        "reproduction", "scenarios", "theory",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

@@ -81,6 +81,11 @@ class RunFolder:
         return self.path / "metrics.json"
 
     @property
+    def stationarity(self) -> Path:
+        """Whether Theorem 1's assumptions hold in this run; there once it was measured."""
+        return self.path / "stationarity.json"
+
+    @property
     def report(self) -> Path:
         return self.path / "report.html"
 

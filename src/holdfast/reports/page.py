@@ -11,6 +11,7 @@ from holdfast.reports.curves import Line, chart
 from holdfast.reports.headline import carried, closed_set, headline, obstacles
 from holdfast.reports.heatmap import heatmap, legend
 from holdfast.reports.records import RunRecord, read_run
+from holdfast.reports.stationarity import stationarity_section
 from holdfast.reports.style import style
 from holdfast.reports.tables import differences, labels, methods_table, text
 from holdfast.reports.training import facts, loss_chart, task_tables
@@ -57,6 +58,7 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
         "<h2>Model by model</h2>",
         _switch(runs, protocols),
         loss_chart(runs, names),
+        stationarity_section(runs, names),
         "<h2>Settings</h2>",
         differences([run.recipe for run in runs], names, "Settings"),
         "<h2>Where the numbers come from</h2>",

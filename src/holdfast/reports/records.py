@@ -63,6 +63,7 @@ class RunRecord:
     recipe: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     log: list[dict[str, Any]] = field(default_factory=list)
+    stationarity: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -70,7 +71,7 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read ``metrics.json`` (required) and ``recipe.toml``, ``environment.json``, ``log.jsonl`` where they exist."""
+    """Read ``metrics.json`` (required) and ``recipe.toml``, ``environment.json``, ``log.jsonl``, ``stationarity.json`` if there."""
     folder = Path(folder)
     path = folder / "metrics.json"
     if not path.is_file():
@@ -82,7 +83,7 @@ def read_run(folder: Path) -> RunRecord:
     if not isinstance(protocols, dict) or not protocols:
         raise HoldfastError(f"{path}: has no protocols; evaluate the run first")
     title = metrics.get("title")
-    environment = folder / "environment.json"
+    environment, stationarity = folder / "environment.json", folder / "stationarity.json"
     return RunRecord(
         folder=folder,
         method=metrics["method"],
@@ -94,6 +95,7 @@ def read_run(folder: Path) -> RunRecord:
         recipe=_recipe(folder / "recipe.toml"),
         environment=_of_type(read_json(environment), dict) if environment.is_file() else {},
         log=_log(folder / "log.jsonl"),
+        stationarity=_of_type(read_json(stationarity), dict) if stationarity.is_file() else {},
     )
 
 

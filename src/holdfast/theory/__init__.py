@@ -1,0 +1,22 @@
+"""The paper's theory, live: Theorem 1, Propositions 2 and 3, and whether their assumptions hold in a trained run."""
+
+from holdfast.theory.caps import sample_cap, sample_polar_angles
+from holdfast.theory.closed_form import Distances, different_class, mean_cosine, same_class
+from holdfast.theory.proposition2 import expected_angle, log_angle_density
+from holdfast.theory.stationarity import Update, compare_models
+from holdfast.theory.theorem1 import CapStudy, study_caps
+
+__all__ = [
+    "CapStudy",
+    "Distances",
+    "Update",
+    "compare_models",
+    "different_class",
+    "expected_angle",
+    "log_angle_density",
+    "mean_cosine",
+    "same_class",
+    "sample_cap",
+    "sample_polar_angles",
+    "study_caps",
+]

@@ -1,0 +1,144 @@
+"""Measured stationarity: what one update did to the classes of a trained model, in the terms of Theorem 1.
+
+The theorem assumes prototypes that stay (stationarity), caps around them that do not grow (A3), and old and new
+features that are independent (A2). Each is measured here from features of the same images under both models.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.errors import HoldfastError
+
+Rows = NDArray[np.floating[Any]]
+CAP_SHARE = 0.95
+"""A class's cap is the smallest around its prototype that holds this share of its samples: the widest single image
+would make the cap an accident."""
+_BLOCK = 1 << 22  # similarities held at once
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One of Eq. 1a and 1b over ordered pairs of different images: old feature of one, old or new of the other."""
+
+    share: float
+    """Of the pairs, how many satisfy the inequality; NaN where there is no pair."""
+    kt: float
+    """Mean cosine distance, old to new."""
+    kk: float
+    """Mean cosine distance, old to old."""
+    count: int
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an update did. Arrays have one entry per class, angles are radians; "old" is before, "new" after.
+
+    class_mean: from the class's mean feature to its prototype. cap: angle of the class's cap. moved: between the old
+    and the new prototype. mean_moved: between the old and the new mean feature.
+    same_image: mean cosine distance of an image's old feature to its new one; independent features (A2) would have
+    ``same.kt`` there.
+    """
+
+    classes: NDArray[np.int64]
+    old_class_mean: NDArray[np.float64]
+    new_class_mean: NDArray[np.float64]
+    old_cap: NDArray[np.float64]
+    new_cap: NDArray[np.float64]
+    moved: NDArray[np.float64]
+    mean_moved: NDArray[np.float64]
+    same: Pairs
+    different: Pairs
+    same_image: float
+
+    @property
+    def shrank(self) -> NDArray[np.bool_]:
+        """Assumption A3, class by class: the new cap is no larger than the old."""
+        return self.new_cap <= self.old_cap
+
+    def to_json(self, names: list[str]) -> dict[str, Any]:
+        """Angles in degrees; ``names`` are those of the classes in ``classes``' order."""
+        angles = ("old_class_mean", "new_class_mean", "old_cap", "new_cap", "moved", "mean_moved")
+        degrees = {name: np.degrees(getattr(self, name)) for name in angles}
+        return {
+            "num_classes": len(self.classes),
+            "shrank": float(self.shrank.mean()),
+            **{name: float(values.mean()) for name, values in degrees.items()},
+            "same": {**vars(self.same), "holds_on_average": bool(self.same.kt <= self.same.kk)},
+            "different": {**vars(self.different), "holds_on_average": bool(self.different.kt >= self.different.kk)},
+            "same_image": self.same_image,
+            "classes": [
+                {"name": name, **{key: round(float(values[i]), 3) for key, values in degrees.items()}}
+                for i, name in enumerate(names)
+            ],
+        }
+
+
+def compare_models(
+    old: Rows, new: Rows, labels: NDArray[np.integer[Any]], old_prototypes: Rows, new_prototypes: Rows
+) -> Update:
+    """Features of the same N images under the old and the new model (N x d, any length), labels N in 0 .. C-1.
+
+    old_prototypes, new_prototypes: C x d, the same for a fixed classifier. Every class needs an image.
+    """
+    if old.shape != new.shape or old.ndim != 2 or len(labels) != len(old):
+        raise HoldfastError(f"features {old.shape} and {new.shape} with {len(labels)} labels: models cannot be compared")
+    classes = np.unique(labels).astype(np.int64)
+    if not np.array_equal(classes, np.arange(len(old_prototypes))):
+        raise HoldfastError(f"labels must be 0..{len(old_prototypes) - 1}, each with at least one image")
+    old, new, old_prototypes, new_prototypes = (_unit(rows) for rows in (old, new, old_prototypes, new_prototypes))
+    old_means, new_means = _class_means(old, labels), _class_means(new, labels)
+    same, different = _pairs(old, new, labels)
+    return Update(
+        classes=classes,
+        old_class_mean=_angle(old_means, old_prototypes),
+        new_class_mean=_angle(new_means, new_prototypes),
+        old_cap=_caps(old, labels, old_prototypes),
+        new_cap=_caps(new, labels, new_prototypes),
+        moved=_angle(old_prototypes, new_prototypes),
+        mean_moved=_angle(old_means, new_means),
+        same=same,
+        different=different,
+        same_image=float(1 - (old * new).sum(1).mean()),
+    )
+
+
+def _pairs(old: Rows, new: Rows, labels: NDArray[np.integer[Any]]) -> tuple[Pairs, Pairs]:
+    """Eq. 1a and 1b over all ordered pairs but an image with itself, for which 1a compares with a distance of 0."""
+    total = np.zeros((2, 3))  # per kind: satisfied, sum of kt, sum of kk
+    counts = np.zeros(2, dtype=np.int64)
+    block = max(1, _BLOCK // len(old))
+    for start in range(0, len(old), block):
+        rows = slice(start, start + block)
+        to_new, to_old = old[rows] @ new.T, old[rows] @ old.T
+        same = labels[rows, None] == labels[None, :]
+        same_other = same.copy()
+        same_other[np.arange(len(same)), np.arange(start, start + len(same))] = False
+        for kind, (chosen, holds) in enumerate(((same_other, to_new >= to_old), (~same, to_new <= to_old))):
+            counts[kind] += chosen.sum()
+            total[kind] += (holds & chosen).sum(), (1 - to_new[chosen]).sum(), (1 - to_old[chosen]).sum()
+    with np.errstate(invalid="ignore"):
+        shares = total / counts[:, None]
+    first, second = (Pairs(*(float(value) for value in row), int(count)) for row, count in zip(shares, counts))
+    return first, second
+
+
+def _caps(rows: Rows, labels: NDArray[np.integer[Any]], prototypes: Rows) -> NDArray[np.float64]:
+    angles = _angle(rows, prototypes[labels])
+    return np.array([np.quantile(angles[labels == label], CAP_SHARE) for label in range(len(prototypes))])
+
+
+def _class_means(rows: Rows, labels: NDArray[np.integer[Any]]) -> NDArray[np.float64]:
+    return _unit(np.stack([rows[labels == label].mean(0) for label in range(int(labels.max()) + 1)]))
+
+
+def _unit(rows: Rows) -> NDArray[np.float64]:
+    rows = np.asarray(rows, dtype=np.float64)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def _angle(a: Rows, b: Rows) -> NDArray[np.float64]:
+    """Between row i of ``a`` and of ``b``, unit rows; the half-angle form keeps its digits near 0."""
+    return 2 * np.arctan2(np.linalg.norm(a - b, axis=1), np.linalg.norm(a + b, axis=1))
