@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from holdfast.cli import demo, doctor, evaluate, ls, metrics, report, reproduce, run, sweep
+from holdfast.cli import demo, doctor, evaluate, ls, metrics, report, reproduce, run, sweep, theory
 
 app = typer.Typer(
     name="holdfast",
@@ -25,6 +25,7 @@ app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)
 app.command("doctor")(doctor.doctor)
+app.add_typer(theory.theory, name="theory")
 
 
 def _print_version(asked: bool) -> None:

@@ -13,7 +13,8 @@ from holdfast.data.folder import folder
 from holdfast.data.glyphs import glyphs
 from holdfast.data.imagenet32 import imagenet32
 from holdfast.data.images import ImageSet, canonical, first_per_class
-from holdfast.data.npz import mnist, npz
+from holdfast.data.mnist import mnist
+from holdfast.data.npz import npz
 from holdfast.data.openset import OpenSet, open_set
 from holdfast.data.root import data_root
 from holdfast.data.tiny_imagenet import tinyimagenet20, tinyimagenet32, tinyimagenet200

@@ -16,9 +16,6 @@ def npz(root: Path, split: str, *, path: str) -> ImageSet:
     return read_pack(located(root, path), split)
 
 
-def mnist(root: Path, split: str) -> ImageSet:
-    """The handwritten digits, 28 x 28 grey, from ``mnist.npz``."""
-    return read_pack(existing(root) / "mnist.npz", split)
 
 
 def read_pack(file: Path, split: str) -> ImageSet:
