@@ -35,8 +35,8 @@ def theorem1(
 ) -> None:
     """Theorem 1: expected distances, sampled and exact.
 
-    Points are uniform on caps around the vertices of a simplex. One row per dimension: do Eq. 1a and 1b hold, and by how
-    many standard errors? With --json each mean has its standard error and the exact value.
+    Points are uniform on caps around the vertices of a simplex. One row per dimension: do Eq. 1a and 1b hold, and by
+    how many standard errors? With --json each mean has its standard error and the exact value.
     """
     import math
 
@@ -60,9 +60,7 @@ def theorem1(
         return [f"{part.kt.mean:.5f}", f"{part.kk.mean:.5f}", f"{verdict} {part.standard_errors:+.1f}"]
 
     rows = [[str(study.d), *cells(study.same), *cells(study.different)] for study in studies]
-    print_table(
-        ["d", "1a: D_kt", "D_kk", "by s.e.", "1b: D_kt", "D_kk", "by s.e."], rows, right=(0, 1, 2, 3, 4, 5, 6)
-    )
+    print_table(["d", "1a: D_kt", "D_kk", "by s.e.", "1b: D_kt", "D_kk", "by s.e."], rows, right=(0, 1, 2, 3, 4, 5, 6))
     largest = max(
         abs(e.mean - e.exact) / e.se if e.se else 0.0
         for study in studies
@@ -126,8 +124,9 @@ def proposition2(
 ) -> None:
     """Proposition 2: how closely random prototypes crowd.
 
-    The expected smallest angle among n unit vectors and the density at it (Fig. 11), without the cosine of the appendix, which comes from a disc in place of the cap. The angle is the
-    smallest over all pairs; "nearest" is that of one vector. It falls with n and grows with d.
+    The expected smallest angle among n unit vectors and the density at it (Fig. 11), without the cosine of the
+    appendix, which comes from a disc in place of the cap. The angle is the smallest over all pairs; "nearest" is that
+    of one vector. It falls with n and grows with d.
     """
     import math
 
@@ -171,7 +170,8 @@ def proposition3(
 ) -> None:
     """Proposition 3: trainable prototypes of classes to come.
 
-    They collapse, those of a fixed simplex stay. Also theta-bar(n + m, d) beside theta-bar(n, d): what the new classes do to the expected angle.
+    They collapse, those of a fixed simplex stay. Also theta-bar(n + m, d) beside theta-bar(n, d): what new classes do
+    to the expected angle.
     """
     import math
 
@@ -197,7 +197,9 @@ def proposition3(
         ],
         right=(0, 1, 2, 3),
     )  # fmt: skip
-    typer.echo(f"Expected angle of {seen} random prototypes {angles['n']:.4f} rad, of {classes} {angles['n_plus_m']:.4f}.")
+    typer.echo(
+        f"Expected angle of {seen} random prototypes {angles['n']:.4f} rad, of {classes} {angles['n_plus_m']:.4f}."
+    )
 
 
 @theory.command("figures")

@@ -35,12 +35,14 @@ def stationarity(
         print_json({**record, "run": str(run)})
         return
     print_table(
-        ["update", "classes", "not grown", "cap", "then", "moved", "1a pairs", "mean", "1b pairs", "mean"],
+        ["update", "classes", "kept", "cap", "then", "moved", "1a", "mean", "1b", "mean"],
         [_update_row(update) for update in record["updates"]],
         right=range(1, 7),
     )
-    typer.echo("not grown: share of classes whose cap did not grow; cap, then: before and after; moved: prototypes.")
-    typer.echo("1a, 1b pairs: share of sample pairs for which Eq. 1a, 1b holds; mean: whether it holds on average.")
+    typer.echo(
+        "kept: share of classes whose cap did not grow; cap, then: its angle before\nand after; moved: prototypes."
+    )
+    typer.echo("1a, 1b: share of sample pairs for which Eq. 1a, 1b holds; mean: on average?")
     typer.echo(verdict(record))
 
 
@@ -93,7 +95,8 @@ def proposition1(
 ) -> None:
     """Proposition 1: pairs that break the definition, after CE alone and after HOC.
 
-    The shares of sample pairs that break Eq. 1a and 1b. Trains the recipe twice, with lambda 1 and as it stands; the first model is the same. Runs already there are kept.
+    The shares of sample pairs that break Eq. 1a and 1b. Trains the recipe twice, with lambda 1 and as it stands; the
+    first model is the same. Runs already there are kept.
     """
     from holdfast.storage import write_json
 

@@ -63,7 +63,7 @@ def violations(stationarity: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def pair_record(folders: dict[str, RunFolder], recipe: Recipe, command: str) -> dict[str, Any]:
-    """All that the toy's figure and Proposition 1's table show, with where it came from; reads ``stationarity.json``."""
+    """All that the toy's figure and Proposition 1's table show, and where it came from; stationarity is measured."""
     lambdas = {"ce": 1.0, "hoc": float(recipe["method"]["lambda"])}
     return {
         "command": command,

@@ -1,5 +1,6 @@
 """Run a finished run's models over its training images again, to see whether Theorem 1's assumptions hold in it."""
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -69,7 +70,7 @@ def stationarity_of(
     size = len(tasks)
     shares = {name: np.full((size, size), math.nan) for name in ("same", "different")}
     updates = []
-    for k, t in ((k, t) for t in range(size) for k in range(t)):
+    for k, t in itertools.combinations(range(size), 2):
         if features[k].shape != features[t].shape:
             continue
         seen = labels < tasks[k].num_seen  # what the older model has learned; labels are by arrival
@@ -98,9 +99,7 @@ def stationarity_of(
     return dict(without_nan(record))
 
 
-def _sample(
-    labels: np.ndarray, classes: tuple[int, ...], per_class: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _sample(labels: np.ndarray, classes: tuple[int, ...], per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the training set and their classes by arrival; at most MOST_SAMPLES, at least two of a class.
 
     A class's images depend on the seed and the class alone. Beyond MOST_SAMPLES / 2 classes, every n-th is taken.

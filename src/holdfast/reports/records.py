@@ -71,7 +71,7 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read ``metrics.json`` (required) and ``recipe.toml``, ``environment.json``, ``log.jsonl``, ``stationarity.json`` if there."""
+    """Read ``metrics.json`` (required) and recipe, environment, log and ``stationarity.json`` where they exist."""
     folder = Path(folder)
     path = folder / "metrics.json"
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Does Theorem 1's assumption hold in this run, and where does it not? From ``stationarity.json``, where there is one."""
+"""Does Theorem 1's assumption hold in this run, and where not? From ``stationarity.json``, where there is one."""
 
 import math
 from collections.abc import Sequence
@@ -59,7 +59,9 @@ def _part(run: RunRecord, name: str) -> str:
     try:
         rows = "".join(_row(update) for update in record["updates"])
         heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
-        note = f"{record['samples']} images, up to {record['per_class']} of a class; prototypes: {record['prototypes']}."
+        note = (
+            f"{record['samples']} images, up to {record['per_class']} of a class; prototypes: {record['prototypes']}."
+        )
         return (
             f"<h3>{text(name)}</h3><p><strong>{text(verdict(record))}</strong></p>"
             f'<div class="scroll" tabindex="0" role="region" aria-label="Stationarity of {text(name)}">'

@@ -63,10 +63,8 @@ def draw_pairs(path: Path, *, seed: int = 11) -> None:
         good, bad = np.flatnonzero(holds)[:3], np.flatnonzero(~holds)[:2]
         for i in (*bad, *good):
             _segments(axis, anchors[i], before[i], after[i], alpha=1.0 if holds[i] else 0.28)
-        axis.set_title(
-            f"{title}\nmean {exact.kt.exact:.3f} {sign} {exact.kk.exact:.3f}, holds for {100 * holds.mean():.0f} % of pairs",
-            fontsize=10,
-        )
+        means = f"mean {exact.kt.exact:.3f} {sign} {exact.kk.exact:.3f}"
+        axis.set_title(f"{title}\n{means}, holds for {100 * holds.mean():.0f} % of pairs", fontsize=10)
     axes[0].plot([], [], color=OLD, label="old to old")
     axes[0].plot([], [], color=NEW, label="old to new")
     axes[0].legend(loc="lower left", frameon=False, fontsize=9)

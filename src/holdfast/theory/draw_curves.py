@@ -19,7 +19,7 @@ OLD_DEGREES, NEW_DEGREES = 60.0, 40.0
 
 
 def draw_densities(path: Path, *, counts: Sequence[int] = COUNTS, largest: int = 1_000) -> None:
-    """Fig. 11: the density at the expected angle (Eq. 12); beside it that angle, which grows with d (an erratum)."""
+    """Fig. 11: the density at the expected angle (Eq. 8); beside it that angle, which grows with d (an erratum)."""
     dims = np.unique(np.geomspace(3, largest, 80).astype(int))
     figure, (density, angle) = new_figure(9.0, 3.9, 2)
     for colour, n in zip(SERIES, counts):
@@ -65,7 +65,7 @@ def draw_theorem1(path: Path, studies: Sequence[CapStudy] | None = None, *, old:
 
 
 def draw_limits(path: Path, *, old_degrees: float = OLD_DEGREES, d: int = 99) -> None:
-    """Where Theorem 1 stops: the gap of Eq. 1a over the new cap's angle and the prototype's move, and the allowed move."""
+    """Where Theorem 1 stops: the gap of Eq. 1a over new cap and prototype's move, and the move that is allowed."""
     old = math.radians(old_degrees)
     new = np.radians(np.linspace(1, min(1.5 * old_degrees, 179), 140))
     moves = np.radians(np.linspace(0, 90, 120))
@@ -73,7 +73,7 @@ def draw_limits(path: Path, *, old_degrees: float = OLD_DEGREES, d: int = 99) ->
     figure, (left, right) = new_figure(9.4, 3.9, 2)
     bound = float(np.abs(gaps).max())
     mesh = left.pcolormesh(
-        np.degrees(new), np.degrees(moves), gaps, cmap="RdBu", vmin=-bound, vmax=bound, shading="gouraud"
+        np.degrees(new), np.degrees(moves), gaps, cmap="RdBu", vmin=-bound, vmax=bound, rasterized=True
     )
     left.contour(np.degrees(new), np.degrees(moves), gaps, levels=[0], colors=INK, linewidths=1.4)
     left.axvline(old_degrees, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))

@@ -84,7 +84,9 @@ def compare_models(
     old_prototypes, new_prototypes: C x d, the same for a fixed classifier. Every class needs an image.
     """
     if old.shape != new.shape or old.ndim != 2 or len(labels) != len(old):
-        raise HoldfastError(f"features {old.shape} and {new.shape} with {len(labels)} labels: models cannot be compared")
+        raise HoldfastError(
+            f"features {old.shape} and {new.shape} with {len(labels)} labels: models cannot be compared"
+        )
     classes = np.unique(labels).astype(np.int64)
     if not np.array_equal(classes, np.arange(len(old_prototypes))):
         raise HoldfastError(f"labels must be 0..{len(old_prototypes) - 1}, each with at least one image")
@@ -121,7 +123,10 @@ def _pairs(old: Rows, new: Rows, labels: NDArray[np.integer[Any]]) -> tuple[Pair
             total[kind] += (holds & chosen).sum(), (1 - to_new[chosen]).sum(), (1 - to_old[chosen]).sum()
     with np.errstate(invalid="ignore"):
         shares = total / counts[:, None]
-    first, second = (Pairs(*(float(value) for value in row), int(count)) for row, count in zip(shares, counts))
+    first, second = (
+        Pairs(share=float(row[0]), kt=float(row[1]), kk=float(row[2]), count=int(count))
+        for row, count in zip(shares, counts)
+    )
     return first, second
 
 

@@ -1,0 +1,148 @@
+"""``holdfast theory``: shapes of its JSON, refusals by name, figures on disk, and the answer in a run's report."""
+
+import json
+import shutil
+
+import pytest
+
+from holdfast.errors import HoldfastError
+
+PNG = b"\x89PNG"
+
+
+def test_theorem1_json(holdfast_json):
+    rows = holdfast_json(
+        "theory", "theorem1", "--dims", "2,16,2048", "--old-angle", 60, "--new-angle", 40, "--samples", 20_000
+    )
+    assert [row["d"] for row in rows] == [2, 16, 2048]
+    for row in rows:
+        for kind in ("same", "different"):
+            for name in ("kt", "kk"):
+                value = row[kind][name]
+                assert value.keys() == {"mean", "se", "exact"}
+                assert abs(value["mean"] - value["exact"]) < 4 * value["se"]
+            assert row[kind]["holds"] is True
+    assert rows[1]["same"]["kt"]["exact"] == pytest.approx(0.5450, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--dims", "1"], "dimension"),
+        (["--dims", "2,x"], "--dims"),
+        (["--dims", ","], "--dims"),
+        (["--old-angle", "0"], "old angle"),
+        (["--new-angle", "180.5"], "new angle"),
+        (["--old-angle", "nan"], "old angle"),
+        (["--samples", "0"], "samples"),
+        (["--samples", "100", "--moved", "5", "--out", "x.png"], "--moved"),
+        (["--dims", "2", "--samples", "100", "--out", "x.bmp"], "x.bmp"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(holdfast, words, named, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HoldfastError, match=named):
+        holdfast("theory", "theorem1", *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tables_and_figures(holdfast, holdfast_json, tmp_path):
+    text = holdfast("theory", "theorem1", "--dims", "2,8", "--samples", 2000, "--out", tmp_path / "fig12.png")
+    assert "holds" in text
+    rows = holdfast_json("theory", "limits", "--dims", "9", "--new-angles", "40,65", "--out", tmp_path / "limits.svg")
+    assert rows[0]["average"] == pytest.approx(41.2, abs=0.1)
+    assert rows[1]["average"] is None
+    assert "none" in holdfast("theory", "limits", "--dims", "9", "--new-angles", "65")
+    rows = holdfast_json("theory", "proposition2", "--dims", "10", "--counts", "100")
+    assert rows[0]["angle"] == pytest.approx(0.4614, abs=1e-4)
+    found = holdfast_json("theory", "proposition3", "--classes", 20, "--seen", 10, "--steps", 300)
+    assert found["unseen_smallest"][-1] < found["unseen_smallest"][0]
+    assert "fixed simplex" in holdfast("theory", "proposition3", "--classes", 20, "--seen", 10, "--steps", 10)
+    assert (tmp_path / "fig12.png").read_bytes()[:4] == PNG
+    assert "<svg" in (tmp_path / "limits.svg").read_text()
+
+
+def test_the_papers_figures(holdfast_json, holdfast, tmp_path):
+    written = holdfast_json("theory", "figures", "--out", tmp_path, "--only", "fig1,fig2,fig3,fig5,fig11")
+    assert list(written) == ["fig1", "fig2", "fig3", "fig5", "fig11"]
+    for name in written:
+        assert (tmp_path / f"{name}.png").read_bytes()[:4] == PNG
+    again = tmp_path / "again"
+    holdfast("theory", "figures", "--out", again, "--only", "fig5")
+    assert (again / "fig5.png").read_bytes() == (tmp_path / "fig5.png").read_bytes()
+    with pytest.raises(HoldfastError, match="unknown figure 'fig4'; known: fig1"):
+        holdfast("theory", "figures", "--only", "fig4")
+
+
+def test_stationarity_of_a_run(holdfast, holdfast_json, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    assert "assumption hold" not in (folder / "report.html").read_text()
+    record = holdfast_json("theory", "stationarity", folder)
+    assert record["prototypes"] == "fixed simplex"
+    assert [(u["from"], u["to"], u["num_classes"]) for u in record["updates"]] == [(1, 2, 2), (2, 3, 4)]
+    assert all(u["moved"] < 0.01 for u in record["updates"])
+    written = json.loads((folder / "stationarity.json").read_text())
+    assert {**written, "run": str(folder)} == record
+    shares = record["pairs"]["same"]
+    assert shares[1][0] == pytest.approx(record["updates"][0]["same"]["share"])
+    assert shares[0] == [None, None, None]
+    assert 0 <= shares[2][0] <= 1
+    page = (folder / "report.html").read_text()
+    assert "Does the theorem’s assumption hold?" in page
+    text = " ".join(holdfast("theory", "stationarity", folder, "--per-class", 4).split())
+    assert "The assumption" in text
+    assert "1 to 2" in text
+    (folder / "stationarity.json").write_text('{"updates": [{"from": 1}], "samples": 1}')
+    with pytest.raises(HoldfastError, match=r"stationarity\.json: not whole"):
+        holdfast("report", folder, "-o", tmp_path / "page.html")
+    with pytest.raises(HoldfastError, match="per_class"):
+        holdfast("theory", "stationarity", folder, "--per-class", 1)
+    with pytest.raises(HoldfastError, match="not a run folder"):
+        holdfast("theory", "stationarity", tmp_path)
+    shutil.rmtree(folder / "models" / "03")
+    with pytest.raises(HoldfastError, match="model 3 is not trained yet"):
+        holdfast("theory", "stationarity", folder)
+
+
+def test_stationarity_of_a_trainable_classifier(holdfast, holdfast_json, tiny_recipe, tmp_path):
+    words = ["run", tiny_recipe, "--out", tmp_path / "er", "--set", "method.name=er", "--device", "cpu", "-q"]
+    holdfast(*words)
+    record = holdfast_json("theory", "stationarity", tmp_path / "er")
+    assert record["prototypes"] == "classifier rows"
+    assert all(u["moved"] > 0 for u in record["updates"])
+
+
+def test_proposition1_and_the_toy(holdfast, holdfast_json, tiny_recipe, tmp_path):
+    """The first model is trained once: the second run starts from it, bit for bit."""
+    words = ["theory", "proposition1", tiny_recipe, "--out", tmp_path, "--device", "cpu"]
+    record = holdfast_json(*words)
+    assert record["proposition1"].keys() == {"ce", "hoc"}
+    for updates in record["proposition1"].values():
+        assert [(u["from"], u["to"]) for u in updates] == [(1, 2), (2, 3)]
+        assert all(0 <= u[eq]["violated"] <= 1 for u in updates for eq in ("eq1a", "eq1b"))
+    models = [(tmp_path / name / "models" / "01" / "model.safetensors").read_bytes() for name in ("ce", "hoc")]
+    assert models[0] == models[1]
+    later = [(tmp_path / name / "models" / "02" / "model.safetensors").read_bytes() for name in ("ce", "hoc")]
+    assert later[0] != later[1]
+    curves = record["curves"]
+    assert len(curves["ce"]["loss"]) == 2
+    assert curves["ce"]["loss"] == pytest.approx(curves["ce"]["ce"])
+    assert curves["hoc"]["loss"][0] == pytest.approx(0.3 * curves["hoc"]["ce"][0] + 0.7 * curves["hoc"]["nce"][0])
+    assert "1 to 2" in holdfast(*words, "-q")
+    with pytest.raises(HoldfastError, match="simplex_hoc"):
+        holdfast(*words, "--set", "method.name=er")
+
+
+@pytest.mark.slow
+def test_toy_on_drawn_characters(holdfast_json, tmp_path):
+    small = ["data.train.per_class_train=6", "train.epochs=2", "data.query.per_class_query=2"]
+    sets = [word for setting in small for word in ("--set", setting)]
+    record = holdfast_json("theory", "toy", "--glyphs", "--out", tmp_path, "--device", "cpu", *sets)
+    assert [len(record["curves"][name]["loss"]) for name in ("ce", "hoc")] == [2, 2]
+    assert (tmp_path / "fig3.png").read_bytes()[:4] == PNG
+    assert json.loads((tmp_path / "toy.json").read_text()) == record
+
+
+def test_toy_without_mnist_says_what_is_missing(holdfast, tmp_path):
+    with pytest.raises(HoldfastError, match=r"mnist\.npz"):
+        holdfast("theory", "toy", "--data", tmp_path, "--out", tmp_path / "toy", "-q")
