@@ -30,9 +30,9 @@ def draw_update(path: Path, *, seed: int = 2) -> None:
             _arrow(axis, before, after)
         axis.plot(*old[:count, :2].T, "o", color=OLD, markersize=5 if count > 1 else 7)
         axis.plot(*new[:count, :2].T, "o", color=NEW, markersize=5 if count > 1 else 7)
-        axis.set_title(title, fontsize=10)
-    _note(axes[0], old[0], r"$\phi_{\rm old}(x)$", OLD, below=True)
-    _note(axes[0], new[0], r"$\phi_{\rm new}(x)$", NEW, below=False)
+        _title(axis, title)
+    _note(axes[0], old[0], r"$\phi_{\rm old}(x)$", OLD)
+    _note(axes[0], new[0], r"$\phi_{\rm new}(x)$", NEW)
     save(figure, path)
 
 
@@ -64,7 +64,7 @@ def draw_pairs(path: Path, *, seed: int = 11) -> None:
         for i in (*bad, *good):
             _segments(axis, anchors[i], before[i], after[i], alpha=1.0 if holds[i] else 0.28)
         means = f"mean {exact.kt.exact:.3f} {sign} {exact.kk.exact:.3f}"
-        axis.set_title(f"{title}\n{means}, holds for {100 * holds.mean():.0f} % of pairs", fontsize=10)
+        _title(axis, f"{title}\n{means}, holds for {100 * holds.mean():.0f} % of pairs")
     axes[0].plot([], [], color=OLD, label="old to old")
     axes[0].plot([], [], color=NEW, label="old to new")
     axes[0].legend(loc="lower left", frameon=False, fontsize=9)
@@ -86,7 +86,7 @@ def _discs(axis: Any, *, label: bool) -> None:
                 rf"$\theta_{{\rm {name}}}$", at, (5, 3), textcoords="offset points", color=colour, fontsize=11
             )
     axis.set_xlim(-0.95, 0.95)
-    axis.set_ylim(-0.9, 0.9)
+    axis.set_ylim(-0.85, 1.1)
 
 
 def _two_vertices() -> tuple[Floats, Floats]:
@@ -114,7 +114,7 @@ def _globe(axis: Any, prototypes: tuple[Floats, Floats]) -> None:
         axis.plot(prototype[0], prototype[1], marker="*", color=INK, markersize=9)
         axis.annotate(rf"$w_{name}$", prototype[:2], (5, -12), textcoords="offset points", fontsize=11, color=INK)
     axis.set_xlim(-1.05, 1.05)
-    axis.set_ylim(-1.02, 1.02)
+    axis.set_ylim(-1.02, 1.32)
 
 
 def _segments(axis: Any, anchor: Floats, before: Floats, after: Floats, *, alpha: float) -> None:
@@ -124,13 +124,18 @@ def _segments(axis: Any, anchor: Floats, before: Floats, after: Floats, *, alpha
     axis.plot(anchor[0], anchor[1], "o", color=OLD, markersize=5, alpha=alpha)
 
 
+def _title(axis: Any, words: str) -> None:
+    """Inside the axes: without its frame a panel keeps no room above."""
+    axis.text(0.5, 1.0, words, transform=axis.transAxes, ha="center", va="top", fontsize=10)
+
+
 def _arrow(axis: Any, start: Floats, end: Floats) -> None:
     style = {"arrowstyle": "-|>", "color": "#6b7177", "linewidth": 0.9, "shrinkA": 3, "shrinkB": 3}
     axis.annotate("", end[:2], start[:2], arrowprops=style)
 
 
-def _note(axis: Any, at: Floats, words: str, colour: str, *, below: bool) -> None:
-    axis.annotate(words, at[:2], (-4, -19) if below else (8, 4), textcoords="offset points", color=colour, fontsize=11)
+def _note(axis: Any, at: Floats, words: str, colour: str) -> None:
+    axis.annotate(words, at[:2], (9, 1), textcoords="offset points", color=colour, fontsize=11)
 
 
 def _pale(colour: str) -> tuple[float, ...]:
