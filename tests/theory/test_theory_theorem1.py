@@ -23,7 +23,7 @@ def deviation(estimate: Estimate) -> float:
     return abs(estimate.mean - estimate.exact) / max(estimate.se, 1e-15)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(d=st.integers(2, 2048), old=st.sampled_from(ANGLES), new=st.sampled_from(ANGLES), seed=st.integers(0, 99))
 def test_monte_carlo_agrees_with_the_closed_form(d, old, new, seed):
     study = study_caps(d, math.radians(old), math.radians(new), samples=20_000, seed=seed)
@@ -102,19 +102,19 @@ def test_two_dimensions_by_numerical_integration(old, new):
     """On the circle a cap is an arc: average 1 - cos(x - y + shift) over the two arcs on a fine grid of midpoints."""
 
     def mean_distance(first: float, second: float, shift: float) -> float:
-        x, y = ((np.arange(2000) + 0.5) / 1000 - 1 for _ in range(2))
+        x, y = ((np.arange(800) + 0.5) / 400 - 1 for _ in range(2))
         return float((1 - np.cos(first * x[:, None] - second * y[None, :] + shift)).mean())
 
     old, new, apart = math.radians(old), math.radians(new), 2 * math.pi / 3
-    assert same_class(2, old, new) == pytest.approx((mean_distance(old, new, 0), mean_distance(old, old, 0)), abs=1e-6)
+    assert same_class(2, old, new) == pytest.approx((mean_distance(old, new, 0), mean_distance(old, old, 0)), abs=4e-6)
     expected = mean_distance(old, new, apart), mean_distance(old, old, apart)
-    assert different_class(2, old, new) == pytest.approx(expected, abs=1e-6)
+    assert different_class(2, old, new) == pytest.approx(expected, abs=4e-6)
 
 
 @pytest.mark.parametrize(("d", "moved"), [(2, 0.0), (3, 0.0), (12, 0.0), (2, 25.0), (3, 40.0), (12, 10.0)])
 def test_marginals_against_whole_vectors(d, moved):
     """The slow obvious way: points on caps around real simplex vertices, the new one turned by ``moved`` degrees."""
-    old, new, away, count = math.radians(60), math.radians(35), math.radians(moved), 60_000
+    old, new, away, count = math.radians(60), math.radians(35), math.radians(moved), 30_000
     first, second = DSimplex(d + 1).dense().numpy()[:2]
     random = np.random.default_rng(5)
 
@@ -129,7 +129,7 @@ def test_marginals_against_whole_vectors(d, moved):
         "different_kt": sample_cap(turned(second, first), new, count, random),
         "different_kk": sample_cap(second, old, count, random),
     }
-    study = study_caps(d, old, new, samples=60_000, moved=away)
+    study = study_caps(d, old, new, samples=count, moved=away)
     for name, other in pairs.items():
         kind, which = name.split("_")
         distances = 1 - (anchor * other).sum(1)
@@ -138,7 +138,7 @@ def test_marginals_against_whole_vectors(d, moved):
         assert abs(distances.mean() - estimate.mean) < 4 * se, name
         assert abs(distances.mean() - estimate.exact) < 4 * distances.std() / math.sqrt(count), name
         # Not only the mean: a wrong law with the right mean would give another spread.
-        assert estimate.se * math.sqrt(60_000) == pytest.approx(distances.std(), rel=0.03), name
+        assert estimate.se * math.sqrt(count) == pytest.approx(distances.std(), rel=0.03), name
 
 
 @pytest.mark.parametrize(("d", "old", "new"), [(2, 60, 40), (9, 60, 20), (99, 80, 70), (1023, 50, 49)])
