@@ -146,3 +146,11 @@ def test_toy_on_drawn_characters(holdfast_json, tmp_path):
 def test_toy_without_mnist_says_what_is_missing(holdfast, tmp_path):
     with pytest.raises(HoldfastError, match=r"mnist\.npz"):
         holdfast("theory", "toy", "--data", tmp_path, "--out", tmp_path / "toy", "-q")
+
+
+@pytest.mark.parametrize("name", ["", "theorem1", "limits", "proposition1", "proposition2", "stationarity", "toy"])
+def test_help_fits_eighty_columns(holdfast, name, monkeypatch):
+    monkeypatch.setenv("TERMINAL_WIDTH", "80")
+    text = holdfast("theory", *([name] if name else []), "--help")
+    assert "Usage" in text
+    assert max(len(line) for line in text.splitlines()) <= 80

@@ -35,12 +35,12 @@ def stationarity(
         print_json({**record, "run": str(run)})
         return
     print_table(
-        ["update", "classes", "kept", "cap", "then", "moved", "1a", "mean", "1b", "mean"],
+        ["update", "n", "kept", "cap", "then", "moved", "1a", "mean", "1b", "mean"],
         [_update_row(update) for update in record["updates"]],
         right=range(1, 7),
     )
     typer.echo(
-        "kept: share of classes whose cap did not grow; cap, then: its angle before\nand after; moved: prototypes."
+        "n: classes; kept: share of them whose cap did not grow; cap, then: its angle\nbefore and after; moved: prototypes."
     )
     typer.echo("1a, 1b: share of sample pairs for which Eq. 1a, 1b holds; mean: on average?")
     typer.echo(verdict(record))
