@@ -180,3 +180,33 @@ def test_a_method_that_maps_old_galleries_is_named(tmp_path):
         record = {"method": "fan", "protocols": {"template": scores}, "maps": maps}
         (tmp_path / "metrics.json").write_text(json.dumps(record))
         assert ("passed a learned map" in render([read_run(tmp_path)])) is shown
+
+
+def update(shrank, moved, average):
+    kind = {"holds_on_average": average}
+    return {
+        "from": 1, "to": 2, "num_classes": 10, "shrank": shrank, "moved": moved, "old_class_mean": 36.4,
+        "same": kind, "different": kind,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("updates", "words"),
+    [
+        (
+            [update(1.0, 0.0, False)],
+            ["holds in this run", "prototypes stayed", "no cap grew", "36°", "Eq. 1a holds in 0"],
+        ),
+        (
+            [update(0.7, 0.0, True)],
+            ["does not hold", "caps grew in 3 of 10", "1 → 2 (3 of 10)", "Eq. 1b in 1 of 1 update."],
+        ),
+        ([update(1.0, 12.3, True)], ["does not hold", "moved by up to 12.3°", "no cap grew"]),
+        ([], ["nothing to assume"]),
+    ],
+)
+def test_the_verdict_on_the_theorems_assumption(updates, words):
+    from holdfast.reports.stationarity import verdict
+
+    found = verdict({"updates": updates})
+    assert all(word in found for word in words), found

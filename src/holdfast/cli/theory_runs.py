@@ -40,7 +40,8 @@ def stationarity(
         right=range(1, 7),
     )
     typer.echo(
-        "n: classes; kept: share of them whose cap did not grow; cap, then: its angle\nbefore and after; moved: prototypes."
+        "n: classes; kept: share of them whose cap did not grow; cap, then: its angle\n"
+        "before and after; moved: prototypes."
     )
     typer.echo("1a, 1b: share of sample pairs for which Eq. 1a, 1b holds; mean: on average?")
     typer.echo(verdict(record))
