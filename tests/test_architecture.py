@@ -30,7 +30,8 @@ ALLOWED = {
     "reports": set(),
     "theory": {"geometry"},
     "recipes": {
-        "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports", "scenarios", "theory",
+        "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports", "scenarios",
+        "theory",
     },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {

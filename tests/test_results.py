@@ -65,7 +65,8 @@ def test_a_page_is_up_to_date(name):
     assert page == markdown(exhibit.about, exhibit.tables(results, EVERYTHING), figures)
     for figure in figures:
         with Image.open(ROOT / "docs" / "figures" / f"{figure.name}.png") as picture:
-            assert picture.text["Description"] == fingerprint(figure.data), figure.name
+            if figure.data is not None:  # a figure drawn from no results cannot fall behind them
+                assert picture.text["Description"] == fingerprint(figure.data), figure.name
 
 
 @pytest.mark.parametrize("name", EXHIBITS)

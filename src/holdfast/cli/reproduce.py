@@ -157,6 +157,12 @@ def _write(
                 figure.draw(figure.data, docs / "figures" / f"{figure.name}.png")
     if html:
         write_text(html, render_page(exhibits, results, selection))
+    if not (docs or html) and len(exhibits) == 1:
+        (exhibit,) = exhibits.values()
+        if not exhibit.tables(results, selection):  # a figure alone: where else would it be seen?
+            for figure in exhibit.figures(results):
+                figure.draw(figure.data, Path(f"{figure.name}.png"))
+                typer.echo(f"{figure.name}.png: {figure.caption}")
 
 
 def _words(text: str) -> list[str] | None:

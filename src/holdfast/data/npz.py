@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.data.images import ImageSet, canonical
-from holdfast.data.root import existing, located
+from holdfast.data.root import located
 from holdfast.errors import HoldfastError, unknown_name
 
 
 def npz(root: Path, split: str, *, path: str) -> ImageSet:
     """One split of the pack at ``path`` (absolute, or relative to the data root)."""
     return read_pack(located(root, path), split)
-
-
 
 
 def read_pack(file: Path, split: str) -> ImageSet:

@@ -2,6 +2,7 @@
 
 from holdfast.errors import unknown_name
 from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.drawn import DRAWN
 from holdfast.reproduction.exhibit import Exhibit
 from holdfast.reproduction.fig4 import FIG4
 from holdfast.reproduction.front import FRONT
@@ -23,6 +24,7 @@ EXHIBITS: dict[str, Exhibit] = {
     "parts": PARTS_EXHIBIT,
     "tries": TRIES_EXHIBIT,
     "questions": QUESTIONS_EXHIBIT,
+    **DRAWN,
 }
 
 
