@@ -7,10 +7,12 @@ import sys
 import pytest
 
 import holdfast.metrics
-from holdfast.metrics import compatibility, identification, verification
+from holdfast.metrics import compatibility, identification, mcnemar, resampling, verification, weighted_verification
+
+MODULES = [compatibility, identification, mcnemar, resampling, verification, weighted_verification]
 
 
-@pytest.mark.parametrize("module", [compatibility, identification, verification])
+@pytest.mark.parametrize("module", MODULES)
 def test_doctests(module):
     result = doctest.testmod(module)
     assert result.attempted > 0

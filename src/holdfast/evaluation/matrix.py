@@ -1,6 +1,7 @@
 """The compatibility matrix: every model's queries on every earlier model's gallery."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -36,12 +37,41 @@ def compatibility_matrix(
     averaged or searched.
     protocol: "template" averages the gallery per class, as the paper does; "instance" searches every image.
     """
+    judge = score_of(score)
+    matrix = np.full((len(models), len(models)), np.nan)
+    cells = matrix_cells(models, query_labels, gallery_labels, protocol=protocol, maps=maps, device=device)
+    for cell in cells:
+        if cell.gallery is not None:
+            matrix[cell.t, cell.k] = judge(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
+        progress(1)
+    return matrix
+
+
+class Cell(NamedTuple):
+    """What one cell of the matrix compares: unit features and labels. No gallery where the two have unequal sizes."""
+
+    t: int
+    k: int
+    query: Tensor
+    query_labels: Tensor
+    gallery: Tensor | None
+    gallery_labels: Tensor
+
+
+def matrix_cells(
+    models: Sequence[ModelFeatures | tuple[ArrayLike, ArrayLike]],
+    query_labels: ArrayLike,
+    gallery_labels: ArrayLike,
+    *,
+    protocol: str,
+    maps: Sequence[SpaceMap | None] = (),
+    device: torch.device | str = "cpu",
+) -> Iterator[Cell]:
+    """The cells of the lower triangle row by row, each model made ready once; see ``compatibility_matrix``."""
     query_y = on_device(np.asarray(query_labels), device)
     gallery_y = on_device(np.asarray(gallery_labels), device)
-    judge = score_of(score)
     if maps and len(maps) != len(models):
         raise HoldfastError(f"{len(maps)} maps for {len(models)} models; give one (or None) for each model")
-    matrix = np.full((len(models), len(models)), np.nan)
     # Galleries stay on the device, in the space of the model at hand; queries, the larger part, pass through once.
     galleries: list[Tensor | None] = []  # None where a chain of maps is broken
     searchable: list[tuple[Tensor, Tensor] | None] = []
@@ -56,9 +86,9 @@ def compatibility_matrix(
         query = _unit_features(query_features, len(query_y), f"queries of model {t + 1}", device)
         for k, found in enumerate(searchable):
             if found is not None and found[0].shape[1] == query.shape[1]:
-                matrix[t, k] = judge(query, query_y, *found)
-            progress(1)
-    return matrix
+                yield Cell(t, k, query, query_y, *found)
+            else:
+                yield Cell(t, k, query, query_y, None, gallery_y)
 
 
 @torch.no_grad()

@@ -50,34 +50,51 @@ def top_k(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: 
 
 def mean_average_precision(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
     """``metrics.mean_average_precision``, ranked by the common search and on the device; NaN where no query counts."""
+
+    def is_right(start: int, ranked: Tensor) -> Tensor:
+        return gallery_labels[ranked] == query_labels[start : start + len(ranked), None]
+
+    return average_precisions(query, gallery, is_right).nanmean().item()
+
+
+def average_precisions(
+    query: Tensor,
+    gallery: Tensor,
+    is_right: Callable[[int, Tensor], Tensor],
+    progress: Callable[[int], None] = lambda queries: None,
+) -> Tensor:
+    """AP of every query (Q, float64), the whole gallery ranked; NaN where nothing in it is right.
+
+    is_right: from the number of the first query and the gallery rows ranked for it and the next ones (b x N), whether
+    each is right (b x N, boolean).
+    """
     ranks = torch.arange(1, len(gallery) + 1, device=query.device)
-    total, counted = query.new_zeros((), dtype=torch.float64), 0
+    found = query.new_empty(len(query), dtype=torch.float64)
     block = max(1, (1 << 22) // len(gallery))
-    for some, labels in zip(query.split(block), query_labels.split(block), strict=True):
-        hits = gallery_labels[nearest(some, gallery, len(gallery)).indices] == labels[:, None]
-        relevant = hits.sum(1)
+    for start in range(0, len(query), block):
+        hits = is_right(start, nearest(query[start : start + block], gallery, len(gallery)).indices)
         sums = (hits.cumsum(1) / ranks * hits).sum(1, dtype=torch.float64)
-        total += (sums / relevant.clamp(min=1)).sum()
-        counted += int((relevant > 0).sum())
-    return total.item() / counted if counted else float("nan")
+        found[start : start + len(hits)] = sums / hits.sum(1)  # 0 / 0 is NaN
+        progress(len(hits))
+    return found
 
 
 def _verification(judge: Callable[..., float]) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
     def score(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
         labels = query_labels.cpu().numpy(), gallery_labels.cpu().numpy()
-        pairs, same = verification_pairs(*labels, _pairs_to_draw(*labels), seed=0)
+        pairs, same = verification_pairs(*labels, pairs_to_draw(*labels), seed=0)
         return judge(pair_scores(query.cpu().numpy(), gallery.cpu().numpy(), pairs), same)
 
     return score
 
 
-def _pairs_to_draw(query_labels: np.ndarray, gallery_labels: np.ndarray) -> int:
+def pairs_to_draw(query_labels: np.ndarray, gallery_labels: np.ndarray, wanted: int = VERIFICATION_PAIRS) -> int:
     """As many as wanted, or as small sets have of both kinds."""
     classes, sizes = np.unique(gallery_labels, return_counts=True)
     of_class = dict(zip(classes.tolist(), sizes.tolist(), strict=True))
     same = sum(of_class.get(label, 0) for label in query_labels.tolist())
     different = len(query_labels) * len(gallery_labels) - same
-    return max(2, min(VERIFICATION_PAIRS, 2 * same, 2 * different))
+    return max(2, min(wanted, 2 * same, 2 * different))
 
 
 SCORES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], float]] = {

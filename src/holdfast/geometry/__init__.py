@@ -1,7 +1,17 @@
 """Pure functions of tensors: the d-Simplex, the sphere, exact nearest neighbours."""
 
-from holdfast.geometry.neighbours import Neighbours, nearest
+from holdfast.geometry.neighbours import Neighbours, merge_neighbours, nearest
 from holdfast.geometry.simplex import DSimplex
 from holdfast.geometry.sphere import angle, cosine_matrix, paired_cosine, unit, widened
 
-__all__ = ["DSimplex", "Neighbours", "angle", "cosine_matrix", "nearest", "paired_cosine", "unit", "widened"]
+__all__ = [
+    "DSimplex",
+    "Neighbours",
+    "angle",
+    "cosine_matrix",
+    "merge_neighbours",
+    "nearest",
+    "paired_cosine",
+    "unit",
+    "widened",
+]

@@ -52,7 +52,7 @@ def _for_block(queries: Tensor, gallery: Tensor, k: int, gallery_chunk: int) -> 
     for start in range(0, len(gallery), gallery_chunk):
         found = _top(queries @ gallery[start : start + gallery_chunk].T, k)
         found = Neighbours(found.scores, found.indices + start)
-        best = found if best is None else _merge(best, found, k)
+        best = found if best is None else merge_neighbours(best, found, k)
     assert best is not None
     return best
 
@@ -75,8 +75,11 @@ def _top(scores: Tensor, k: int) -> Neighbours:
     return Neighbours(values, columns.gather(1, by_value))
 
 
-def _merge(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
-    """Every index of ``earlier`` is below every one of ``later``, so a stable sort keeps ties in order."""
+def merge_neighbours(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
+    """The ``k`` best of two searches of the same queries, in an earlier and a later part of one gallery.
+
+    Every index of ``earlier`` is below every one of ``later``, so a stable sort keeps ties in order.
+    """
     scores = torch.cat([earlier.scores, later.scores], 1)
     indices = torch.cat([earlier.indices, later.indices], 1)
     scores, order = scores.sort(dim=1, descending=True, stable=True)
