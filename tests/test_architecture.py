@@ -27,6 +27,7 @@ ALLOWED = {
     "metrics": set(),
     "features": {"backbones", "data", "geometry"},
     "evaluation": {"metrics", "features", "geometry"},
+    "checking": {"evaluation", "metrics", "features", "geometry"},
     "reports": set(),
     "theory": {"geometry"},
     "recipes": {
@@ -35,7 +36,7 @@ ALLOWED = {
     },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
-        "backbones", "data", "engine", "evaluation", "features", "methods", "metrics", "recipes", "reports",
+        "backbones", "checking", "data", "engine", "evaluation", "features", "methods", "metrics", "recipes", "reports",
         "reproduction", "scenarios", "theory",
     },
 }  # fmt: skip

@@ -8,6 +8,7 @@ data        load_split, ImageSet
 training    build_backbone, Encoder, Preprocess, cl2r, METHODS, FitOptions, fit
 evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
             compatibility_summary
+release     check, check_history
 errors      HoldfastError
 """
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.backbones import Encoder, Preprocess, build_backbone
+    from holdfast.checking import check, check_history
     from holdfast.data import ImageSet, load_split
     from holdfast.engine import FitOptions, fit
     from holdfast.errors import HoldfastError
@@ -43,6 +45,8 @@ _HOME = {
     "average_compatibility": "metrics",
     "average_compatible_accuracy": "metrics",
     "build_backbone": "backbones",
+    "check": "checking",
+    "check_history": "checking",
     "cl2r": "scenarios",
     "compatibility_matrix": "evaluation",
     "compatibility_summary": "metrics",
@@ -67,6 +71,8 @@ __all__ = [
     "average_compatibility",
     "average_compatible_accuracy",
     "build_backbone",
+    "check",
+    "check_history",
     "cl2r",
     "compatibility_matrix",
     "compatibility_summary",

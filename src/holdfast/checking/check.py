@@ -1,0 +1,181 @@
+"""May the new model's queries be used on the old model's gallery, as it is?"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.checking.changes import changed_queries, class_changes
+from holdfast.checking.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
+from holdfast.checking.inputs import Answers, Relevance, Sets, Source, answers_for, opened, pairing_notes
+from holdfast.checking.judge import GalleryView, judge_gallery
+from holdfast.checking.overlap import overlap_of_hits
+from holdfast.checking.pairing import pair_queries
+from holdfast.checking.result import INCOMPATIBLE, NOT_JUDGED, CheckResult, Reindex, judge_gain
+from holdfast.checking.scores import Score, parse_score
+from holdfast.checking.search import Condition, Progress, unit_queries
+from holdfast.checking.thresholds import compare_thresholds
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.evaluation.protocols import PROTOCOLS, VERIFICATION_PAIRS
+from holdfast.metrics.resampling import RESAMPLES
+
+
+def check(
+    gallery: Source,
+    queries_old: Source,
+    queries_new: Source,
+    gallery_new: Source | None = None,
+    *,
+    relevance: Relevance | None = None,
+    score: str = "top1",
+    protocol: str = "instance",
+    confidence: float = 0.95,
+    min_gain: float = 0.0,
+    cluster_by_class: bool = False,
+    far: float = 0.01,
+    threshold: float | None = None,
+    pairs: int = VERIFICATION_PAIRS,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda stage, done, total: None,
+) -> CheckResult:
+    """Judge new queries on the old gallery against the old queries there: the verdict with its evidence.
+
+    Compatible: the interval of the gain (cross-test minus self-test) lies wholly above ``min_gain``, a fraction of 1;
+    a negative one asks only for "not much worse". Incompatible: wholly below. Else not shown.
+    relevance takes the place of classes. cluster_by_class: draw whole classes of queries, where queries of one class
+    are alike. far, threshold: which score threshold is looked at. pairs: how many are drawn for scores of pairs.
+    The interval says nothing of what another training of either model would give.
+    """
+    chosen = parse_score(score)
+    check_options(protocol, confidence, min_gain, resamples)
+    if not 0 < far < 1 or pairs < 2:
+        raise HoldfastError(f"far must lie between 0 and 1 and pairs be at least 2; got {far:g} and {pairs}")
+    sets = Sets(
+        opened(gallery, "gallery", "gallery"),
+        opened(queries_old, "queries_old", "query"),
+        opened(queries_new, "queries_new", "query"),
+        None if gallery_new is None else opened(gallery_new, "gallery_new", "gallery"),
+    )
+    pairing = pair_queries(sets.old, sets.new)
+    answers = answers_for(sets, pairing, relevance)
+    codes = answers.codes if answers else None
+    if cluster_by_class and codes is None:
+        raise HoldfastError("queries can be drawn by class only where they have labels; leave out cluster-by-class")
+    how = Resampling(confidence, resamples, seed, codes if cluster_by_class else None)
+    (old, old_condition), (new, new_condition) = (
+        unit_queries(part, rows, device) for part, rows in ((sets.old, pairing.old), (sets.new, pairing.new))
+    )
+    asked = [old, new] if sets.comparable else [old]
+    facts: dict[str, Any] = {
+        "score": chosen.name,
+        "protocol": protocol,
+        "confidence": confidence,
+        "min_gain": min_gain,
+        "clustered": cluster_by_class,
+        "queries": len(pairing),
+        "gallery": len(sets.gallery),
+        "classes": None if codes is None else len(np.unique(codes)),
+        "sources": sets.names(),
+        "unpaired": {"old": pairing.only_old, "new": pairing.only_new},
+    }
+    notes = pairing_notes(pairing)
+    query_conditions = [old_condition, new_condition]
+    if answers is None:
+        if not sets.comparable:
+            return CheckResult(INCOMPATIBLE, _sizes(sets), **facts, **_conditions(notes, [], query_conditions))
+        overlap, condition = overlap_of_hits(sets.gallery, asked, how, device, progress)
+        told = _conditions(notes, [condition], query_conditions)
+        reason = "no labels and no relevance: how alike the hits are says nothing of how right they are"
+        return CheckResult(NOT_JUDGED, reason, overlap=overlap, **facts, **told)
+
+    settings: dict[str, Any] = {"protocol": protocol, "pairs": pairs, "device": device, "progress": progress}
+    on_old = judge_gallery(sets.gallery, answers.truths[0], asked, chosen, **settings)
+    on_new = None
+    if sets.gallery_new is not None:
+        on_new = judge_gallery(sets.gallery_new, answers.truths[1], [new], chosen, **settings)
+    views = [view for view in (on_old, on_new) if view is not None]
+    facts |= _conditions([*notes, *answers.notes], [view.condition for view in views], query_conditions)
+    facts |= _scores(on_old, on_new, chosen, how)
+    if not sets.comparable:
+        return CheckResult(INCOMPATIBLE, _sizes(sets), **facts)
+    before, after = on_old.judgements
+    drawn = "classes of queries" if cluster_by_class else "queries"
+    verdict, reason = judge_gain(facts["gain"], min_gain, units(how, before), drawn)
+    if facts["self_test"].low > facts["chance"] >= facts["cross_test"].low:
+        verdict, reason = INCOMPATIBLE, "the new queries find what blind search would: the two spaces are unrelated"
+    hit_names, labels = _names(answers, on_old, sets, protocol)
+    if answers.codes is not None and answers.classes is not None:
+        facts["by_class"] = class_changes(before.values, after.values, answers.codes, answers.classes)
+    return CheckResult(
+        verdict,
+        reason,
+        changes=changed_queries(before, after, pairing.names, hit_names, labels),
+        thresholds=compare_thresholds(before, after, on_old.threshold_pairs, how, far=far, threshold=threshold),
+        **facts,
+    )
+
+
+def check_options(protocol: str, confidence: float, min_gain: float, resamples: int) -> None:
+    """Refuse what no check can be made with."""
+    if protocol not in PROTOCOLS:
+        raise unknown_name("protocol", protocol, PROTOCOLS)
+    if not 0.5 <= confidence < 1:
+        raise HoldfastError(f"confidence must be at least 0.5 and below 1, for example 0.95; got {confidence:g}")
+    if not -1 < min_gain < 1:
+        raise HoldfastError(f"min-gain is a fraction of 1, so that 0.01 is one point; got {min_gain:g}")
+    if resamples < 100:
+        raise HoldfastError(f"resamples must be at least 100; got {resamples}")
+
+
+def _scores(on_old: GalleryView, on_new: GalleryView | None, score: Score, how: Resampling) -> dict[str, Any]:
+    """The tests there are, the gain and what a new index would add."""
+    pairs = on_old.score_pairs
+    found: dict[str, Any] = {
+        "chance": score.chance(on_old.truth.share_right()[on_old.truth.judged()]),
+        "self_test": score_estimate(on_old.judgements[0], score, pairs, how),
+    }
+    if on_new is not None:
+        found["new_self_test"] = score_estimate(on_new.judgements[0], score, on_new.score_pairs, how)
+    if len(on_old.judgements) == 2:
+        before, after = on_old.judgements
+        found["cross_test"] = score_estimate(after, score, pairs, how)
+        found["gain"] = gain_estimate(before, after, score, (pairs, pairs), how)
+        if on_new is not None:
+            adds = gain_estimate(after, on_new.judgements[0], score, (pairs, on_new.score_pairs), how)
+            found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds))
+    return found
+
+
+def _share_reached(gain: Estimate, adds: Estimate) -> float:
+    possible = gain.value + adds.value
+    return gain.value / possible if possible > 0 else float("nan")
+
+
+def _conditions(notes: list[str], galleries: Sequence[Condition], queries: Sequence[Condition]) -> dict[str, Any]:
+    """Notes on the state of every feature set, and their bad rows."""
+    told = list(notes)
+    for condition in galleries:
+        told += condition.notes("left out of the search")
+    for condition in queries:
+        told += condition.notes("they find nothing and count as wrong")
+    spoilt = [condition for condition in (*galleries, *queries) if condition.not_finite or condition.zero]
+    bad = {condition.name: {"not_finite": condition.not_finite, "zero": condition.zero} for condition in spoilt}
+    return {"notes": told, "bad_rows": bad}
+
+
+def _sizes(sets: Sets) -> str:
+    return f"the new queries have {sets.new.dim} numbers each and the old gallery's vectors {sets.gallery.dim}"
+
+
+def _names(
+    answers: Answers, view: GalleryView, sets: Sets, protocol: str
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+    """What a hit is called, and the labels of queries and of hits."""
+    if answers.codes is None or answers.classes is None:
+        return sets.gallery.names(), None
+    hit_labels = answers.classes[view.truth.gallery]  # type: ignore[attr-defined]
+    hit_names = hit_labels if protocol == "template" else sets.gallery.names()
+    return hit_names, (answers.classes[answers.codes], hit_labels)

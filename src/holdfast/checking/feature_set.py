@@ -1,0 +1,128 @@
+"""Features of any origin, with labels and ids where they have them. Files are read block by block, never whole."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from holdfast.errors import HoldfastError
+
+
+class Rows(Protocol):
+    """N x d numbers of which some are read at a time."""
+
+    shape: tuple[int, int]
+
+    def block(self, start: int, stop: int) -> np.ndarray:
+        """Rows start .. stop as an array of their own."""
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of these numbers, in this order."""
+
+
+class ArrayRows:
+    """Rows of an array in memory, or of one that the caller has mapped."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        self.shape = (array.shape[0], array.shape[1])
+
+    def block(self, start: int, stop: int) -> np.ndarray:
+        return np.array(self._array[start:stop])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return self._array[rows]
+
+
+class MappedRows:
+    """Rows of an array inside a file, mapped anew for every read: what was read before does not stay in memory."""
+
+    def __init__(self, path: Path | Any, dtype: np.dtype, shape: tuple[int, int], offset: int, order: str) -> None:
+        self._where = {"filename": path, "dtype": dtype, "shape": shape, "offset": offset, "order": order}
+        self.shape = shape
+
+    def block(self, start: int, stop: int) -> np.ndarray:
+        return np.array(self._mapped()[start:stop])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return np.array(self._mapped()[rows])
+
+    def _mapped(self) -> np.ndarray:
+        return np.memmap(mode="r", **self._where)  # type: ignore[call-overload]
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Features (N x d) of one model over one set of images, as they were given: checked for shape, not for content.
+
+    labels: N classes, numbers or text, or None. ids: N different names, numbers or text, or None.
+    """
+
+    name: str
+    rows: Rows
+    labels: np.ndarray | None = None
+    ids: np.ndarray | None = None
+    dim: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        count, dim = self.rows.shape
+        if count == 0 or dim == 0:
+            raise HoldfastError(f"{self.name}: features of shape {count} x {dim}; there is nothing to compare")
+        object.__setattr__(self, "dim", dim)
+        for what in ("labels", "ids"):
+            values = getattr(self, what)
+            if values is not None:
+                object.__setattr__(self, what, _column(values, count, f"{self.name}: {what}"))
+        if self.ids is not None:
+            _, first, times = np.unique(self.ids, return_index=True, return_counts=True)
+            twice = self.ids[np.sort(first[times > 1])]
+            if len(twice):
+                raise HoldfastError(
+                    f"{self.name}: {len(twice)} ids occur more than once ({some(twice)}); make ids unique"
+                )
+
+    def __len__(self) -> int:
+        return self.rows.shape[0]
+
+    def names(self) -> np.ndarray:
+        """The ids, or the row numbers from 0 where there are none."""
+        return np.arange(len(self)) if self.ids is None else self.ids
+
+
+def feature_set(
+    name: str, features: ArrayLike, labels: ArrayLike | None = None, ids: ArrayLike | None = None
+) -> FeatureSet:
+    """A FeatureSet of arrays in memory."""
+    array = features if isinstance(features, np.ndarray) else np.asarray(features)
+    check_shape(name, array.shape, array.dtype)
+    given = [None if values is None else np.asarray(values) for values in (labels, ids)]
+    return FeatureSet(name, ArrayRows(array), *given)
+
+
+def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if len(shape) != 2 or dtype.kind not in "fiu":
+        raise HoldfastError(f"{name}: features must be a matrix of numbers, one row each, but are {dtype} {shape}")
+
+
+def some(values: Sequence[Any] | np.ndarray, most: int = 5) -> str:
+    """The first few of many, for a message."""
+    shown = ", ".join(str(value) for value in values[:most])
+    return f"{shown}, ..." if len(values) > most else shown
+
+
+def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
+    """One number or text per row; bytes become text, whole numbers int64."""
+    if values.shape != (count,):
+        raise HoldfastError(f"{what} have shape {values.shape}, but there are {count} rows of features")
+    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
+        return values.astype(str)
+    if values.dtype.kind == "S":
+        return np.char.decode(values, "utf-8")
+    if values.dtype.kind == "U":
+        return values
+    if values.dtype.kind in "iub" or (values.dtype.kind == "f" and bool((values == np.floor(values)).all())):
+        return values.astype(np.int64)
+    raise HoldfastError(f"{what} are {values.dtype}; give whole numbers or text")

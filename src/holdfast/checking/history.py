@@ -1,0 +1,162 @@
+"""A whole history of models: every one's queries on every earlier gallery, with intervals."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.checking.check import check_options
+from holdfast.checking.estimates import Estimate
+from holdfast.checking.feature_set import some
+from holdfast.checking.history_inputs import Models, read_history
+from holdfast.checking.result import COMPATIBLE, INCOMPATIBLE, NOT_SHOWN, HistoryResult, judge_gain
+from holdfast.checking.scores import Score, parse_score
+from holdfast.checking.search import Progress
+from holdfast.errors import HoldfastError
+from holdfast.evaluation.matrix import Cell, matrix_cells
+from holdfast.evaluation.protocols import average_precisions
+from holdfast.geometry import nearest
+from holdfast.metrics import (
+    average_accuracy,
+    average_compatibility,
+    average_compatible_accuracy,
+    gain_interval,
+    mean_interval,
+    percentile_interval,
+    resampled_means,
+)
+from holdfast.metrics.resampling import RESAMPLES
+
+Cells = list[list[Estimate | None]]
+
+
+def check_history(
+    models: Models,
+    *,
+    score: str = "top1",
+    protocol: str = "instance",
+    confidence: float = 0.95,
+    min_gain: float = 0.0,
+    cluster_by_class: bool = False,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda stage, done, total: None,
+) -> HistoryResult:
+    """Judge a run folder, or (queries, gallery) of each model, oldest first and all over the same images.
+
+    The matrix equals the evaluation's; each cell below the diagonal gets the verdict that ``check`` would give it. AC,
+    AA and ACA get intervals by drawing queries jointly for all cells. The verdict is the newest model's: compatible
+    if it is so on every older gallery, incompatible if it is so on any. A run's learned maps are used.
+    """
+    chosen = parse_score(score)
+    check_options(protocol, confidence, min_gain, resamples)
+    if chosen.of_pairs:
+        raise HoldfastError(f"a history is judged by a score of queries (top1, recall@K or mAP), not {score}")
+    names, features, query_codes, gallery_codes, maps = read_history(models)
+    total = len(features)
+    if total < 2:
+        raise HoldfastError("a history needs at least two models")
+    values = np.full((total, total, len(query_codes)), np.nan)
+    cells = matrix_cells(features, query_codes, gallery_codes, protocol=protocol, maps=maps, device=device)
+    for done, cell in enumerate(cells, start=1):
+        if cell.gallery is not None:
+            values[cell.t, cell.k] = _outcomes(cell, chosen)
+        progress("compatibility matrix", done, total * (total + 1) // 2)
+    counts = ~np.isnan(values[0, 0])  # AP is undefined for queries without a match, the same ones in every cell
+    values, clusters = values[:, :, counts], query_codes[counts] if cluster_by_class else None
+    options: dict[str, Any] = {"resamples": resamples, "seed": seed, "clusters": clusters}
+    matrix, gains = _intervals(values, {**options, "confidence": confidence})
+    units = values.shape[2] if clusters is None else len(np.unique(clusters))
+    what = "classes of queries" if cluster_by_class else "queries"
+    verdicts = [[None if gain is None else judge_gain(gain, min_gain, units, what)[0] for gain in row] for row in gains]
+    uncertain = [
+        {"query_model": names[t], "gallery_model": names[k], "gain": gains[t][k]}
+        for t in range(total)
+        for k in range(t)
+        if verdicts[t][k] == NOT_SHOWN
+    ]
+    verdict, reason = _newest(verdicts[-1][:-1], names)
+    summary = _summary(values, units, confidence, options)
+    return HistoryResult(
+        verdict=verdict,
+        reason=reason,
+        score=chosen.name,
+        protocol=protocol,
+        confidence=confidence,
+        min_gain=min_gain,
+        clustered=cluster_by_class,
+        queries=len(query_codes),
+        gallery=len(gallery_codes),
+        models=names,
+        matrix=matrix,
+        gains=gains,
+        verdicts=verdicts,
+        uncertain=uncertain,
+        notes=["old galleries were carried through the maps that the run learned"] if any(maps) else [],
+        **summary,
+    )
+
+
+def _outcomes(cell: Cell, score: Score) -> np.ndarray:
+    """The score of every query in one cell."""
+    gallery, labels, wanted = cell.gallery, cell.gallery_labels, cell.query_labels
+    assert gallery is not None
+    if score.kind == "mAP":
+        ranked = average_precisions(
+            cell.query, gallery, lambda start, rows: labels[rows] == wanted[start : start + len(rows), None]
+        )
+        return ranked.cpu().numpy()
+    found = labels[nearest(cell.query, gallery, score.k).indices]
+    return (found == wanted[:, None]).any(1).double().cpu().numpy()
+
+
+def _intervals(values: np.ndarray, options: dict[str, Any]) -> tuple[Cells, Cells]:
+    """The score of every cell, and its gain over the old model's self-test."""
+    total = len(values)
+    matrix: Cells = [[None] * total for _ in range(total)]
+    gains: Cells = [[None] * total for _ in range(total)]
+    for t in range(total):
+        for k in range(t + 1):
+            cell, own = values[t, k], values[k, k]
+            if np.isnan(cell).any():
+                continue
+            matrix[t][k] = Estimate(float(cell.mean()), *mean_interval(cell, **options))
+            if k < t:
+                gains[t][k] = Estimate(float(cell.mean() - own.mean()), *gain_interval(own, cell, **options))
+    return matrix, gains
+
+
+def _summary(values: np.ndarray, units: int, confidence: float, options: dict[str, Any]) -> dict[str, Estimate]:
+    """AC, AA and ACA, each with the interval of its value over resamples of the queries, drawn once for all cells."""
+    total = len(values)
+    below = np.tril_indices(total)
+    draws = resampled_means(values[below], **options)
+
+    def matrices() -> Any:
+        for means in draws:
+            matrix = np.full((total, total), np.nan)
+            matrix[below] = means.clip(0, 1)  # a mean of ones may end a rounding above 1
+            yield matrix
+
+    found = {}
+    C = values.mean(axis=2)
+    resampled = list(matrices())
+    for name, metric in (("AC", average_compatibility), ("AA", average_accuracy), ("ACA", average_compatible_accuracy)):
+        found[name] = Estimate(metric(C), *percentile_interval([metric(m) for m in resampled], units, confidence))
+    return found
+
+
+def _newest(verdicts: Sequence[str | None], names: Sequence[str]) -> tuple[str, str]:
+    """The verdict over one row of cells; models that cannot be compared are not compatible."""
+    failed = [name for name, verdict in zip(names, verdicts) if verdict in (None, INCOMPATIBLE)]
+    unsure = [name for name, verdict in zip(names, verdicts) if verdict == NOT_SHOWN]
+    if failed:
+        return (
+            INCOMPATIBLE,
+            f"model {names[-1]} does worse than the old model on the gallery of model {some(failed, 8)}",
+        )
+    if unsure:
+        return NOT_SHOWN, f"model {names[-1]} is not shown to do better on the gallery of model {some(unsure, 8)}"
+    return COMPATIBLE, f"model {names[-1]} does better than the old model on every older gallery"

@@ -1,0 +1,145 @@
+"""What each query finds in one gallery, and how right it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.checking.feature_set import FeatureSet
+from holdfast.checking.scores import Score
+from holdfast.checking.search import Condition, Progress, class_templates, float32, search_blocks, unit_blocks
+from holdfast.checking.truth import ClassTruth, Truth
+from holdfast.errors import HoldfastError
+from holdfast.evaluation.protocols import VERIFICATION_PAIRS, average_precisions
+from holdfast.geometry import nearest, unit
+
+THRESHOLD_PAIRS = 200_000
+"""Pairs drawn to see a false-accept rate, half of them false."""
+_PAIRS_AT_ONCE = 1 << 14
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Drawn pairs: the number of the query of each, whether it is a right one."""
+
+    query: np.ndarray
+    same: np.ndarray
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One set of Q queries on one gallery. NaN in ``values`` for queries that do not count.
+
+    hits: Q x k gallery rows, or class numbers under the template protocol; -1 for none. right: the same, Q x k.
+    values: the score of each query; for scores of pairs whether its first hit is right. scored: one score for each
+    drawn pair of the chosen score; compared: likewise for the pairs that thresholds are looked at with.
+    """
+
+    hits: np.ndarray
+    right: np.ndarray
+    values: np.ndarray
+    scored: np.ndarray
+    compared: np.ndarray
+
+
+@dataclass(frozen=True)
+class GalleryView:
+    """A gallery under a protocol, ready to be judged: right answers, drawn pairs, and what was wrong with its rows."""
+
+    truth: Truth
+    judgements: list[Judgement]
+    score_pairs: Pairs | None
+    threshold_pairs: Pairs
+    condition: Condition
+
+
+def judge_gallery(
+    gallery: FeatureSet,
+    truth: Truth,
+    query_sets: Sequence[Tensor],
+    score: Score,
+    *,
+    protocol: str,
+    pairs: int = VERIFICATION_PAIRS,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda stage, done, total: None,
+) -> GalleryView:
+    """Put every set of unit queries (each Q x d) through the gallery once."""
+    condition = Condition(gallery.name, len(gallery))
+    blocks = unit_blocks(gallery, condition, device, progress)
+    k = min(score.k, len(gallery))
+    if protocol == "template":
+        if not isinstance(truth, ClassTruth):
+            raise HoldfastError("protocol template averages classes, and there are none; use the instance protocol")
+        vectors, classes, usable = class_templates(blocks, truth.gallery, gallery.dim, device)
+        if len(usable) == 0:
+            raise HoldfastError(f"{gallery.name}: holds no usable vector; all are zero or not finite")
+        truth, usable = ClassTruth(truth.query, classes), np.arange(len(classes))
+        found = [nearest(queries, vectors, k) for queries in query_sets]
+    else:
+        vectors = None
+        found, usable = search_blocks(blocks, query_sets, k, gallery.name)
+
+    def read(rows: np.ndarray) -> Tensor:
+        return unit(float32(gallery.rows.take(rows), device)) if vectors is None else vectors[torch.from_numpy(rows)]
+
+    drawn, same = truth.pairs(THRESHOLD_PAIRS, usable)
+    score_drawn, score_same = truth.pairs(pairs, usable) if score.of_pairs else (drawn[:0], same[:0])
+    compared = _pair_scores(drawn, query_sets, read)
+    scored = _pair_scores(score_drawn, query_sets, read)
+    judgements = []
+    for i, queries in enumerate(query_sets):
+        lost = ~queries.any(1).cpu().numpy()
+        hits = np.where(lost[:, None], -1, found[i].indices.cpu().numpy())
+        right = truth.right(np.arange(len(hits)), hits)
+        values = np.asarray(right.any(1), dtype=np.float64)
+        if score.kind == "mAP":
+            values = _average_precisions(queries, usable, read, truth, gallery.name, progress)
+            values[lost & ~np.isnan(values)] = 0.0
+        values[~truth.judged()] = np.nan
+        judgements.append(Judgement(hits, right, values, scored[i], compared[i]))
+    score_pairs = Pairs(score_drawn[:, 0], score_same) if score.of_pairs else None
+    return GalleryView(truth, judgements, score_pairs, Pairs(drawn[:, 0], same), condition)
+
+
+def _average_precisions(
+    queries: Tensor,
+    usable: np.ndarray,
+    read: Callable[[np.ndarray], Tensor],
+    truth: Truth,
+    name: str,
+    progress: Progress,
+) -> np.ndarray:
+    """AP needs every rank, so the usable gallery is held as a whole."""
+    rows = torch.cat([read(part) for part in np.array_split(usable, max(1, len(usable) // _PAIRS_AT_ONCE))])
+    done = 0
+
+    def is_right(start: int, ranked: Tensor) -> Tensor:
+        numbers = np.arange(start, start + len(ranked))
+        return torch.from_numpy(truth.right(numbers, usable[ranked.cpu().numpy()])).to(ranked.device)
+
+    def tell(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(f"ranking {name}", done, len(queries))
+
+    return average_precisions(queries, rows, is_right, tell).cpu().numpy()
+
+
+def _pair_scores(
+    pairs: np.ndarray, query_sets: Sequence[Tensor], read: Callable[[np.ndarray], Tensor]
+) -> list[np.ndarray]:
+    """The cosine of every pair for every set of queries; gallery rows are read once, in their order."""
+    order = np.argsort(pairs[:, 1], kind="stable")
+    scores = [np.full(len(pairs), -1.0, dtype=np.float32) for _ in query_sets]
+    for start in range(0, len(order), _PAIRS_AT_ONCE):
+        some = order[start : start + _PAIRS_AT_ONCE]
+        rows = read(pairs[some, 1])
+        for found, queries in zip(scores, query_sets, strict=True):
+            asked = queries[torch.from_numpy(pairs[some, 0]).to(queries.device)]
+            # A query that is no vector is never accepted: its score stays below every cosine that decides.
+            products = torch.where(asked.any(1), (asked * rows).sum(1), -1.0)
+            found[some] = products.cpu().numpy()
+    return scores

@@ -1,0 +1,146 @@
+"""What a check found: plain records that turn into JSON."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from holdfast.checking.estimates import Estimate
+from holdfast.storage import without_nan
+
+COMPATIBLE, NOT_SHOWN, INCOMPATIBLE, NOT_JUDGED = "compatible", "not shown", "incompatible", "could not be judged"
+EXIT_CODES = {COMPATIBLE: 0, NOT_SHOWN: 1, INCOMPATIBLE: 1, NOT_JUDGED: 2}
+FEWEST_UNITS = 10
+"""With fewer queries (or classes, where these are drawn) nothing is called compatible or incompatible."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Queries whose first hit changed from right to wrong (lost) or back (gained), and McNemar's exact p-value."""
+
+    gained: int
+    lost: int
+    p_value: float
+    lost_queries: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reindex:
+    """What re-embedding the gallery with the new model would add to the cross-test; how much of it is there already."""
+
+    adds: Estimate
+    share_reached: float  # (cross - self) / (new self - self); NaN unless re-indexing gains at all
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """One score threshold on the old gallery under old and new queries: false-accept rate (FAR) and true (TAR)."""
+
+    threshold: float
+    given: bool
+    impostor_pairs: int
+    old_far: float
+    old_tar: float
+    new_far: float
+    new_tar: float
+    far_change: Estimate
+    verdict: str  # "holds", "higher" or "lower"
+    new_threshold: float
+    new_threshold_far: float
+    new_threshold_tar: float
+    histogram: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How alike the old and the new hits are; agreement, not accuracy."""
+
+    k: int
+    shared: Estimate
+    same_first: Estimate
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """May the new model's queries be used on the old gallery? Scores are in [0, 1]; None where not measured."""
+
+    verdict: str
+    reason: str
+    score: str
+    protocol: str
+    confidence: float
+    min_gain: float
+    clustered: bool
+    queries: int
+    gallery: int
+    classes: int | None
+    sources: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    unpaired: dict[str, list[str]] = field(default_factory=dict)
+    bad_rows: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    self_test: Estimate | None = None
+    cross_test: Estimate | None = None
+    new_self_test: Estimate | None = None
+    gain: Estimate | None = None
+    chance: float | None = None
+    changes: Changes | None = None
+    reindex: Reindex | None = None
+    by_class: list[dict[str, Any]] = field(default_factory=list)
+    thresholds: Thresholds | None = None
+    overlap: Overlap | None = None
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain types; NaN and infinities are None."""
+        found: dict[str, Any] = without_nan({"kind": "check", **asdict(self), "exit_code": self.exit_code})
+        return found
+
+
+@dataclass(frozen=True)
+class HistoryResult:
+    """Every model's queries on every earlier gallery; the verdict is the newest model's on all of them.
+
+    matrix: T x T estimates, None above the diagonal and where two models cannot be compared. gains and verdicts: the
+    cells below the diagonal against the old model's own self-test.
+    """
+
+    verdict: str
+    reason: str
+    score: str
+    protocol: str
+    confidence: float
+    min_gain: float
+    clustered: bool
+    queries: int
+    gallery: int
+    models: list[str]
+    matrix: list[list[Estimate | None]]
+    gains: list[list[Estimate | None]]
+    verdicts: list[list[str | None]]
+    AC: Estimate
+    AA: Estimate
+    ACA: Estimate
+    uncertain: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain types; NaN and infinities are None."""
+        found: dict[str, Any] = without_nan({"kind": "history", **asdict(self), "exit_code": self.exit_code})
+        return found
+
+
+def judge_gain(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[str, str]:
+    """The verdict on a gain, and why: its whole interval must lie on one side of ``min_gain``."""
+    wanted = "no gain" if min_gain == 0 else f"the {100 * min_gain:+.2f} points asked for"
+    if units < FEWEST_UNITS:
+        return NOT_SHOWN, f"{units} {what} are too few to tell; at least {FEWEST_UNITS} are needed"
+    if gain.low > min_gain:
+        return COMPATIBLE, f"the whole interval of the gain lies above {wanted}"
+    if gain.high < min_gain:
+        return INCOMPATIBLE, f"the whole interval of the gain lies below {wanted}"
+    return NOT_SHOWN, f"the interval of the gain includes {wanted}; more queries would narrow it"
