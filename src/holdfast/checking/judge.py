@@ -14,6 +14,7 @@ from holdfast.checking.truth import ClassTruth, Truth
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.protocols import VERIFICATION_PAIRS, average_precisions
 from holdfast.geometry import nearest, unit
+from holdfast.metrics import pair_scores
 
 THRESHOLD_PAIRS = 200_000
 """Pairs drawn to see a false-accept rate, half of them false."""
@@ -136,10 +137,10 @@ def _pair_scores(
     scores = [np.full(len(pairs), -1.0, dtype=np.float32) for _ in query_sets]
     for start in range(0, len(order), _PAIRS_AT_ONCE):
         some = order[start : start + _PAIRS_AT_ONCE]
-        rows = read(pairs[some, 1])
+        rows = read(pairs[some, 1]).cpu().numpy()
         for found, queries in zip(scores, query_sets, strict=True):
-            asked = queries[torch.from_numpy(pairs[some, 0]).to(queries.device)]
+            asked = queries[torch.from_numpy(pairs[some, 0]).to(queries.device)].cpu().numpy()
+            products = pair_scores(asked, rows, np.stack([np.arange(len(some))] * 2, axis=1))
             # A query that is no vector is never accepted: its score stays below every cosine that decides.
-            products = torch.where(asked.any(1), (asked * rows).sum(1), -1.0)
-            found[some] = products.cpu().numpy()
+            found[some] = np.where(asked.any(1), products, -1.0)
     return scores

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from holdfast.cli import demo, doctor, evaluate, ls, metrics, report, reproduce, run, sweep, theory
+from holdfast.cli import check, demo, doctor, evaluate, ls, metrics, report, reproduce, run, sweep, theory
 
 app = typer.Typer(
     name="holdfast",
@@ -21,6 +21,7 @@ app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("evaluate")(evaluate.evaluate)
+app.command("check")(check.check)
 app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)
 app.command("ls")(ls.ls)

@@ -1,6 +1,18 @@
 """One self-contained HTML page about one or several runs, rebuilt from their records on disk: no torch, no network."""
 
+from holdfast.reports.check_markdown import check_markdown
+from holdfast.reports.check_page import render_check, write_check
 from holdfast.reports.page import render, write_report
 from holdfast.reports.records import METHOD_NAMES, ProtocolRecord, RunRecord, read_run
 
-__all__ = ["METHOD_NAMES", "ProtocolRecord", "RunRecord", "read_run", "render", "write_report"]
+__all__ = [
+    "METHOD_NAMES",
+    "ProtocolRecord",
+    "RunRecord",
+    "check_markdown",
+    "read_run",
+    "render",
+    "render_check",
+    "write_check",
+    "write_report",
+]

@@ -8,6 +8,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.reports.curves import Line, chart
+from holdfast.reports.document import document
 from holdfast.reports.headline import carried, closed_set, headline, obstacles
 from holdfast.reports.heatmap import heatmap, legend
 from holdfast.reports.records import RunRecord, read_run
@@ -65,15 +66,7 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
         differences([facts(run) for run in runs], names, "Facts"),
         task_tables(runs, names),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # The page's own promise, enforced by the browser: nothing is fetched and nothing runs.
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{text(title)}</title><style>{style(len(protocols))}</style></head>\n"
-        f"<body><main>{chr(10).join(part for part in body if part)}"
-        "<footer>Made with Holdfast from the records of the runs named above.</footer></main></body></html>\n"
-    )
+    return document(title, style(len(protocols)), body, "Made with Holdfast from the records of the runs named above.")
 
 
 def _switch(runs: Sequence[RunRecord], protocols: Sequence[str]) -> str:

@@ -127,3 +127,30 @@ def style(views: int) -> str:
     """The whole style sheet for a page with ``views`` protocols to switch between."""
     shown = "".join(f"#protocol-{i}:checked ~ .view-{i} {{ display:block; }}\n" for i in range(views))
     return _COLOURS + _TEXT + _TABLES + _MATRICES + _CHARTS + shown + _ELSEWHERE
+
+
+_CHECKS = """
+.headline.not-shown, .headline.could-not-be-judged { border-color:var(--c4); }
+.headline.incompatible { border-color:var(--fail-mark); }
+.spans { max-width:44rem; margin:1.25rem 0; } .spans svg { width:100%; min-width:30rem; height:auto; display:block; }
+.span line { stroke:var(--s); stroke-width:3; stroke-linecap:round; } .span circle { fill:var(--s); }
+svg .row { fill:var(--ink); font-size:12.5px; }
+svg .goal { stroke:var(--ink); stroke-width:1.5; stroke-dasharray:4 3; }
+.classes { font-size:.88rem; width:min(100%,44rem); min-width:28rem; }
+.classes th, .classes td { padding:.3rem .9rem .3rem 0; border-bottom:1px solid var(--rule); text-align:right;
+  font-weight:400; white-space:nowrap; line-height:1.25; }
+.classes th:first-child { text-align:left; max-width:14rem; overflow:hidden; text-overflow:ellipsis; }
+.classes thead th { color:var(--quiet); font-size:.82rem; vertical-align:bottom; }
+.classes td:nth-child(2), .classes th:nth-child(2) { text-align:left; width:60%; }
+.classes span { color:var(--s); font-weight:620; }
+.bar { display:block; height:.5rem; margin:.18rem 0; min-width:1px; border-radius:2px; background:var(--s); }
+.verdicts .heat td { width:3.6rem; min-width:3.6rem; height:2.7rem; line-height:1.15; }
+.heat td small { display:block; color:var(--quiet); font-size:.68rem; }
+.heat td.better, .cell.better { background:rgba(var(--heat),.28); }
+.heat td.unsure, .cell.unsure { background:repeating-linear-gradient(135deg,var(--soft) 0 5px,var(--rule) 5px 7px); }
+"""
+
+
+def check_style() -> str:
+    """The style sheet for the page about a check."""
+    return style(0) + _CHECKS

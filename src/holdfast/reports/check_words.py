@@ -1,0 +1,167 @@
+"""What a check found, in words: the same sentences on the screen, in a comment and on the page.
+
+A record is what ``CheckResult.as_json`` or ``HistoryResult.as_json`` gives: scores in [0, 1], None where not measured.
+"""
+
+from typing import Any
+
+NOT_COVERED = (
+    "The intervals cover the choice of queries: other queries of the same kind on the same gallery. They do not cover "
+    "another training seed, other gallery items or other classes: the same models trained anew may be judged otherwise."
+)
+_SAID = {
+    "compatible": "Compatible",
+    "not shown": "Not shown",
+    "incompatible": "Incompatible",
+    "could not be judged": "Could not be judged",
+}
+
+
+def per_cent(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{100 * value:.{digits}f}"
+
+
+def points(value: float | None, digits: int = 2) -> str:
+    """A difference of scores in per cent points, with its sign."""
+    return "–" if value is None else f"{100 * value:+.{digits}f}".replace("-", "−")
+
+
+def span(found: dict[str, float], digits: int = 2) -> str:
+    """A gain and its interval, in points."""
+    return f"{points(found['value'], digits)} ({points(found['low'], digits)} to {points(found['high'], digits)})"
+
+
+def level(record: dict[str, Any]) -> str:
+    return f"{100 * record['confidence']:g} %"
+
+
+def headline(record: dict[str, Any]) -> str:
+    """The verdict in a sentence."""
+    said = _SAID[record["verdict"]]
+    if record["kind"] == "history" or record["verdict"] == "could not be judged" or not record.get("gain"):
+        return f"{said}: {record['reason']}."
+    if "unrelated" in record["reason"]:
+        return f"{said}: {record['reason']}."
+    goal, worse = _goal(record["min_gain"])
+    return {
+        "compatible": f"{said}: on the old gallery as it is, the new model's queries do {goal}.",
+        "not shown": f"{said}: these queries do not tell whether, on the old gallery, the new model's do {goal}.",
+        "incompatible": f"{said}: on the old gallery, the new model's queries do {worse}.",
+    }[record["verdict"]]
+
+
+def gain_sentence(record: dict[str, Any]) -> str:
+    """Self-test, cross-test and gain with its interval; empty where there is no gain."""
+    gain = record.get("gain")
+    if not gain:
+        return ""
+    return (
+        f"{record['score']} goes from {per_cent(record['self_test']['value'])} % to "
+        f"{per_cent(record['cross_test']['value'])} %: {points(gain['value'])} points, {level(record)} interval "
+        f"{points(gain['low'])} to {points(gain['high'])}."
+    )
+
+
+def test_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    """The tests there are: what was searched with what, and the estimate."""
+    names = {
+        "self_test": "old queries, old gallery (self-test)",
+        "cross_test": "new queries, old gallery (cross-test)",
+        "new_self_test": "new queries, new gallery (ceiling)",
+    }
+    return [(name, record[key]) for key, name in names.items() if record.get(key)]
+
+
+def evidence(record: dict[str, Any]) -> list[str]:
+    """What else there is to say, a sentence each."""
+    return [s for s in (_changed(record), _reindexed(record), _overlap(record), _threshold(record)) if s]
+
+
+def basis(record: dict[str, Any]) -> str:
+    """What was compared and how."""
+    drawn = "classes of queries" if record["clustered"] else "queries"
+    classes = f" of {record['classes']:,} classes" if record.get("classes") else ""
+    return (
+        f"{record['queries']:,} queries{classes}, {record['gallery']:,} gallery items, {record['protocol']} protocol; "
+        f"paired bootstrap over {drawn}."
+    )
+
+
+def lost_query(entry: dict[str, Any]) -> str:
+    found = "nothing" if entry["new_hit"] is None else entry["new_hit"]
+    if "class" not in entry:
+        return f"query {entry['query']}: found {entry['old_hit']}, now {found}"
+    if entry["taken_for"] == entry["new_hit"]:  # the template protocol: a hit is a class
+        return f"query {entry['query']} (class {entry['class']}): now {found}"
+    return f"query {entry['query']} (class {entry['class']}): now {found} (class {entry['taken_for']})"
+
+
+def losing_classes(record: dict[str, Any], most: int) -> list[dict[str, Any]]:
+    """The classes that lose, worst first."""
+    known = [entry for entry in record["by_class"] if (entry["change_in_queries"] or 0) < 0]
+    return known[:most]
+
+
+def _goal(min_gain: float) -> tuple[str, str]:
+    """What the new queries must do to be compatible, and what they do if they are not."""
+    if min_gain == 0:
+        return "better than the old model's", "worse than the old model's"
+    if min_gain > 0:
+        gap = f"by {100 * min_gain:g} points or more"
+        return f"better than the old model's {gap}", f"not better than the old model's {gap}"
+    gap = f"more than {-100 * min_gain:g} points worse"
+    return f"not {gap} than the old model's", f"{gap} than the old model's"
+
+
+def _changed(record: dict[str, Any]) -> str:
+    changes = record.get("changes")
+    if not changes:
+        return ""
+    p = changes["p_value"]
+    return (
+        f"First hits: {changes['lost']:,} queries were right and become wrong, {changes['gained']:,} the other way "
+        f"(exact McNemar test: p {'< 0.0001' if p < 0.0001 else f'= {p:.4f}'})."
+    )
+
+
+def _reindexed(record: dict[str, Any]) -> str:
+    reindex = record.get("reindex")
+    if not reindex:
+        return ""
+    adds, share = reindex["adds"], reindex["share_reached"]
+    sentence = (
+        f"Embedding the gallery anew would add {points(adds['value'])} points ({level(record)} interval "
+        f"{points(adds['low'])} to {points(adds['high'])})"
+    )
+    if share is None:
+        return f"{sentence}; the new model on its own gallery is no better than the old one."
+    if share < 0:
+        return f"{sentence}; without that, nothing of the possible gain is reached."
+    return f"{sentence}; {100 * share:.0f} % of the possible gain is reached without it."
+
+
+def _overlap(record: dict[str, Any]) -> str:
+    overlap = record.get("overlap")
+    if not overlap:
+        return ""
+    return (
+        f"Old and new queries share {per_cent(overlap['shared']['value'], 1)} % of their first {overlap['k']} hits, "
+        f"and the first hit in {per_cent(overlap['same_first']['value'], 1)} % of searches. Agreement is not accuracy."
+    )
+
+
+def _threshold(record: dict[str, Any]) -> str:
+    found = record.get("thresholds")
+    if not found:
+        return ""
+    rates = (
+        f"Threshold {found['threshold']:.4f} lets in {per_cent(found['old_far'], 3)} % of wrong pairs with old queries "
+        f"and {per_cent(found['new_far'], 3)} % with new ones"
+    )
+    if found["verdict"] == "holds":
+        return f"{rates}: not told apart, it can stay."
+    effect = "it has become laxer" if found["verdict"] == "higher" else "it has become stricter"
+    return (
+        f"{rates}: {effect}. {found['new_threshold']:.4f} would give the old rate, and accept "
+        f"{per_cent(found['new_threshold_tar'], 1)} % of right pairs instead of {per_cent(found['new_tar'], 1)} %."
+    )
