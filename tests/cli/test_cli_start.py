@@ -69,7 +69,7 @@ def test_help_imports_nothing_heavy(words):
     [
         [],
         ["--help"],
-        *[[verb, "--help"] for verb in ("demo", "run", "evaluate", "metrics", "report", "ls", "doctor")],
+        *[[verb, "--help"] for verb in ("demo", "run", "evaluate", "check", "metrics", "report", "ls", "doctor")],
         *[["ls", kind] for kind in ("methods", "backbones", "datasets", "recipes")],
         ["doctor"],
     ],
@@ -96,7 +96,7 @@ def test_eighty_columns_as_a_process(command):
 
 def test_every_verb_is_offered(command):
     text = command("--help").stdout
-    assert all(verb in text for verb in ("demo", "run", "evaluate", "metrics", "report", "ls", "doctor"))
+    assert all(verb in text for verb in ("demo", "run", "evaluate", "check", "metrics", "report", "ls", "doctor"))
 
 
 def test_training_needs_only_torch_numpy_pillow_safetensors(tmp_path):

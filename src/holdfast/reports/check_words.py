@@ -44,9 +44,9 @@ def headline(record: dict[str, Any]) -> str:
         return f"{said}: {record['reason']}."
     goal, worse = _goal(record["min_gain"])
     return {
-        "compatible": f"{said}: on the old gallery as it is, the new model's queries do {goal}.",
-        "not shown": f"{said}: these queries do not tell whether, on the old gallery, the new model's do {goal}.",
-        "incompatible": f"{said}: on the old gallery, the new model's queries do {worse}.",
+        "compatible": f"{said}: on the old gallery as it is, the new model's queries {goal}.",
+        "not shown": f"{said}: these queries do not tell whether, on the old gallery, the new model's {goal}.",
+        "incompatible": f"{said}: on the old gallery, the new model's queries {worse}.",
     }[record["verdict"]]
 
 
@@ -105,12 +105,11 @@ def losing_classes(record: dict[str, Any], most: int) -> list[dict[str, Any]]:
 def _goal(min_gain: float) -> tuple[str, str]:
     """What the new queries must do to be compatible, and what they do if they are not."""
     if min_gain == 0:
-        return "better than the old model's", "worse than the old model's"
+        return "do better than the old model's", "do worse than the old model's"
+    size = f"{abs(100 * min_gain):g} points"
     if min_gain > 0:
-        gap = f"by {100 * min_gain:g} points or more"
-        return f"better than the old model's {gap}", f"not better than the old model's {gap}"
-    gap = f"more than {-100 * min_gain:g} points worse"
-    return f"not {gap} than the old model's", f"{gap} than the old model's"
+        return f"do better than the old model's by more than {size}", f"do not gain the {size} asked for"
+    return f"do at most {size} worse than the old model's", f"do more than {size} worse than the old model's"
 
 
 def _changed(record: dict[str, Any]) -> str:

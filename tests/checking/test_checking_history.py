@@ -1,0 +1,132 @@
+"""The whole history: the evaluation's numbers, the verdicts of single checks, joint intervals."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import check, check_history
+from holdfast.errors import HoldfastError
+from holdfast.metrics import average_compatibility
+from holdfast.run_folder import RunFolder
+from holdfast.space_map import SpaceMap
+
+
+@pytest.fixture
+def models(clustered):
+    """Four models, each less noisy than the one before, the last one in a space of its own."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    made = [
+        ((clustered(labels, noise, seed=t), labels), (clustered(gallery_labels, noise, seed=9 + t), gallery_labels))
+        for t, noise in enumerate((0.35, 0.3, 0.25))
+    ]
+    strange = clustered(labels, 0.2, world=3), clustered(gallery_labels, 0.2, seed=1, world=3)
+    return [*made, ((strange[0], labels), (strange[1], gallery_labels))]
+
+
+@pytest.mark.parametrize("protocol", ["template", "instance"])
+def test_a_run_has_the_numbers_of_its_metrics(protocol, tiny_run):
+    recorded = json.loads((tiny_run / "metrics.json").read_text())["protocols"][protocol]
+    found = check_history(tiny_run, protocol=protocol, resamples=200)
+    for t, row in enumerate(recorded["matrix"]):
+        for k, value in enumerate(row):
+            estimate = found.matrix[t][k]
+            assert (None if estimate is None else estimate.value) == value
+    for name in ("AC", "AA", "ACA"):
+        assert getattr(found, name).value == pytest.approx(recorded[name])
+        assert getattr(found, name).low <= getattr(found, name).value <= getattr(found, name).high
+
+
+def test_cells_are_single_checks(models):
+    found = check_history(models, resamples=500)
+    for t in range(4):
+        for k in range(t):
+            single = check(models[k][1], models[k][0], models[t][0], resamples=500)
+            assert found.gains[t][k] == single.gain
+            assert found.matrix[t][k] == single.cross_test
+            if "unrelated" not in single.reason:
+                assert found.verdicts[t][k] == single.verdict
+    assert (found.verdict, found.exit_code) == ("incompatible", 1)
+    assert found.reason.endswith("the gallery of model 1, 2, 3")
+    assert {(cell["query_model"], cell["gallery_model"]) for cell in found.uncertain} == {
+        (str(t + 1), str(k + 1)) for t in range(4) for k in range(t) if found.verdicts[t][k] == "not shown"
+    }
+
+
+def test_a_history_that_holds(models):
+    found = check_history(models[:3], resamples=200, min_gain=-0.05)
+    assert (found.verdict, found.exit_code) == ("compatible", 0)
+    assert found.as_json()["verdicts"][2][:2] == ["compatible", "compatible"]
+
+
+def test_intervals_are_drawn_jointly(models):
+    """AC against a loop that draws the same queries for every cell."""
+    found = check_history(models[:3], resamples=4000)
+    labels, gallery_labels = models[0][0][1], models[0][1][1]
+    values = np.zeros((3, 3, 400))
+    for t in range(3):
+        for k in range(t + 1):
+            hits = (models[t][0][0] @ models[k][1][0].T).argmax(1)
+            values[t, k] = gallery_labels[hits] == labels
+    draw = np.random.default_rng(1)
+    AA, AC = [], []
+    for _ in range(1000):
+        C = values[:, :, draw.integers(0, 400, 400)].mean(2)
+        AA.append(C[np.tril_indices(3)].mean())
+        AC.append(average_compatibility(C))
+    assert found.AA.low == pytest.approx(np.quantile(AA, 0.025), abs=0.006)
+    assert found.AA.high == pytest.approx(np.quantile(AA, 0.975), abs=0.006)
+    assert (found.AC.low, found.AC.high) == (min(found.AC.low, *np.quantile(AC, [0.05, 0.95])), max(AC))
+
+
+def test_rows_are_matched_by_id(models):
+    ids, order = np.arange(400), np.random.default_rng(0).permutation(400)
+    (query, labels), gallery = models[1]
+    named = [((*models[0][0], ids), models[0][1]), ((query[order], labels[order], ids[order]), gallery)]
+    assert check_history(named, resamples=100).matrix == check_history(models[:2], resamples=100).matrix
+
+
+def test_maps_of_a_run_are_used(tiny_run, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    plain = check_history(folder, resamples=100)
+    dim = np.load(folder / "features" / "01" / "gallery.npy").shape[1]
+    torch.manual_seed(0)
+    SpaceMap(dim, dim, 8).save(RunFolder(folder).space_map(2))
+    found = check_history(folder, resamples=100)
+    assert found.matrix[1][1] == plain.matrix[1][1]
+    assert found.matrix[1][0] != plain.matrix[1][0]
+    assert "maps" in found.notes[0]
+
+
+def test_other_sizes_cannot_be_compared(models):
+    wide = [(np.hstack([features] * 2), labels) for features, labels in models[1]]
+    found = check_history([models[0], tuple(wide)], resamples=100)
+    assert found.matrix[1][0] is None
+    assert found.verdict == "incompatible"
+    assert np.isnan(found.AA.value)
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "reason"),
+    [
+        (lambda m: m[:1], {}, "at least two models"),
+        (lambda m: [], {}, "at least two models"),
+        (lambda m: m, {"score": "auc"}, "score of queries"),
+        (lambda m: "nowhere", {}, "not a run folder"),
+        (lambda m: [((m[0][0][0], None), m[0][1]), m[1]], {}, "has no labels"),
+        (lambda m: [m[0], ((m[1][0][0][:9], m[1][0][1][:9]), m[1][1])], {}, "has 9 rows"),
+        (lambda m: [m[0], ((m[1][0][0], m[1][0][1][::-1]), m[1][1])], {}, "are they the same images"),
+        (
+            lambda m: [((*m[0][0], np.arange(400)), m[0][1]), ((*m[1][0], np.arange(1, 401)), m[1][1])],
+            {},
+            "lacks 1 ids",
+        ),
+    ],
+)
+def test_refused(change, options, reason, models):
+    with pytest.raises(HoldfastError, match=reason):
+        check_history(change(models), **options)

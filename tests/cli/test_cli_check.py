@@ -1,0 +1,135 @@
+"""``holdfast check`` as a release pipeline sees it: exit status, JSON, Markdown, page, 80 columns."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+def features(labels, noise, seed):
+    centres = np.random.default_rng(7).standard_normal((10, 12))
+    z = centres[labels] + noise * np.random.default_rng(seed).standard_normal((len(labels), 12))
+    return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def files(tmp_path):
+    labels, gallery_labels = np.arange(300) % 10, np.arange(80) % 10
+    made = {
+        "gallery": (gallery_labels, 1.0, 1),
+        "old": (labels, 1.5, 2),
+        "new": (labels, 0.8, 3),
+        "anew": (gallery_labels, 0.5, 4),
+    }
+    for name, (y, noise, seed) in made.items():
+        ids = (
+            np.array([f"<{name[0]}{i}>|@x" for i in range(len(y))])
+            if name in ("gallery", "anew")
+            else np.arange(len(y))
+        )
+        np.savez(tmp_path / f"{name}.npz", features=features(y, noise, seed), labels=y, ids=ids)
+    return {name: tmp_path / f"{name}.npz" for name in made}
+
+
+def words(files, old="old", new="new"):
+    return ["check", "--gallery", files["gallery"], "--queries-old", files[old], "--queries-new", files[new]]
+
+
+def test_exit_status(files, holdfast):
+    assert holdfast(*words(files), status=0).startswith("Compatible: ")
+    assert holdfast(*words(files, "new", "old"), status=1).startswith("Incompatible: ")
+    assert holdfast(*words(files, "old", "old"), status=1).startswith("Not shown: ")
+    holdfast(*words(files, "old", "old"), "--min-gain", "-0.05", status=0)
+
+
+def test_json_says_which(files, holdfast):
+    found = json.loads(holdfast(*words(files, "old", "old"), "--json", status=1), parse_constant=pytest.fail)
+    assert (found["verdict"], found["exit_code"]) == ("not shown", 1)
+    found = json.loads(holdfast(*words(files), "--gallery-new", files["anew"], "--json", "--score", "mAP"))
+    assert found["score"] == "mAP"
+    assert found["gain"]["low"] > 0
+    assert len(found["changes"]["lost_queries"]) == found["changes"]["lost"]
+
+
+def test_bad_input_is_two(files, tmp_path, holdfast, command):
+    missing = [*words(files)[:-1], tmp_path / "none.npz"]
+    found = json.loads(holdfast(*missing, "--json", status=2))
+    assert (found["verdict"], found["exit_code"]) == ("could not be judged", 2)
+    assert "none.npz: no such file" in found["reason"]
+    done = command(*missing)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"holdfast: {tmp_path / 'none.npz'}: no such file\n"
+    for wrong in (
+        ["check"],
+        ["check", tmp_path, "--gallery", files["gallery"]],
+        ["check", "--gallery", files["gallery"]],
+        [*words(files), "--json", "--markdown"],
+        [*words(files), "--score", "best"],
+        ["check", "--model", "one"],
+        ["check", tmp_path, "--relevance", files["old"]],
+    ):
+        holdfast(*wrong, status=2)
+
+
+def test_no_classes_is_two(files, tmp_path, holdfast):
+    for name in ("gallery", "old", "new"):
+        np.save(tmp_path / f"{name}.npy", np.load(files[name])["features"])
+    bare = {name: tmp_path / f"{name}.npy" for name in ("gallery", "old", "new")}
+    text = holdfast(*words(bare), status=2)
+    assert text.startswith("Could not be judged: ")
+    assert "Agreement is not accuracy" in text
+
+
+@pytest.mark.parametrize("more", [[], ["--cluster-by-class", "--score", "recall@3"], ["--protocol", "template"]])
+def test_eighty_columns(more, files, tiny_run, holdfast):
+    text = holdfast(*words(files), "--gallery-new", files["anew"], *more)
+    assert "do not cover another" in " ".join(text.split())
+    history = holdfast("check", tiny_run, *[w for w in more if w != "recall@3" and w != "--score"], status=1)
+    for line in [*text.splitlines(), *history.splitlines()]:
+        assert len(line) <= 80, line
+
+
+def test_a_run_and_a_list_of_models(files, tiny_run, holdfast):
+    recorded = json.loads((tiny_run / "metrics.json").read_text())["protocols"]["instance"]
+    found = json.loads(holdfast("check", tiny_run, "--json", status=1))
+    assert found["kind"] == "history"
+    assert found["AA"]["value"] == pytest.approx(recorded["AA"])
+    models = ["--model", f"{files['old']},{files['gallery']}", "--model", f"{files['new']},{files['anew']}"]
+    # The two galleries name their items differently, so they are no history of one gallery.
+    assert "lacks 80 ids" in json.loads(holdfast("check", *models, "--json", status=2))["reason"]
+    models[-1] = f"{files['new']},{files['gallery']}"
+    assert holdfast("check", *models).startswith("Compatible: ")
+
+
+def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
+    page = tmp_path / "report.html"
+    text = holdfast(*words(files), "--html", page, "--markdown")
+    assert text.startswith("### Compatible: ")
+    assert "| **gain, points** |" in text
+    assert "another training seed" in text
+    html = page.read_text()
+    assert "Compatible: on the old gallery as it is" in html
+    assert "another training seed" in html
+    text = holdfast("check", tiny_run, "--markdown", status=1)
+    assert "| query model" in text
+
+
+def test_lines_and_bar(capsys, monkeypatch):
+    from holdfast.cli import check_progress
+    from holdfast.cli.check_progress import CheckProgress
+
+    now = [0.0]
+    monkeypatch.setattr(check_progress.time, "monotonic", lambda: now[0])
+    with CheckProgress(quiet=False) as progress:
+        for done in (10, 20, 30):
+            now[0] += 11
+            progress("gallery.npz", done, 100)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "check: gallery.npz, 10 %",
+        "check: gallery.npz, 20 %, 1:28 left",
+        "check: gallery.npz, 30 %, 1:17 left",
+    ]
+    with CheckProgress(quiet=True) as progress:
+        progress("gallery.npz", 1, 2)
+    assert capsys.readouterr().err == ""

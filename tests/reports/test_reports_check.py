@@ -1,0 +1,92 @@
+"""The page about a check: verdict first, everything escaped, nothing fetched."""
+
+import re
+
+import numpy as np
+import pytest
+
+from holdfast import check, check_history
+from holdfast.reports import check_markdown, render_check
+
+EVIL = '<script>alert("x")</script>'
+
+
+def clustered(labels, noise, seed):
+    centres = np.random.default_rng(7).standard_normal((10, 12))
+    return centres[labels] + noise * np.random.default_rng(seed).standard_normal((len(labels), 12))
+
+
+LABELS, GALLERY_LABELS = np.arange(300) % 10, np.arange(80) % 10
+NAMES = np.array([f"{EVIL}{i}" for i in range(10)])
+
+
+def sets(old_noise=1.5, new_noise=0.8, **more):
+    return {
+        "gallery": (clustered(GALLERY_LABELS, 1.0, 1), NAMES[GALLERY_LABELS]),
+        "queries_old": (clustered(LABELS, old_noise, 2), NAMES[LABELS], [f"{EVIL}{i}" for i in range(300)]),
+        "queries_new": (clustered(LABELS, new_noise, 3), NAMES[LABELS], [f"{EVIL}{i}" for i in range(300)]),
+        "resamples": 200,
+        **more,
+    }
+
+
+def bare():
+    return {name: value[0] for name, value in sets().items() if name != "resamples"}
+
+
+def model(noise):
+    return (clustered(LABELS, noise, 1), LABELS), (clustered(GALLERY_LABELS, noise, 2), GALLERY_LABELS)
+
+
+RECORDS = {
+    "compatible": lambda: check(**sets()),
+    "not shown": lambda: check(**sets(0.8, 0.8)),
+    "incompatible": lambda: check(**sets(0.8, 1.5)),
+    "not inferior": lambda: check(**sets(0.8, 0.8, min_gain=-0.3)),
+    "demanding": lambda: check(**sets(0.8, 0.8, min_gain=0.3)),
+    "ceiling": lambda: check(**sets(gallery_new=(clustered(GALLERY_LABELS, 0.5, 5), NAMES[GALLERY_LABELS]))),
+    "pairs": lambda: check(**sets(score="tar@far=0.01")),
+    "overlap": lambda: check(**bare()),
+    "sizes": lambda: check(**{**bare(), "queries_new": np.hstack([bare()["queries_new"]] * 2)}),
+    "history": lambda: check_history([model(1.5), model(1.0), model(1.0)], resamples=200),
+}
+
+
+@pytest.mark.parametrize("name", list(RECORDS))
+def test_every_kind_of_result_makes_a_page(name):
+    record = RECORDS[name]().as_json()
+    page = render_check(record)
+    body = page[page.index("<body>") :]
+    said = {"could not be judged": "Could not be judged"}.get(record["verdict"], record["verdict"].capitalize())
+    assert body.index(f"<p>{said}: ") < 400  # the verdict comes first
+    assert "<script" not in page
+    assert not re.search(r"(?:src|href)=|url\(|@import|https?://", page)
+    assert "None" not in re.sub(r"<title>.*?</title>", "", body)
+    assert "nan" not in body
+    assert "another training seed" in body
+    markdown = check_markdown(record)
+    assert markdown.startswith(f"### {said}: ")
+    assert "<script" not in markdown
+    assert "None" not in markdown
+
+
+def test_the_sentences_hold_the_numbers():
+    found = check(**sets())
+    page = render_check(found.as_json())
+    for estimate in (found.self_test, found.cross_test):
+        assert f"{100 * estimate.value:.2f} %" in page
+    assert f"{found.changes.lost} queries were right and become wrong, {found.changes.gained} the other way" in page
+
+
+@pytest.mark.parametrize(
+    ("min_gain", "noises", "said"),
+    [
+        (0.0, (1.5, 0.8), "the new model's queries do better than the old model's."),
+        (0.0, (0.8, 1.5), "the new model's queries do worse than the old model's."),
+        (-0.3, (0.8, 0.8), "the new model's queries do at most 30 points worse than the old model's."),
+        (0.3, (0.8, 0.8), "the new model's queries do not gain the 30 points asked for."),
+    ],
+)
+def test_the_verdict_names_what_was_asked(min_gain, noises, said):
+    page = render_check(check(**sets(*noises, min_gain=min_gain)).as_json())
+    assert said.replace("'", "&#x27;") in page
