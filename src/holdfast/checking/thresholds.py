@@ -48,10 +48,10 @@ def compare_thresholds(
 
 
 def _histogram(old: np.ndarray, new: np.ndarray, same: np.ndarray) -> dict[str, list[float]]:
-    """The share of pairs at each cosine, for a picture."""
+    """The share of pairs in each bin of cosines, named by its lower end, for a picture."""
     both = np.concatenate([old, new])
     low, high = np.floor(20 * both.min()) / 20, np.ceil(20 * both.max()) / 20  # round ends read better on an axis
     edges = np.linspace(low, high if high > low else low + 0.05, _BINS + 1)
     kinds = {"old right": old[same], "new right": new[same], "old wrong": old[~same], "new wrong": new[~same]}
     shares = {name: (np.histogram(scores, edges)[0] / len(scores)).tolist() for name, scores in kinds.items()}
-    return {"cosine": ((edges[:-1] + edges[1:]) / 2).tolist(), **shares}
+    return {"cosine": edges[:-1].tolist(), **shares}

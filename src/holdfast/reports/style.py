@@ -132,7 +132,7 @@ def style(views: int) -> str:
 _CHECKS = """
 .headline.not-shown, .headline.could-not-be-judged { border-color:var(--c4); }
 .headline.incompatible { border-color:var(--fail-mark); }
-.spans { max-width:44rem; margin:1.25rem 0; } .spans svg { width:100%; min-width:30rem; height:auto; display:block; }
+.spans { max-width:44rem; margin:1.25rem 0; } .spans svg { width:100%; min-width:25rem; height:auto; display:block; }
 .span line { stroke:var(--s); stroke-width:3; stroke-linecap:round; } .span circle { fill:var(--s); }
 svg .row { fill:var(--ink); font-size:12.5px; }
 svg .goal { stroke:var(--ink); stroke-width:1.5; stroke-dasharray:4 3; }
