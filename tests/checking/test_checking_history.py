@@ -62,7 +62,7 @@ def test_a_history_that_holds(models):
 
 def test_intervals_are_drawn_jointly(models):
     """AC against a loop that draws the same queries for every cell."""
-    found = check_history(models[:3], resamples=4000)
+    found = check_history(models[:3], resamples=1000)
     labels, gallery_labels = models[0][0][1], models[0][1][1]
     values = np.zeros((3, 3, 400))
     for t in range(3):

@@ -32,7 +32,8 @@ def files(tmp_path):
 
 
 def words(files, old="old", new="new"):
-    return ["check", "--gallery", files["gallery"], "--queries-old", files[old], "--queries-new", files[new]]
+    few = ["--resamples", "300"]
+    return ["check", *few, "--gallery", files["gallery"], "--queries-old", files[old], "--queries-new", files[new]]
 
 
 def test_exit_status(files, holdfast):
@@ -84,21 +85,23 @@ def test_no_classes_is_two(files, tmp_path, holdfast):
 def test_eighty_columns(more, files, tiny_run, holdfast):
     text = holdfast(*words(files), "--gallery-new", files["anew"], *more)
     assert "do not cover another" in " ".join(text.split())
-    history = holdfast("check", tiny_run, *[w for w in more if w != "recall@3" and w != "--score"], status=1)
+    history = holdfast(
+        "check", "--resamples", "300", tiny_run, *[w for w in more if w != "recall@3" and w != "--score"], status=1
+    )
     for line in [*text.splitlines(), *history.splitlines()]:
         assert len(line) <= 80, line
 
 
 def test_a_run_and_a_list_of_models(files, tiny_run, holdfast):
     recorded = json.loads((tiny_run / "metrics.json").read_text())["protocols"]["instance"]
-    found = json.loads(holdfast("check", tiny_run, "--json", status=1))
+    found = json.loads(holdfast("check", "--resamples", "300", tiny_run, "--json", status=1))
     assert found["kind"] == "history"
     assert found["AA"]["value"] == pytest.approx(recorded["AA"])
     models = ["--model", f"{files['old']},{files['gallery']}", "--model", f"{files['new']},{files['anew']}"]
     # The two galleries name their items differently, so they are no history of one gallery.
-    assert "lacks 80 ids" in json.loads(holdfast("check", *models, "--json", status=2))["reason"]
+    assert "lacks 80 ids" in json.loads(holdfast("check", "--resamples", "300", *models, "--json", status=2))["reason"]
     models[-1] = f"{files['new']},{files['gallery']}"
-    assert holdfast("check", *models).startswith("Compatible: ")
+    assert holdfast("check", "--resamples", "300", *models).startswith("Compatible: ")
 
 
 def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
@@ -110,7 +113,7 @@ def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
     html = page.read_text()
     assert "Compatible: on the old gallery as it is" in html
     assert "another training seed" in html
-    text = holdfast("check", tiny_run, "--markdown", status=1)
+    text = holdfast("check", "--resamples", "300", tiny_run, "--markdown", status=1)
     assert "| query model" in text
 
 
