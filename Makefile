@@ -28,10 +28,10 @@ demo: $(VENV)/core
 	$(BIN)/holdfast demo
 
 test: $(VENV)/dev
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
 
 test-all: $(VENV)/dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist loadfile
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
