@@ -93,3 +93,73 @@ def tiny_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     execute(check_recipe(read_recipe(str(tiny_recipe))), RunFolder(folder), device="cpu")
     return folder
+
+
+PRETRAIN_RECIPE = """
+title = "tiny pre-training"
+
+[data]
+name = "glyphs"
+split = "train"
+size = 16
+train_classes = 4
+test_classes = 3
+per_class_train = 8
+
+[backbone]
+name = "small"
+width = 8
+
+[method]
+name = "simplex_hoc"
+slots = 20
+
+[train]
+epochs = 1
+batch_size = 8
+lr = 0.05
+schedule = "cosine"
+crop_padding = 1
+flip = false
+"""
+
+
+@pytest.fixture(scope="session")
+def pretrain_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe that pre-trains a tiny model on four drawn characters into 20 slots, in a moment."""
+    path = tmp_path_factory.mktemp("pretrain") / "tiny-pretrain.toml"
+    path.write_text('namespace = "letters"\n' + PRETRAIN_RECIPE)
+    return path
+
+
+@pytest.fixture(scope="session")
+def toy_models(pretrain_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A models folder: ``four`` and ``eight`` (the same network on more classes) and ``wide`` (another one), each as
+    ``-simplex`` and as ``-learnable``."""
+    from holdfast.recipes.load import read_recipe
+    from holdfast.recipes.pretrain import pretrain
+    from holdfast.recipes.pretrain_schema import check_pretrain_recipe
+    from holdfast.run_folder import RunFolder
+
+    folder = tmp_path_factory.mktemp("models")
+    for head, method in (("simplex", []), ("learnable", ["method.name=er"])):
+        for name, own in (("four", []), ("eight", ["data.train_classes=8"]), ("wide", ["backbone.width=10"])):
+            recipe = check_pretrain_recipe(read_recipe(str(pretrain_recipe), [*method, *own]))
+            pretrain(recipe, RunFolder(folder / f"{name}-{head}"), device="cpu")
+    return folder
+
+
+@pytest.fixture
+def iam_tables(tiny_tables: dict[str, Any]) -> dict[str, Any]:
+    """The tiny recipe as IAM-CL2R: three tasks from ``four``, replaced by ``eight`` at the second."""
+    del tiny_tables["backbone"]
+    tiny_tables["scenario"] |= {
+        "name": "iam_cl2r",
+        "model": "four-{head}",
+        "replace_at": [2],
+        "replace_with": ["eight-{head}"],
+    }
+    tiny_tables["method"]["slots"] = 20
+    tiny_tables["methods"]["simplex_fd"]["slots"] = 20
+    tiny_tables["methods"]["simplex_hoc_views"] = {"slots": 20}
+    return tiny_tables

@@ -23,7 +23,7 @@ ALLOWED = {
     "scenarios": {"data"},
     "backbones": set(),
     "kernels": {"backbones"},
-    "engine": {"methods", "scenarios", "backbones", "data", "kernels"},
+    "engine": {"methods", "scenarios", "backbones", "data", "geometry", "kernels"},
     "metrics": set(),
     "features": {"backbones", "data", "geometry"},
     "evaluation": {"metrics", "features", "geometry"},

@@ -5,7 +5,7 @@ The public surface, loaded when first touched so that ``import holdfast`` costs 
 geometry    DSimplex, nearest
 losses      simplex_cross_entropy, info_nce, hoc_loss, feature_distillation
 data        load_split, ImageSet
-training    build_backbone, Encoder, Preprocess, cl2r, METHODS, FitOptions, fit
+training    build_backbone, Encoder, Preprocess, cl2r, iam_cl2r, SlotRegistry, METHODS, FitOptions, fit
 evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
             compatibility_summary
 release     check, check_history
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         average_compatible_accuracy,
         compatibility_summary,
     )
-    from holdfast.scenarios import cl2r
+    from holdfast.scenarios import SlotRegistry, cl2r, iam_cl2r
 
 _HOME = {
     "METHODS": "methods",
@@ -41,6 +41,7 @@ _HOME = {
     "HoldfastError": "errors",
     "ImageSet": "data",
     "Preprocess": "backbones",
+    "SlotRegistry": "scenarios",
     "average_accuracy": "metrics",
     "average_compatibility": "metrics",
     "average_compatible_accuracy": "metrics",
@@ -53,6 +54,7 @@ _HOME = {
     "feature_distillation": "losses",
     "fit": "engine",
     "hoc_loss": "losses",
+    "iam_cl2r": "scenarios",
     "info_nce": "losses",
     "load_split": "data",
     "nearest": "geometry",
@@ -67,6 +69,7 @@ __all__ = [
     "HoldfastError",
     "ImageSet",
     "Preprocess",
+    "SlotRegistry",
     "average_accuracy",
     "average_compatibility",
     "average_compatible_accuracy",
@@ -79,6 +82,7 @@ __all__ = [
     "feature_distillation",
     "fit",
     "hoc_loss",
+    "iam_cl2r",
     "info_nce",
     "load_split",
     "nearest",

@@ -18,6 +18,10 @@ CASES = [
     ("resnet50", {"stem": "small", "in_channels": 1}, (2, 1, 16, 16), 2048),
     ("lenet_plus_plus", {}, (2, 1, 28, 28), 1152),
     ("lenet_plus_plus", {}, (2, 1, 16, 16), 1152),
+    ("senet18", {}, (2, 3, 32, 32), 512),
+    ("senet18", {"in_channels": 1}, (4, 1, 16, 16), 512),
+    ("regnety_400mf", {}, (2, 3, 32, 32), 384),
+    ("regnety_400mf", {"in_channels": 1}, (2, 1, 28, 28), 384),
     ("small", {}, (2, 1, 28, 28), 128),
     ("small", {"width": 8, "in_channels": 3}, (2, 3, 32, 32), 32),
 ]
@@ -57,6 +61,43 @@ def test_parameter_counts():
     assert parameters(build_backbone("small")) == 25 * 16 + 9 * (16 * 32 + 32 * 64 + 64 * 128) + 2 * (
         16 + 32 + 64 + 128
     )
+
+
+def test_parameter_counts_of_the_networks_that_weigh_channels():
+    def weighing(channels, hidden):
+        return 2 * channels * hidden + channels + hidden
+
+    def pre_activation(inputs, channels):
+        own = 2 * (inputs + channels) + 9 * channels * (inputs + channels) + weighing(channels, channels // 16)
+        return own + (inputs * channels if inputs != channels else 0)
+
+    stages = [(64, 64), (64, 128), (128, 256), (256, 512)]
+    blocks = sum(pre_activation(i, o) + pre_activation(o, o) for i, o in stages)
+    assert parameters(build_backbone("senet18")) == 27 * 64 + blocks + 2 * 512 == 11_256_120
+
+    def y_block(inputs, width, stride):
+        own = width * inputs + 9 * width * 16 + width * width + 6 * width + weighing(width, inputs // 4)
+        return own + (inputs * width + 2 * width if inputs != width or stride == 2 else 0)
+
+    total, inputs = 27 * 64 + 2 * 64, 64
+    for width, depth, stride in ((32, 1, 1), (64, 2, 1), (160, 7, 2), (384, 12, 2)):
+        for i in range(depth):
+            total += y_block(inputs, width, stride if i == 0 else 1)
+            inputs = width
+    # The variant for small images is known as 5,714,362 with a classifier of 10 classes on 384 features.
+    assert parameters(build_backbone("regnety_400mf")) == total == 5_714_362 - 3_850
+
+
+@pytest.mark.parametrize("name", ["senet18", "regnety_400mf"])
+def test_channels_are_weighed_by_the_image(name):
+    """With the last layer of every weighing closed (sigmoid of -50), blocks pass their shortcut alone."""
+    network = build_backbone(name).eval()
+    weighing = [module for key, module in network.named_modules() if key.endswith("weigh")]
+    assert len(weighing) == (8 if name == "senet18" else 22)
+    block, x = network.blocks[1], torch.rand(2, 64 if name == "senet18" else 32, 8, 8)
+    nn.init.zeros_(block.weigh.excite.weight)
+    nn.init.constant_(block.weigh.excite.bias, -50.0)
+    torch.testing.assert_close(block(x), x if name == "senet18" else torch.relu(block.shortcut(x)))
 
 
 def test_option_a_shortcut_subsamples_and_adds_zero_channels():

@@ -15,7 +15,7 @@ from holdfast.data.device import DeviceImages
 from holdfast.engine import FitOptions, walk
 from holdfast.methods import METHODS, Batch, Progress
 from holdfast.run_folder import RunFolder
-from holdfast.scenarios import SCENARIOS, Scenario
+from holdfast.scenarios import SCENARIOS, ModelCard, Scenario, SlotRegistry
 from holdfast.storage import read_tensors
 
 OPTIONS = FitOptions(epochs=2, batch_size=8, lr=0.01, crop_padding=1, flip=False, checkpoint_minutes=0)
@@ -48,7 +48,11 @@ class Walked:
             self.made.append(Encoder(network, dim, preprocess=preprocess))
             return self.made[-1]
 
-        self.make_encoder = make_encoder
+        def load_model(name):
+            self.made.append(Encoder.from_pretrained(name))
+            return self.made[-1]
+
+        self.make_encoder, self.load_model = make_encoder, load_model
         self.made = []
         self.all_images, self.arguments = images, arguments
         self.images = DeviceImages(images)
@@ -78,6 +82,7 @@ class Walked:
             make_encoder=self.make_encoder,
             make_method=self.make_method,
             options=OPTIONS,
+            load_model=self.load_model,
             log=log,
             after_task=lambda task, encoder: self.encoders.__setitem__(task.number, encoder),
         )
@@ -87,6 +92,7 @@ class ThirdTask:
     """Two more classes after the six of the first two tasks."""
 
     number, num_new, num_seen, slots = 3, 2, 8, range(8)
+    start = reference = "previous"
 
 
 def make_method(name, num_classes):
@@ -94,12 +100,35 @@ def make_method(name, num_classes):
     return METHODS[name](**({"slots": num_classes + 2} if takes_slots else {}))
 
 
-def first_tasks(name, images, num_slots, count):
+def first_tasks(name, images, num_slots, count, folder=None, dim=None):
+    brought_in = {}
+    if name == "iam_cl2r":
+        models = [saved_model(folder / str(seed), dim, num_slots, seed) for seed in (1, 2)]
+        cards = {path: ModelCard(dim or 32, registry) for path, registry in models}
+        first, second = cards
+        brought_in = {"models": cards, "model": first, "replace_at": (3,), "replace_with": (second,)}
     scenario = SCENARIOS[name](
-        images.labels, images.class_names, num_slots=num_slots, seed=0, initial=2, increment=2, buffer_per_class=2
+        images.labels,
+        images.class_names,
+        num_slots=num_slots,
+        seed=0,
+        initial=2,
+        increment=2,
+        buffer_per_class=2,
+        **brought_in,
     )
     assert len(scenario) >= count
     return Scenario(scenario.name, scenario.tasks[:count])
+
+
+def saved_model(folder, dim, num_slots, seed):
+    """An untrained model in a folder, and its slots: one class of pre-training where there is a simplex."""
+    torch.manual_seed(seed)
+    registry = None if num_slots is None else SlotRegistry(num_slots).take_left(["pre-trained"])
+    preprocess = Preprocess(size=16, mean=(0.3,), std=(0.3,), colour="grey")
+    info = {} if registry is None else {"slots": registry.to_json()}
+    Encoder(build_backbone("small", width=8), dim, preprocess=preprocess, info=info).save_pretrained(folder)
+    return str(folder), registry
 
 
 def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
@@ -115,7 +144,9 @@ def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
         assert features[number].shape == (len(test_images), loaded.dim)
         torch.testing.assert_close(features[number].norm(dim=1), torch.ones(len(test_images)))
         assert torch.equal(features[number], walked.encoders[number].encode(test_images))
-        assert len(loaded.info["slots"]["owners"]) == walked.scenario.tasks[number - 1].num_seen
+        task = walked.scenario.tasks[number - 1]
+        assert loaded.info["slots"] == task.registry.to_json()
+        assert len(task.slots) == task.num_seen
     assert torch.equal(features[1], walked.made[0].encode(test_images))  # the very object that was trained
     assert not torch.equal(features[1], features[2])
     stopped = walked.stopped_within(2)
@@ -132,10 +163,11 @@ def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("method", METHODS)
 def test_method_in_scenario(method, scenario, tmp_path, glyph_images, test_images, snapshot):
-    slots = make_method(method, glyph_images.num_classes).num_slots
-    tasks = first_tasks(scenario, glyph_images, slots, 3)  # the third starts from what the second kept
+    made = make_method(method, glyph_images.num_classes)
+    # The third starts from what the second kept, or from a replacement.
+    tasks = first_tasks(scenario, glyph_images, made.num_slots, 3, tmp_path / "models", made.feature_dim(32))
     walked = Walked(
-        tmp_path,
+        tmp_path / "run",
         glyph_images,
         tasks,
         backbone="small",
@@ -207,7 +239,10 @@ def test_backbone(backbone_of_table, tmp_path, colour_images, snapshot):
     holds(walked, colour_images.images[::4], snapshot)
 
 
-@pytest.fixture(params=BACKBONES)
+HEAVY = ("senet18", "regnety_400mf")
+
+
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] if name in HEAVY else []) for name in BACKBONES])
 def backbone_of_table(request):
     builder = BACKBONES[request.param]
     takes_channels = "in_channels" in inspect.signature(builder).parameters

@@ -9,7 +9,7 @@ from holdfast.engine import FitOptions, KeptFeatures, fit, remember, walk
 from holdfast.errors import HoldfastError
 from holdfast.methods import ER, Method, SimplexHOC, SimplexHOCViews
 from holdfast.run_folder import RunFolder
-from holdfast.scenarios import cl2r
+from holdfast.scenarios import ModelCard, cl2r, iam_cl2r
 from holdfast.storage import read_tensors
 
 OPTIONS = FitOptions(epochs=1, batch_size=8, lr=0.01, crop_padding=1, flip=False)
@@ -116,6 +116,35 @@ def test_without_a_buffer_there_is_nothing_to_keep(tmp_path, glyph_images, devic
     )
     assert {task.number for task, _, _ in calls} == {1, 2}
     assert all(z_kept is None for _, _, z_kept in calls)
+
+
+@pytest.mark.parametrize(("replaced_by", "pasts"), [(5, {(2, 1), (3, 2), (4, 3)}), (6, {(2, 1), (4, 1)})])
+def test_across_a_replacement(replaced_by, pasts, tmp_path, glyph_images, device_images, make_small):
+    """Past models count on as long as sizes are equal; of another size, only those from the replacement on do."""
+    sizes = {"first": 5, "second": replaced_by}
+    scenario = iam_cl2r(
+        glyph_images.labels,
+        glyph_images.class_names,
+        models={name: ModelCard(dim) for name, dim in sizes.items()},
+        model="first",
+        replace_at=(3,),
+        replace_with=("second",),
+        initial=3,
+        tasks=4,
+        buffer_per_class=2,
+    )
+    calls = []
+    walk(
+        scenario,
+        device_images,
+        RunFolder(tmp_path),
+        make_encoder=lambda: make_small(5),
+        make_method=lambda: Reader(calls),
+        options=OPTIONS,
+        load_model=lambda name: make_small(sizes[name]),
+    )
+    assert {(task.number, z_kept.shape[1]) for task, _, z_kept in calls if z_kept is not None} == pasts
+    assert {task.number for task, _, _ in calls} == {1, 2, 3, 4}
 
 
 def test_remembering_leaves_the_encoder_as_it_was(device_images, make_small):

@@ -19,6 +19,15 @@ class Toy:
     num_new: int
     num_seen: int
     from_the_right: int | None = None
+    loaded: bool = False
+
+    @property
+    def start(self):
+        return "loaded" if self.loaded else "previous" if self.number > 1 else "scratch"
+
+    @property
+    def reference(self):
+        return "loaded" if self.loaded else "previous" if self.number > 1 else "none"
 
     @property
     def slots(self):

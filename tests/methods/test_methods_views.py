@@ -50,6 +50,26 @@ def test_first_task(features):
     assert z_view.grad.norm() > 0
 
 
+def test_first_task_from_a_loaded_model(features):
+    """The loaded model is the old one, so the loss is that of later tasks, with the rule's lambda for a share of 1."""
+    z, z_view, z_old, _ = features
+    method = SimplexHOCViews(slots=10, first_view=0.3, view_weight=0.7, rho=7.0)
+    method.begin(Toy(1, 4, 4, loaded=True), 9)
+    batch = batch_of(8, 4, 0)
+    terms = method.loss(z, batch, z_old=z_old, z_view=z_view, progress=PROGRESS)
+    expected = hoc_terms(z, z_old, batch.labels, DSimplex(10), lambda_=0.68, rho=7.0)
+    expected |= {"view": 0.7 * info_nce(z, z_view, batch.labels, rho=7.0)}
+    assert values(terms) == pytest.approx(values(expected))
+
+
+@pytest.mark.parametrize(("first", "later"), [(0.0, 0.5), (0.5, 0.0)])
+def test_a_view_is_read_where_the_loss_has_a_weight_for_it(first, later):
+    method = SimplexHOCViews(slots=10, first_view=first, view_weight=later)
+    for task, weight in ((FIRST, first), (SECOND, later), (Toy(1, 4, 4, loaded=True), later)):
+        method.begin(task, 9)
+        assert method.reads_view == (weight > 0)
+
+
 @pytest.mark.parametrize("form", ["cosine", "nce"])
 @pytest.mark.parametrize("which", ["all", "learned"])
 def test_later_tasks(features, which, form):

@@ -8,16 +8,20 @@ from typing import Any
 from torch import nn
 
 from holdfast.backbones.lenet import lenet_plus_plus
+from holdfast.backbones.regnet import regnety_400mf
 from holdfast.backbones.resnet import resnet18, resnet50
 from holdfast.backbones.resnet_cifar import resnet32
+from holdfast.backbones.senet import senet18
 from holdfast.backbones.small import small
 from holdfast.errors import HoldfastError, unknown_name
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "lenet_plus_plus": lenet_plus_plus,
+    "regnety_400mf": regnety_400mf,
     "resnet18": resnet18,
     "resnet32": resnet32,
     "resnet50": resnet50,
+    "senet18": senet18,
     "small": small,
 }
 

@@ -9,7 +9,7 @@ from holdfast.checking.feature_set import FeatureSet, some
 from holdfast.checking.inputs import Source, opened
 from holdfast.checking.truth import class_codes
 from holdfast.errors import HoldfastError
-from holdfast.features import FeatureStore, read_space_maps
+from holdfast.features import FeatureStore, ModelFeatures, read_space_maps
 from holdfast.run_folder import RunFolder
 from holdfast.space_map import SpaceMap
 
@@ -19,7 +19,7 @@ Models = str | Path | Sequence[tuple[Source, Source]]
 
 def read_history(
     models: Models,
-) -> tuple[list[str], list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray, list[SpaceMap | None]]:
+) -> tuple[list[str], list[ModelFeatures], np.ndarray, np.ndarray, list[SpaceMap | None]]:
     """Names, features, query and gallery classes, and maps (empty for models that are no run)."""
     if isinstance(models, str | Path):
         folder = RunFolder(models)
@@ -29,7 +29,7 @@ def read_history(
         stored = store.read_all()
         names = [str(number) for number in range(1, len(stored) + 1)]
         maps = read_space_maps(folder, len(stored))
-        return names, [(m.query, m.gallery) for m in stored], *store.labels(), maps
+        return names, stored, *store.labels(), maps
     sets = [
         (opened(query, f"queries {t}", "query"), opened(gallery, f"gallery {t}", "gallery"))
         for t, (query, gallery) in enumerate(models, start=1)
@@ -40,7 +40,7 @@ def read_history(
     if query.labels is None:
         raise HoldfastError(f"{query.name}: has no labels, and a history cannot be judged without")
     codes, (gallery_codes,), _ = class_codes(query.labels, gallery)
-    features = [(_rows_like(query, later[0]), _rows_like(gallery, later[1])) for later in sets]
+    features = [ModelFeatures(_rows_like(query, later[0]), _rows_like(gallery, later[1])) for later in sets]
     return [str(t + 1) for t in range(len(sets))], features, codes, gallery_codes, []
 
 

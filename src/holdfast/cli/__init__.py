@@ -4,7 +4,21 @@ import sys
 
 import typer
 
-from holdfast.cli import check, demo, doctor, evaluate, ls, metrics, report, reproduce, run, sweep, theory
+from holdfast.cli import (
+    check,
+    demo,
+    doctor,
+    evaluate,
+    ls,
+    metrics,
+    pretrain,
+    report,
+    reproduce,
+    run,
+    slots,
+    sweep,
+    theory,
+)
 
 app = typer.Typer(
     name="holdfast",
@@ -20,10 +34,12 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
+app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("check")(check.check)
 app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)
+app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
 app.command("doctor")(doctor.doctor)
 app.add_typer(theory.theory, name="theory")

@@ -11,6 +11,7 @@ from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print
 def evaluate(
     run: Path = typer.Argument(..., help="A run folder."),
     scores: str = typer.Option("", "--scores", help="More scores, separated by commas: top5, mAP, auc, tar@far=0.01."),
+    mixed: bool = typer.Option(False, "--mixed", help="Also search a gallery embedded model by model as it grew."),
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -20,8 +21,9 @@ def evaluate(
     give a matrix each, under "extras"; the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.engine.options import resolve_device
+    from holdfast.engine.slot_record import refuse_strangers
     from holdfast.errors import HoldfastError
-    from holdfast.evaluation import judge_run
+    from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
     from holdfast.features import FeatureStore, read_space_maps
     from holdfast.metrics import average_accuracy
@@ -47,22 +49,27 @@ def evaluate(
             f"{folder.features}: has features of {len(models)} models, but the run has {len(known['tasks'])}; "
             "holdfast run ... --resume brings back what is missing"
         )
+    numbers = range(1, len(models) + 1)
+    refuse_strangers(folder.model(number) for number in numbers if (folder.model(number) / "config.json").exists())
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
     if lost:
         raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is gone, and old galleries need it")
+    maps, where = read_space_maps(folder, len(models)), resolve_device(device)
     judged = judge_run(
         models,
         *store.labels(),
         protocols=list(known["protocols"]),
         extra_scores=extra,
-        maps=read_space_maps(folder, len(models)),
-        device=resolve_device(device),
+        maps=maps,
+        device=where,
     )
     for name, protocol in judged.items():  # the features are the same, so scores asked for earlier still hold
         kept = {**known["protocols"][name].get("extras", {}), **protocol.get("extras", {})}
         if kept:
             protocol["extras"] = kept
     metrics = {**known, "protocols": judged}
+    if mixed or "mixed" in known:
+        metrics["mixed"] = mixed_gallery(models, *store.labels(), maps=maps, device=where)
     write_json(folder.metrics, metrics)
     write_report([folder.path], folder.report)
     if json:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
 DATA_OPTION = typer.Option(None, "--data", help="Where data sets are.", show_default="$HOLDFAST_DATA, else ./data")
+MODELS_OPTION = typer.Option(
+    None, "--models", help="Where pre-trained models are.", show_default="$HOLDFAST_MODELS, else ./models"
+)
 DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
 QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 
@@ -25,6 +28,7 @@ def run(
     set_: list[str] = SET_OPTION,
     resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
     data: Path | None = DATA_OPTION,
+    models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
     tensorboard: bool = typer.Option(False, "--tensorboard", help="Also log to RUN/tensorboard."),
     record: Path | None = typer.Option(None, "--record", help="Also write one JSON file with all about the run."),
@@ -53,6 +57,7 @@ def run(
             checked,
             folder,
             data=data,
+            models=models,
             device=device,
             resume=resume,
             tensorboard=tensorboard,
@@ -69,6 +74,10 @@ def run(
         return
     header = [f"{metrics['method']}, protocol", "AC", "AA %", "ACA %"]
     print_table(header, [scores_row(name, scores) for name, scores in metrics["protocols"].items()], right=(1, 2, 3))
+    stored = metrics["data"].get("stored")
+    if stored:
+        last = f"{stored['numbers'][-1]} numbers an item instead of {stored['full'][-1]}"
+        typer.echo(f"Galleries are stored {stored['times_smaller']:.1f} times smaller ({last} for the last model)")
     typer.echo(f"Report: {folder / 'report.html'}")
 
 
@@ -81,6 +90,7 @@ def run_recipe(
     resume: bool,
     quiet: bool,
     tensorboard: bool = False,
+    models: Path | None = None,
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; its metrics."""
@@ -95,7 +105,7 @@ def run_recipe(
             return execute(
                 recipe,
                 RunFolder(folder),
-                shared=SharedData(data),
+                shared=SharedData(data, models),
                 device=device,
                 resume=resume,
                 tensorboard=tensorboard,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def sweep(
     record: Path | None = typer.Option(None, "--record", help="Also write one JSON file per run into this folder."),
     set_: list[str] = SET_OPTION,
     data: Path | None = DATA_OPTION,
+    models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -53,7 +54,7 @@ def sweep(
         seeds=numbers(seeds, "--seeds"),
         settings=set_,
     )
-    where, shared = resolve_device(device), SharedData(data)
+    where, shared = resolve_device(device), SharedData(data, models)
     at_once = what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
@@ -108,7 +109,11 @@ def what_fits(
     # One run for each kind of network, method and batch; seeds and numbers of tasks do not differ in what they take.
     parts = ("backbone", "method", "train", "data")
     each = 0
-    for recipe in {str([run.recipe[part] for part in parts]): run.recipe for run in planned}.values():
+    networks = {
+        str([*(run.recipe[part] for part in parts), run.recipe["scenario"].get("replace_with")]): run.recipe
+        for run in planned
+    }
+    for recipe in networks.values():
         try:
             experiment = assemble(recipe, shared)
             images = shared.images(experiment.data.train, device, experiment.options.images)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical
+from holdfast.data.images import ImageSet, canonical, first_in_file
 from holdfast.data.npz import read_pack
 from holdfast.data.plain_pickle import load_plain
 from holdfast.data.root import existing
@@ -54,25 +54,32 @@ def cifar10(root: Path, split: str) -> ImageSet:
     return _read(root, split, _CIFAR10)
 
 
-def cifar100(root: Path, split: str) -> ImageSet:
-    """CIFAR-100 with its 100 fine classes: 32 x 32 RGB; splits train and test."""
-    return _read(root, split, _CIFAR100)
+def cifar100(root: Path, split: str, *, images_per_class: int | None = None) -> ImageSet:
+    """CIFAR-100 with its 100 fine classes: 32 x 32 RGB; splits train and test.
+
+    images_per_class: only so many of each class, the first in the order of the files; 300 is the paper's CIFAR100R.
+    """
+    return _read(root, split, _CIFAR100, images_per_class)
 
 
-def _read(root: Path, split: str, layout: _Layout) -> ImageSet:
+def _read(root: Path, split: str, layout: _Layout, images_per_class: int | None = None) -> ImageSet:
     """The first form found wins: pack, folder, archive (the slowest to read)."""
     pack, folder, archive = (existing(root) / name for name in (f"{layout.name}.npz", layout.folder, layout.archive))
     if pack.is_file():
-        return read_pack(pack, split)
+        return read_pack(pack, split, images_per_class)
     if split not in layout.parts:
         raise unknown_name(f"split of {layout.name}", split, layout.parts)
     if folder.is_dir():
-        return _assemble(lambda name: _from_folder(folder / name), split, layout, str(folder))
+        return _assemble(lambda name: _from_folder(folder / name), split, layout, str(folder), images_per_class)
     if archive.is_file():
         try:
             with tarfile.open(archive, "r:gz") as tar:
                 return _assemble(
-                    lambda name: _from_archive(tar, archive, f"{layout.folder}/{name}"), split, layout, str(archive)
+                    lambda name: _from_archive(tar, archive, f"{layout.folder}/{name}"),
+                    split,
+                    layout,
+                    str(archive),
+                    images_per_class,
                 )
         except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
             raise HoldfastError(f"{archive}: not readable as tar.gz, perhaps cut short ({error})") from error
@@ -106,7 +113,9 @@ def _text_keys(value: Any, source: str) -> dict[str, Any]:
     return {key.decode("latin1") if isinstance(key, bytes) else str(key): item for key, item in value.items()}
 
 
-def _assemble(read: Callable[[str], dict[str, Any]], split: str, layout: _Layout, source: str) -> ImageSet:
+def _assemble(
+    read: Callable[[str], dict[str, Any]], split: str, layout: _Layout, source: str, images_per_class: int | None
+) -> ImageSet:
     images, labels = [], []
     for part in layout.parts[split]:
         batch, where = read(part), f"{source}: {part}"
@@ -118,7 +127,11 @@ def _assemble(read: Callable[[str], dict[str, Any]], split: str, layout: _Layout
     where = f"{source}: {layout.names_file}"
     names = _entry(read(layout.names_file), layout.names, where)
     decoded = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-    return canonical(np.concatenate(images), np.asarray(labels), decoded, source=f"{source}, split {split}")
+    pixels, classes = np.concatenate(images), np.asarray(labels)
+    if images_per_class is not None:
+        kept = first_in_file(classes, images_per_class)
+        pixels, classes = pixels[kept], classes[kept]
+    return canonical(pixels, classes, decoded, source=f"{source}, split {split}")
 
 
 def _entry(batch: dict[str, Any], key: str, where: str) -> Any:

@@ -99,6 +99,20 @@ def first_names(class_names: Sequence[str], count: int | None) -> Sequence[str]:
     return class_names[:count]
 
 
+def first_in_file(labels: np.ndarray, count: int) -> np.ndarray:
+    """Which rows are among the first ``count`` of their class in the order given: N booleans.
+
+    >>> first_in_file(np.array([5, 5, 7, 5, 7]), 2).tolist()
+    [True, True, True, False, True]
+    """
+    if count < 1:
+        raise HoldfastError(f"images_per_class must be at least 1, got {count}")
+    order = np.argsort(labels, kind="stable")
+    rank = np.empty(len(labels), dtype=np.int64)
+    rank[order] = np.arange(len(labels)) - np.searchsorted(labels[order], labels[order])
+    return rank < count
+
+
 def first_per_class(images: ImageSet, count: int) -> ImageSet:
     """At most ``count`` images of each class: the first in canonical order, which is as good as random."""
     if count < 1:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical
+from holdfast.data.images import ImageSet, canonical, first_in_file
 from holdfast.data.root import located
 from holdfast.errors import HoldfastError, unknown_name
 
@@ -16,8 +16,8 @@ def npz(root: Path, split: str, *, path: str) -> ImageSet:
     return read_pack(located(root, path), split)
 
 
-def read_pack(file: Path, split: str) -> ImageSet:
-    """Read one split; without ``class_names`` a class is called by its number.
+def read_pack(file: Path, split: str, images_per_class: int | None = None) -> ImageSet:
+    """Read one split, or the first images of each class in it; without ``class_names`` a class is called by its number.
 
     The numbers run to the largest label of all splits, so that splits of one pack agree on their classes.
     """
@@ -36,7 +36,11 @@ def read_pack(file: Path, split: str) -> ImageSet:
                     raise HoldfastError(f"{file}: {label_key} is missing beside {label_key.removesuffix('_y')}_x")
             all_labels = {name: pack[f"{name}_y"] for name in splits}
             names = _class_names(pack["class_names"], file) if "class_names" in pack.files else _numbers(all_labels)
-            return canonical(pack[f"{split}_x"], all_labels[split], names, source=f"{file}, split {split}")
+            images, labels = pack[f"{split}_x"], all_labels[split]
+            if images_per_class is not None and labels.ndim == 1 and len(images) == len(labels):
+                kept = first_in_file(labels, images_per_class)
+                images, labels = images[kept], labels[kept]
+            return canonical(images, labels, names, source=f"{file}, split {split}")
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise HoldfastError(f"{file}: not readable as a pack of plain arrays ({error})") from error
 

@@ -51,7 +51,8 @@ def fit(
 
     images: the training set that the task's indices point into; the training runs on the device where they are, and for
     an ``ImageSet`` on that of the encoder.
-    old: the previous model, read by methods that ask for it; it is frozen and put in eval mode.
+    old: the model the task is held to (the previous one, or one brought in), read by methods that ask for it; it is
+    frozen and put in eval mode.
     kept: what past models gave the buffered images, read by methods that ask for it.
     log: called with plain dicts: "begin", "epoch" with the mean of each loss term, and a "pulse" some times a second.
     checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there.
@@ -127,8 +128,8 @@ def prepare_step(
     """Seed, begin the task and lay out all that its steps need on the device; nothing is trained yet."""
     if encoder.preprocess is None:
         raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
-    if old is None and task.reference == "previous" and method.old_features != "none":
-        raise HoldfastError(f"task {task.number} is to be held to the previous model; pass it as old")
+    if old is None and task.reference != "none" and method.old_features != "none":
+        raise HoldfastError(f"task {task.number} is to be held to the {task.reference} model; pass it as old")
     if kept is None and method.reads_kept and task.reference == "previous" and len(task.buffer_indices):
         raise HoldfastError(
             f"task {task.number} reads what past models gave the buffered images; pass it as kept (engine.KeptFeatures)"

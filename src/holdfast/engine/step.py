@@ -25,7 +25,7 @@ class TrainingStep:
     So a step takes no arguments, and a CUDA graph of it can be replayed.
 
     labels: per image of the set, the class in order of arrival (images of classes not yet seen are never indexed).
-    old: the frozen previous model, or None.
+    old: the frozen model that the task is held to, or None.
     source: where the batches' pixels are read from.
     batches: steps of an epoch x batch; rows of the set, those from the buffer first.
     share: the part of each batch that is this process's, all of it where there is only one.
@@ -99,5 +99,7 @@ class TrainingStep:
     def _old_features(self, x: Tensor) -> Tensor | None:
         if self._old is None or self.method.old_features == "none":
             return None
+        if self.method.old_features == "replayed" and not self.share.replayed_seen:
+            return None  # no buffer, so there is no image to ask about
         with torch.no_grad():
             return self.share.whole(self._old(x if self.method.old_features == "all" else x[: self.share.replayed]))

@@ -29,6 +29,7 @@ def walk(
     make_encoder: Callable[[], Encoder],
     make_method: Callable[[], Method],
     options: FitOptions,
+    load_model: Callable[[str], Encoder] = Encoder.from_pretrained,
     log: Log = lambda event: None,
     after_task: Callable[[Task, Encoder], None] = lambda task, encoder: None,
     ranks: Ranks = ALONE,
@@ -36,8 +37,9 @@ def walk(
     """Train every task of ``scenario`` that ``folder`` does not have yet; what it has is left untouched.
 
     Each task reads the previous model and the method's state from the folder even when they are still in memory: an
-    uninterrupted run and a resumed one then take the same path. ``after_task`` is called for every task in order,
-    also for those found finished. Of several ranks the first alone writes and calls it, while the others wait.
+    uninterrupted run and a resumed one then take the same path. ``load_model`` gives the models that tasks bring in, by
+    name. ``after_task`` is called for every task in order, also for those found finished. Of several ranks the first
+    alone writes and calls it, while the others wait.
     """
     for task in scenario.tasks:
         share_of(task, options, ranks, images.device)  # what cannot be shared is refused now, not at the fifth task
@@ -48,10 +50,10 @@ def walk(
     checkpoint = CheckpointFile(folder.checkpoint)
     for task in scenario.tasks:
         if not folder.model(task.number).is_dir():
-            encoder = _starting_encoder(task, folder, make_encoder, options.seed)
+            encoder = _starting_encoder(task, folder, make_encoder, load_model, options.seed)
             method = _restored_method(task, scenario, folder, make_method, encoder.dim)
-            old = _load(folder, task.number - 1) if task.reference == "previous" else None
-            kept = _kept(task, images, folder) if method.reads_kept else None
+            old = _reference(task, folder, load_model)
+            kept = _kept(task, images, folder, encoder.dim) if method.reads_kept else None
             fit(
                 encoder,
                 method,
@@ -80,12 +82,28 @@ def walk(
         checkpoint.clear()  # a kill between saving the last model and clearing leaves one behind
 
 
-def _starting_encoder(task: Task, folder: RunFolder, make_encoder: Callable[[], Encoder], seed: int) -> Encoder:
+def _starting_encoder(
+    task: Task,
+    folder: RunFolder,
+    make_encoder: Callable[[], Encoder],
+    load_model: Callable[[str], Encoder],
+    seed: int,
+) -> Encoder:
     if task.start == "previous":
         return _load(folder, task.number - 1)
+    if task.start == "loaded":
+        assert task.model is not None
+        return load_model(task.model)
     with GLOBAL_GENERATOR:
         torch.manual_seed(derived_seed(seed, 0, "encoder"))
         return make_encoder()
+
+
+def _reference(task: Task, folder: RunFolder, load_model: Callable[[str], Encoder]) -> Encoder | None:
+    if task.reference == "loaded":
+        assert task.model is not None
+        return load_model(task.model)
+    return _load(folder, task.number - 1) if task.reference == "previous" else None
 
 
 def _restored_method(
@@ -109,12 +127,17 @@ def _load(folder: RunFolder, number: int) -> Encoder:
     return Encoder.from_pretrained(folder.model(number))
 
 
-def _kept(task: Task, images: DeviceImages | StreamedImages, folder: RunFolder) -> KeptFeatures | None:
-    """What the models before ``task`` gave its buffer, from their folders."""
+def _kept(task: Task, images: DeviceImages | StreamedImages, folder: RunFolder, dim: int) -> KeptFeatures | None:
+    """What the models before ``task`` gave its buffer, from their folders; None where there is nothing of it.
+
+    Past models whose features have another size than ``dim`` are left out: a model brought in cannot be compared with
+    them. On a simplex all sizes are equal, and what was kept holds across a replacement.
+    """
     if task.number == 1 or not len(task.buffer_indices):
         return None
-    paths = [folder.kept(number) for number in range(1, task.number)]
-    return KeptFeatures(task, images, [Remembered(**read_tensors(path)[0]) for path in paths])
+    past = [Remembered(**read_tensors(folder.kept(number))[0]) for number in range(1, task.number)]
+    fitting = [one for one in past if one.features.shape[1] == dim]
+    return KeptFeatures(task, images, fitting) if fitting else None
 
 
 def _remembered(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.protocols import gallery_of, on_device, score_of
-from holdfast.features import ModelFeatures
+from holdfast.features import ModelFeatures, carried_query
 from holdfast.geometry import unit
 from holdfast.space_map import SpaceMap, carry
 
@@ -30,7 +30,8 @@ def compatibility_matrix(
 
     models: per model a pair (query features Q x d, gallery features G x d), oldest first; every model over the same
     images, whose classes are ``query_labels`` (Q) and ``gallery_labels`` (G). Rows are scaled to length 1, because
-    cosines are compared; NaN and infinite features are refused.
+    cosines are compared; NaN and infinite features are refused. Compact features bring their basis, and give the same
+    scores as full ones.
     NaN above the diagonal, and where two models' features have different sizes and so cannot be compared.
     maps: for methods that learn one, per model the map from the previous model's features to its own (None: both live
     in one space). Model k's gallery is then carried image by image through the maps of models k+1 .. t before it is
@@ -75,18 +76,26 @@ def matrix_cells(
     # Galleries stay on the device, in the space of the model at hand; queries, the larger part, pass through once.
     galleries: list[Tensor | None] = []  # None where a chain of maps is broken
     searchable: list[tuple[Tensor, Tensor] | None] = []
-    for t, (query_features, gallery_features) in enumerate(models):
+    bases: list[Tensor | None] = []
+    sizes: list[int] = []
+    for t, model in enumerate(models):
+        features = ModelFeatures(*(np.asarray(part) for part in model if part is not None))
+        query_features, gallery_features = features.query, features.gallery
         own = _unit_features(gallery_features, len(gallery_y), f"gallery of model {t + 1}", device)
         step = maps[t] if maps else None
         if step is not None:
+            if any(basis is not None for basis in bases):
+                raise HoldfastError("maps between models read full features, but these are compact")
             galleries = [_carried(gallery, step.to(device)) for gallery in galleries]
             searchable = [None if kept is None else gallery_of(protocol, kept, gallery_y) for kept in galleries]
         galleries.append(own)
         searchable.append(gallery_of(protocol, own, gallery_y))
         query = _unit_features(query_features, len(query_y), f"queries of model {t + 1}", device)
+        bases.append(None if features.basis is None else on_device(features.basis, device))
+        sizes.append(features.full_dim)
         for k, found in enumerate(searchable):
-            if found is not None and found[0].shape[1] == query.shape[1]:
-                yield Cell(t, k, query, query_y, *found)
+            if found is not None and (found[0].shape[1] if bases[k] is None else sizes[k]) == sizes[t]:
+                yield Cell(t, k, carried_query(query, bases[t], bases[k]), query_y, *found)
             else:
                 yield Cell(t, k, query, query_y, None, gallery_y)
 

@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
 from holdfast.errors import HoldfastError
+from holdfast.features.compact import compacted
 from holdfast.geometry import unit
 
 PIXELS_AT_ONCE = {"cpu": 2**19, "cuda": 2**22}
@@ -21,11 +23,13 @@ def extract(
     *,
     device: torch.device | str = "cpu",
     batch_size: int | None = None,
+    basis: Tensor | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> np.ndarray:
     """Unit features of every image, N x d float32, in the set's order; float32 throughout, whatever trained it.
 
     batch_size: None takes as many as suit the device.
+    basis: give compact features in it (features/compact.py); full ones then never exist for more than a batch.
     """
     preprocess = encoder.preprocess
     if preprocess is None:
@@ -36,9 +40,11 @@ def extract(
         encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     height, width = images.images.shape[1:3]
     at_once = batch_size or max(1, PIXELS_AT_ONCE.get(device.type, 2**19) // (height * width))
-    features = torch.empty((len(images), encoder.dim), device=device)
+    basis = None if basis is None else basis.to(device)
+    features = torch.empty((len(images), encoder.dim if basis is None else basis.shape[1]), device=device)
     for start in range(0, len(images), at_once):
         pixels = torch.from_numpy(images.images[start : start + at_once]).to(device).permute(0, 3, 1, 2)
-        features[start : start + len(pixels)] = unit(encoder(preprocess.normalise(pixels)))
-        progress(start + len(pixels))
+        z = unit(encoder(preprocess.normalise(pixels)))
+        features[start : start + len(z)] = z if basis is None else compacted(z, basis)
+        progress(start + len(z))
     return features.cpu().numpy()

@@ -10,10 +10,19 @@ from holdfast.storage import read_array, read_json, write_array, write_json
 
 
 class ModelFeatures(NamedTuple):
-    """Unit features of one model: queries (Q x d) and gallery (G x d), float32."""
+    """Unit features of one model: queries (Q x d) and gallery (G x d), float32.
+
+    basis: where they are compact (features/compact.py), what they are coordinates in: full size x d.
+    """
 
     query: np.ndarray
     gallery: np.ndarray
+    basis: np.ndarray | None = None
+
+    @property
+    def full_dim(self) -> int:
+        """The size of the features that are compared, however they are stored."""
+        return int(self.query.shape[1] if self.basis is None else self.basis.shape[0])
 
 
 class FeatureStore:
@@ -48,14 +57,19 @@ class FeatureStore:
         return (self._model(number) / "gallery.npy").exists()
 
     def write(self, number: int, features: ModelFeatures) -> None:
+        if features.basis is not None:
+            write_array(self._model(number) / "basis.npy", features.basis)
         write_array(self._model(number) / "query.npy", features.query)
         write_array(self._model(number) / "gallery.npy", features.gallery)
 
     def read(self, number: int) -> ModelFeatures:
         """Memory-mapped: a matrix over many models touches two at a time."""
         folder = self._model(number)
+        basis = folder / "basis.npy"
         return ModelFeatures(
-            read_array(folder / "query.npy", mapped=True), read_array(folder / "gallery.npy", mapped=True)
+            read_array(folder / "query.npy", mapped=True),
+            read_array(folder / "gallery.npy", mapped=True),
+            read_array(basis, mapped=True) if basis.exists() else None,
         )
 
     def read_all(self) -> list[ModelFeatures]:

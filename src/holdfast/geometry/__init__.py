@@ -1,5 +1,6 @@
 """Pure functions of tensors: the d-Simplex, the sphere, exact nearest neighbours."""
 
+from holdfast.geometry.growth import grown
 from holdfast.geometry.neighbours import Neighbours, merge_neighbours, nearest
 from holdfast.geometry.simplex import DSimplex
 from holdfast.geometry.sphere import angle, cosine_matrix, paired_cosine, unit, widened
@@ -9,6 +10,7 @@ __all__ = [
     "Neighbours",
     "angle",
     "cosine_matrix",
+    "grown",
     "merge_neighbours",
     "nearest",
     "paired_cosine",

@@ -62,6 +62,12 @@ class DSimplex:
             )
         return _Logits.apply(z, self._diagonal, self._shift, self._last_entry)
 
+    def combine(self, weights: Tensor) -> Tensor:
+        """W^T y for weights y (... x K): the prototypes added up with these weights, ... x (K-1), without W."""
+        if weights.shape[-1] != self.num_classes:
+            raise HoldfastError(f"{weights.shape[-1]} weights for {self.num_classes} prototypes")
+        return _combined(weights, self._diagonal, self._shift, self._last_entry)
+
     def prototypes(self, indices: Tensor) -> Tensor:
         """Rows ``indices`` (any shape, values 0..K-1) of W: shape (*indices.shape, K-1), float32."""
         return self._rows(indices, torch.float32)
@@ -101,7 +107,10 @@ class _Logits(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        diagonal, shift, last_entry = ctx.constants
-        rest, last = grad[..., :-1], grad[..., -1:]
-        common = last * last_entry - rest.sum(-1, keepdim=True) * shift
-        return torch.add(common, rest, alpha=diagonal), None, None, None
+        return _combined(grad, *ctx.constants), None, None, None
+
+
+def _combined(weights: Tensor, diagonal: float, shift: float, last_entry: float) -> Tensor:
+    rest, last = weights[..., :-1], weights[..., -1:]
+    common = last * last_entry - rest.sum(-1, keepdim=True) * shift
+    return torch.add(common, rest, alpha=diagonal)

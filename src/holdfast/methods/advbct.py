@@ -18,6 +18,7 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.reference import nothing, old_classes_through_loaded
 
 
 @final
@@ -26,7 +27,8 @@ class AdvBCT(Method):
 
     The adversary sees raw features; new ones pass a gradient reversal that grows from 0 with the task's progress, and
     its weight a(e) falls from epoch to epoch. A class's limit lies between its measured radius and tau, where a
-    learnable number puts it. Adversary and limits are made anew for each task.
+    learnable number puts it. Adversary and limits are made anew for each task. Held to a model that was
+    loaded, centres and radii are those of the buffer through that model.
 
     Differs from the original: no projection head with batch norm, because the paper compares penultimate features;
     centres and radii from the task's images and the buffer.
@@ -53,11 +55,18 @@ class AdvBCT(Method):
         self.register_buffer("radii", torch.empty(0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim)
+        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        if task.reference != "previous":
+            self.centres, self.radii = nothing(self.centres), nothing(self.radii)
         self.discriminator = nn.Sequential(
             nn.Linear(dim, self.hidden), nn.BatchNorm1d(self.hidden), nn.ReLU(inplace=True), nn.Linear(self.hidden, 2)
         )
         self.elasticity = nn.Parameter(torch.empty(task.num_seen - task.num_new).uniform_(-1, 1))
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        known = old_classes_through_loaded(task, survey)
+        if known is not None:
+            self._keep(*known, task.num_seen - task.num_new)
 
     def loss(
         self,
@@ -71,8 +80,9 @@ class AdvBCT(Method):
     ) -> dict[str, Tensor]:
         terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}
         if z_old is not None:
-            radii = elastic_radii(self.radii, self.elasticity, self.tau)
-            terms["limit"] = self.limit * elastic_limit(z, batch.labels, self.centres, radii)
+            if len(self.centres):
+                radii = elastic_radii(self.radii, self.elasticity, self.tau)
+                terms["limit"] = self.limit * elastic_limit(z, batch.labels, self.centres, radii)
             # Two calls, not one on both halves: batch norm must see each kind of feature by itself.
             fooled = self.discriminator(reversed_gradient(z, reversal_coefficient(progress.fraction)))
             told = self.discriminator(z_old)
@@ -81,6 +91,8 @@ class AdvBCT(Method):
         return terms
 
     def finish(self, task: TaskView, survey: Survey) -> None:
-        z, labels = survey.new()
-        self.centres = class_means(z, labels, task.num_seen)
+        self._keep(*survey.new(), task.num_seen)
+
+    def _keep(self, z: Tensor, labels: Tensor, num_classes: int) -> None:
+        self.centres = class_means(z, labels, num_classes)
         self.radii = largest_radii(z, labels, self.centres)

@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.losses import class_means, cross_entropy, linear_logits, old_class_cross_entropy
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.methods.reference import mean_rows, nothing, old_classes_through_loaded
 
 
 @final
@@ -17,6 +18,7 @@ class BCT(Method):
 
     The second term counts images of classes that the previous classifier has a row for, the replayed half.
     synthesise: give the frozen classifier rows for the new classes too, the previous model's mean feature of each.
+    Held to a model that was loaded, which has no classifier, its mean features of the buffer's classes are the rows.
 
     Differs from the original: it trains a new network from scratch on all data; here the network is fine-tuned and old
     data is the buffer.
@@ -34,10 +36,15 @@ class BCT(Method):
         self.register_buffer("old_rows", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.old_rows = self.classifier.weight.detach().clone()
-        self.classifier.grow(task.num_seen, dim)
+        rows = self.classifier.weight.detach()
+        self.old_rows = rows.clone() if task.reference == "previous" else nothing(rows)
+        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        known = old_classes_through_loaded(task, survey)
+        if known is not None:
+            length = self.classifier.weight.detach().norm(dim=1).mean()
+            self.old_rows = mean_rows(*known, task.num_seen - task.num_new, length)
         if self.synthesise and len(self.old_rows):
             seen_by_old = survey.old()
             if seen_by_old is None:

@@ -9,13 +9,15 @@ from holdfast.errors import HoldfastError
 from holdfast.losses import centre_pull, class_means, cosine_logits, cross_entropy, info_nce, neighbour_triplet
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.reference import nothing, old_classes_through_loaded
 
 
 @final
 class CVS(Method):
     """Cosine softmax + coherence x triplet to the previous model + centre x pull to where classes were when learned.
 
-    The centres are never updated: that is what ties a model to all earlier ones, not only to the last.
+    The centres are never updated: that is what ties a model to all earlier ones, not only to the last. A model that is
+    loaded begins a space of its own: there the old classes' centres are its means of the buffer.
     view_weight: above 0 adds that much contrast, of sharpness rho, between two views of each image: an ablation.
 
     Differs from the original: no embedding layer, AutoAugment, herding or best checkpoint; the common buffer and
@@ -51,7 +53,14 @@ class CVS(Method):
         self.register_buffer("centres", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim)
+        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        if task.reference != "previous":
+            self.centres = nothing(self.centres)
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        known = old_classes_through_loaded(task, survey)
+        if known is not None:
+            self.centres = class_means(*known, task.num_seen - task.num_new)
 
     def loss(
         self,
@@ -67,7 +76,8 @@ class CVS(Method):
         terms = {"ce": cross_entropy(logits, batch.labels)}
         if z_old is not None:
             terms["triplet"] = self.coherence * neighbour_triplet(z, z_old, batch.labels, margin=self.margin)
-            terms["centre"] = self.centre * centre_pull(z, batch.labels, self.centres)
+            if len(self.centres):
+                terms["centre"] = self.centre * centre_pull(z, batch.labels, self.centres)
         if self.reads_view and z_view is not None:
             terms["view"] = self.view_weight * info_nce(z, z_view, batch.labels, rho=self.rho, through_both=True)
         return terms

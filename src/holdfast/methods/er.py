@@ -28,7 +28,7 @@ class ER(Method):
         self.classifier = GrowingClassifier()
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim)
+        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
 
     def loss(
         self,

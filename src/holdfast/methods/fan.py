@@ -7,7 +7,8 @@ from torch import Tensor
 
 from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
 from holdfast.methods.classifier import GrowingClassifier
-from holdfast.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, TaskView
+from holdfast.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.reference import mean_rows, nothing, old_classes_through_loaded
 from holdfast.space_map import SpaceMap
 
 
@@ -16,7 +17,9 @@ class FAN(Method):
     """CE + distillation of logits and features; then an MLP learns to map the previous model's features to new ones.
 
     Old galleries are not searched as they are: each stored feature is carried through the maps of all later models. The
-    map's loss is alpha x mean(1 - cos(A(z_old), z)) + CE of the frozen new classifier on A(z_old).
+    map's loss is alpha x mean(1 - cos(A(z_old), z)) + CE of the frozen new classifier on A(z_old). Held to a model that
+    was loaded there is no map: it would lead from that model and not from the one whose galleries are stored. Features
+    of equal size are then compared as they are.
 
     Differs from the original: no code of it is public, and weights, width and depth are recollections; the common
     buffer of images in place of stored features. The map reads unit features, because galleries store unit vectors.
@@ -53,9 +56,16 @@ class FAN(Method):
         self.register_buffer("old_rows", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.old_rows = self.classifier.weight.detach().clone()
-        self.classifier.grow(task.num_seen, dim)
-        self.adapter = SpaceMap(dim, dim, self.widening * dim) if task.number > 1 else None
+        rows = self.classifier.weight.detach()
+        self.old_rows = rows.clone() if task.reference == "previous" else nothing(rows)
+        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        self.adapter = SpaceMap(dim, dim, self.widening * dim) if task.reference == "previous" else None
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        known = old_classes_through_loaded(task, survey)
+        if known is not None:
+            length = self.classifier.weight.detach().norm(dim=1).mean()
+            self.old_rows = mean_rows(*known, task.num_seen - task.num_new, length)
 
     def loss(
         self,
@@ -71,9 +81,10 @@ class FAN(Method):
         terms = {"ce": cross_entropy(logits, batch.labels)}
         if z_old is not None:
             num_old = len(self.old_rows)
-            old_logits = linear_logits(z_old, self.old_rows)
-            softened = softened_distillation(logits[:, :num_old], old_logits, temperature=self.temperature)
-            terms["logits"] = self.logits_weight * softened
+            if num_old:
+                old_logits = linear_logits(z_old, self.old_rows)
+                softened = softened_distillation(logits[:, :num_old], old_logits, temperature=self.temperature)
+                terms["logits"] = self.logits_weight * softened
             terms["features"] = self.features_weight * feature_distillation(z, z_old)
         return terms
 

@@ -28,6 +28,14 @@ class TaskView(Protocol):
         """Classes seen so far, the new ones included."""
 
     @property
+    def start(self) -> Literal["scratch", "previous", "loaded"]:
+        """Where the weights come from: "loaded" is a model brought in from outside, the first one or a replacement."""
+
+    @property
+    def reference(self) -> Literal["none", "previous", "loaded"]:
+        """The model that ``z_old`` comes from. What was kept of earlier tasks lives in the previous one's space."""
+
+    @property
     def slots(self) -> Sequence[int]:
         """The simplex vertex of each seen class, in order of arrival."""
 
@@ -63,7 +71,7 @@ class Survey(Protocol):
         """Features under the model in training: M x d, and labels M."""
 
     def old(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor] | None:
-        """The same images under the previous model, or None where there is none."""
+        """The same images under the reference model, or None where there is none."""
 
 
 class FeaturePhase(NamedTuple):

@@ -16,6 +16,7 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.methods.reference import nothing, old_classes_through_loaded
 
 
 @final
@@ -23,7 +24,8 @@ class LCE(Method):
     """Cosine softmax + align x (rows to old centres) + bound x (features inside the old boundary of their class).
 
     Centres are unit means of the previous model's unit features, the boundary is the smallest cosine of a class's
-    features with its centre. Both are taken after each task from its images and the buffer, and used in the next.
+    features with its centre. Both are taken after each task from its images and the buffer, and used in the next; held
+    to a model that was loaded, they are taken before the task, through that model and from the buffer.
 
     Differs from the original: the identity in place of its learned transformations, which the released code never
     trains; features are normalised in the boundary term, where the code forgets to; margin 0 instead of 0.1, which
@@ -46,7 +48,14 @@ class LCE(Method):
         self.register_buffer("bounds", torch.empty(0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim)
+        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        if task.reference != "previous":
+            self.centres, self.bounds = nothing(self.centres), nothing(self.bounds)
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        known = old_classes_through_loaded(task, survey)
+        if known is not None:
+            self._keep(*known, task.num_seen - task.num_new)
 
     def loss(
         self,
@@ -67,6 +76,8 @@ class LCE(Method):
         return terms
 
     def finish(self, task: TaskView, survey: Survey) -> None:
-        z, labels = survey.new()
-        self.centres = unit(class_means(z, labels, task.num_seen))
+        self._keep(*survey.new(), task.num_seen)
+
+    def _keep(self, z: Tensor, labels: Tensor, num_classes: int) -> None:
+        self.centres = unit(class_means(z, labels, num_classes))
         self.bounds = least_cosines(z, labels, self.centres)

@@ -28,9 +28,10 @@ AnchorForm = Literal["cosine", "nce"]
 class SimplexHOCViews(Method):
     """Ours: HOC from the first task on, contrasting two views of each image, with buffered images held to past models.
 
-    First task: (1 - first_view) CE + first_view NCE(z_view, z), a second view through the same network where the
-    previous model's feature will be; gradient through both views. Later tasks: lambda CE + (1 - lambda) NCE(z_old, z)
-    + view_weight NCE(z_view, z) + anchor_weight A, where A holds replayed images to the features they had.
+    While there is no old model: (1 - first_view) CE + first_view NCE(z_view, z), a second view through the same network
+    where the old model's feature will be; gradient through both views. After that: lambda CE
+    + (1 - lambda) NCE(z_old, z) + view_weight NCE(z_view, z) + anchor_weight A, where A holds replayed images to the
+    features they had. At a replacement the old model is the loaded one, and the anchors stay those of earlier models.
 
     lambda follows from the share of new classes, lambda_scale (num_new / num_seen)^lambda_power, at most 1; a given
     lambda_ switches the rule off.
@@ -95,7 +96,7 @@ class SimplexHOCViews(Method):
         rule = min(1.0, self.lambda_scale * (task.num_new / task.num_seen) ** self.lambda_power)
         self.lambda_ = rule if self.fixed_lambda is None else self.fixed_lambda
         # A second view is a second pass through the network: only where this task's loss has a weight for it.
-        self.reads_view = (self.first_view if task.number == 1 else self.view_weight) > 0
+        self.reads_view = (self.first_view if task.reference == "none" else self.view_weight) > 0
 
     def loss(
         self,

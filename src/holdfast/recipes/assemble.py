@@ -20,6 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS, Method
 from holdfast.pixels import Colour
 from holdfast.randomness import GLOBAL_GENERATOR
+from holdfast.recipes.models import BroughtIn, models_root, named_models, with_head
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import SPLITS, Recipe
 from holdfast.scenarios import SCENARIOS, Scenario
@@ -34,15 +35,18 @@ class Experiment:
     make_encoder: Callable[[], Encoder]
     make_method: Callable[[], Method]
     options: FitOptions
+    load_model: Callable[[str], Encoder] = Encoder.from_pretrained
 
 
 class SharedData:
     """Data that several runs read: each set once in memory and at most once on each device, whoever asks first."""
 
-    def __init__(self, root: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None, models: Path | None = None) -> None:
         self._root = root
+        self.models = models_root(models)
         self._lock = threading.Lock()
         self._sets: dict[str, OpenSet] = {}
+        self._single: dict[str, ImageSet] = {}
         self._placed: dict[tuple[str, str, str], DeviceImages | StreamedImages] = {}
 
     def open_set(self, recipe: Recipe) -> OpenSet:
@@ -53,6 +57,14 @@ class SharedData:
                 sets = (_read(recipe["data"][split], self._root) for split in SPLITS)
                 self._sets[key] = open_set(*sets, train_crop=crop)
             return self._sets[key]
+
+    def one_set(self, section: dict[str, Any]) -> ImageSet:
+        """The set that one section of a recipe names."""
+        key = json.dumps(section, sort_keys=True)
+        with self._lock:
+            if key not in self._single:
+                self._single[key] = _read(section, self._root)
+            return self._single[key]
 
     def images(
         self, train: ImageSet, device: torch.device, placement: Placement = "auto"
@@ -68,9 +80,12 @@ class SharedData:
 
 def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
     """Read the data, lay out the tasks and try every part once, so that what cannot work is refused now."""
-    data = (shared or SharedData()).open_set(recipe)
-    make_method = _method_maker(recipe, data.train.num_classes)
+    shared = shared or SharedData()
+    data = shared.open_set(recipe)
+    make_method = method_maker(recipe, data.train.num_classes)
     options = FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
+    if "model" in recipe["scenario"]:
+        return _assemble_from_models(recipe, data, make_method, options, shared.models)
     scenario = SCENARIOS[recipe["scenario"]["name"]](
         data.train.labels,
         data.train.class_names,
@@ -78,11 +93,35 @@ def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
         seed=recipe.seed,
         **_without_name(recipe["scenario"]),
     )
-    preprocess = _preprocess(recipe["preprocess"], data)
-    make_encoder = _encoder_maker(recipe, preprocess, make_method)
+    preprocess = preprocess_of(recipe["preprocess"], data.train, size=data.query.images.shape[1:3])
+    make_encoder = encoder_maker(recipe, preprocess, make_method)
     with GLOBAL_GENERATOR:
-        _try(make_encoder(), preprocess)
+        try_encoder(make_encoder(), preprocess)
     return Experiment(data, scenario, make_encoder, make_method, options)
+
+
+def _assemble_from_models(
+    recipe: Recipe, data: OpenSet, make_method: Callable[[], Method], options: FitOptions, root: Path
+) -> Experiment:
+    """The same where networks are not built but brought in: every model the recipe names is loaded and tried."""
+    method = make_method()
+    section = with_head(recipe["scenario"], method)
+    own = BroughtIn(root).load(section["model"]).preprocess
+    preprocess = preprocess_of(recipe["preprocess"], data.train, size=data.query.images.shape[1:3], fallback=own)
+    brought_in = BroughtIn(root, preprocess)
+    cards = {name: brought_in.card(name, method) for name in named_models(section)}
+    settings = {key: value for key, value in _without_name(section).items() if value is not None}
+    scenario = SCENARIOS[section["name"]](
+        data.train.labels,
+        data.train.class_names,
+        models=cards,
+        num_slots=method.num_slots,
+        seed=recipe.seed,
+        **{"namespace": recipe["data"]["train"]["name"], **settings},
+    )
+    for name in cards:
+        try_encoder(brought_in.load(name), preprocess)
+    return Experiment(data, scenario, lambda: brought_in.load(section["model"]), make_method, options, brought_in.load)
 
 
 def _read(section: dict[str, Any], data_root: Path | None) -> ImageSet:
@@ -97,7 +136,7 @@ def _read(section: dict[str, Any], data_root: Path | None) -> ImageSet:
     )
 
 
-def _method_maker(recipe: Recipe, num_classes: int) -> Callable[[], Method]:
+def method_maker(recipe: Recipe, num_classes: int) -> Callable[[], Method]:
     build = METHODS[recipe.method]
     arguments = keywords(build, _without_name(recipe["method"]))
     if "slots" in inspect.signature(build).parameters:
@@ -105,7 +144,7 @@ def _method_maker(recipe: Recipe, num_classes: int) -> Callable[[], Method]:
     return lambda: build(**arguments)
 
 
-def _encoder_maker(recipe: Recipe, preprocess: Preprocess, make_method: Callable[[], Method]) -> Callable[[], Encoder]:
+def encoder_maker(recipe: Recipe, preprocess: Preprocess, make_method: Callable[[], Method]) -> Callable[[], Encoder]:
     name = recipe["backbone"]["name"]
     builder = backbone_builder(name)
     arguments = _without_name(recipe["backbone"])
@@ -127,7 +166,7 @@ def _encoder_maker(recipe: Recipe, preprocess: Preprocess, make_method: Callable
 
 
 @torch.no_grad()
-def _try(encoder: Encoder, preprocess: Preprocess) -> None:
+def try_encoder(encoder: Encoder, preprocess: Preprocess) -> None:
     """One black image through the network: does it take images of this size?"""
     height, width = preprocess.height_width
     try:
@@ -137,11 +176,22 @@ def _try(encoder: Encoder, preprocess: Preprocess) -> None:
         raise HoldfastError(f"the backbone takes no images of {height} x {width}: {reason}") from error
 
 
-def _preprocess(section: dict[str, Any], data: OpenSet) -> Preprocess:
-    """Images are used at the size they are tested; mean and std are those of the training pixels unless given."""
-    pixels = data.train.images
-    height, width, channels = data.query.images.shape[1:]
+def preprocess_of(
+    section: dict[str, Any],
+    train: ImageSet,
+    *,
+    size: tuple[int, ...],
+    fallback: Preprocess | None = None,
+) -> Preprocess:
+    """Images are used at ``size``, height and width; mean and std are those of the training pixels unless given.
+
+    fallback: where mean and std come from before the pixels are asked.
+    """
+    pixels = train.images
+    (height, width), channels = size, pixels.shape[3]
     mean, std = section["mean"], section["std"]
+    if fallback is not None and fallback.channels == channels:
+        mean, std = mean or list(fallback.mean), std or list(fallback.std)
     if mean is None or std is None:
         enough = min(10_000, max(100, 10_000 * 32**2 // (pixels.shape[1] * pixels.shape[2])))
         sample = pixels[:: max(1, len(pixels) // enough)].reshape(-1, channels) / np.float32(255)

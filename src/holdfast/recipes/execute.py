@@ -12,16 +12,15 @@ from holdfast.engine import resolve_device, walk
 from holdfast.engine.journal import Journal, TensorBoard, read_events
 from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import judge_run
-from holdfast.features import FeatureStore, ModelFeatures, extract, read_space_maps
+from holdfast.evaluation import judge_run, mixed_gallery
+from holdfast.features import FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
 from holdfast.recipes.assemble import Experiment, SharedData, assemble
-from holdfast.recipes.load import read_recipe
+from holdfast.recipes.claim import claim
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.reports import write_report
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
-from holdfast.storage import TEMPORARY, read_json, without_nan, write_json, write_text
+from holdfast.storage import read_json, without_nan, write_json, write_text
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -45,7 +44,7 @@ def execute(
     """
     where = ranks.device or resolve_device(device)
     if ranks.first:
-        _claim(recipe, folder, resume)
+        claim(recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
     shared = shared or SharedData()
     experiment = assemble(recipe, shared)
     images = shared.images(experiment.data.train, where, experiment.options.images)
@@ -59,19 +58,24 @@ def execute(
             write_json(folder.environment, environment)
         store = _train(recipe, experiment, folder, images, tensorboard, watch, ranks)
         watch({"event": "matrix"})
+        models, maps = store.read_all(), read_space_maps(folder, len(experiment.scenario))
         metrics: dict[str, Any] = {
             "method": recipe.method,
             "protocols": judge_run(
-                store.read_all(),
+                models,
                 *store.labels(),
-                protocols=recipe["evaluation"]["protocols"],
-                maps=read_space_maps(folder, len(experiment.scenario)),
+                protocols=[name for name in recipe["evaluation"]["protocols"] if name != "mixed"],
+                maps=maps,
                 device=where,
             ),
             "maps": [task.number for task in experiment.scenario.tasks if folder.space_map(task.number).exists()],
             "tasks": _task_records(experiment, folder),
             "data": _data_record(experiment.data),
         }
+        if "mixed" in recipe["evaluation"]["protocols"]:
+            metrics["mixed"] = mixed_gallery(models, *store.labels(), maps=maps, device=where)
+        if recipe["evaluation"]["compact"]:
+            metrics["data"]["stored"] = _stored_record(models)
         metrics = without_nan(metrics)  # what is returned is what is on disk
         write_json(folder.metrics, metrics)
         write_report([folder.path], folder.report)
@@ -91,6 +95,7 @@ def _follow(
         make_encoder=experiment.make_encoder,
         make_method=experiment.make_method,
         options=experiment.options,
+        load_model=experiment.load_model,
         ranks=ranks,
     )
     ranks.wait()
@@ -122,11 +127,13 @@ def _train(
     def keep_features(task: Task, encoder: Encoder) -> None:
         if not store.has(task.number):
             watch({"event": "features", "task": task.number})
+            basis = compact_basis(encoder) if recipe["evaluation"]["compact"] else None
+            size = recipe["evaluation"]["batch_size"]
             query, gallery = (
-                extract(encoder, tested, device=images.device, batch_size=recipe["evaluation"]["batch_size"])
+                extract(encoder, tested, device=images.device, batch_size=size, basis=basis)
                 for tested in (experiment.data.query, experiment.data.gallery)
             )
-            store.write(task.number, ModelFeatures(query, gallery))
+            store.write(task.number, ModelFeatures(query, gallery, None if basis is None else basis.numpy()))
 
     watch({"event": "plan", "steps": steps})
     for text in _notes(experiment, images, ranks):
@@ -138,6 +145,7 @@ def _train(
         make_encoder=experiment.make_encoder,
         make_method=experiment.make_method,
         options=experiment.options,
+        load_model=experiment.load_model,
         log=log,
         after_task=keep_features,
         ranks=ranks,
@@ -171,22 +179,6 @@ def _warn(experiment: Experiment, folder: RunFolder, environment: dict[str, Any]
                 watch({"event": "warning", "text": text})
 
 
-def _claim(recipe: Recipe, folder: RunFolder, resume: bool) -> None:
-    if not folder.recipe.exists():
-        if folder.path.exists() and not folder.path.is_dir():
-            raise HoldfastError(f"{folder.path}: not a folder; choose another --out")
-        # A kill while the very first file was written leaves its temporary and the lock alone in the folder.
-        if folder.path.exists() and not all(
-            entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()
-        ):
-            raise HoldfastError(f"{folder.path}: not empty and not a run folder; choose another --out")
-        return
-    if check_recipe(read_recipe(str(folder.recipe))).tables != recipe.tables:
-        raise HoldfastError(f"{folder.path}: holds a run of another recipe; choose another --out")
-    if not resume:
-        raise HoldfastError(f"{folder.path}: holds a run of this recipe; add --resume to go on with it")
-
-
 def _planned_steps(experiment: Experiment) -> list[int]:
     """The optimiser steps of each task."""
     options = experiment.options
@@ -206,6 +198,7 @@ def _task_records(experiment: Experiment, folder: RunFolder) -> list[dict[str, A
     return [
         {
             "task": task.number,
+            **({"model": task.model} if task.model else {}),
             "new_classes": task.num_new,
             "seen_classes": task.num_seen,
             "steps": steps.get(task.number),
@@ -221,3 +214,9 @@ def _data_record(data: OpenSet) -> dict[str, Any]:
 
     parts = {"train": data.train, "query": data.query, "gallery": data.gallery}
     return {**{name: record(images) for name, images in parts.items()}, "open_set": not data.overlap}
+
+
+def _stored_record(models: list[ModelFeatures]) -> dict[str, Any]:
+    """How many numbers the galleries keep of an item, model by model, and how many times fewer than full features."""
+    stored, full = [model.gallery.shape[1] for model in models], [model.full_dim for model in models]
+    return {"numbers": stored, "full": full, "times_smaller": round(sum(full) / sum(stored), 3)}

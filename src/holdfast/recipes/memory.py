@@ -1,7 +1,11 @@
 """How much of a GPU a run will take, found by trying its network once before anything is started."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
+from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
@@ -12,12 +16,24 @@ HEADROOM = 2.0
 
 
 def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages) -> int:
-    """What one run takes beside the shared images: a batch through its network, the old model, the momentum."""
+    """What one run takes beside the shared images: a batch through its network, the old model, the momentum.
+
+    Where models are brought in, the one that takes most.
+    """
+    brought_in = dict.fromkeys(task.model for task in experiment.scenario.tasks if task.model)
+    if not brought_in:
+        return _bytes_of(experiment.make_encoder, experiment, images)
+    return max(_bytes_of(partial(experiment.load_model, name), experiment, images) for name in brought_in)
+
+
+def _bytes_of(
+    make_encoder: Callable[[], Encoder], experiment: Experiment, images: DeviceImages | StreamedImages
+) -> int:
     device, options = images.device, experiment.options
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    encoder = experiment.make_encoder().to(device).train()
+    encoder = make_encoder().to(device).train()
     assert encoder.preprocess is not None
     some = torch.arange(min(options.batch_size, len(images)), device=device)
     with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16"):

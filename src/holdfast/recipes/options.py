@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from holdfast.errors import HoldfastError
 
-FILLED_IN = frozenset({"slots", "in_channels"})
+FILLED_IN = frozenset({"slots", "in_channels", "namespace"})
 """Options that a recipe may leave out although the callable has no default: they follow from the data."""
 
 

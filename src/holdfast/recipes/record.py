@@ -31,5 +31,6 @@ def write_record(folder: RunFolder, path: Path, command: str, also: Mapping[str,
         "recipe": recipe,
         "data": metrics["data"],
         "protocols": metrics["protocols"],
+        **({"mixed": metrics["mixed"]} if "mixed" in metrics else {}),
     }
     write_json(path, record)

@@ -17,16 +17,16 @@ from holdfast.recipes.toml import dumps
 from holdfast.scenarios import SCENARIOS
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Top(_Strict):
+class _Top(Strict):
     title: str = ""
     seed: int = Field(0, ge=0)
     data: dict[str, Any]
     scenario: dict[str, Any]
-    backbone: dict[str, Any]
+    backbone: dict[str, Any] | None = None
     method: dict[str, Any]
     methods: dict[str, dict[str, Any]] = {}
     train: dict[str, Any] = {}
@@ -34,15 +34,16 @@ class _Top(_Strict):
     evaluation: dict[str, Any] = {}
 
 
-class _Preprocess(_Strict):
+class PreprocessSection(Strict):
     mean: list[float] | None = None
     std: list[float] | None = None
     resize: int | None = Field(None, ge=1)
 
 
-class _Evaluation(_Strict):
-    protocols: list[Literal["template", "instance"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
+class _Evaluation(Strict):
+    protocols: list[Literal["template", "instance", "mixed"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
     batch_size: int | None = Field(None, ge=1)
+    compact: bool = False
 
 
 SPLITS = ("train", "query", "gallery")
@@ -80,7 +81,7 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     """Check a recipe as read from TOML. ``methods`` (settings for other methods) is checked and dropped."""
     top = validated(_Top, raw, "")
     for name, options in top.pop("methods").items():
-        _named({"name": name, **options}, METHODS, "method", f"methods.{name}")
+        named_section({"name": name, **options}, METHODS, "method", f"methods.{name}")
     data = top["data"]
     for split in data:
         if split not in SPLITS:
@@ -88,18 +89,20 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     for split in SPLITS:
         if not isinstance(data.get(split), dict):
             raise HoldfastError(f"data.{split}: missing; a recipe reads three sets: {', '.join(SPLITS)}")
-        data[split] = _dataset(data[split], f"data.{split}")
-    leave_out = {"num_slots", "seed"}
-    top["scenario"] = _named(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
-    top["backbone"] = _backbone(top["backbone"])
-    top["method"] = _named(top["method"], METHODS, "method", "method")
+        data[split] = dataset_section(data[split], f"data.{split}")
+    leave_out = {"num_slots", "seed", "models"}
+    top["scenario"] = named_section(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
+    top["backbone"] = _backbone_beside(top["scenario"], top["backbone"])
+    top["method"] = named_section(top["method"], METHODS, "method", "method")
     top["train"] = validated(options_schema(FitOptions, leave_out={"seed"}), top["train"], "train")
-    top["preprocess"] = validated(_Preprocess, top["preprocess"], "preprocess")
+    top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     top["evaluation"] = validated(_Evaluation, top["evaluation"], "evaluation")
+    if set(top["evaluation"]["protocols"]) == {"mixed"}:
+        raise HoldfastError("evaluation.protocols: mixed gives no matrix; put template or instance beside it")
     return Recipe(top)
 
 
-def _named(
+def named_section(
     section: Mapping[str, Any],
     table: Mapping[str, Any],
     kind: str,
@@ -113,10 +116,10 @@ def _named(
     return {"name": name, **validated(options_schema(table[name], leave_out=leave_out or ()), options, where)}
 
 
-def _dataset(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     own = {key: section[key] for key in ("split", "per_class") if key in section}
     rest = {key: value for key, value in section.items() if key not in own}
-    checked = _named(rest, DATASETS, "dataset", where)
+    checked = named_section(rest, DATASETS, "dataset", where)
     if not isinstance(own.get("split"), str):
         raise HoldfastError(f'{where}.split: missing; name the split to read, such as "train"')
     per_class = own.get("per_class")
@@ -125,7 +128,18 @@ def _dataset(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"name": checked.pop("name"), "split": own["split"], "per_class": per_class, **checked}
 
 
-def _backbone(section: Mapping[str, Any]) -> dict[str, Any]:
+def _backbone_beside(scenario: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Networks come from the recipe or from the models a scenario brings in, never from both."""
+    if "model" not in scenario:
+        if section is None:
+            raise HoldfastError("backbone: missing")
+        return backbone_section(section)
+    if section:
+        raise HoldfastError(f"backbone: {scenario['name']} takes its networks from its models; leave the table out")
+    return {}
+
+
+def backbone_section(section: Mapping[str, Any]) -> dict[str, Any]:
     name, options = _split_name(section, "backbone")
     builder = backbone_builder(name)
     if builder is None:  # timm takes whatever its model takes

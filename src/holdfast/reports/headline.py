@@ -39,6 +39,16 @@ def carried(runs: Sequence[RunRecord]) -> str:
     )
 
 
+def brought_in(runs: Sequence[RunRecord]) -> str:
+    """Say which models were not trained on from the one before, but replaced it."""
+    told = []
+    for run, label in zip(runs, labels(runs)):
+        found = [f"model {task.get('task')} from {task['model']}" for task in run.tasks if task.get("model")]
+        if found:
+            told.append(f"{label}: {', '.join(found).replace(' from', ' started from', 1)}.")
+    return "".join(f'<p class="note">{text(line)}</p>' for line in told)
+
+
 def headline(runs: Sequence[RunRecord], protocol: str) -> str:
     """The page's opening statement under ``protocol``: the best run if they can be ranked, else each run's own."""
     present = [(run, label) for run, label in zip(runs, labels(runs)) if protocol in run.protocols]

@@ -9,8 +9,9 @@ import numpy as np
 from holdfast.errors import HoldfastError
 from holdfast.reports.curves import Line, chart
 from holdfast.reports.document import document
-from holdfast.reports.headline import carried, closed_set, headline, obstacles
+from holdfast.reports.headline import brought_in, carried, closed_set, headline, obstacles
 from holdfast.reports.heatmap import heatmap, legend
+from holdfast.reports.mixed import mixed_section
 from holdfast.reports.records import RunRecord, read_run
 from holdfast.reports.stationarity import stationarity_section
 from holdfast.reports.style import style
@@ -53,11 +54,13 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
         headline(runs, protocols[0]),
         closed_set(runs),
         carried(runs),
+        brought_in(runs),
         "<h2>Scores</h2>",
         methods_table(runs, protocols, rank=len(runs) > 1 and not obstacles(runs)),
         _TERMS,
         "<h2>Model by model</h2>",
         _switch(runs, protocols),
+        mixed_section(runs, names),
         loss_chart(runs, names),
         stationarity_section(runs, names),
         "<h2>Settings</h2>",

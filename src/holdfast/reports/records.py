@@ -57,6 +57,7 @@ class RunRecord:
     method: str
     title: str | None
     protocols: dict[str, ProtocolRecord]
+    mixed: dict[str, Any] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
     tasks: list[dict[str, Any]] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
@@ -89,7 +90,8 @@ def read_run(folder: Path) -> RunRecord:
         method=metrics["method"],
         title=title if isinstance(title, str) and title else None,
         protocols={name: _protocol(value, f"{path}: protocol {name!r}") for name, value in protocols.items()},
-        maps=[number for number in _of_type(metrics.get("maps"), list) if isinstance(number, int)],
+        mixed=_of_type(metrics.get("mixed"), dict),
+        maps=[task for task in _of_type(metrics.get("maps"), list) if isinstance(task, int)],
         tasks=[task for task in _of_type(metrics.get("tasks"), list) if isinstance(task, dict)],
         data=_of_type(metrics.get("data"), dict),
         recipe=_recipe(folder / "recipe.toml"),
@@ -116,11 +118,11 @@ def _protocol(value: Any, where: str) -> ProtocolRecord:
     extras = _of_type(value.get("extras"), dict)
     return ProtocolRecord(
         matrix=_matrix(value["matrix"], f"{where}, matrix"),
-        AC=_number(value.get("AC")),
-        AA=_number(value.get("AA")),
-        ACA=_number(value.get("ACA")),
-        AC_tau=[_number(item) for item in _of_type(value.get("AC_tau"), list)],
-        AA_tau=[_number(item) for item in _of_type(value.get("AA_tau"), list)],
+        AC=number(value.get("AC")),
+        AA=number(value.get("AA")),
+        ACA=number(value.get("ACA")),
+        AC_tau=[number(item) for item in _of_type(value.get("AC_tau"), list)],
+        AA_tau=[number(item) for item in _of_type(value.get("AA_tau"), list)],
         extras={name: _matrix(extra, f"{where}, {name}") for name, extra in extras.items()},
     )
 
@@ -134,13 +136,13 @@ def _matrix(rows: Any, where: str) -> NDArray[np.float64]:
             raise HoldfastError(f"{where}: row {t + 1} has {len(row)} cells, but there are {len(rows)} models")
         if not all(cell is None or type(cell) in (int, float) for cell in row[: t + 1]):
             raise HoldfastError(f"{where}: row {t + 1} holds something that is neither a number nor null")
-        matrix[t, : t + 1] = [_number(cell) for cell in row[: t + 1]]
+        matrix[t, : t + 1] = [number(cell) for cell in row[: t + 1]]
     if bool(((matrix < 0) | (matrix > 1)).any()):
         raise HoldfastError(f"{where}: scores must be in [0, 1]")
     return matrix
 
 
-def _number(value: Any) -> float:
+def number(value: Any) -> float:
     """``value`` as a float; NaN for null, for what is no number and for what is not finite."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)

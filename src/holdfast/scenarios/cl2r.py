@@ -30,7 +30,7 @@ def cl2r(
     num_slots: vertices of the simplex; None means as many as there are classes. Slots go from the left by arrival.
     """
     num_classes = len(class_names)
-    increment = _increment(num_classes, initial, increment, tasks)
+    ends = task_ends(num_classes, initial, increment, tasks)
     if buffer_per_class < 0:
         raise HoldfastError(f"buffer_per_class must not be negative, got {buffer_per_class}")
     if num_slots is not None and num_slots < num_classes:
@@ -38,7 +38,7 @@ def cl2r(
     order = class_order(num_classes, order_seed)
     registry = SlotRegistry(num_slots or num_classes)
     built: list[Task] = []
-    for end in range(initial, num_classes + 1, increment) if increment else [initial]:
+    for end in ends:
         seen = order[:end]
         new = seen[built[-1].num_seen if built else 0 :]
         registry = registry.take_left([class_names[label] for label in new])
@@ -70,6 +70,16 @@ def class_order(num_classes: int, order_seed: int | None) -> tuple[int, ...]:
             raise HoldfastError(f"scenario.order_seed must lie in 0..2^32-1, got {order_seed}")
         np.random.RandomState(order_seed).shuffle(order)
     return tuple(order.tolist())
+
+
+def task_ends(num_classes: int, initial: int, increment: int | None, tasks: int | None) -> list[int]:
+    """How many classes have been seen at the end of each task.
+
+    >>> task_ends(100, 10, None, 7)
+    [10, 25, 40, 55, 70, 85, 100]
+    """
+    step = _increment(num_classes, initial, increment, tasks)
+    return list(range(initial, num_classes + 1, step)) if step else [initial]
 
 
 def _increment(num_classes: int, initial: int, increment: int | None, tasks: int | None) -> int:

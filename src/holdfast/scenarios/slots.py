@@ -1,7 +1,7 @@
 """Which vertex of the simplex a class owns: a contract between models that never meet."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import HoldfastError
@@ -13,10 +13,12 @@ class SlotRegistry:
 
     Pre-training takes slots from the left, fine-tuning from the right, so that both can grow without asking each
     other. Taking a slot gives a new registry; a class keeps its slot for ever.
+    grown: the numbers of slots the simplex had before it was grown, oldest first.
     """
 
     num_slots: int
     owners: Mapping[str, int] = field(default_factory=dict)
+    grown: tuple[int, ...] = ()
 
     def take_left(self, names: Iterable[str]) -> "SlotRegistry":
         """Give each new name the lowest free slot, in order."""
@@ -30,6 +32,40 @@ class SlotRegistry:
         if name not in self.owners:
             raise HoldfastError(f"class {name!r} owns no slot; {len(self.owners)} classes do")
         return self.owners[name]
+
+    def meet(self, other: "SlotRegistry") -> "SlotRegistry":
+        """Everybody's slots once two models share a space; refused where they have another K or disagree on a class."""
+        if self.num_slots != other.num_slots:
+            small = min(self.num_slots, other.num_slots)
+            large = max(self.num_slots, other.num_slots)
+            raise HoldfastError(
+                f"{self.num_slots} slots meet {other.num_slots}; holdfast slots grow MODEL --to {large} brings the "
+                f"model with {small} up"
+            )
+        owners = dict(self.owners)
+        holder = {slot: name for name, slot in owners.items()}
+        for name, slot in other.owners.items():
+            if owners.get(name, slot) != slot:
+                raise HoldfastError(
+                    f"class {name!r} owns slot {owners[name]} in one model and slot {slot} in the other; "
+                    "pre-train with slots_from the older model"
+                )
+            if holder.get(slot, name) != name:
+                needed = len(self.owners.keys() | other.owners.keys())
+                advice = (
+                    f"together they have {needed} classes: train both with {needed} slots or more"
+                    if needed > self.num_slots
+                    else "pre-train with slots_from the older model"
+                )
+                raise HoldfastError(f"slot {slot} has two owners: {holder[slot]!r} and {name!r}; {advice}")
+            owners[name] = slot
+        return SlotRegistry(self.num_slots, owners, self.grown)
+
+    def grow(self, num_slots: int) -> "SlotRegistry":
+        """The same owners among more slots; what the number was before is kept in ``grown``."""
+        if num_slots <= self.num_slots:
+            raise HoldfastError(f"{self.num_slots} slots cannot shrink or stay: grow to more, not to {num_slots}")
+        return replace(self, num_slots=num_slots, grown=(*self.grown, self.num_slots))
 
     def _take(self, names: Iterable[str], candidates: range) -> "SlotRegistry":
         names = list(names)
@@ -47,15 +83,20 @@ class SlotRegistry:
                     f"set slots to {needed} or more"
                 )
             owners[name] = slot
-        return SlotRegistry(self.num_slots, owners)
+        return replace(self, owners=owners)
 
     def to_json(self) -> dict[str, Any]:
-        return {"num_slots": self.num_slots, "owners": dict(self.owners)}
+        grown = {"grown": list(self.grown)} if self.grown else {}
+        return {"num_slots": self.num_slots, "owners": dict(self.owners), **grown}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "SlotRegistry":
+    def from_json(cls, value: Any) -> "SlotRegistry":
         """Rebuild a saved registry; two classes on one slot, or a slot out of range, are refused."""
-        registry = cls(int(value["num_slots"]), {str(name): int(slot) for name, slot in value["owners"].items()})
+        try:
+            owners = {str(name): int(slot) for name, slot in value["owners"].items()}
+            registry = cls(int(value["num_slots"]), owners, tuple(int(size) for size in value.get("grown", ())))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise HoldfastError("not a slot record: it needs num_slots and owners, a slot for each class") from None
         holder: dict[int, str] = {}
         for name, slot in registry.owners.items():
             if slot in holder:

@@ -17,7 +17,8 @@ class Task:
     new_indices, buffer_indices: rows of the training set; the buffer holds images of earlier classes only.
     registry: who owns which slot once this task's classes have theirs.
     slots: the slot of each seen class, in order of arrival.
-    start: where the weights come from. reference: the model that the loss compares with.
+    start: where the weights come from. reference: the model that the loss compares with. "loaded" is a model brought in
+    from outside, called by the name ``model``.
     """
 
     number: int
@@ -27,8 +28,9 @@ class Task:
     buffer_indices: np.ndarray
     registry: SlotRegistry
     slots: tuple[int, ...]
-    start: Literal["scratch", "previous"]
-    reference: Literal["none", "previous"]
+    start: Literal["scratch", "previous", "loaded"]
+    reference: Literal["none", "previous", "loaded"]
+    model: str | None = None
 
     @property
     def num_new(self) -> int:

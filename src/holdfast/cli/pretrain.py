@@ -1,0 +1,83 @@
+"""``holdfast pretrain``: models from scratch, to start from and to replace others with."""
+
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.show import JSON_OPTION, print_json, print_table
+
+
+def pretrain(
+    recipes: list[str] = typer.Argument(..., help="TOML files, or built-in recipes such as pretrain/tinyimagenet32."),
+    methods: str = typer.Option(
+        "", "--methods", help="simplex_hoc for slots, er for a trainable classifier.", show_default="the recipe's"
+    ),
+    backbones: str = typer.Option("", "--backbones", help="Names with commas.", show_default="the recipe's"),
+    classes: str = typer.Option("", "--classes", help="Class counts, such as 50,100.", show_default="the recipe's"),
+    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Models at a time on the device."),
+    out: Path | None = typer.Option(
+        None, "--out", "-o", help="The folder of a single model.", show_default="MODELS/DATASET/BACKBONE-CLASSES-HEAD"
+    ),
+    models: Path | None = MODELS_OPTION,
+    set_: list[str] = SET_OPTION,
+    data: Path | None = DATA_OPTION,
+    device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Train models from scratch on a set of classes, each class into its slot or with a trainable classifier.
+
+    The folder of a model is what Encoder.from_pretrained reads and what recipes name as a model. It may be killed at
+    any moment: the same command goes on, and leaves finished models alone.
+
+    Example: holdfast pretrain pretrain/tinyimagenet32 --classes 50,100
+    """
+    from holdfast.cli.sweep import numbers
+    from holdfast.cli.sweep_progress import sweep_watcher
+    from holdfast.engine import resolve_device
+    from holdfast.errors import HoldfastError
+    from holdfast.recipes.assemble import SharedData
+    from holdfast.recipes.models import models_root
+    from holdfast.recipes.pretrain_many import plan_models, pretrain_many
+
+    planned = plan_models(
+        recipes,
+        methods=_names(methods),
+        backbones=_names(backbones),
+        classes=numbers(classes, "--classes"),
+        settings=set_,
+    )
+    folder = models_root(models)
+    if out is not None:
+        if len(planned) > 1:
+            raise HoldfastError(f"--out names one folder, but {len(planned)} models are planned; use --models")
+        folder, planned = out.parent, {out.name: next(iter(planned.values()))}
+    shared, where = SharedData(data, models), resolve_device(device)
+    try:
+        with sweep_watcher(list(planned), quiet=quiet or json) as watch:
+            found = pretrain_many(planned, folder, shared=shared, device=where, parallel=parallel, watch=watch)
+    except KeyboardInterrupt:
+        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
+        raise typer.Exit(130) from None
+    good = {name: record for name, record in found.items() if isinstance(record, dict)}
+    failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
+    if len(planned) == 1 and failed:
+        raise HoldfastError(next(iter(failed.values())))
+    if json:
+        rows = [{"model": str(folder / name), **record} for name, record in good.items()]
+        print_json([*rows, *({"model": str(folder / name), "failed": why} for name, why in failed.items())])
+    else:
+        shown = [
+            [name, str(record["classes"]), str(record["steps"]), f"{record['seconds']:.1f}", f"{record['loss']:.3f}"]
+            for name, record in good.items()
+        ]
+        print_table(["model", "classes", "steps", "seconds", "loss"], shown, right=(1, 2, 3, 4))
+        for name, why in failed.items():
+            typer.echo(f"{name} failed: {why}", err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,54 @@
+"""``holdfast slots``: who owns which vertex, and room for more."""
+
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.show import JSON_OPTION, print_json, print_table
+
+app = typer.Typer(help="Show which class owns which slot of a model, or give models more slots.", no_args_is_help=True)
+
+
+@app.command("show")
+def show(
+    model: Path = typer.Argument(..., help="A model folder, such as RUN/models/01."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Show a model's slots: how many, who owns them, how many are free.
+
+    Example: holdfast slots show runs/demo-simplex_hoc-t6-s0/models/06
+    """
+    from holdfast.backbones import Encoder
+    from holdfast.engine.slot_record import read_slots
+
+    encoder = Encoder.from_pretrained(model)
+    registry = read_slots(encoder, model)
+    free = registry.num_slots - len(registry.owners)
+    if json:
+        print_json({**registry.to_json(), "free": free})
+        return
+    grown = f", grown from {', then '.join(map(str, registry.grown))}" if registry.grown else ""
+    typer.echo(f"{registry.num_slots} slots{grown}; {len(registry.owners)} owned, {free} free")
+    rows = sorted((slot, name) for name, slot in registry.owners.items())
+    print_table(["slot", "class"], [[str(slot), name] for slot, name in rows], right=(0,))
+
+
+@app.command("grow")
+def grow(
+    models: list[Path] = typer.Argument(..., help="Model folders."),
+    to: int = typer.Option(..., "--to", help="How many slots they shall have."),
+    out: Path | None = typer.Option(None, "--out", "-o", help="Write copies here.", show_default="in place"),
+) -> None:
+    """Give models more slots without moving what they know.
+
+    Each projection is multiplied so that every cosine between features stays as it was (checked) and old classes come
+    to lie on their vertices of the larger simplex. Vectors already stored need the same multiplication
+    (holdfast.geometry.grown); compact ones need none. Nothing is written unless all models can be grown.
+    """
+    from holdfast.engine.growth import grow_models
+
+    written = grow_models(models, to, out)
+    for folder in written:
+        typer.echo(f"{folder}: {to} slots")
+    if not written:
+        typer.echo(f"Nothing to do: all have {to} slots")

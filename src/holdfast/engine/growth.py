@@ -1,0 +1,73 @@
+"""Give models more slots: the projection turned into the larger simplex, the record of slots along with it."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from holdfast.backbones import Encoder
+from holdfast.engine.slot_record import read_slots
+from holdfast.errors import HoldfastError
+from holdfast.geometry import cosine_matrix, grown
+from holdfast.storage import replacing_folder
+
+TOLERANCE = 1e-5
+"""How far a cosine between two old features may move: float32 rounding of the weights."""
+
+
+def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None) -> list[Path]:
+    """Grow every model to ``num_slots``, in place or into ``out``; those that already have so many are left alone.
+
+    All are grown and checked before the first is written, and each folder is replaced in one step. A kill in between
+    leaves whole models, grown or not; the same call again finishes. Returns the folders written.
+    """
+    planned: list[tuple[Path, Path, Encoder]] = []
+    for folder in folders:
+        target = folder if out is None else out / folder.resolve().name
+        if out is None and (folder.resolve().parent.parent / "recipe.toml").exists():
+            raise HoldfastError(f"{folder}: belongs to a run whose features have its size; write copies with --out")
+        if target in [other for _, other, _ in planned]:
+            raise HoldfastError(f"two models would be written to {target}; grow them one by one")
+        encoder = Encoder.from_pretrained(folder)
+        if read_slots(encoder, folder).num_slots != num_slots or out is not None:
+            planned.append((folder, target, grown_encoder(encoder, folder, num_slots)))
+    for folder, target, encoder in planned:
+        with replacing_folder(target) as temporary:
+            shutil.copytree(folder, temporary, dirs_exist_ok=True)
+            encoder.write_into(temporary)
+    return [target for _, target, _ in planned]
+
+
+def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:
+    """The same network with a larger projection; every cosine between its features is checked to stay."""
+    registry = read_slots(encoder, folder)
+    if registry.num_slots == num_slots:
+        return encoder
+    try:
+        larger = registry.grow(num_slots)
+    except HoldfastError as error:
+        raise HoldfastError(f"{folder}: {error}") from error
+    if num_slots - 1 == encoder.feature_dim:
+        raise HoldfastError(
+            f"{folder}: {num_slots} slots would need features of the backbone's own size, for which an encoder has no "
+            f"projection; grow to {num_slots + 1}"
+        )
+    before = torch.eye(encoder.dim) if encoder.projection is None else encoder.projection.weight.detach()
+    after = grown(before.T, registry.num_slots, num_slots).T.contiguous()
+    _refuse_if_moved(before, after, folder)
+    info = {**encoder.info, "slots": larger.to_json()}
+    new = Encoder(encoder.backbone, num_slots - 1, preprocess=encoder.preprocess, feature_dim=encoder.feature_dim,
+                  info=info)  # fmt: skip
+    assert new.projection is not None
+    with torch.no_grad():
+        new.projection.weight = torch.nn.Parameter(after)
+    return new.eval()
+
+
+def _refuse_if_moved(before: Tensor, after: Tensor, folder: Path) -> None:
+    h = torch.randn(256, before.shape[1], generator=torch.Generator().manual_seed(0)).to(before)
+    moved = (cosine_matrix(h @ before.T, h @ before.T) - cosine_matrix(h @ after.T, h @ after.T)).abs().max()
+    if not moved <= TOLERANCE:
+        raise HoldfastError(f"{folder}: growing moved a cosine by {moved:.1e}; nothing was written")
