@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, QUIET_OPTION
+from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json
 
 if TYPE_CHECKING:
     import torch
 
+    from holdfast.recipes.assemble import SharedData
     from holdfast.reproduction import Cell, Exhibit, Results, Selection
 
 
@@ -29,6 +30,7 @@ def reproduce(
     out: Path = typer.Option(Path("runs/reproduce"), "--out", "-o", help="Where the run folders go."),
     results: Path = typer.Option(Path("results"), "--results", help="Where the JSON file of each finished run lies."),
     data: Path | None = DATA_OPTION,
+    models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
     render: bool = typer.Option(False, "--render", help="Run nothing; show what there is."),
     dry_run: bool = typer.Option(False, "--dry-run", help="List the missing runs, their steps and minutes, and stop."),
@@ -66,27 +68,28 @@ def reproduce(
         _show_plan(missing, json)
         return
     if missing and not render:
-        _run(missing, out, results, data, device, parallel, limit_minutes, quiet or json)
+        from holdfast.recipes.assemble import SharedData
+
+        _run(missing, out, results, SharedData(data, models), device, parallel, limit_minutes, quiet or json)
     _show(exhibits, Results(results), selection, json=json, as_markdown=markdown)
     _write(exhibits, Results(results), selection, docs, html)
 
 
 def _run(
-    missing: "list[Cell]", out: Path, results: Path, data: Path | None, device: str, parallel: int,
+    missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
     limit_minutes: float | None, quiet: bool,
 ) -> None:  # fmt: skip
     from holdfast.cli.sweep import what_fits
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
-    from holdfast.recipes.assemble import SharedData
     from holdfast.reproduction.run import carry_out, planned
 
     where: torch.device = resolve_device(device)
     if where.type == "cpu" and device == "auto":
         typer.echo(f"No GPU here: {len(missing)} missing runs stay missing (--device cpu runs them anyway).", err=True)
         return
-    runs, shared = [planned(cell) for cell in missing], SharedData(data)
+    runs = [planned(cell) for cell in missing]
     at_once = what_fits(runs, shared, where, min(parallel, len(runs)), quiet)
     try:
         with sweep_watcher([run.name for run in runs], quiet=quiet) as watch:
@@ -111,17 +114,22 @@ def _show_plan(missing: "list[Cell]", json: bool) -> None:
     from holdfast.reproduction.layout import plain
 
     rows = [
-        {"run": f"{cell.study}/{cell.name}", "steps": cell.steps, "minutes": predicted_minutes(cell.steps),
+        {"run": f"{cell.study}/{cell.name}", "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),
          "command": cell.command}
         for cell in missing
     ]  # fmt: skip
     if json:
         print_json(rows)
         return
-    shown = [[str(r["run"]), f"{r['steps'] or 0:,}", f"{r['minutes'] or 0:.1f}"] for r in rows]
+    shown = [
+        [str(r["run"]), f"{r['steps'] or 0:,}", "–" if r["minutes"] is None else f"{r['minutes']:.1f}"] for r in rows
+    ]
     typer.echo(plain(Table("Missing", ["run", "steps", "minutes"], shown, right=(1, 2))))
     steps = sum(cell.steps or 0 for cell in missing)
-    typer.echo(f"{len(missing)} runs, {steps:,} steps, about {predicted_minutes(steps) or 0:.0f} minutes of one H200")
+    minutes = [float(r["minutes"]) for r in rows if r["minutes"] is not None]
+    timed = f", about {sum(minutes):.0f} minutes of one H200" if minutes else ""
+    untimed = f"; the networks of {len(rows) - len(minutes)} were not timed" if len(minutes) < len(rows) else ""
+    typer.echo(f"{len(missing)} runs, {steps:,} steps{timed}{untimed}")
 
 
 def _show(

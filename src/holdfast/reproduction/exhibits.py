@@ -5,12 +5,18 @@ from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.drawn import DRAWN
 from holdfast.reproduction.exhibit import Exhibit
 from holdfast.reproduction.fig4 import FIG4
+from holdfast.reproduction.fig6 import FIG6
+from holdfast.reproduction.fig7 import FIG7
+from holdfast.reproduction.fig10 import FIG10
 from holdfast.reproduction.front import FRONT
 from holdfast.reproduction.goals import GOALS_EXHIBIT
 from holdfast.reproduction.parts import PARTS_EXHIBIT
 from holdfast.reproduction.questions import QUESTIONS_EXHIBIT
 from holdfast.reproduction.table1 import TABLE1
 from holdfast.reproduction.table2 import TABLE2
+from holdfast.reproduction.table5 import TABLE5
+from holdfast.reproduction.table6 import TABLE6
+from holdfast.reproduction.table7 import FIG9, TABLE7
 from holdfast.reproduction.table8 import TABLE8
 from holdfast.reproduction.tries import TRIES_EXHIBIT
 
@@ -24,6 +30,13 @@ EXHIBITS: dict[str, Exhibit] = {
     "parts": PARTS_EXHIBIT,
     "tries": TRIES_EXHIBIT,
     "questions": QUESTIONS_EXHIBIT,
+    "table5": TABLE5,
+    "table6": TABLE6,
+    "fig6": FIG6,
+    "fig7": FIG7,
+    "table7": TABLE7,
+    "fig9": FIG9,
+    "fig10": FIG10,
     **DRAWN,
 }
 

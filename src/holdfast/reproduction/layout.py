@@ -37,6 +37,20 @@ def paper_scores(row: Mapping[str, Any]) -> str:
     return "–" if paper is None else " ".join(score(name, paper[name]) for name in SCORES)
 
 
+def printed(paper: Mapping[str, Any] | None) -> str:
+    """The paper's AC and AA in one cell, where it prints no ACA; text such as "<0.01" as it is."""
+    if paper is None:
+        return "–"
+    return " ".join(paper[name] if isinstance(paper[name], str) else score(name, paper[name]) for name in ("AC", "AA"))
+
+
+def setting(value: Any) -> str:
+    """One value of a table of settings; None is what no recipe decides."""
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return "given by the data and the network" if value is None else str(value)
+
+
 def still_missing(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note that counts the runs not done yet; none if all are."""
     count, done = sum(len(row["missing"]) for row in rows), sum(len(row["seeds"]) for row in rows)

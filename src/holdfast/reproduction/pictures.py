@@ -36,7 +36,7 @@ def draw_matrices(panels: Sequence[tuple[str, Sequence[Sequence[float | None]]]]
     cells = [100 * value for _, matrix in panels for line in matrix for value in line if value is not None]
     norm = Normalize(math.floor(min(cells)), math.ceil(max(cells)))
     shades = LinearSegmentedColormap.from_list("holdfast", ["#f2f8fc", "#0072b2"])
-    figure = _figure(2.7 * len(panels) + 1.0, 3.4)
+    figure = blank(2.7 * len(panels) + 1.0, 3.4)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for axis, (title, matrix) in zip(axes, panels):
         _matrix(axis, title, matrix, shades, norm)
@@ -44,7 +44,7 @@ def draw_matrices(panels: Sequence[tuple[str, Sequence[Sequence[float | None]]]]
     bar = figure.colorbar(ScalarMappable(norm, shades), ax=list(axes), fraction=0.02, pad=0.01)
     bar.set_label("top-1, %")
     bar.outline.set_visible(False)
-    _save(figure, path, panels)
+    save(figure, path, panels)
 
 
 def _matrix(axis: "Axes", title: str, matrix: Sequence[Sequence[float | None]], shades: Any, norm: Any) -> None:
@@ -80,53 +80,53 @@ def _square(x: float, y: float, colour: Any, edge: Mapping[str, Any]) -> Any:
 
 def draw_over_tasks(lines: Mapping[str, Mapping[str, Sequence[float | None]]], path: Path) -> None:
     """AC, AA and ACA against the number of tasks, a panel each; scores in [0, 1], a gap where one is missing."""
-    figure = _figure(10.5, 3.4)
+    figure = blank(10.5, 3.4)
     for axis, (name, label, factor) in zip(
         figure.subplots(1, 3), (("AC", "AC", 1), ("AA", "AA, %", 100), ("ACA", "ACA, %", 100))
     ):
         for i, (method, line) in enumerate(lines.items()):
             values = [math.nan if value is None else factor * value for value in line[name]]
-            axis.plot(line["tasks"], values, label=method, linewidth=1.6, markersize=4.5, **_look(i))
+            axis.plot(line["tasks"], values, label=method, linewidth=1.6, markersize=4.5, **look(i))
         ticks = sorted({tasks for line in lines.values() for tasks in line["tasks"] if tasks is not None})
         axis.set_xscale("log")
         axis.set_xticks(ticks, [f"{tasks:g}" for tasks in ticks])
         axis.minorticks_off()
-        _plain(axis, "tasks", label)
+        plain_axis(axis, "tasks", label)
         if name == "AC":
             axis.set_ylim(-0.03, 1.03)
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
-    _save(figure, path, lines)
+    save(figure, path, lines)
 
 
 def draw_front(lines: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
     """AC against AA; each point is (dial, AC, AA), scores in [0, 1], and is labelled with its dial."""
-    figure = _figure(6.2, 4.2)
+    figure = blank(6.2, 4.2)
     axis = figure.subplots()
     for i, (name, points) in enumerate(lines.items()):
         known = [point for point in points if point[1] is not None and point[2] is not None]
         dashed: dict[str, Any] = {"linestyle": "--", "alpha": 0.6} if name.endswith("in the paper") else {}
-        axis.plot([100 * p[2] for p in known], [p[1] for p in known], label=name, linewidth=1.4, **_look(i), **dashed)
+        axis.plot([100 * p[2] for p in known], [p[1] for p in known], label=name, linewidth=1.4, **look(i), **dashed)
         for dial, ac, aa in known:
             axis.annotate(
                 f"{dial:g}", (100 * aa, ac), xytext=(4, 4), textcoords="offset points", fontsize=7, color=COLOURS[i]
             )
-    _plain(axis, "AA, %", "AC")
+    plain_axis(axis, "AA, %", "AC")
     axis.set_ylim(-0.03, 1.06)
     figure.legend(loc="outside upper center", ncols=len(lines), frameon=False, fontsize=8)
-    _save(figure, path, lines)
+    save(figure, path, lines)
 
 
-def _look(i: int) -> dict[str, Any]:
+def look(i: int) -> dict[str, Any]:
     return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
 
 
-def _plain(axis: "Axes", x: str, y: str) -> None:
+def plain_axis(axis: "Axes", x: str, y: str) -> None:
     axis.set(xlabel=x, ylabel=y)
     axis.grid(color="#e2e5e7", linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _figure(width: float, height: float) -> "Figure":
+def blank(width: float, height: float) -> "Figure":
     # Not through pyplot: it would keep the figure, and choose a screen where there is one.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -136,7 +136,7 @@ def _figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def _save(figure: "Figure", path: Path, data: Any) -> None:
+def save(figure: "Figure", path: Path, data: Any) -> None:
     with replacing(path) as temporary:
         about = {"Description": fingerprint(data), "Software": None}
         figure.savefig(temporary, format="png", bbox_inches="tight", metadata=about)

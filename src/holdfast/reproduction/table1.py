@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import PAPER_METHODS, paper_cell
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
+from holdfast.reproduction.layout import setting
 from holdfast.reproduction.results import Results
 
 
@@ -47,12 +48,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
-    def shown(value: Any) -> str:
-        if isinstance(value, list):
-            return ", ".join(str(item) for item in value)
-        return "given by the data and the network" if value is None else str(value)
-
-    rows = [[row["setting"], shown(row["paper"]), shown(row["here"])] for row in _rows(results, selection)]
+    rows = [[row["setting"], setting(row["paper"]), setting(row["here"])] for row in _rows(results, selection)]
     notes = (
         "Every recipe of the `paper` set agrees on what is shown. Not in the paper and taken from the authors' code:"
         " momentum 0.9, weight decay 5e-4 on every parameter, unit rows of the d-Simplex, their negatives, means"

@@ -1,0 +1,87 @@
+"""Figure 10: d-Simplex-HOC across two replacements, 31 tasks, under other rates, buffers and numbers of images."""
+
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
+from holdfast.reproduction.fig6 import REPLACED_AT
+from holdfast.reproduction.iam import ABLATION, LAST, LONG, LONG_TASKS, iam_cell, pretrained
+from holdfast.reproduction.iam_pictures import after_each_task, draw_ablation
+from holdfast.reproduction.layout import scores, still_missing
+from holdfast.reproduction.results import SCORES, Results, row
+
+METHOD = "simplex_hoc"
+AXES = {
+    "rate": ("train.lr", (0.1, 0.01, 0.001, 0.0001, 0.00001)),
+    "buffer": ("scenario.buffer_per_class", (0, 5, 10, 20, 50, 100, 300)),
+    "images": ("data.train.images_per_class", (500, 300, 200, 100, 50, 10, 5)),
+}
+"""Axis -> the setting and its values; those of the first two are not in the paper's text."""
+
+CENTRE = {"rate": 0.001, "buffer": 20, "images": 300}
+"""Where the axes cross: the run of Table 6, which is not made again."""
+
+FIRST = {"rate": (0.01, 0.0001), "buffer": (0, 50), "images": (500, 100)}
+"""Run before the others, so that each axis soon has three values."""
+
+TITLES = {"rate": "learning rate", "buffer": "buffer, images per class", "images": "training images per class"}
+
+
+def cell(axis: str, value: float) -> Cell:
+    if value == CENTRE[axis]:
+        return iam_cell("replaced", METHOD, LONG_TASKS, stage=LONG)
+    stage = ABLATION if value in FIRST[axis] else LAST
+    change, setting = f"{axis}-{value:g}", f"{AXES[axis][0]}={value}"
+    return iam_cell("ablation", METHOD, LONG_TASKS, change=change, settings=(setting,), stage=stage)
+
+
+def _points() -> list[tuple[str, float, Cell]]:
+    return [(axis, value, cell(axis, value)) for axis, (_, values) in AXES.items() for value in values]
+
+
+def _cells() -> list[Cell]:
+    return list(dict.fromkeys(one for _, _, one in _points()))
+
+
+def _rows(results: Results, selection: Selection) -> list[Row]:
+    return [
+        {**row([one], results, paper=None), "axis": axis, "value": value}
+        for axis, value, one in _points()
+        if selection.of([one])
+    ]
+
+
+def _tables(results: Results, selection: Selection) -> list[Table]:
+    every = _rows(results, selection)
+    made = []
+    for axis in dict.fromkeys(r["axis"] for r in every):
+        own = [r for r in every if r["axis"] == axis]
+        lines = [[f"{r['value']:g}" + (" (paper's)" if r["value"] == CENTRE[axis] else ""), *scores(r)] for r in own]
+        notes = ("The paper has curves without numbers.", pretrained(), *still_missing(own))
+        if axis == "buffer":
+            notes = ("0 is the rehearsal-free case.", *notes)
+        title = f"d-Simplex-HOC, CIFAR100R/10, {LONG_TASKS} tasks, two replacements: {TITLES[axis]}"
+        made.append(Table(title, [TITLES[axis], "AC", "AA %", "ACA %"], lines, right=(1, 2, 3), notes=notes))
+    return made
+
+
+def _figures(results: Results) -> list[Figure]:
+    """Drawn once one axis has two points."""
+    rows = [r for r in _rows(results, EVERYTHING) if r["seeds"]]
+    axes = {
+        TITLES[axis]: sorted([r["value"], *(r[name] for name in SCORES)] for r in rows if r["axis"] == axis)
+        for axis in ("rate", "images")
+    }
+    sizes = AXES["buffer"][1]
+    labels = [f"{size} per class" for size in sizes]
+    curves = after_each_task("Buffer", results, [cell("buffer", size) for size in sizes], REPLACED_AT, labels)
+    if max(len(points) for points in [*axes.values(), curves["lines"]]) < 2:
+        return []
+    caption = (
+        f"d-Simplex-HOC, CIFAR100R/10, {LONG_TASKS} tasks, two replacements: AC, AA and ACA by rate and by images, AA"
+        " up to each task by buffer."
+    )
+    return [Figure("fig10", caption, {"axes": axes, "curves": curves}, draw_ablation)]
+
+
+FIG10 = Exhibit(
+    "Figure 10: rates, buffers and images per class across two replacements", _cells, _rows, _tables, _figures
+)

@@ -1,0 +1,48 @@
+"""Figure 7: compatibility matrices at 7 tasks with two replacements, of four methods and of ours."""
+
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
+from holdfast.reproduction.iam import SHORT_TASKS, iam_cell, pretrained, with_ours
+from holdfast.reproduction.layout import MISSING, method_name, scores, still_missing
+from holdfast.reproduction.pictures import draw_matrices
+from holdfast.reproduction.results import Results, row
+
+METHODS = ("cvs", "bct", "simplex_fd", "simplex_hoc")
+PAIRS = SHORT_TASKS * (SHORT_TASKS - 1) // 2
+
+
+def _cells() -> list[Cell]:
+    return [iam_cell("replaced", method, SHORT_TASKS) for method in with_ours(METHODS)]
+
+
+def _rows(results: Results, selection: Selection) -> list[Row]:
+    found = []
+    for cell in selection.of(_cells()):
+        record = results.record(cell)
+        matrix = None if record is None else record["protocols"]["template"]["matrix"]
+        found.append({**row([cell], results, paper=None), "matrix": matrix})
+    return found
+
+
+def _tables(results: Results, selection: Selection) -> list[Table]:
+    every = _rows(results, selection)
+    lines = []
+    for r in every:
+        kept = MISSING if r["matrix"] is None else f"{round(r['AC'] * PAIRS)} of {PAIRS}"
+        lines.append([method_name(r["method"]), kept, *(scores(r) if r["seeds"] else ["", "", ""])])
+    header = ["method", "compatible pairs", "AC", "AA %", "ACA %"]
+    notes = ("Models 3 and 5 are replacements.", pretrained(), *still_missing(every))
+    title = f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0"
+    return [Table(title, header, lines, right=(1, 2, 3, 4), notes=notes)]
+
+
+def _figures(results: Results) -> list[Figure]:
+    panels = [[method_name(r["method"]), r["matrix"]] for r in _rows(results, EVERYTHING) if r["matrix"]]
+    caption = (
+        f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, models 3 and 5 replaced, seed 0. Red: no better"
+        " than the old model on its own gallery."
+    )
+    return [Figure("fig7", caption, panels, draw_matrices)] if panels else []
+
+
+FIG7 = Exhibit("Figure 7: compatibility matrices across two replacements", _cells, _rows, _tables, _figures)

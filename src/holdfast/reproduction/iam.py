@@ -1,0 +1,63 @@
+"""The cells that the tables and figures of IAM-CL2R share: which recipe, where its models come from, when it is due."""
+
+from holdfast.recipes.load import read_recipe
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import OURS, REST, known
+
+RECIPES = {
+    "replaced": "iam/cifar100r",
+    "none": "iam/cifar100r-none",
+    "architectures": "iam/cifar100r-architectures",
+    "ablation": "iam/cifar100r-ablation",
+}
+"""Study -> the recipe it runs; results lie in ``iam/STUDY``."""
+
+# Stages, behind those of CIFAR100/10: these runs need pre-trained models.
+SHORT, LONG, ARCHITECTURES, MORE_SEEDS, ABLATION, LAST = range(REST + 1, REST + 7)
+
+MAIN = ("er", "cvs", "simplex_fd", "simplex_hoc")
+"""Run first at 31 tasks; the other methods come last."""
+
+LONG_TASKS, SHORT_TASKS = 31, 7
+
+
+def iam_cell(
+    study: str,
+    method: str,
+    tasks: int,
+    *,
+    seed: int = 0,
+    change: str = "",
+    settings: tuple[str, ...] = (),
+    stage: int = SHORT,
+) -> Cell:
+    """One run. A recipe of IAM-CL2R serves all methods, so the method is one of the settings."""
+    own = (f"method.name={method}", *settings)
+    return Cell(study, RECIPES[study], method, tasks, "natural", seed, change, own, stage, family="iam")
+
+
+def with_ours(methods: tuple[str, ...]) -> list[str]:
+    return [*methods, *known((OURS,))]
+
+
+def brought_in(study: str) -> list[str]:
+    """The models that a study's recipe names, the first one first."""
+    scenario = read_recipe(RECIPES[study])["scenario"]
+    return [scenario["model"], *scenario.get("replace_with", [])]
+
+
+def classes_of(model: str) -> int:
+    """How many classes a model was pre-trained on; it is in its name, DATASET/BACKBONE-CLASSES-HEAD."""
+    return int(model.rsplit("-", 2)[1])
+
+
+def pretrained(study: str = "replaced") -> str:
+    """The note that belongs to every number: what the models were pre-trained on, and on what the paper's were."""
+    models = brought_in(study)
+    counts = ", ".join(str(classes_of(model)) for model in models)
+    source = models[0].partition("/")[0]
+    epochs = read_recipe(f"pretrain/{source}")["train"]["epochs"]
+    return (
+        f"Models pre-trained on {source} ({counts} classes, {epochs} epochs); the paper's on ImageNet32 (100, 300, 600"
+        " classes, 300 epochs)."
+    )
