@@ -60,6 +60,19 @@ def test_tables_and_figures(holdfast, holdfast_json, tmp_path):
     assert "fixed simplex" in holdfast("theory", "proposition3", "--classes", 20, "--seen", 10, "--steps", 10)
     assert (tmp_path / "fig12.png").read_bytes()[:4] == PNG
     assert "<svg" in (tmp_path / "limits.svg").read_text()
+    with pytest.raises(HoldfastError, match="--new-angles"):
+        holdfast("theory", "limits", "--new-angles", ",")
+
+
+def test_figures_show_what_was_asked_for(holdfast, tmp_path):
+    holdfast("theory", "limits", "--dims", "7,11", "--out", tmp_path / "limits.svg")
+    limits = (tmp_path / "limits.svg").read_text()
+    assert "d = 7 -->" in limits
+    assert "d = 1023" not in limits
+    holdfast("theory", "proposition2", "--dims", "2,50", "--counts", "7,8,9,10,11,12,13", "--out", tmp_path / "p.svg")
+    densities = (tmp_path / "p.svg").read_text()
+    assert all(f"n = {n} -->" in densities for n in range(7, 14))
+    assert "n = 1,000" not in densities
 
 
 def test_the_papers_figures(holdfast_json, holdfast, tmp_path):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.theory import different_class, mean_cosine, same_class, sample_cap, study_caps
+from holdfast.theory.closed_form import mean_distance, shrinkage
 from holdfast.theory.limits import gap_map, largest_moves
 from holdfast.theory.theorem1 import Estimate, Inequality
 
@@ -46,10 +47,11 @@ def test_the_whole_grid(d):
 @settings(max_examples=150, deadline=None)
 def test_both_inequalities_hold_where_the_cap_does_not_grow(d, angles):
     new, old = sorted(angles)
-    assert mean_cosine(d, new) >= mean_cosine(d, old)
+    assert mean_cosine(d, new) >= mean_cosine(d, old) * (1 - 1e-9)
+    assert shrinkage(d, old, new) >= 0
     same, different = same_class(d, old, new), different_class(d, old, new)
-    assert same.kt <= same.kk
-    assert different.kt >= different.kk
+    assert same.kt <= same.kk * (1 + 1e-9)
+    assert different.kt >= different.kk * (1 - 1e-15)
 
 
 def test_the_study_says_that_they_hold_and_by_how_much():
@@ -62,7 +64,40 @@ def test_the_study_says_that_they_hold_and_by_how_much():
     assert max(grown.same.standard_errors, grown.different.standard_errors) < -10
     assert study_caps(10, 1.0, 1.0, samples=1000).holds  # equal sides count
     exact = Estimate(0.0, 0.0, 0.0)
-    assert Inequality(exact, exact, exact).standard_errors == 0
+    assert Inequality(exact, exact, exact, holds=True).standard_errors == 0
+
+
+def test_the_answer_does_not_depend_on_digits():
+    """a falls strictly with the angle, so it is the angles that decide, however close they or small the means are."""
+    for d in (2, 3, 50, 100_000):
+        for angle in (1e-9, 0.3, 1.2, math.pi / 2, 2.5):
+            above = math.nextafter(angle, 4)
+            assert study_caps(d, above, angle, samples=2).holds
+            grown = study_caps(d, angle, above, samples=2)
+            assert not grown.same.holds
+            assert not grown.different.holds
+    assert study_caps(2, math.pi, 1.0, samples=2, moved=3.0).holds  # all distances are 1 from a whole sphere
+    assert not study_caps(2, 1.0, math.pi, samples=2).same.holds
+    # Beyond the equator of 100,000 dimensions means are below 1e-308.
+    assert not study_caps(100_000, math.radians(120), math.radians(150), samples=2).holds
+    assert largest_moves(100_000, math.radians(120), 1.0).average == pytest.approx(math.pi / 2)
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 2048, 100_000])
+def test_the_smallest_caps_keep_their_digits(d):
+    """A tiny cap is a ball of d - 1 dimensions: 1 - a = (d-1)/(d+1) angle^2 / 2."""
+    old, new = 1e-8, 0.5e-8
+    flat = (d - 1) / (d + 1) / 2
+    assert mean_distance(d, old) == pytest.approx(flat * old**2, rel=1e-12)
+    study = study_caps(d, old, new, samples=20_000)
+    assert study.same.kt.exact == pytest.approx(flat * (old**2 + new**2), rel=1e-12)
+    assert study.same.gap.exact == pytest.approx(flat * (old**2 - new**2), rel=1e-12)
+    for estimate in (study.same.kt, study.same.kk, study.same.gap):
+        assert abs(estimate.mean - estimate.exact) < 4 * estimate.se
+    assert largest_moves(d, old, new).average == pytest.approx(math.sqrt(2 * flat * (old**2 - new**2)), rel=1e-9)
+    for degrees in (5, 29.9, 30.1):
+        angle = math.radians(degrees)
+        assert mean_distance(d, angle) == pytest.approx(1 - mean_cosine(d, angle), rel=1e-11)
 
 
 def test_worked_point():
@@ -158,6 +193,7 @@ def test_limits_are_where_the_gap_changes_sign(d, old, new):
         towards = study_caps(d, old, new, samples=2, moved=share * limits.towards).different
         assert math.copysign(1, towards.gap.exact) == sign
     assert math.cos(limits.average) == pytest.approx(a_old / a_new)
+    assert str(largest_moves(d, old, old).average) == "0.0"  # not minus 0, which a table would show
     assert all(math.isnan(value) for value in largest_moves(d, new, old))
     assert largest_moves(d, math.pi, new) == (math.pi, math.pi)
 

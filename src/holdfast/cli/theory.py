@@ -92,15 +92,14 @@ def limits(
         angles = [float(word) for word in new_angles.split(",") if word.strip()]
     except ValueError:
         raise HoldfastError(f"--new-angles must be degrees separated by commas, got {new_angles!r}") from None
-    rows = [
-        limits_row(d, math.radians(old_angle), math.radians(angle))
-        for d in whole_numbers("--dims", dims)
-        for angle in angles
-    ]
+    if not angles:
+        raise HoldfastError(f"--new-angles names no angle, got {new_angles!r}")
+    sizes = whole_numbers("--dims", dims)
+    rows = [limits_row(d, math.radians(old_angle), math.radians(angle)) for d in sizes for angle in angles]
     if out:
         from holdfast.theory.draw_curves import draw_limits
 
-        draw_limits(out, old_degrees=old_angle)
+        draw_limits(out, old_degrees=old_angle, dims=sizes)
     if json:
         print_json(rows)
         return
@@ -132,6 +131,7 @@ def proposition2(
 
     from holdfast.theory.proposition2 import expected_angle, log_density_at_expected_angle
 
+    sizes, numbers = whole_numbers("--dims", dims), whole_numbers("--counts", counts)
     rows = [
         {
             "n": n,
@@ -140,13 +140,13 @@ def proposition2(
             "nearest": expected_angle(n, d, of="vector"),
             "log10_density": log_density_at_expected_angle(n, d) / math.log(10),
         }
-        for n in whole_numbers("--counts", counts)
-        for d in whole_numbers("--dims", dims)
+        for n in numbers
+        for d in sizes
     ]
     if out:
         from holdfast.theory.draw_curves import draw_densities
 
-        draw_densities(out)
+        draw_densities(out, counts=numbers, smallest=min(sizes), largest=max(sizes))
     if json:
         print_json(rows)
         return

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,6 @@ def stationarity_of(
     *,
     device: torch.device | str = "cpu",
     per_class: int = 20,
-    watch: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> dict[str, Any]:
     """``measure_stationarity`` for an experiment whose data is already read."""
     if per_class < 2:
@@ -62,7 +60,6 @@ def stationarity_of(
     method = experiment.make_method()
     features, prototypes, kind = [], [], ""
     for task in tasks:
-        watch({"event": "stationarity", "task": task.number})
         encoder = Encoder.from_pretrained(folder.model(task.number))
         features.append(extract(encoder, images, device=device))
         rows, kind = _prototypes(task, method, folder, features[-1], labels)

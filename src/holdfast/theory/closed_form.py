@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from holdfast.theory.arguments import check_angle, check_dimension
 
+_SMALL = math.pi / 6  # caps up to here are summed as a series in sin^2 <= 1/4
+_LEAST = 1e-300  # any shrinkage below 0 says that the cap grew
+
 
 class Distances(NamedTuple):
     """Expected cosine distances: old point to new point, E[D_kt], and old point to old point, E[D_kk]."""
@@ -23,34 +26,71 @@ def mean_cosine(d: int, angle: float) -> float:
     In [0, 1): 1 in the limit of a point, 0 for the whole sphere (below 1e-308 it may come out as 0). Nothing overflows
     and no digits are lost at any d; checked to d = 100,000.
     """
+    return math.exp(log_mean_cosine(d, angle))
+
+
+def log_mean_cosine(d: int, angle: float) -> float:
+    """log a(d, alpha): finite however small a is, minus infinity for the whole sphere."""
     check_dimension(d)
     check_angle("angle", angle)
     if angle == math.pi:
-        return 0.0
+        return -math.inf
     if d == 2:
-        return math.sin(angle) / angle
+        return math.log(math.sin(angle) / angle)
     a, x = (d - 1) / 2, math.sin(angle) ** 2
     northern, near_pole = angle < math.pi / 2, x < (a + 1) / (a + 2.5)
     if near_pole:
         # From the pole: the integral up to the rim is sin^(d-1) |cos| / (d-1) times this fraction.
         pole = abs(math.cos(angle)) * _beta_fraction(a, 0.5, x)
         if northern:
-            return 1 / pole  # the huge and tiny factors have cancelled on paper
+            return -math.log(pole)  # the huge and tiny factors have cancelled on paper
     log_half = 0.5 * math.log(math.pi) - log_gamma_step(a) - math.log(2)  # of sin^(d-2) from 0 to pi/2
     log_front = a * math.log(x)
-    a_if_half = math.exp(log_front - log_half - math.log(2 * a))
+    log_if_half = log_front - log_half - math.log(2 * a)
     if near_pole:
-        return a_if_half / (2 - a_if_half * pole)
+        return log_if_half - math.log(2 - math.exp(log_if_half) * pole)
     # From the equator: a hemisphere less, or plus, the strip between equator and rim.
     y = math.cos(angle) ** 2
     strip = math.exp(log_front - log_half) * math.sqrt(y) * _beta_fraction(0.5, a, y)
-    return a_if_half / (1 - strip if northern else 1 + strip)
+    return log_if_half - math.log1p(-strip if northern else strip)
+
+
+def mean_distance(d: int, angle: float) -> float:
+    """1 - a(d, alpha), the mean cosine distance to the prototype; keeps its digits for the smallest caps."""
+    if angle > _SMALL:
+        return 1 - mean_cosine(d, angle)
+    check_dimension(d)
+    check_angle("angle", angle)
+    # 1/a is the series of 2F1(h, 1/2; h + 1; sin^2), h = (d-1)/2: all terms positive, and the first is the 1.
+    half, x = (d - 1) / 2, math.sin(angle) ** 2
+    power, beyond_one, n = 1.0, 0.0, 0
+    while power > 1e-17 * beyond_one:
+        n += 1
+        power *= (n - 0.5) / n * x
+        beyond_one += power * half / (half + n)
+    return beyond_one / (1 + beyond_one)
+
+
+def shrinkage(d: int, old: float, new: float) -> float:
+    """1 - a_old / a_new: what Theorem 1 lives on. At least 0 exactly where ``new`` is no larger than ``old``, since a
+    falls strictly with the angle; 1 where the old cap is the whole sphere, minus infinity where only the new one is.
+    """
+    if max(old, new) <= _SMALL:
+        far, near = mean_distance(d, old), mean_distance(d, new)
+        value = (far - near) / (1 - near)
+    elif old == math.pi:
+        value = 1.0
+    else:
+        apart = log_mean_cosine(d, old) - log_mean_cosine(d, new)
+        value = -math.expm1(apart) if apart < 700 else -math.inf
+    # What rounding makes of two nearly equal angles must not turn the answer round.
+    return max(0.0, value) if new <= old else min(value, -_LEAST)
 
 
 def same_class(d: int, old: float, new: float) -> Distances:
     """E[D_kt] = 1 - a_k a_t and E[D_kk] = 1 - a_k^2 for caps of angles ``old`` and ``new`` on one prototype."""
-    a_old, a_new = mean_cosine(d, old), mean_cosine(d, new)
-    return Distances(1 - a_old * a_new, 1 - a_old * a_old)
+    far, near = mean_distance(d, old), mean_distance(d, new)
+    return Distances(far + near - far * near, far * (2 - far))
 
 
 def different_class(d: int, old: float, new: float) -> Distances:

@@ -1,5 +1,6 @@
 """Figures 11 and 12, and two that the paper does not have: where Theorem 1 stops, and Proposition 3 watched."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +19,11 @@ COUNTS = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
 OLD_DEGREES, NEW_DEGREES = 60.0, 40.0
 
 
-def draw_densities(path: Path, *, counts: Sequence[int] = COUNTS, largest: int = 1_000) -> None:
+def draw_densities(path: Path, *, counts: Sequence[int] = COUNTS, smallest: int = 3, largest: int = 1_000) -> None:
     """Fig. 11: the density at the expected angle (Eq. 8); beside it that angle, which grows with d (an erratum)."""
-    dims = np.unique(np.geomspace(3, largest, 80).astype(int))
+    dims = np.unique(np.geomspace(smallest, largest, 80).round().astype(int))
     figure, (density, angle) = new_figure(9.0, 3.9, 2)
-    for colour, n in zip(SERIES, counts):
+    for colour, n in zip(itertools.cycle(SERIES), counts):
         logs = [log_density_at_expected_angle(n, int(d)) / math.log(10) for d in dims]
         density.plot(dims, logs, color=colour, label=f"n = {n:,}")
         angle.plot(dims, [expected_angle(n, int(d)) for d in dims], color=colour)
@@ -64,8 +65,12 @@ def draw_theorem1(path: Path, studies: Sequence[CapStudy] | None = None, *, old:
     save(figure, path)
 
 
-def draw_limits(path: Path, *, old_degrees: float = OLD_DEGREES, d: int = 99) -> None:
-    """Where Theorem 1 stops: the gap of Eq. 1a over new cap and prototype's move, and the move that is allowed."""
+def draw_limits(path: Path, *, old_degrees: float = OLD_DEGREES, dims: Sequence[int] = (2, 9, 99, 1023)) -> None:
+    """Where Theorem 1 stops: the gap of Eq. 1a over new cap and prototype's move, and the move that is allowed.
+
+    The first is for the middle one of ``dims``.
+    """
+    d = dims[len(dims) // 2]
     old = math.radians(old_degrees)
     new = np.radians(np.linspace(1, min(1.5 * old_degrees, 179), 140))
     moves = np.radians(np.linspace(0, 90, 120))
@@ -81,7 +86,7 @@ def draw_limits(path: Path, *, old_degrees: float = OLD_DEGREES, d: int = 99) ->
     left.set(xlabel="new cap, degrees", ylabel="prototype moved by, degrees")
     left.set_title(f"old cap {old_degrees:g}°, d = {d}: holds inside the line", fontsize=10)
     shrunk = np.linspace(0.02, 1, 200)
-    for colour, dim in zip(SERIES[1:], (2, 9, 99, 1023)):
+    for colour, dim in zip(itertools.cycle(SERIES[1:]), dims):
         limits = [largest_moves(dim, old, float(share * old)) for share in shrunk]
         right.plot(shrunk, np.degrees([limit.average for limit in limits]), color=colour, label=f"d = {dim}")
         right.plot(shrunk, np.degrees([limit.towards for limit in limits]), color=colour, linestyle=(0, (3, 2)))

@@ -3,7 +3,7 @@
 With a = E[cos(polar angle)] the expected gaps for a prototype that has moved by delta are, up to the factor a_k,
 
     same class                      a_t cos(delta) - a_k
-    mean over all other classes     (a_t cos(delta) - a_k) / d          whichever way it moved, as sum_i w_i = 0
+    mean over all d other vertices  (a_t cos(delta) - a_k) / d          whichever way it moved, as sum_i w_i = 0
     the class it moves towards      -a_t cos(beta - delta) - a_k / d    with cos(beta) = -1/d
 
 So both inequalities fail together as soon as a cap grows at all. A cap that shrank pays for a move of up to
@@ -17,7 +17,7 @@ import numpy as np
 
 from holdfast.theory.arguments import check_angle, check_dimension
 from holdfast.theory.caps import Floats
-from holdfast.theory.closed_form import mean_cosine
+from holdfast.theory.closed_form import mean_cosine, shrinkage
 
 
 class Limits(NamedTuple):
@@ -34,14 +34,15 @@ def largest_moves(d: int, old: float, new: float) -> Limits:
     check_dimension(d)
     check_angle("old angle", old)
     check_angle("new angle", new)
-    a_old, a_new = mean_cosine(d, old), mean_cosine(d, new)
-    if a_old == 0:  # the old cap is the whole sphere: every distance is 1 on average, wherever the new one lies
+    if old == math.pi:  # the old cap is the whole sphere: every distance is 1 on average, wherever the new one lies
         return Limits(math.pi, math.pi)
-    if a_new < a_old:
+    shrunk = shrinkage(d, old, new)
+    if shrunk < 0:
         return Limits(math.nan, math.nan)
-    kept = a_old / a_new
-    # arccos(-1/d) - arccos(-kept/d), as a difference of arcsines of small numbers.
-    return Limits(math.acos(kept), math.asin(1 / d) - math.asin(kept / d))
+    kept = 1 - shrunk
+    # arccos(kept), and arccos(-1/d) - arccos(-kept/d) by the sine of a difference: both keep their digits near 0.
+    sine = shrunk * (1 + kept) / (math.sqrt(d * d - kept * kept) + kept * math.sqrt(d * d - 1))
+    return Limits(2 * math.asin(math.sqrt(shrunk / 2)), math.asin(sine))
 
 
 def gap_map(d: int, old: float, new_angles: Floats, moves: Floats) -> Floats:

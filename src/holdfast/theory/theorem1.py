@@ -11,14 +11,14 @@ case from the other class's cap; Def. 1 and its Fig. 12b say >= and the point's 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.theory.arguments import check_angle, check_dimension, check_samples
 from holdfast.theory.caps import Floats, sample_coordinate, sample_polar_angles
-from holdfast.theory.closed_form import mean_cosine
+from holdfast.theory.closed_form import different_class, mean_cosine, same_class, shrinkage
 
 CHUNK = 1 << 15
 """Samples drawn at once: the arrays stay in the cache, whatever the number of samples."""
@@ -35,16 +35,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Inequality:
-    """One of Eq. 1a and 1b for given caps; ``gap`` is written so that it is >= 0 where the inequality holds."""
+    """One of Eq. 1a and 1b for given caps; ``gap`` is written so that it is >= 0 where the inequality holds.
+
+    holds: by the closed form, even where the gap is too small to be written; equal sides count, as in Def. 1.
+    """
 
     kt: Estimate
     kk: Estimate
     gap: Estimate
-
-    @property
-    def holds(self) -> bool:
-        """By the exact gap; equal sides count, as in Def. 1."""
-        return self.gap.exact >= 0
+    holds: bool
 
     @property
     def standard_errors(self) -> float:
@@ -89,18 +88,23 @@ def study_caps(
     if not 0 <= moved <= math.pi:
         raise HoldfastError(f"moved must lie in [0, pi], that is 0 to 180 degrees, got {math.degrees(moved):g} degrees")
     apart = math.acos(-1 / d)
-    a_old, a_new = mean_cosine(d, old), mean_cosine(d, new)
+    a_old, a_new, shrunk = mean_cosine(d, old), mean_cosine(d, new), shrinkage(d, old, new)
+    # What a move costs, in units of a_old a_new, and of a_old a_new / d: 1 - cos(moved), and 1 + d cos(apart - moved).
+    away = 2 * math.sin(moved / 2) ** 2
+    towards = away + math.sqrt(d * d - 1) * math.sin(moved)
+    same, different = same_class(d, old, new), different_class(d, old, new)
     exact = np.array(
         [
-            1 - a_old * a_new * math.cos(moved),
-            1 - a_old * a_old,
-            1 - a_old * a_new * math.cos(apart - moved),
-            1 + a_old * a_old / d,
+            same.kt + a_old * a_new * away,
+            same.kk,
+            different.kt - a_old * a_new * towards / d,
+            different.kk,
         ]
     )
     # The gaps are worked out from their factors: at d = 100,000 a difference of the lines above has few digits left.
-    toward = a_new / d if moved == 0 else -a_new * math.cos(apart - moved)
-    gaps = np.array([a_old * (a_new * math.cos(moved) - a_old), a_old * (toward - a_old / d)])
+    gain = a_new * shrunk if new <= old else -a_old * shrinkage(d, new, old)
+    gaps = np.array([a_old * (gain - a_new * away), a_old * (gain - a_new * towards) / d])
+    holds = [old == math.pi or shrunk >= cost for cost in (away, towards)]
     centre = np.concatenate([exact, gaps])
     total, squares = np.zeros(6), np.zeros(6)
     random = np.random.default_rng([seed, d])
@@ -115,7 +119,7 @@ def study_caps(
     kt, kk, other_kt, other_kk, gap, other_gap = (
         Estimate(float(mean), float(se), float(value)) for mean, se, value in zip(means, errors, centre)
     )
-    return CapStudy(d, Inequality(kt, kk, gap), Inequality(other_kt, other_kk, other_gap))
+    return CapStudy(d, Inequality(kt, kk, gap, holds[0]), Inequality(other_kt, other_kk, other_gap, holds[1]))
 
 
 def _draws(
@@ -124,15 +128,14 @@ def _draws(
     """Chunks of cosine distances: same class kt and kk, different classes kt and kk."""
     for start in range(0, samples, CHUNK):
         count = min(CHUNK, samples - start)
-        first = _cos_sin(sample_polar_angles(d, old, count, random))
-        old_second = _cos_sin(sample_polar_angles(d, old, count, random))
-        new_second = _cos_sin(sample_polar_angles(d, new, count, random))
+        first, old_second, new_second = (sample_polar_angles(d, angle, count, random) for angle in (old, old, new))
         tangents = _tangents(d, count, random)
+        kt, kk = _pair(first, new_second), _pair(first, old_second)
         yield (
-            1 - _cosine(first, new_second, moved, tangents),
-            1 - _cosine(first, old_second, 0.0, tangents),
-            1 - _cosine(first, new_second, apart - moved, tangents),
-            1 - _cosine(first, old_second, apart, tangents),
+            _distance(kt, moved, tangents),
+            _distance(kk, 0.0, tangents),
+            _distance(kt, apart - moved, tangents),
+            _distance(kk, apart, tangents),
         )
 
 
@@ -148,19 +151,29 @@ def _tangents(d: int, count: int, random: np.random.Generator) -> tuple[Floats, 
     return first, second, rest * np.sqrt((1 - first * first) * (1 - second * second))
 
 
-def _cosine(
-    first: tuple[Floats, Floats], second: tuple[Floats, Floats], apart: float, tangents: tuple[Floats, Floats, Floats]
-) -> Floats:
-    """z_1 . z_2 for points on caps whose axes are ``apart`` radians from one another.
+class _Pair(NamedTuple):
+    """Of two points at polar angles t_1 and t_2: 1 - cos(t_1 - t_2) and the products that their distance needs."""
+
+    apart: Floats
+    sin_sin: Floats
+    sin_cos: Floats
+    cos_sin: Floats
+
+
+def _pair(first: Floats, second: Floats) -> _Pair:
+    sin_1, sin_2 = np.sin(first), np.sin(second)
+    # By the half angle: for small caps 1 minus a cosine would keep few digits.
+    apart = 2 * np.square(np.sin((first - second) / 2))
+    return _Pair(apart, sin_1 * sin_2, sin_1 * np.cos(second), np.cos(first) * sin_2)
+
+
+def _distance(pair: _Pair, apart: float, tangents: tuple[Floats, Floats, Floats]) -> Floats:
+    """1 - z_1 . z_2 for points on caps whose axes are ``apart`` radians from one another.
 
     With p and q the unit vectors that lead from each axis to the other in their plane, p . q = -cos(apart).
     """
-    (cos_1, sin_1), (cos_2, sin_2) = first, second
     x_1, x_2, rest = tangents
     cos, sin = math.cos(apart), math.sin(apart)
-    in_plane = cos * cos_1 * cos_2 + sin * (sin_1 * cos_2 * x_1 + cos_1 * sin_2 * x_2)
-    return in_plane + sin_1 * sin_2 * (rest - cos * x_1 * x_2)
-
-
-def _cos_sin(theta: Floats) -> tuple[Floats, Floats]:
-    return np.cos(theta), np.sin(theta)
+    along = 2 * math.sin(apart / 2) ** 2 + cos * pair.apart
+    across = sin * (pair.sin_cos * x_1 + pair.cos_sin * x_2)
+    return along - across + pair.sin_sin * (cos * (1 + x_1 * x_2) - rest)
