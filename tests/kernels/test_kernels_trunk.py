@@ -94,3 +94,16 @@ def test_only_channels_last_cifar_networks_have_kernels():
     assert has_kernels(wide)
     assert not has_kernels(Encoder(build_backbone("resnet32"), 9))
     assert not has_kernels(Encoder(build_backbone("resnet18"), 9).to(memory_format=torch.channels_last))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, in the interpreter
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_what_is_no_number_reaches_the_features(training, bad):
+    """A ReLU that takes NaN for 0 would hide a ruined weight behind a finite loss."""
+    torch.manual_seed(0)
+    network = CifarResNet(blocks=1, in_channels=3).to(DEVICE, memory_format=torch.channels_last).train(training)
+    with torch.no_grad():
+        network.layer1[0].conv1.weight[3, 2, 1, 1] = bad
+        features = FusedTrunk(network, torch.float32)(torch.randn(2, 3, 8, 8, device=DEVICE))
+    assert not features.isfinite().all()

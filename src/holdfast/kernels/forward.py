@@ -14,6 +14,12 @@ STAGES = tl.constexpr(3)
 
 
 @triton.jit
+def relu(u):
+    """NaN stays NaN, as in torch: the loss must show what went wrong on the way to it."""
+    return tl.maximum(u, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def shortcut_at(
     shortcut, pixel, inside, channel,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, SHORTCUT: tl.constexpr,
@@ -87,7 +93,7 @@ def normalise(
     u = u * scale[None, :] + shift[None, :]
     if SHORTCUT != "none":
         u += shortcut_at(shortcut, pixel, inside, channel, HEIGHT, WIDTH, CHANNELS, SHORTCUT)
-    tl.store(out + place, tl.maximum(u, 0.0).to(out.dtype.element_ty), mask=inside[:, None])
+    tl.store(out + place, relu(u).to(out.dtype.element_ty), mask=inside[:, None])
     if program == 0:
         update_running(sums, running_mean, running_var, channel, share, momentum, CHANNELS)
 
@@ -109,4 +115,4 @@ def convolve_frozen(
     if SHORTCUT != "none":
         u += shortcut_at(shortcut, pixel, inside, channel, HEIGHT, WIDTH, OUTPUTS, SHORTCUT)
     place = pixel[:, None] * OUTPUTS + channel[None, :]
-    tl.store(out + place, tl.maximum(u, 0.0).to(out.dtype.element_ty), mask=inside[:, None])
+    tl.store(out + place, relu(u).to(out.dtype.element_ty), mask=inside[:, None])

@@ -96,6 +96,7 @@ class _Pass(torch.autograd.Function):
             inner = kept.layer_back(i + 1, du, shortcut_du=None)
             du = kept.layer_back(i, inner, shortcut_du=du)
         kept.weight_parts(0, kept.through_norm(0, du))
+        del ctx.kept  # not only with the graph, which lives until the end of the step: another view may be to come
         return (None, None, *kept.gradients())
 
 
