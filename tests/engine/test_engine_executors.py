@@ -1,14 +1,21 @@
 """Executors on a CPU: what can run here does the same, what cannot is refused."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
+from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
+from holdfast.data.stream import StreamedImages
 from holdfast.engine import FitOptions
-from holdfast.engine.executors import make_executor
+from holdfast.engine.executors import _why_not_fused, kind_of, make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.errors import HoldfastError
 from holdfast.methods import SimplexHOC
+from holdfast.scenarios import cl2r
 
 
 @pytest.fixture
@@ -60,3 +67,40 @@ def test_compiled_agrees_with_eager(step_of):
     for a, b in zip(eager.encoder.parameters(), compiled.encoder.parameters()):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     assert "_orig_mod" not in "".join(compiled.encoder.state_dict())
+
+
+@pytest.fixture
+def resnet_step():
+    """A bf16 step of ResNet-32 as a GPU would have it, on images of some size."""
+
+    def make(height, width, placed=DeviceImages, **options):
+        labels = np.repeat(np.arange(4), 4)
+        images = ImageSet(np.zeros((16, height, width, 3), np.uint8), labels, tuple("abcd"), "zeros")
+        size = options.get("resized_crop") or (height, width)
+        preprocess = Preprocess(size=size, mean=(0.5,) * 3, std=(0.25,) * 3)
+        encoder = Encoder(build_backbone("resnet32"), 3, preprocess=preprocess).to(memory_format=torch.channels_last)
+        task = cl2r(labels, tuple("abcd"), initial=2, tasks=2).tasks[0]
+        chosen = FitOptions(batch_size=8, precision="bf16", **options)
+        step, _ = prepare_step(encoder, SimplexHOC(slots=4), task, placed(images), old=None, options=chosen)
+        return step
+
+    return make
+
+
+@pytest.mark.parametrize("placed", [DeviceImages, StreamedImages])
+def test_kernels_are_not_used_on_sides_they_cannot_halve_twice(resnet_step, placed):
+    pytest.importorskip("triton")
+    assert not _why_not_fused(resnet_step(32, 32, placed))
+    assert "36 x 30" in _why_not_fused(resnet_step(36, 30, placed))
+    assert not _why_not_fused(resnet_step(37, 37, placed, crop_padding=0, resized_crop=28))
+    assert "30 x 30" in _why_not_fused(resnet_step(32, 32, placed, crop_padding=0, resized_crop=30))
+
+
+def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):
+    step = step_of()
+    assert kind_of(step) == kind_of(step_of())
+    assert kind_of(step) == kind_of(replace(step, options=replace(step.options, seed=5)))
+    assert kind_of(step) != kind_of(replace(step, old=None))
+    assert kind_of(step) != kind_of(replace(step, options=replace(step.options, optimizer="adamw")))
+    assert kind_of(step) != kind_of(resnet_step(32, 32))
+    assert kind_of(replace(step, compiled=torch.compile)) is None

@@ -15,6 +15,7 @@ from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.kernels import fused_network
 from holdfast.methods import METHODS
+from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.scenarios import cl2r
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -175,3 +176,45 @@ def test_neighbours_do_not_disturb_each_other(images, executor):
     for name, one, other in zip(names, alone, found):
         assert other is not None, name
         assert same(one, other), name
+
+
+def test_neighbours_begin_task_after_task(images):
+    """Later graphs of a thread take over the memory of the one before, and are captured while neighbours replay."""
+    names, tasks = ["er", "simplex_hoc", "simplex_hoc_views", "cvs"], 4
+    alone = [[after(make_step(images, name, "bf16", seed), "fused", 25) for seed in range(tasks)] for name in names]
+    found: list = [None] * len(names)
+
+    def work(i):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            ended = []
+            for seed in range(tasks):
+                step = make_one_at_a_time(images, names[i], "bf16", seed)
+                run = make_executor("fused", step)
+                for _ in range(25):
+                    run()
+                torch.cuda.current_stream().synchronize()
+                ended.append({name: value.clone() for name, value in step.encoder.state_dict().items()})
+            found[i] = ended
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(names))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, wanted, ended in zip(names, alone, found):
+        assert ended is not None, name
+        for one, other in zip(wanted, ended):
+            assert same(other, one), name
+
+
+def make_one_at_a_time(*arguments):
+    with GLOBAL_GENERATOR:  # the weights come from torch's global generator, which threads share
+        return make_step(*arguments)
+
+
+def test_later_graphs_take_no_more_memory(images):
+    reserved = []
+    for seed in range(6):
+        after(make_step(images, "simplex_hoc_views", "bf16", seed), "fused")
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[-1] == reserved[2], reserved

@@ -28,6 +28,10 @@ class DeviceImages:
     def device(self) -> torch.device:
         return self.pixels.device
 
+    @property
+    def height_width(self) -> tuple[int, int]:
+        return self.pixels.shape[2], self.pixels.shape[3]
+
     def __len__(self) -> int:
         return len(self.labels)
 

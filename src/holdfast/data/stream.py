@@ -40,6 +40,10 @@ class StreamedImages:
         self.device = torch.device(device)
         self.labels = torch.from_numpy(images.labels).to(device)
 
+    @property
+    def height_width(self) -> tuple[int, int]:
+        return self.host.shape[1], self.host.shape[2]
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -68,7 +72,9 @@ class Ring:
         self.places = torch.empty(shape, dtype=torch.uint8, device=images.device)
         self._staged = torch.empty(shape, dtype=torch.uint8, pin_memory=True) if self._on_gpu else self.places
         if self._on_gpu:
-            self._stream = torch.cuda.Stream(images.device)
+            # Of another priority, because torch hands out the same few streams of one priority over and over: a copy
+            # on a stream that some neighbour is capturing would become a part of that neighbour's graph.
+            self._stream = torch.cuda.Stream(images.device, priority=-1)
             self.places.record_stream(self._stream)  # not to be handed out again while a copy is on its way
             self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
             self._used = [torch.cuda.Event() for _ in range(SLOTS)]

@@ -1,7 +1,8 @@
 """Ways to carry out the same training step: kernel by kernel, as one CUDA graph, or as a graph of fewer kernels."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 import torch
@@ -12,10 +13,16 @@ from holdfast.errors import HoldfastError
 from holdfast.kernels import fused_network, has_kernels
 
 WARM_UP = 3
-"""Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones."""
+"""Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones.
+
+One is enough where the process has captured such a step before: it makes the optimiser's buffers, which each task needs
+anew, and the kernels are there already.
+"""
 
 ONE_AT_A_TIME = threading.Lock()
 """Held while kernels are compiled or a graph is captured, which must not meet another thread's synchronisation."""
+
+_captured_before: set[Hashable] = set()
 
 
 def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
@@ -48,41 +55,111 @@ def _why_not_fused(step: TrainingStep) -> str:
     for network in (step.encoder, step.old):
         if network is not None and not has_kernels(network):
             return f"there are no kernels for {type(getattr(network, 'backbone', network)).__name__}, or no triton"
+    height, width = (step.options.resized_crop,) * 2 if step.options.resized_crop else step.images.height_width
+    if height % 4 or width % 4:
+        return f"the kernels need sides that are multiples of 4 and the images are {height} x {width}"
     return ""
 
 
+def kind_of(step: TrainingStep) -> Hashable:
+    """Equal for steps that call the same kernels: those of one run's later tasks, and of the same method's other runs.
+
+    None where each step is compiled by itself.
+    """
+    if step.compiled is torch.compile:
+        return None
+    method = step.method
+    return (
+        type(method),
+        method.old_features,
+        method.reads_view,
+        step.kept is None,
+        step.old is None,
+        repr(getattr(step.encoder.backbone, "backbone_spec", type(step.encoder.backbone))),
+        step.encoder.dim,
+        step.compiled,
+        type(step.source),
+        step.images.height_width,
+        step.share.size,
+        step.share.replayed,
+        replace(step.options, seed=0),
+    )
+
+
+class _Ground(threading.local):
+    """What the graphs of one thread share, task after task: a stream, and the memory of the one before.
+
+    Memory that only the new graph could use would be asked of the driver for every task, and to give back the old
+    one's the driver waits until the whole device, all neighbours included, is idle.
+    """
+
+    def __init__(self) -> None:
+        self.streams: dict[torch.device, torch.cuda.Stream] = {}
+        self.last: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}
+
+    def stream(self, device: torch.device) -> torch.cuda.Stream:
+        """The current one; in place of the default stream, which cannot be captured, one of this thread's own."""
+        current = torch.cuda.current_stream(device)
+        if current != torch.cuda.default_stream(device):
+            return current
+        if device not in self.streams:
+            self.streams[device] = torch.cuda.Stream(device)
+        return self.streams[device]
+
+
+_ground = _Ground()
+
+
 class GraphedStep:
-    """The step as one CUDA graph, replayed; the first few steps are eager ones.
+    """The step as one CUDA graph, replayed; the first steps are eager ones.
 
     It is captured on the stream that is current when it is made. That matters for runs side by side: graphs captured
     on torch's shared capture stream share a cuBLAS workspace, and corrupt each other when they are replayed at once.
+    Steps made in one thread share memory, so they may be called in turns but not side by side.
     """
 
     def __init__(self, step: TrainingStep) -> None:
         self._step = step
         self._device = step.images.device
-        self._stream = torch.cuda.current_stream(self._device)
-        if self._stream == torch.cuda.default_stream(self._device):
-            self._stream = torch.cuda.Stream(self._device)  # the default stream cannot be captured
+        self._stream = _ground.stream(self._device)
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._eager_left = WARM_UP
+        self._kind = kind_of(step)
+        self._known = self._kind is not None and self._kind in _captured_before
+        self._eager_left = 1 if self._known else WARM_UP
 
     def __call__(self) -> None:
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        current = torch.cuda.current_stream(self._device)
+        if current == self._stream:
+            self._next()
+            return
+        self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            if self._eager_left:
-                with ONE_AT_A_TIME:  # the first call of a kernel compiles it: once, not once per neighbour
-                    self._step()
-                self._eager_left -= 1
-            else:
-                if self._graph is None:
-                    self._graph = self._captured()
-                self._graph.replay()
-        torch.cuda.current_stream(self._device).wait_stream(self._stream)
+            self._next()
+        current.wait_stream(self._stream)
+
+    def _next(self) -> None:
+        if self._graph is not None:
+            self._graph.replay()
+        elif self._eager_left:
+            # The first call of a kernel compiles it: once, not once per neighbour.
+            with contextlib.nullcontext() if self._known else ONE_AT_A_TIME:
+                self._step()
+            self._eager_left -= 1
+        else:
+            self._graph = self._captured()
+            _captured_before.add(self._kind)
+            self._graph.replay()
 
     def _captured(self) -> torch.cuda.CUDAGraph:
+        """Not by ``torch.cuda.graph``, which first waits for the whole device and empties everybody's cache."""
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._step.generator)
-        with ONE_AT_A_TIME, torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-            self._step()
+        before = _ground.last.get(self._stream)
+        with ONE_AT_A_TIME:
+            graph.capture_begin(None if before is None else before.pool(), capture_error_mode="thread_local")
+            try:
+                self._step()
+            finally:
+                graph.capture_end()
+        _ground.last[self._stream] = graph
         return graph
