@@ -21,15 +21,16 @@ class KilledError(Exception):
 class StopAfter:
     """A log that dies, as the process would, once the loop has told of ``count`` events."""
 
-    def __init__(self, count):
+    def __init__(self, count, error=KilledError):
         self.left = count
+        self.error = error
         self.events = []
 
     def __call__(self, event):
         self.events.append(event)
         self.left -= 1
         if self.left == 0:
-            raise KilledError
+            raise self.error
 
 
 class RuinedAfter(Method):
@@ -81,6 +82,23 @@ def test_interrupted_and_gone_on_is_bit_for_bit_the_same(stop, options, make_sma
     assert again.events[0]["step"] == max(0, stop - 2)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("stop", [2, 4, 6, 10])  # inside an epoch, at its end, in the next, at the very end
+def test_who_is_asked_to_stop_keeps_what_is_done(stop, make_small, two_tasks, device_images, tmp_path):
+    """Not only what the last checkpoint had, which here was never due."""
+    rarely = {"checkpoint_minutes": 1000.0}
+    whole, again = StopAfter(-1), StopAfter(-1)
+    expected = trained(make_small, two_tasks, device_images, log=whole, **rarely)
+    log = StopAfter(stop, KeyboardInterrupt)
+    file = CheckpointFile(tmp_path / "c.safetensors")
+    with pytest.raises(KeyboardInterrupt):
+        trained(make_small, two_tasks, device_images, file, log, **rarely)
+    found = trained(make_small, two_tasks, device_images, file, again, **rarely)
+    assert again.events[0]["step"] == stop - 1
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    terms = [e["terms"] for run in (log, again) for e in run.events if e["event"] == "epoch"]
+    assert terms == [e["terms"] for e in whole.events if e["event"] == "epoch"]
 
 
 def test_epoch_means_survive_an_interruption(make_small, two_tasks, device_images, tmp_path):

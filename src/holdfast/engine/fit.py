@@ -55,7 +55,8 @@ def fit(
     frozen and put in eval mode.
     kept: what past models gave the buffered images, read by methods that ask for it.
     log: called with plain dicts: "begin", "epoch" with the mean of each loss term, and a "pulse" some times a second.
-    checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there.
+    checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there. A
+    KeyboardInterrupt out of ``log`` is kept there too before it is passed on.
     ranks: the processes that do this together, each with its part of every batch; all end with the same model.
     Seeds torch's global generator from (options.seed, task.number); the same call gives the same weights on a CPU.
     """
@@ -70,6 +71,11 @@ def fit(
     log({"event": "begin", "task": task.number, "step": done, "steps": total, "classes": task.num_seen})
     saved_at = pulsed_at = time.monotonic()
 
+    def save() -> None:
+        if checkpoint and ranks.first:
+            state.refuse_if_bad(task.number, per_epoch)
+            checkpoint.save(state, task=task.number, step=done)
+
     for epoch in range(done // per_epoch, options.epochs):
         started = time.monotonic()
         rate = learning_rate(options, epoch)
@@ -78,18 +84,24 @@ def fit(
         for _ in range(done - epoch * per_epoch, per_epoch):
             run_step()
             done += 1
+            event = None
             now = time.monotonic()
             if done % per_epoch == 0:
-                state.tally.refuse_if_bad(task.number, per_epoch)
+                state.tally.refuse_if_bad(task.number, per_epoch)  # waits for the device, so the time is taken after
                 seconds = time.monotonic() - started
-                log(_epoch_event(task.number, epoch, done, rate, state.tally.means(per_epoch), seconds))
+                event = _epoch_event(task.number, epoch, done, rate, state.tally.means(per_epoch), seconds)
                 state.tally.reset()
             elif now - pulsed_at > PULSE_SECONDS:
-                log({"event": "pulse", "task": task.number, "step": done})
+                event = {"event": "pulse", "task": task.number, "step": done}
                 pulsed_at = now
-            if checkpoint and ranks.first and now - saved_at > 60 * options.checkpoint_minutes:
-                state.refuse_if_bad(task.number, per_epoch)
-                checkpoint.save(state, task=task.number, step=done)
+            if event is not None:
+                try:
+                    log(event)
+                except KeyboardInterrupt:  # between two steps, so that the next sitting can go on from here
+                    save()
+                    raise
+            if now - saved_at > 60 * options.checkpoint_minutes:
+                save()
                 saved_at = time.monotonic()
     state.refuse_if_bad(task.number, per_epoch)
     ranks.align(encoder, method)  # unless batch norm is synchronised, each rank has statistics of its own
