@@ -39,6 +39,16 @@ def test_lines_of_undone_work_are_dropped(tmp_path):
     assert positions(journal.path) == [("begin", 1, 0)]
 
 
+def test_a_log_of_which_nothing_is_undone_is_not_written_again(tmp_path):
+    journal = Journal(tmp_path / "log.jsonl")
+    for event in [begin(1, 0), epoch(1, 1, 2), {"event": "task", "task": 1}]:
+        journal(event)
+    file = journal.path.stat().st_ino
+    journal(begin(2, 0))
+    assert journal.path.stat().st_ino == file  # a new file would have been renamed over it
+    assert positions(journal.path)[-1] == ("begin", 2, 0)
+
+
 def test_a_line_cut_short_is_passed_over(tmp_path):
     path = tmp_path / "log.jsonl"
     journal = Journal(path)

@@ -36,7 +36,9 @@ class Journal:
             at = (event.get("task", 0), event.get("step", 0))
             if at < (task, step) or (at == (task, step) and event["event"] == "epoch"):
                 kept.append(json.dumps(event))
-        write_text(self.path, "".join(line + "\n" for line in kept))
+        text = "".join(line + "\n" for line in kept)
+        if self.path.exists() and self.path.read_text(encoding="utf-8", errors="replace") != text:
+            write_text(self.path, text)
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
