@@ -48,6 +48,11 @@ class RunFolder:
         return self.path / "log.jsonl"
 
     @property
+    def error(self) -> Path:
+        """Why the last attempt in a sweep failed; gone once one is begun anew."""
+        return self.path / "error.txt"
+
+    @property
     def checkpoint(self) -> Path:
         """The middle of the task in progress; gone once the task is done."""
         return self.path / "checkpoint.safetensors"

@@ -1,20 +1,24 @@
 """Many runs: planned, carried out side by side, one failure at a time."""
 
+import itertools
+import shlex
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
-from holdfast.recipes.sweep import plan, run_all
+from holdfast.recipes.sweep import different_streams, plan, run_all
 from holdfast.storage import read_json
 
 QUICK = ["train.epochs=1"]
 
 
-def carried_out(runs, folder, parallel=2, watch=lambda name, event: None):
-    return run_all(runs, folder, shared=SharedData(), device=torch.device("cpu"), parallel=parallel, watch=watch)
+def carried_out(runs, folder, parallel=2, watch=lambda name, event: None, shared=None):
+    shared = shared or SharedData()
+    return run_all(runs, folder, shared=shared, device=torch.device("cpu"), parallel=parallel, watch=watch)
 
 
 def test_every_combination_has_a_name_and_a_command(tiny_recipe):
@@ -107,3 +111,31 @@ def test_a_failed_run_leaves_its_traceback(tiny_recipe, tmp_path):
     (bad,) = plan([str(tiny_recipe)], settings=[*QUICK, "train.lr=1e30"])
     carried_out([bad], tmp_path)
     assert "Traceback" in (tmp_path / bad.name / "error.txt").read_text()
+
+
+def test_a_run_that_failed_at_once_can_be_asked_for_again(tiny_recipe, tmp_path):
+    """Before its recipe is written there is only what went wrong in its folder."""
+
+    class Absent(SharedData):
+        def open_set(self, recipe):
+            raise HoldfastError("no data there")
+
+    (run,) = plan([str(tiny_recipe)], settings=QUICK)
+    error = tmp_path / run.name / "error.txt"
+    assert "no data there" in str(carried_out([run], tmp_path, shared=Absent())[run.name])
+    assert error.exists()
+    assert isinstance(carried_out([run], tmp_path)[run.name], dict)
+    assert not error.exists()
+
+
+def test_a_command_survives_the_shell(tiny_recipe):
+    (run,) = plan([str(tiny_recipe)], settings=['title="two words"'])
+    assert shlex.split(run.command) == ["holdfast", "run", str(tiny_recipe), "--set", 'title="two words"']
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(2, 2), (3, 3), (40, 3)])
+def test_no_two_threads_get_the_same_stream(wanted, given):
+    """torch has a few streams and hands them out in turns."""
+    few = itertools.cycle([SimpleNamespace(cuda_stream=number) for number in (7, 8, 9)])
+    found = different_streams(lambda: next(few), wanted)
+    assert len({stream.cuda_stream for stream in found}) == len(found) == given

@@ -74,7 +74,8 @@ class SharedData:
             if key not in self._placed:
                 self._placed[key] = place(train, device, placement)
                 if device.type == "cuda":
-                    torch.cuda.synchronize(device)  # other runs read it from other streams
+                    # Other runs read it from other streams. Not the whole device: one of them may be capturing a step.
+                    torch.cuda.current_stream(device).synchronize()
             return self._placed[key]
 
 

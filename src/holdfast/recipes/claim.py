@@ -21,9 +21,10 @@ def claim(
     if not folder.recipe.exists():
         if folder.path.exists() and not folder.path.is_dir():
             raise HoldfastError(f"{folder.path}: not a folder; choose another --out")
-        # A kill while the very first file was written leaves its temporary and the lock alone in the folder.
+        # A kill while the very first file was written leaves its temporary and the lock alone in the folder, a failure
+        # before it (data that is not there) only what it says.
         if folder.path.exists() and not all(
-            entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()
+            entry in (folder.lock, folder.error) or entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()
         ):
             raise HoldfastError(f"{folder.path}: not empty and not a run folder; choose another --out")
         return

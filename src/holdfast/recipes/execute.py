@@ -51,6 +51,7 @@ def execute(
     if not ranks.first:
         return _follow(experiment, folder, images, ranks)
     with folder.held():
+        folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
         environment = {**describe(str(where)), "ranks": ranks.world}
         _warn(experiment, folder, environment, watch)

@@ -1,6 +1,7 @@
 """Many runs of a few recipes: planned, packed onto one device, each in its own folder."""
 
 import itertools
+import shlex
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -51,7 +52,8 @@ def plan(
         name = f"{family(find_recipe(source), METHODS)}-{recipe.short_name}"
         if name in planned:
             raise HoldfastError(f"{source}: two runs of this sweep would be called {name}; leave one of them out")
-        command = " ".join([f"holdfast run {source}", *(f"--set {setting}" for setting in [*own, *settings])])
+        changes = (word for setting in [*own, *settings] for word in ("--set", setting))
+        command = shlex.join(["holdfast", "run", source, *changes])
         planned[name] = PlannedRun(name, recipe, command)
     return list(planned.values())
 
@@ -69,12 +71,19 @@ def run_all(
 ) -> dict[str, dict[str, Any] | HoldfastError]:
     """Carry out the runs, at most ``parallel`` at a time; per run its metrics, or why it failed.
 
-    On a GPU each runs in a thread with a stream of its own. A run that fails leaves the others alone, and its traceback
-    in ``error.txt``. Finished runs in the folder are read, not repeated; unfinished ones go on where they were.
+    On a GPU each runs in a thread with a stream of its own; torch has 32, so no more than that go at once. A run that
+    fails leaves the others alone, and its traceback in ``error.txt``. Finished runs in the folder are read, not
+    repeated; unfinished ones go on where they were.
     Networks with dropout share one stream of random numbers: their runs can be repeated one by one only.
     Once ``stop`` is set, runs end at their next event and none is begun; ``ended`` hears of each, however it ended.
     """
     stop = stop or threading.Event()
+    streams = different_streams(lambda: torch.cuda.Stream(device), parallel) if device.type == "cuda" else []
+    parallel = len(streams) or parallel
+    own = threading.local()  # a thread keeps its stream from run to run, and with it the memory of its graphs
+
+    def begin_thread() -> None:
+        own.stream = streams.pop() if streams else None
 
     def one(run: PlannedRun) -> dict[str, Any] | HoldfastError:
         if stop.is_set():
@@ -86,24 +95,20 @@ def run_all(
             watch(run.name, event)
 
         try:
-            if device.type == "cuda":
-                with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
-                    metrics = _go_on(run, folder, shared, device, watch_one)
-            else:
-                metrics = _go_on(run, folder, shared, device, watch_one)
+            with torch.cuda.stream(own.stream):  # which does nothing for None
+                return _go_on(run, folder, shared, device, watch_one)
         except KeyboardInterrupt:
             return HoldfastError("interrupted")
         except Exception as error:  # whatever it is, the other runs go on
-            write_text(folder / run.name / "error.txt", traceback.format_exc())
+            write_text(RunFolder(folder / run.name).error, traceback.format_exc())
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
             watch(run.name, {"event": "failed", "text": str(failure)})
             return failure
         finally:
             ended(run.name)
-        return metrics
 
-    with ThreadPoolExecutor(max_workers=parallel) as pool:
+    with ThreadPoolExecutor(max_workers=parallel, initializer=begin_thread) as pool:
         futures = {run.name: pool.submit(one, run) for run in runs}
         try:
             return {name: future.result() for name, future in futures.items()}
@@ -111,6 +116,21 @@ def run_all(
             stop.set()  # each thread ends at its next event, behind its last checkpoint
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def different_streams(make: Callable[[], torch.cuda.Stream], wanted: int) -> list[torch.cuda.Stream]:
+    """As many as ``wanted``, or as there are: torch hands out the same few over and over.
+
+    Two runs on one stream would not only wait for each other: what one does while the other captures its step would
+    become a part of that step.
+    """
+    found: dict[int, torch.cuda.Stream] = {}
+    while len(found) < wanted:
+        stream = make()
+        if stream.cuda_stream in found:
+            break
+        found[stream.cuda_stream] = stream
+    return list(found.values())
 
 
 def _go_on(
