@@ -122,6 +122,22 @@ def test_every_moment_is_shared_out_among_those_that_run(tmp_path, monkeypatch):
     assert later.see(a, "done") == pytest.approx(18)
 
 
+def test_device_time_is_kept_now_and_then_and_at_the_end(tmp_path, monkeypatch):
+    """An epoch may be shorter than a write that reaches the disk."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    folder = RunFolder(tmp_path)
+    folder.recipe.write_text("")
+    kept, share, writes = tmp_path / "device_time.json", DeviceShare(), []
+    for clock[0] in range(100):
+        share.see(folder, "epoch")
+        writes.append(json.loads(kept.read_text())["seconds"] if kept.exists() else None)
+    assert sorted({seconds for seconds in writes if seconds is not None}) == [31, 62, 93]
+    clock[0] = 105.0
+    share.leave(folder)
+    assert json.loads(kept.read_text()) == {"seconds": 105}
+
+
 def test_from_the_command_line(cells, tmp_path, monkeypatch):
     """Missing runs are carried out, shown and kept; the same command again finds nothing to do."""
     tiny = Exhibit(

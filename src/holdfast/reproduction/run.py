@@ -17,40 +17,59 @@ from holdfast.reproduction.cells import Cell
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
 
+KEPT_EVERY = 30.0
+
 
 class DeviceShare:
     """How much of the device's time each run has had: every moment is divided evenly among those that are running.
 
-    Kept in the run folder from event to event, so that a run in several parts adds them up; a kill forgets what came
-    after the last event.
+    Kept in the run folder, so that a run in several parts adds them up; a kill forgets at most ``KEPT_EVERY`` seconds.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[Path, float] = {}
+        self._kept: dict[Path, float] = {}
         self._last = time.monotonic()
 
     def see(self, folder: RunFolder, event: str) -> float:
         """Note an event of the run in ``folder``; the seconds it has had so far."""
         file = folder.path / "device_time.json"
         with self._lock:
-            now = time.monotonic()
-            for other in self._running:
-                self._running[other] += (now - self._last) / len(self._running)
-            self._last = now
+            now = self._share_out()
             if file not in self._running:
                 self._running[file] = float(read_json(file)["seconds"]) if file.exists() else 0.0
+                self._kept[file] = now
             seconds = self._running[file]
             if event in ("done", "failed"):
                 del self._running[file]
-        if event in ("epoch", "done") and folder.recipe.exists():
-            write_json(file, {"seconds": round(seconds, 3)})
+            # Not at every epoch: a write that reaches the disk takes longer than a short epoch's steps.
+            due = event == "done" or (event == "epoch" and now - self._kept[file] > KEPT_EVERY)
+            if due:
+                self._kept[file] = now
+        if due:
+            self._keep(folder, file, seconds)
         return seconds
 
     def leave(self, folder: RunFolder) -> None:
         """The run ended without a word, such as by an interruption."""
+        file = folder.path / "device_time.json"
         with self._lock:
-            self._running.pop(folder.path / "device_time.json", None)
+            self._share_out()
+            seconds = self._running.pop(file, None)
+        if seconds is not None:
+            self._keep(folder, file, seconds)
+
+    def _share_out(self) -> float:
+        now = time.monotonic()
+        for file in self._running:
+            self._running[file] += (now - self._last) / len(self._running)
+        self._last = now
+        return now
+
+    def _keep(self, folder: RunFolder, file: Path, seconds: float) -> None:
+        if folder.recipe.exists():
+            write_json(file, {"seconds": round(seconds, 3)})
 
 
 def planned(cell: Cell) -> PlannedRun:
