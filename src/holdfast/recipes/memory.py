@@ -1,6 +1,7 @@
 """How much of a GPU a run will take, found by trying its network once before anything is started."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -9,14 +10,17 @@ from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
+from holdfast.engine import FitOptions
+from holdfast.features.extract import PIXELS_AT_ONCE, extract
 from holdfast.recipes.assemble import Experiment
 
 HEADROOM = 2.0
-"""A captured graph keeps memory of its own beside what the eager first steps and the evaluation leave cached."""
+"""A captured graph keeps memory of its own beside what the eager first steps leave cached."""
 
 
 def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages) -> int:
-    """What one run takes beside the shared images: a batch through its network, the old model, the momentum.
+    """What one run takes beside the shared images: a batch through its network, the old model, the momentum,
+    and the features of the test images, for which it takes larger batches than for training.
 
     Where models are brought in, the one that takes most.
     """
@@ -29,22 +33,41 @@ def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages)
 def _bytes_of(
     make_encoder: Callable[[], Encoder], experiment: Experiment, images: DeviceImages | StreamedImages
 ) -> int:
-    device, options = images.device, experiment.options
+    options = experiment.options
+    encoder = make_encoder().to(images.device).train()
+    weights = sum(parameter.nbytes for parameter in encoder.parameters())
+    views = 2 if experiment.make_method().reads_view else 1
+    training = _peak(images.device, _train_on, encoder, images, options, views) + 3 * weights
+    evaluation = _peak(images.device, _extract_from, encoder, experiment, images.device)
+    vectors = len(experiment.data.query) + len(experiment.scenario) * len(experiment.data.gallery)
+    evaluation += vectors * encoder.dim * 4  # the matrix keeps every model's gallery on the device
+    del encoder
+    torch.cuda.empty_cache()
+    return int(HEADROOM * training) + evaluation + images.bytes_ahead(options.batch_size)
+
+
+def _train_on(encoder: Encoder, images: DeviceImages | StreamedImages, options: FitOptions, views: int) -> None:
+    assert encoder.preprocess is not None
+    some = torch.arange(min(options.batch_size, len(images)), device=images.device)
+    with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16"):
+        x = encoder.preprocess.normalise(centre_crop(images[some], *encoder.preprocess.height_width))
+        torch.stack([encoder(x).float().sum() for _ in range(views)]).sum().backward()
+
+
+def _extract_from(encoder: Encoder, experiment: Experiment, device: torch.device) -> None:
+    height, width = experiment.data.query.images.shape[1:3]
+    some = slice(PIXELS_AT_ONCE["cuda"] // (height * width) or 1)
+    query = experiment.data.query
+    extract(encoder, replace(query, images=query.images[some], labels=query.labels[some]), device=device)
+
+
+def _peak(device: torch.device, work: Callable[..., None], *arguments: object) -> int:
+    """The most that ``work`` had allocated on the device at a time, beside what was there before."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    encoder = make_encoder().to(device).train()
-    assert encoder.preprocess is not None
-    some = torch.arange(min(options.batch_size, len(images)), device=device)
-    with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16"):
-        x = encoder.preprocess.normalise(centre_crop(images[some], *encoder.preprocess.height_width))
-        views = 2 if experiment.make_method().reads_view else 1
-        torch.stack([encoder(x).float().sum() for _ in range(views)]).sum().backward()
-    weights = sum(parameter.nbytes for parameter in encoder.parameters())
-    peak = torch.cuda.max_memory_allocated(device) - before + 2 * weights
-    del encoder
-    torch.cuda.empty_cache()
-    return int(HEADROOM * peak) + images.bytes_ahead(options.batch_size)
+    work(*arguments)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def how_many_fit(wanted: int, each: int, device: torch.device) -> int:
