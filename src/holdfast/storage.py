@@ -34,9 +34,12 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o644)  # mkstemp gives 0600: a run folder is read by colleagues too
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
+        if path.parent.name.startswith(TEMPORARY):
+            temporary.replace(path)  # the folder is forced to disk as a whole
+        else:
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -56,6 +59,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 _sync(file)
+        _sync(temporary)
         if path.exists():
             aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
             path.replace(aside / "old")
