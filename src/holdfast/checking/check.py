@@ -1,5 +1,6 @@
 """May the new model's queries be used on the old model's gallery, as it is?"""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from holdfast.checking.inputs import Answers, Relevance, Sets, Source, answers_f
 from holdfast.checking.judge import GalleryView, judge_gallery
 from holdfast.checking.overlap import overlap_of_hits
 from holdfast.checking.pairing import pair_queries
-from holdfast.checking.result import INCOMPATIBLE, NOT_JUDGED, CheckResult, Reindex, judge_gain
+from holdfast.checking.result import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED, CheckResult, Reindex, judge_gain
 from holdfast.checking.scores import Score, parse_score
 from holdfast.checking.search import Condition, Progress, unit_queries
 from holdfast.checking.thresholds import compare_thresholds
@@ -81,7 +82,7 @@ def check(
         "sources": sets.names(),
         "unpaired": {"old": pairing.only_old, "new": pairing.only_new},
     }
-    notes = pairing_notes(pairing)
+    notes = pairing_notes(sets, pairing)
     query_conditions = [old_condition, new_condition]
     if answers is None:
         if not sets.comparable:
@@ -104,7 +105,9 @@ def check(
     before, after = on_old.judgements
     drawn = "classes of queries" if cluster_by_class else "queries"
     verdict, reason = judge_gain(facts["gain"], min_gain, units(how, before), drawn)
-    if facts["self_test"].low > facts["chance"] >= facts["cross_test"].low:
+    # At chance and shown to be worse: where chance is high or queries are few, the interval alone reaches down to it.
+    at_chance = facts["self_test"].low > facts["chance"] >= facts["cross_test"].low and facts["gain"].high < 0
+    if at_chance and units(how, before) >= FEWEST_UNITS:
         verdict, reason = INCOMPATIBLE, "the new queries find what blind search would: the two spaces are unrelated"
     hit_names, labels = _names(answers, on_old, sets, protocol)
     if answers.codes is not None and answers.classes is not None:
@@ -126,15 +129,16 @@ def check_options(protocol: str, confidence: float, min_gain: float, resamples: 
         raise HoldfastError(f"confidence must be at least 0.5 and below 1, for example 0.95; got {confidence:g}")
     if not -1 < min_gain < 1:
         raise HoldfastError(f"min-gain is a fraction of 1, so that 0.01 is one point; got {min_gain:g}")
-    if resamples < 100:
-        raise HoldfastError(f"resamples must be at least 100; got {resamples}")
+    needed = max(100, math.ceil(round(2 / (1 - confidence), 6)))  # one resample at least beyond each end
+    if resamples < needed:
+        raise HoldfastError(f"resamples must be at least {needed} at confidence {confidence:g}; got {resamples}")
 
 
 def _scores(on_old: GalleryView, on_new: GalleryView | None, score: Score, how: Resampling) -> dict[str, Any]:
     """The tests there are, the gain and what a new index would add."""
     pairs = on_old.score_pairs
     found: dict[str, Any] = {
-        "chance": score.chance(on_old.truth.share_right()[on_old.truth.judged()]),
+        "chance": score.chance(on_old.truth.count_right()[on_old.truth.judged()], on_old.truth.size()),
         "self_test": score_estimate(on_old.judgements[0], score, pairs, how),
     }
     if on_new is not None:

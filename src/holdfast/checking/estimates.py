@@ -1,6 +1,7 @@
 """Scores and gains with their intervals, for scores of queries and for scores of pairs alike."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,8 @@ class Resampling:
 def score_estimate(judgement: Judgement, score: Score, pairs: Pairs | None, how: Resampling) -> Estimate:
     """The score of one set of queries on one gallery."""
     if pairs is not None:
-        draws = pair_draws(judgement, score, pairs, len(judgement.values), how)
-        ends = percentile_interval(draws, units(how, judgement), how.confidence)
-        return Estimate(pair_score(judgement, score, pairs), *ends)
+        low, high = _pair_interval(lambda way: _pair_draws(judgement, score, pairs, way), judgement, how)
+        return Estimate(pair_score(judgement, score, pairs), max(low, 0.0), high)
     known = ~np.isnan(judgement.values)
     values = judgement.values[known]
     return Estimate(float(values.mean()), *mean_interval(values, **_options(how, known)))
@@ -55,11 +55,14 @@ def gain_estimate(
     before: Judgement, after: Judgement, score: Score, pairs: tuple[Pairs | None, Pairs | None], how: Resampling
 ) -> Estimate:
     """How much better ``after`` scores than ``before``: the same queries, drawn together."""
-    if pairs[0] is not None and pairs[1] is not None:
-        count = len(before.values)
-        draws = [pair_draws(j, score, p, count, how) for j, p in zip((before, after), pairs) if p is not None]
-        gain = pair_score(after, score, pairs[1]) - pair_score(before, score, pairs[0])
-        return Estimate(gain, *percentile_interval(draws[1] - draws[0], units(how, before), how.confidence))
+    first_pairs, second_pairs = pairs
+    if first_pairs is not None and second_pairs is not None:
+
+        def draw(way: Resampling) -> np.ndarray:
+            return _pair_draws(after, score, second_pairs, way) - _pair_draws(before, score, first_pairs, way)
+
+        gain = pair_score(after, score, second_pairs) - pair_score(before, score, first_pairs)
+        return Estimate(gain, *_pair_interval(draw, before, how))
     known = ~np.isnan(before.values) & ~np.isnan(after.values)
     first, second = before.values[known], after.values[known]
     return Estimate(float(second.mean() - first.mean()), *gain_interval(first, second, **_options(how, known)))
@@ -77,8 +80,23 @@ def pair_score(judgement: Judgement, score: Score, pairs: Pairs) -> float:
     return tar_at_far(judgement.scored, pairs.same, score.far)
 
 
-def pair_draws(judgement: Judgement, score: Score, pairs: Pairs, queries: int, how: Resampling) -> np.ndarray:
+def _pair_interval(
+    draw: Callable[[Resampling], np.ndarray], judgement: Judgement, how: Resampling
+) -> tuple[float, float]:
+    """Of a score of pairs or a gain of it: with clusters it spans that of the classes and that of single queries."""
+    ways = [how] if how.clusters is None else [how, replace(how, clusters=None)]
+    ends = [percentile_interval(draw(way), units(way, judgement), how.confidence) for way in ways]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    if low == high:  # as sure as so many queries without any change, not surer
+        nothing = np.zeros(units(replace(how, clusters=None), judgement))
+        margin = gain_interval(nothing, nothing, confidence=how.confidence, resamples=how.resamples, seed=how.seed)
+        low, high = low + margin[0], high + margin[1]
+    return max(low, -1.0), min(high, 1.0)
+
+
+def _pair_draws(judgement: Judgement, score: Score, pairs: Pairs, how: Resampling) -> np.ndarray:
     """The score in every resample of the queries (each brings its pairs along), or of the classes."""
+    queries = len(judgement.values)
     member = np.arange(queries) if how.clusters is None else np.unique(how.clusters, return_inverse=True)[1]
     height = max(1, _WEIGHTS_AT_ONCE // len(pairs.query))
     found = []

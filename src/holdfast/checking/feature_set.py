@@ -114,7 +114,7 @@ def some(values: Sequence[Any] | np.ndarray, most: int = 5) -> str:
 
 
 def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
-    """One number or text per row; bytes become text, whole numbers int64."""
+    """One number or text per row; bytes become text, whole numbers int64 or, where they are too large for it, text."""
     if values.shape != (count,):
         raise HoldfastError(f"{what} have shape {values.shape}, but there are {count} rows of features")
     if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
@@ -123,6 +123,10 @@ def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
         return np.char.decode(values, "utf-8")
     if values.dtype.kind == "U":
         return values
-    if values.dtype.kind in "iub" or (values.dtype.kind == "f" and bool((values == np.floor(values)).all())):
+    if values.dtype.kind == "f" and bool((np.isfinite(values) & (values == np.floor(values))).all()):
+        return values.astype(np.int64)
+    if values.dtype.kind == "u" and bool((values > np.iinfo(np.int64).max).any()):
+        return values.astype(str)  # hashes of 64 bits: int64 would make other numbers of them
+    if values.dtype.kind in "iub":
         return values.astype(np.int64)
     raise HoldfastError(f"{what} are {values.dtype}; give whole numbers or text")

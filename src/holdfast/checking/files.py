@@ -1,6 +1,9 @@
 """Read features from npy, npz, parquet, or a model's folder in a feature store."""
 
+import math
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -10,6 +13,8 @@ import numpy as np
 from holdfast.checking.feature_set import ArrayRows, FeatureSet, MappedRows, Rows, check_shape
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.storage import read_array
+
+_BAD_ARRAY = (ValueError, EOFError, tokenize.TokenError)  # what numpy raises on an npy that is none
 
 
 def read_features(path: Path | str, role: str) -> FeatureSet:
@@ -64,7 +69,7 @@ def _read_npz(path: Path) -> FeatureSet:
                     array = np.lib.format.read_array(member, allow_pickle=False)
                 check_shape(str(path), array.shape, array.dtype)
                 rows = ArrayRows(array)
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, *_BAD_ARRAY) as error:
         raise HoldfastError(f"{path}: not readable as npz ({error})") from error
     return FeatureSet(str(path), rows, **columns)
 
@@ -82,7 +87,7 @@ def _npy_rows(path: Path) -> Rows:
     try:
         with path.open("rb") as file:
             return _mapped(path, file)
-    except (ValueError, EOFError) as error:
+    except _BAD_ARRAY as error:
         raise HoldfastError(f"{path}: not readable as npy, perhaps cut short ({error})") from error
 
 
@@ -92,7 +97,7 @@ def _mapped(path: Path, file: BinaryIO) -> Rows:
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = header(file)
     check_shape(str(path), shape, dtype)
-    needed, there = file.tell() + int(np.prod(shape)) * dtype.itemsize, path.stat().st_size
+    needed, there = file.tell() + math.prod(shape) * dtype.itemsize, path.stat().st_size
     if there < needed:
         raise HoldfastError(f"{path}: cut short: {there} bytes, but its header asks for {needed}")
     if shape[0] == 0 or shape[1] == 0:

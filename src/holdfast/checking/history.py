@@ -9,10 +9,11 @@ import torch
 from holdfast.checking.check import check_options
 from holdfast.checking.estimates import Estimate
 from holdfast.checking.feature_set import some
-from holdfast.checking.history_inputs import Models, read_history
+from holdfast.checking.history_inputs import Models, odd_vectors, read_history
 from holdfast.checking.result import COMPATIBLE, INCOMPATIBLE, NOT_SHOWN, HistoryResult, judge_gain
 from holdfast.checking.scores import Score, parse_score
 from holdfast.checking.search import Progress
+from holdfast.checking.truth import ClassTruth
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.matrix import Cell, matrix_cells
 from holdfast.evaluation.protocols import average_precisions
@@ -58,6 +59,8 @@ def check_history(
     total = len(features)
     if total < 2:
         raise HoldfastError("a history needs at least two models")
+    truth = ClassTruth(query_codes, np.unique(gallery_codes) if protocol == "template" else gallery_codes)
+    chosen.chance(truth.count_right(), truth.size())
     values = np.full((total, total, len(query_codes)), np.nan)
     cells = matrix_cells(features, query_codes, gallery_codes, protocol=protocol, maps=maps, device=device)
     for done, cell in enumerate(cells, start=1):
@@ -77,8 +80,9 @@ def check_history(
         for k in range(t)
         if verdicts[t][k] == NOT_SHOWN
     ]
-    verdict, reason = _newest(verdicts[-1][:-1], names)
+    verdict, reason = _newest(verdicts[-1][:-1], names, min_gain)
     summary = _summary(values, units, confidence, options)
+    carried = ["old galleries were carried through the maps that the run learned"] if any(maps) else []
     return HistoryResult(
         verdict=verdict,
         reason=reason,
@@ -94,7 +98,7 @@ def check_history(
         gains=gains,
         verdicts=verdicts,
         uncertain=uncertain,
-        notes=["old galleries were carried through the maps that the run learned"] if any(maps) else [],
+        notes=[*carried, *odd_vectors(features)],
         **summary,
     )
 
@@ -144,19 +148,26 @@ def _summary(values: np.ndarray, units: int, confidence: float, options: dict[st
     C = values.mean(axis=2)
     resampled = list(matrices())
     for name, metric in (("AC", average_compatibility), ("AA", average_accuracy), ("ACA", average_compatible_accuracy)):
-        found[name] = Estimate(metric(C), *percentile_interval([metric(m) for m in resampled], units, confidence))
+        low, high = percentile_interval([metric(m) for m in resampled], units, confidence)
+        found[name] = Estimate(metric(C), max(low, 0.0), min(high, 1.0))
     return found
 
 
-def _newest(verdicts: Sequence[str | None], names: Sequence[str]) -> tuple[str, str]:
+def _newest(verdicts: Sequence[str | None], names: Sequence[str], min_gain: float) -> tuple[str, str]:
     """The verdict over one row of cells; models that cannot be compared are not compatible."""
-    failed = [name for name, verdict in zip(names, verdicts) if verdict in (None, INCOMPATIBLE)]
-    unsure = [name for name, verdict in zip(names, verdicts) if verdict == NOT_SHOWN]
-    if failed:
-        return (
-            INCOMPATIBLE,
-            f"model {names[-1]} does worse than the old model on the gallery of model {some(failed, 8)}",
-        )
-    if unsure:
-        return NOT_SHOWN, f"model {names[-1]} is not shown to do better on the gallery of model {some(unsure, 8)}"
-    return COMPATIBLE, f"model {names[-1]} does better than the old model on every older gallery"
+    by_verdict = {
+        wanted: [name for name, verdict in zip(names, verdicts) if verdict == wanted]
+        for wanted in (None, INCOMPATIBLE, NOT_SHOWN)
+    }
+    newest, goal = f"model {names[-1]}", f"gain more than {100 * min_gain:+g} points"
+    if by_verdict[None]:
+        others = some(by_verdict[None], 8)
+        return INCOMPATIBLE, f"{newest} has features of another size than the gallery of model {others}"
+    if by_verdict[INCOMPATIBLE]:
+        fails = "does worse than the old model" if min_gain == 0 else f"does not {goal}"
+        return INCOMPATIBLE, f"{newest} {fails} on the gallery of model {some(by_verdict[INCOMPATIBLE], 8)}"
+    if by_verdict[NOT_SHOWN]:
+        aim = "do better" if min_gain == 0 else goal
+        return NOT_SHOWN, f"{newest} is not shown to {aim} on the gallery of model {some(by_verdict[NOT_SHOWN], 8)}"
+    does = "does better than the old model" if min_gain == 0 else f"is shown to {goal}"
+    return COMPATIBLE, f"{newest} {does} on every older gallery"

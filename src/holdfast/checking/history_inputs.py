@@ -1,12 +1,14 @@
 """The features of a whole history of models, from a run folder or from files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from holdfast.checking.feature_set import FeatureSet, some
 from holdfast.checking.inputs import Source, opened
+from holdfast.checking.search import Condition, float32
 from holdfast.checking.truth import class_codes
 from holdfast.errors import HoldfastError
 from holdfast.features import FeatureStore, ModelFeatures, read_space_maps
@@ -42,6 +44,17 @@ def read_history(
     codes, (gallery_codes,), _ = class_codes(query.labels, gallery)
     features = [ModelFeatures(_rows_like(query, later[0]), _rows_like(gallery, later[1])) for later in sets]
     return [str(t + 1) for t in range(len(sets))], features, codes, gallery_codes, []
+
+
+def odd_vectors(features: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    """Notes on zero vectors and on lengths; what is not finite is refused by the matrix, which names it."""
+    notes = []
+    for t, model in enumerate(features, start=1):
+        for what, rows in zip(("queries", "gallery"), model, strict=True):
+            condition = Condition(f"{what} of model {t}", len(rows))
+            condition.look_at(np.arange(len(rows)), float32(np.array(rows), "cpu"))
+            notes += replace(condition, not_finite=[]).notes("they are like nothing, and find the first item")
+    return notes
 
 
 def _rows_like(first: FeatureSet, later: FeatureSet) -> np.ndarray:

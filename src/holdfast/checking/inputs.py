@@ -79,7 +79,10 @@ def opened(source: Source, name: str, role: str) -> FeatureSet:
 def answers_for(sets: Sets, pairing: Pairing, relevance: Relevance | None) -> Answers | None:
     """Relevant pairs if given, else classes; None where there is neither."""
     if relevance is not None:
-        pairs = relevance if isinstance(relevance, list) else read_relevance(relevance)
+        if isinstance(relevance, str | Path):
+            pairs = read_relevance(relevance)
+        else:
+            pairs = [(str(query), str(item)) for query, item in relevance]
         found = [relevance_truth(pairs, pairing.names, gallery) for gallery in sets.galleries()]
         notes = found[0][1]
         silent = int((~found[0][0].judged()).sum())
@@ -96,9 +99,22 @@ def answers_for(sets: Sets, pairing: Pairing, relevance: Relevance | None) -> An
     return Answers([ClassTruth(codes, part) for part in gallery_codes], notes, codes, classes)
 
 
-def pairing_notes(pairing: Pairing) -> list[str]:
+def pairing_notes(sets: Sets, pairing: Pairing) -> list[str]:
+    """What a reader must know of how queries, and galleries, were put side by side."""
     found = []
+    if (sets.old.ids is None) != (sets.new.ids is None):
+        found.append("only one of the two query sets has ids, so queries were paired row by row")
+    if sets.gallery_new is not None and not _same_items(sets.gallery, sets.gallery_new):
+        found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
     for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
         if names:
             found.append(f"{len(names):,} queries are only in the {which} set and were left out: {some(names)}")
     return found
+
+
+def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
+    """As far as can be told: by ids, else by labels, else by number, in any order."""
+    for one, other in ((first.ids, second.ids), (first.labels, second.labels)):
+        if one is not None and other is not None:
+            return bool(np.array_equal(np.sort(one.astype(str)), np.sort(other.astype(str))))
+    return len(first) == len(second)

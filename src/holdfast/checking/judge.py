@@ -88,6 +88,8 @@ def judge_gallery(
 
     drawn, same = truth.pairs(THRESHOLD_PAIRS, usable)
     score_drawn, score_same = truth.pairs(pairs, usable) if score.of_pairs else (drawn[:0], same[:0])
+    if score.of_pairs and (score_same.all() or not score_same.any()):
+        raise HoldfastError(f"{gallery.name}: {score.name} needs right and wrong pairs, but all are of one kind")
     compared = _pair_scores(drawn, query_sets, read)
     scored = _pair_scores(score_drawn, query_sets, read)
     judgements = []

@@ -29,15 +29,17 @@ def pair_queries(old: FeatureSet, new: FeatureSet) -> Pairing:
     Ids that only one of them has are left out and listed. Where both have labels, these must agree.
     """
     if old.ids is not None and new.ids is not None:
-        if old.ids.dtype.kind != new.ids.dtype.kind:
-            raise HoldfastError(f"{old.name}, {new.name}: ids are numbers in one and text in the other")
-        _, in_old, in_new = np.intersect1d(old.ids, new.ids, return_indices=True)
+        # Exports disagree on whether an id is 7 or "7": then they are compared as text, as relevance files are.
+        ids_old, ids_new = old.ids, new.ids
+        if ids_old.dtype.kind != ids_new.dtype.kind:
+            ids_old, ids_new = ids_old.astype(str), ids_new.astype(str)
+        _, in_old, in_new = np.intersect1d(ids_old, ids_new, return_indices=True)
         if len(in_old) == 0:
-            raise HoldfastError(f"{old.name}, {new.name}: no id is in both, so no query can be paired")
+            examples = f"{some(ids_old, 2)} and {some(ids_new, 2)}"
+            raise HoldfastError(f"{old.name}, {new.name}: no id is in both ({examples}), so no query can be paired")
         order = np.argsort(in_old)
         in_old, in_new = in_old[order], in_new[order]
-        only_old = old.ids[~np.isin(old.ids, new.ids)]
-        only_new = new.ids[~np.isin(new.ids, old.ids)]
+        only_old, only_new = ids_old[~np.isin(ids_old, ids_new)], ids_new[~np.isin(ids_new, ids_old)]
     else:
         if len(old) != len(new):
             raise HoldfastError(

@@ -18,6 +18,9 @@ def read_parquet(path: Path) -> FeatureSet:
     A column of lists cannot be mapped: it is copied, batch by batch, to a temporary file without a name.
     """
     file, _ = open_parquet(path, {"features"})
+    kind = file.schema_arrow.field("features").type
+    if not _holds_lists(kind):
+        raise HoldfastError(f"{path}: 'features' must hold lists of numbers, not {kind}")
     columns = {name: column(file, name) for name in ("labels", "ids") if name in file.schema_arrow.names}
     count = file.metadata.num_rows
     if count == 0:
@@ -61,6 +64,14 @@ def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
 
 def column(file: Any, name: str) -> np.ndarray:
     return np.asarray(file.read(columns=[name]).column(0).to_numpy())
+
+
+def _holds_lists(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(
+        pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind)
+    )
 
 
 def _fixed(lists: Any) -> bool:

@@ -24,11 +24,29 @@ class Score:
         """A score of all pairs together; the others are a mean over queries."""
         return self.kind in ("auc", "tar")
 
-    def chance(self, share_right: np.ndarray) -> float:
-        """What a search that knows nothing gets, given the share of the gallery that is right for each query."""
-        if self.kind == "hits":
-            return float(np.mean(1 - (1 - share_right) ** self.k))
-        return {"mAP": float(np.mean(share_right)), "auc": 0.5, "tar": self.far}[self.kind]
+    def chance(self, right: np.ndarray, rows: int) -> float:
+        """The mean of ``by_chance``; refused where the score cannot depend on the features: nothing is judged then."""
+        expected = self.by_chance(right[right > 0] if self.kind == "mAP" else right, rows)
+        if np.isin(expected.round(12), (0, 1)).all():
+            raise HoldfastError(
+                f"{self.name} would be the same for any features: there is one class, or K is too large for the gallery"
+            )
+        return float(expected.mean())
+
+    def by_chance(self, right: np.ndarray, rows: int) -> np.ndarray:
+        """What each query gets on average from a gallery in random order, given how many of its rows are right for it.
+
+        hits: 1 - C(rows - R, k) / C(rows, k). mAP: (H + (R - 1) (rows - H) / (rows - 1)) / rows with H = 1 + 1/2 + ..
+        + 1/rows, for R > 0. auc and tar are those of pairs in random order.
+        """
+        if self.of_pairs:
+            return np.full(len(right), 0.5 if self.kind == "auc" else self.far)
+        if self.kind == "mAP":
+            harmonic = float((1 / np.arange(1, rows + 1)).sum())
+            return (harmonic + (right - 1) * (rows - harmonic) / max(1, rows - 1)) / rows
+        counts, of_query = np.unique(right, return_inverse=True)
+        left = rows - np.arange(min(self.k, rows))  # rows to draw from, hit after hit
+        return 1 - np.array([np.prod((1 - count / left).clip(min=0)) for count in counts])[of_query]
 
 
 def parse_score(name: str) -> Score:

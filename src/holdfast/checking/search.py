@@ -15,6 +15,7 @@ BLOCK_BYTES = 1 << 27
 """Gallery rows held at once, in bytes of float32: 128 MB."""
 _CHUNK = 1 << 14  # blocks are multiples of the search's own chunk, so that blocks change no bit of a score
 _LENGTH_TOLERANCE = 1e-3
+_SHORT, _LONG = 1e-9, 1e15
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is done and how much there is."""
@@ -113,6 +114,17 @@ def class_templates(
 
 
 def float32(array: np.ndarray, device: torch.device | str) -> Tensor:
-    """Numbers of any kind as float32 on ``device``."""
-    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, and is then named
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(device)
+    """Rows of numbers of any kind as float32 on ``device``.
+
+    Rows so long or so short that their length would be lost in float32 are scaled first: only directions are compared.
+    """
+    with np.errstate(over="ignore"):
+        rows = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    lengths = rows.norm(dim=1)
+    extreme = np.flatnonzero(~((lengths > _SHORT) & (lengths < _LONG)).numpy())
+    if len(extreme):
+        exact = array[extreme].astype(np.float64)
+        largest = np.abs(exact).max(axis=1, keepdims=True)
+        usable = np.isfinite(largest) & (largest > 0)  # NaN, infinite and zero rows stay what they are, to be named
+        rows[torch.from_numpy(extreme)] = torch.from_numpy(np.divide(exact, largest, out=exact, where=usable)).float()
+    return rows.to(device)

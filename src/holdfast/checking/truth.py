@@ -20,11 +20,17 @@ class Truth(Protocol):
     def judged(self) -> np.ndarray:
         """Which queries count at all (Q, boolean)."""
 
-    def share_right(self) -> np.ndarray:
-        """The share of the gallery that is right for each query (Q): the chance of a blind hit."""
+    def count_right(self) -> np.ndarray:
+        """How many gallery rows are right for each query (Q)."""
+
+    def size(self) -> int:
+        """How many gallery rows there are: N."""
 
     def pairs(self, wanted: int, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Up to ``wanted`` (query, gallery row) pairs among ``usable`` rows, half of them right; and which are."""
+        """Up to ``wanted`` (query, gallery row) pairs among ``usable`` rows, half of them right; and which are.
+
+        Pairs of one kind, or none, where there are none of the other.
+        """
 
 
 @dataclass(frozen=True)
@@ -40,12 +46,17 @@ class ClassTruth:
     def judged(self) -> np.ndarray:
         return np.ones(len(self.query), dtype=bool)
 
-    def share_right(self) -> np.ndarray:
-        sizes = np.bincount(self.gallery, minlength=int(max(self.query.max(), self.gallery.max())) + 1)
-        return sizes[self.query] / len(self.gallery)
+    def count_right(self) -> np.ndarray:
+        return np.bincount(self.gallery, minlength=int(self.query.max()) + 1)[self.query]
+
+    def size(self) -> int:
+        return len(self.gallery)
 
     def pairs(self, wanted: int, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = self.gallery[usable]
+        same_class = ClassTruth(self.query, labels).count_right().sum()
+        if same_class in (0, len(self.query) * len(labels)):
+            return np.zeros((0, 2), dtype=np.int64), np.zeros(0, dtype=bool)
         pairs, same = verification_pairs(self.query, labels, pairs_to_draw(self.query, labels, wanted), seed=0)
         return np.stack([pairs[:, 0], usable[pairs[:, 1]]], axis=1), same
 
@@ -64,10 +75,13 @@ class RelevanceTruth:
         return (self.keys[place] == wanted) & (hits >= 0)
 
     def judged(self) -> np.ndarray:
-        return self._counts() > 0
+        return self.count_right() > 0
 
-    def share_right(self) -> np.ndarray:
-        return self._counts() / self.gallery_rows
+    def count_right(self) -> np.ndarray:
+        return np.bincount(self.keys // self.gallery_rows, minlength=self.queries)
+
+    def size(self) -> int:
+        return self.gallery_rows
 
     def pairs(self, wanted: int, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         draw = np.random.default_rng(0)
@@ -82,9 +96,6 @@ class RelevanceTruth:
         blind = blind[~np.isin(blind, self.keys)]
         pairs = np.concatenate([relevant, np.stack(np.divmod(blind, self.gallery_rows), axis=1)])
         return pairs, np.arange(len(pairs)) < len(relevant)
-
-    def _counts(self) -> np.ndarray:
-        return np.bincount(self.keys // self.gallery_rows, minlength=self.queries)
 
 
 def class_codes(query_labels: np.ndarray, *galleries: FeatureSet) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:

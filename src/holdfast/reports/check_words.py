@@ -40,7 +40,7 @@ def headline(record: dict[str, Any]) -> str:
     said = _SAID[record["verdict"]]
     if record["kind"] == "history" or record["verdict"] == "could not be judged" or not record.get("gain"):
         return f"{said}: {record['reason']}."
-    if "unrelated" in record["reason"]:
+    if "unrelated" in record["reason"] or "too few" in record["reason"]:
         return f"{said}: {record['reason']}."
     goal, worse = _goal(record["min_gain"])
     return {
