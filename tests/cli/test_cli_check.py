@@ -136,3 +136,28 @@ def test_lines_and_bar(capsys, monkeypatch):
     with CheckProgress(quiet=True) as progress:
         progress("gallery.npz", 1, 2)
     assert capsys.readouterr().err == ""
+
+
+def test_a_crash_is_no_verdict(files, holdfast, monkeypatch, capsys):
+    def broken(*args, **options):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr("holdfast.checking.check", broken)
+    found = json.loads(holdfast(*words(files), "--json", status=2))
+    assert found["reason"] == "the check itself failed (RuntimeError: out of memory)"
+    assert found["exit_code"] == 2
+
+
+def test_a_comment_says_what_is_wrong(files, tmp_path, holdfast):
+    text = holdfast(*words(files)[:-1], tmp_path / "none.npz", "--markdown", status=2)
+    assert text.startswith("### Could not be judged: ")
+    assert "none.npz: no such file" in text
+
+
+@pytest.mark.parametrize("models", [7, 9, 12])
+def test_a_long_history_fits_the_screen(models, files, holdfast):
+    pair = f"{files['new']},{files['gallery']}"
+    text = holdfast("check", "--resamples", "100", *["--model", pair] * models, status=1)
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "…" not in text
+    assert ("query model" in text) is (models < 8)

@@ -90,3 +90,31 @@ def test_the_sentences_hold_the_numbers():
 def test_the_verdict_names_what_was_asked(min_gain, noises, said):
     page = render_check(check(**sets(*noises, min_gain=min_gain)).as_json())
     assert said.replace("'", "&#x27;") in page
+
+
+def test_names_stay_text_in_a_comment():
+    """A label may not break the table, show a picture, or call somebody."""
+    evil = ["a\\|b", "![x](http://a/b.png)", "`code`", "recall@ @everyone", "two\r\nlines", "**bold**"]
+    names = np.array([evil[i % 6] + str(i) for i in range(10)])
+    record = check(
+        (clustered(GALLERY_LABELS, 1.0, 1), names[GALLERY_LABELS]),
+        (clustered(LABELS, 0.8, 2), names[LABELS]),
+        (clustered(LABELS, 3.0, 3), names[LABELS]),
+        resamples=200,
+    ).as_json()
+    text = check_markdown(record)
+    assert r"a\\\|b" in text
+    assert r"!\[x\](http" in text
+    assert r"\`code\`" in text
+    assert "recall@ @\u200beveryone" in text
+    assert "two lines" in text
+    assert "**bold**" not in text
+    table = [line for line in text.splitlines() if line.startswith("| a")]
+    assert len(table) == len([name for name in names if name.startswith("a")])
+    assert check_markdown({**record, "score": "recall@5"}).count("recall@5") >= 2
+
+
+def test_too_few_queries_are_said_to_be():
+    few = {name: tuple(part[:8] for part in value) if "queries" in name else value for name, value in sets().items()}
+    text = check_markdown(check(**few).as_json())
+    assert text.startswith("### Not shown: 8 queries are too few to tell; at least 10 are needed.")

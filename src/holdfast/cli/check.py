@@ -1,5 +1,6 @@
 """``holdfast check``: may this model go live on the old gallery?"""
 
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,9 +73,12 @@ def check(
 
             write_check(record, html)
     except (HoldfastError, OSError) as error:
-        if json:
-            print_json({"verdict": "could not be judged", "reason": str(error), "exit_code": _BAD_INPUT})
+        _say_why_not(str(error), json=json, markdown=markdown)
         typer.echo(f"holdfast: {error}", err=True)
+        raise typer.Exit(_BAD_INPUT) from None
+    except Exception as error:  # Python's own status for a crash is 1, which a pipeline would read as a verdict
+        _say_why_not(f"the check itself failed ({type(error).__name__}: {error})", json=json, markdown=markdown)
+        traceback.print_exc()
         raise typer.Exit(_BAD_INPUT) from None
     if json:
         print_json(record)
@@ -87,6 +91,16 @@ def check(
 
         print_check(record, html)
     raise typer.Exit(result.exit_code)
+
+
+def _say_why_not(reason: str, *, json: bool, markdown: bool) -> None:
+    """On stdout, for who reads it there: a pipeline, or a pull request."""
+    if json and not markdown:
+        print_json({"verdict": "could not be judged", "reason": reason, "exit_code": _BAD_INPUT})
+    elif markdown and not json:
+        from holdfast.reports import refusal_markdown
+
+        typer.echo(refusal_markdown(reason), nl=False)
 
 
 def _judge(

@@ -74,9 +74,13 @@ def _print_pair(record: dict[str, Any]) -> None:
 def _print_history(record: dict[str, Any]) -> None:
     marks = {"compatible": "+", "incompatible": "-", "not shown": "?", None: " "}
     models = record["models"]
-    if len(models) <= 9:
-        rows = [[name, *(_cell(record, t, k, marks) for k in range(len(models)))] for t, name in enumerate(models)]
-        print_table(["query model", *models], rows, right=range(1, len(models) + 1))
+    header = ["query model", *models]
+    rows = [[name, *(_cell(record, t, k, marks) for k in range(len(models)))] for t, name in enumerate(models)]
+    width = sum(2 + max(len(row[i]) for row in (header, *rows)) for i in range(len(header)))
+    if width > 80:
+        _say(f"{len(models)} models are too many for a table here: --html and --json give all cells.")
+    else:
+        print_table(header, rows, right=range(1, len(header)))
         typer.echo(f"{record['score']}, %, on the gallery of each model (columns).")
         typer.echo("+ compatible   ? not shown   - incompatible   – cannot be compared")
     summary = [

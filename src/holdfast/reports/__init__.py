@@ -1,6 +1,6 @@
 """One self-contained HTML page about one or several runs, rebuilt from their records on disk: no torch, no network."""
 
-from holdfast.reports.check_markdown import check_markdown
+from holdfast.reports.check_markdown import check_markdown, refusal_markdown
 from holdfast.reports.check_page import render_check, write_check
 from holdfast.reports.page import render, write_report
 from holdfast.reports.records import METHOD_NAMES, ProtocolRecord, RunRecord, read_run
@@ -11,6 +11,7 @@ __all__ = [
     "RunRecord",
     "check_markdown",
     "read_run",
+    "refusal_markdown",
     "render",
     "render_check",
     "write_check",

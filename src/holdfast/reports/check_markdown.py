@@ -1,5 +1,6 @@
 """A check as Markdown, for a comment on a pull request."""
 
+import re
 from typing import Any
 
 from holdfast.reports.check_words import (
@@ -33,6 +34,11 @@ def check_markdown(record: dict[str, Any]) -> str:
         f"<sub>{_plain(basis(record))} {NOT_COVERED}</sub>",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def refusal_markdown(reason: str) -> str:
+    """What to say where nothing could be judged."""
+    return f"### Could not be judged: {_plain(reason)}\n"
 
 
 def _tests(record: dict[str, Any]) -> str:
@@ -92,6 +98,7 @@ def _details(summary: str, body: str) -> str:
 
 
 def _plain(value: object) -> str:
-    """Text that cannot break a table, start HTML or mention anybody."""
-    safe = str(value).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
-    return safe.replace("@", "@\u200b") if "recall@" not in safe and "tar@" not in safe else safe
+    """Text that cannot break a table, start HTML or Markdown, show a picture or mention anybody."""
+    safe = re.sub(r"([\\`*\[\]|])", r"\\\1", " ".join(str(value).split()))
+    safe = safe.replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"(?<!\w)@", "@\u200b", safe)
