@@ -1,5 +1,7 @@
 """The verdict is never surer than its queries: small samples, high chance, scores that cannot be wrong."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,17 @@ def test_no_change_seen_is_not_non_inferiority(queries, lost_share):
     low, high = gain_interval(np.ones(queries), np.ones(queries))
     assert low <= -lost_share
     assert high >= lost_share
+
+
+@pytest.mark.parametrize(("queries", "lost_share"), [(20, 0.092), (40, 0.048), (100, 0.02), (100, 0.06), (400, 0.0051)])
+def test_non_inferiority_is_not_said_too_often(queries, lost_share):
+    """The true gain is what was asked for and all changes are losses: over all outcomes, by their exact chances."""
+    wrongly = 0.0
+    for lost in range(min(queries, 40) + 1):
+        after = (np.arange(queries) >= lost).astype(float)
+        if gain_interval(np.ones(queries), after, resamples=2000)[0] > -lost_share:
+            wrongly += math.comb(queries, lost) * lost_share**lost * (1 - lost_share) ** (queries - lost)
+    assert wrongly <= 0.05
 
 
 def test_a_sure_gain_agrees_with_the_exact_test():

@@ -118,3 +118,11 @@ def test_too_few_queries_are_said_to_be():
     few = {name: tuple(part[:8] for part in value) if "queries" in name else value for name, value in sets().items()}
     text = check_markdown(check(**few).as_json())
     assert text.startswith("### Not shown: 8 queries are too few to tell; at least 10 are needed.")
+
+
+def test_a_threshold_that_did_not_change_comes_with_its_interval():
+    found = check(**sets(0.8, 0.8))
+    change = found.thresholds.far_change
+    assert found.thresholds.verdict == "holds"
+    told = f"no change is shown (interval {100 * change.low:+.3f} to {100 * change.high:+.3f} points)"
+    assert told.replace("-", "\u2212") in check_markdown(found.as_json())

@@ -158,7 +158,10 @@ def _threshold(record: dict[str, Any]) -> str:
         f"and {per_cent(found['new_far'], 3)} % with new ones"
     )
     if found["verdict"] == "holds":
-        return f"{rates}: not told apart, it can stay."
+        change = found["far_change"]
+        return (
+            f"{rates}: no change is shown (interval {points(change['low'], 3)} to {points(change['high'], 3)} points)."
+        )
     effect = "it has become laxer" if found["verdict"] == "higher" else "it has become stricter"
     return (
         f"{rates}: {effect}. {found['new_threshold']:.4f} would give the old rate, and accept "
