@@ -50,7 +50,7 @@ def odd_vectors(features: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[str]:
     """Notes on zero vectors and on lengths; what is not finite is refused by the matrix, which names it."""
     notes = []
     for t, model in enumerate(features, start=1):
-        for what, rows in zip(("queries", "gallery"), model, strict=True):
+        for what, rows in zip(("queries", "gallery"), model[:2], strict=True):
             condition = Condition(f"{what} of model {t}", len(rows))
             condition.look_at(np.arange(len(rows)), float32(np.array(rows), "cpu"))
             notes += replace(condition, not_finite=[]).notes("they are like nothing, and find the first item")
