@@ -46,11 +46,11 @@ def read_history(
     return [str(t + 1) for t in range(len(sets))], features, codes, gallery_codes, []
 
 
-def odd_vectors(features: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[str]:
+def odd_vectors(features: Sequence[ModelFeatures]) -> list[str]:
     """Notes on zero vectors and on lengths; what is not finite is refused by the matrix, which names it."""
     notes = []
     for t, model in enumerate(features, start=1):
-        for what, rows in zip(("queries", "gallery"), model[:2], strict=True):
+        for what, rows in (("queries", model.query), ("gallery", model.gallery)):
             condition = Condition(f"{what} of model {t}", len(rows))
             condition.look_at(np.arange(len(rows)), float32(np.array(rows), "cpu"))
             notes += replace(condition, not_finite=[]).notes("they are like nothing, and find the first item")
