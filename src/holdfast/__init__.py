@@ -9,6 +9,7 @@ training    build_backbone, Encoder, Preprocess, cl2r, iam_cl2r, SlotRegistry, M
 evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
             compatibility_summary
 release     check, check_history
+serving     Gallery
 errors      HoldfastError
 """
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.engine import FitOptions, fit
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import compatibility_matrix
+    from holdfast.gallery import Gallery
     from holdfast.geometry import DSimplex, nearest
     from holdfast.losses import feature_distillation, hoc_loss, info_nce, simplex_cross_entropy
     from holdfast.methods import METHODS
@@ -38,6 +40,7 @@ _HOME = {
     "DSimplex": "geometry",
     "Encoder": "backbones",
     "FitOptions": "engine",
+    "Gallery": "gallery",
     "HoldfastError": "errors",
     "ImageSet": "data",
     "Preprocess": "backbones",
@@ -66,6 +69,7 @@ __all__ = [
     "DSimplex",
     "Encoder",
     "FitOptions",
+    "Gallery",
     "HoldfastError",
     "ImageSet",
     "Preprocess",

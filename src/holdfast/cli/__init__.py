@@ -9,6 +9,7 @@ from holdfast.cli import (
     demo,
     doctor,
     evaluate,
+    gallery,
     ls,
     metrics,
     pretrain,
@@ -43,6 +44,7 @@ app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
 app.command("doctor")(doctor.doctor)
 app.add_typer(theory.theory, name="theory")
+app.add_typer(gallery.gallery, name="gallery")
 
 
 def _print_version(asked: bool) -> None:

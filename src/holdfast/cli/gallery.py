@@ -1,0 +1,203 @@
+"""``holdfast gallery``: items embedded by successive models, searched by the newest."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.run import QUIET_OPTION
+from holdfast.cli.show import JSON_OPTION, print_json, print_table
+
+if TYPE_CHECKING:
+    from holdfast.gallery import Version
+
+gallery = typer.Typer(
+    help="Keep items embedded by successive models and search all of them with the newest.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
+
+
+@gallery.command("create")
+def create(
+    folder: Path = _FOLDER,
+    model: Path = typer.Option(..., "--model", help="A model folder, such as RUN/models/01."),
+    engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept."),
+    mode: str = typer.Option("hnsw", "--mode", help="hnsw: with an index; exact: compare every vector."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Make an empty gallery whose first version is MODEL."""
+    from holdfast.gallery import Gallery
+
+    with Gallery.create(folder, model, engine=engine, mode=mode) as made:  # type: ignore[arg-type]
+        (version,) = made.versions()
+    if json:
+        print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
+    else:
+        typer.echo(f"{folder}: version 1 is {model}; {_sizes(version)}")
+        typer.echo(f"Next: holdfast gallery add {folder} IMAGES...")
+
+
+@gallery.command("register")
+def register(
+    folder: Path = _FOLDER,
+    model: Path = typer.Argument(..., help="The new model's folder."),
+    force: bool = typer.Option(False, "--force", help="Even if the check calls it incompatible."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Make MODEL the newest version: it embeds what is added and asked from now on. Nothing is embedded again."""
+    from holdfast.gallery import Gallery
+
+    with Gallery.open(folder) as opened:
+        version = opened.register(model, force=force)
+    if json:
+        print_json(version.as_json())
+        return
+    typer.echo(f"{folder}: version {version.number} is {model}; {_sizes(version)}")
+    for check in version.checks:
+        typer.echo(f"its queries on version {check['version']}: {check['verdict']} ({check['reason']})")
+    if not version.checks:
+        typer.echo("not checked: no older version holds items with labels and image paths")
+
+
+@gallery.command("add")
+def add(
+    folder: Path = _FOLDER,
+    paths: list[Path] = typer.Argument(..., help="Images, or folders of images.", show_default=False),
+    labels_from_folders: bool = typer.Option(
+        False, "--labels-from-folders", help="The name of an image's folder is its label."
+    ),
+    label: str | None = typer.Option(None, "--label", help="One label for all."),
+    meta: list[str] = typer.Option([], "--meta", help="FIELD=VALUE for all; may be given again."),
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Embed images with the newest version and store them.
+
+    The id of an image in a folder is its path below that folder, of a single image its file name; an id that is there
+    already is replaced. Files that cannot be read are named and passed over; the exit status is then 1.
+    """
+    from holdfast.cli.gallery_add import add_images
+    from holdfast.gallery import Gallery
+
+    with Gallery.open(folder) as opened:
+        found = add_images(
+            opened, paths, label=label, from_folders=labels_from_folders, metadata=_pairs(meta), quiet=quiet or json
+        )
+    if json:
+        print_json(found)
+    else:
+        typer.echo(f"{folder}: {found['added']} added, {len(found['refused'])} refused")
+        for bad in found["refused"]:
+            typer.echo(f"refused: {bad['reason']}", err=True)
+    if found["refused"]:
+        raise typer.Exit(1)
+
+
+@gallery.command("search")
+def search(
+    folder: Path = _FOLDER,
+    image: Path | None = typer.Argument(None, help="The image to look for.", show_default=False),
+    id_: str | None = typer.Option(None, "--id", help="Look for what is like this item instead."),
+    k: int = typer.Option(10, "--k", help="How many hits."),
+    where: list[str] = typer.Option([], "--where", help="FIELD=VALUE that hits must have; may be given again."),
+    exact: bool = typer.Option(False, "--exact", help="Compare every vector, index or not."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Find the items nearest to an image, over all versions, by true cosine."""
+    from holdfast.gallery import Gallery
+
+    with Gallery.open(folder) as opened:
+        hits = opened.search(image, id=id_, k=k, filter=_pairs(where), exact=exact)
+    if json:
+        print_json([hit.as_json() for hit in hits])
+        return
+    rows = [[str(n), f"{hit.score:.4f}", str(hit.version), hit.label or "", hit.id] for n, hit in enumerate(hits, 1)]
+    print_table(["", "score", "version", "label", "id"], rows, right=(0, 1, 2))
+
+
+@gallery.command("delete")
+def delete(
+    folder: Path = _FOLDER,
+    ids: list[str] = typer.Argument(..., help="Ids of items.", show_default=False),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Take items out. Ids that are not there are named; the exit status is then 1."""
+    from holdfast.gallery import Gallery
+
+    with Gallery.open(folder) as opened:
+        gone = opened.delete(ids)
+    unknown = [one for one in dict.fromkeys(ids) if one not in set(gone)]
+    if json:
+        print_json({"deleted": gone, "unknown": unknown})
+    else:
+        typer.echo(f"{folder}: {len(gone)} deleted")
+        for one in unknown:
+            typer.echo(f"not there: {one}", err=True)
+    if unknown:
+        raise typer.Exit(1)
+
+
+@gallery.command("versions")
+def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
+    """List the models, oldest first, with what the check said when they were registered."""
+    from holdfast.gallery import Gallery
+
+    with Gallery.open(folder) as opened:
+        known, counts = opened.versions(), {row["version"]: row["items"] for row in opened.stats()["versions"]}
+    if json:
+        print_json([{**one.as_json(), "items": counts[one.number]} for one in known])
+        return
+    rows = [
+        [
+            str(one.number),
+            str(counts[one.number]),
+            f"{one.stored_dim} for {one.dim}",
+            one.weights_sha256[:12],
+            ", ".join(f"on {check['version']}: {check['verdict']}" for check in one.checks) or "–",
+            one.source,
+        ]
+        for one in known
+    ]
+    print_table(["version", "items", "numbers stored", "weights", "check", "from"], rows, right=(0, 1))
+
+
+@gallery.command("stats")
+def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
+    """Say how many items each version holds and what the gallery takes up."""
+    from holdfast.gallery import Gallery
+
+    with Gallery.open(folder) as opened:
+        found = opened.stats()
+    if json:
+        print_json(found)
+        return
+    typer.echo(f"{found['items']} items, {found['labelled']} with a label, {found['with_path']} with an image's path")
+    typer.echo(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
+    typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
+    rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
+    print_table(["version", "items", "not indexed", "numbers stored"], rows, right=(0, 1, 2, 3))
+
+
+def _pairs(words: list[str]) -> dict[str, Any]:
+    """FIELD=VALUE as a mapping; a value that is JSON (3, true, {"lt": 20}) is read as such, any other is text."""
+    import json
+
+    from holdfast.errors import HoldfastError
+
+    found: dict[str, Any] = {}
+    for word in words:
+        field, sign, text = word.partition("=")
+        if not sign or not field:
+            raise HoldfastError(f"{word!r}: wanted FIELD=VALUE")
+        try:
+            value = json.loads(text, parse_constant=lambda name: name)
+        except ValueError:
+            value = text
+        found[field] = text if value is None else value
+    return found
+
+
+def _sizes(version: "Version") -> str:
+    return f"features of {version.dim} numbers, stored as {version.stored_dim}"

@@ -1,0 +1,150 @@
+"""The embedded engine: qdrant-edge, in this process, one folder per collection."""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import HoldfastError
+from holdfast.gallery.engine import Found
+from holdfast.gallery.filters import Condition, Filter, Value
+
+M, EF_CONSTRUCT, EF_SEARCH = 16, 200, 128
+"""Edges per node, candidates when building, candidates when searching."""
+
+# In kB. An index is built when it is asked for, whatever the size, and as one: several would each be searched.
+_INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
+# In kB of vectors that fit a filter: below this they are compared one by one instead of walking the graph past others.
+_FULL_SCAN_BELOW = 10_000
+
+
+class EdgeEngine:
+    """Vectors in float32, inner products; what is written goes through a write-ahead log and is flushed.
+
+    indexed: build an HNSW index when asked to; without, every search compares every vector.
+    """
+
+    def __init__(self, folder: Path, *, indexed: bool) -> None:
+        try:
+            import qdrant_edge
+        except ImportError:
+            raise HoldfastError("the embedded gallery needs qdrant-edge: pip install 'holdfast[gallery]'") from None
+        self._edge: Any = qdrant_edge
+        self._folder, self._indexed = folder, indexed
+        folder.mkdir(parents=True, exist_ok=True)
+        self._shards: dict[str, Any] = {}
+        for path in sorted(folder.iterdir()):
+            # The configuration is written last; without it nothing was ever stored.
+            if (path / "edge_config.json").exists():
+                self._shards[path.name] = qdrant_edge.EdgeShard.load(str(path))
+            else:
+                shutil.rmtree(path)
+
+    def create(self, collection: str, dim: int) -> None:
+        path = self._folder / collection
+        path.mkdir()
+        self._shards[collection] = self._edge.EdgeShard.create(str(path), self._config(dim))
+        self._shards[collection].flush()
+
+    def collections(self) -> list[str]:
+        return sorted(self._shards)
+
+    def upsert(
+        self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
+    ) -> None:
+        point = self._edge.Point
+        points = [
+            point(key, vector, dict(payload))
+            for key, vector, payload in zip(keys, vectors.tolist(), fields, strict=True)
+        ]
+        self._update(collection, self._edge.UpdateOperation.upsert_points(points))
+
+    def delete(self, collection: str, keys: Sequence[int]) -> None:
+        self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)))
+
+    def search(
+        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+    ) -> list[Found]:
+        edge = self._edge
+        request = edge.SearchRequest(
+            query=edge.Query.Nearest(query.tolist()),
+            limit=k,
+            filter=None if where is None else self._filter(where),
+            params=edge.SearchParams(exact=True) if exact else edge.SearchParams(hnsw_ef=max(EF_SEARCH, k)),
+            with_payload=False,
+            with_vector=False,
+        )
+        return [Found(point.id, point.score) for point in self._shards[collection].search(request)]
+
+    def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
+        records = self._shards[collection].retrieve(list(keys), with_payload=False, with_vector=True)
+        return {record.id: np.asarray(record.vector, dtype=np.float32) for record in records}
+
+    def scan(self, collection: str, *, block: int = 1000) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        start: int | None = None
+        while True:
+            request = self._edge.ScrollRequest(offset=start, limit=block, with_payload=False, with_vector=True)
+            records, start = self._shards[collection].scroll(request)
+            if records:
+                vectors = np.array([record.vector for record in records], dtype=np.float32)
+                yield np.array([record.id for record in records], dtype=np.int64), vectors
+            if start is None:
+                return
+
+    def count(self, collection: str) -> int:
+        return int(self._shards[collection].count(self._edge.CountRequest(exact=True)))
+
+    def drop(self, collection: str) -> None:
+        self._shards.pop(collection).close()
+        shutil.rmtree(self._folder / collection)
+
+    def build_index(self, collection: str) -> bool:
+        if not self._indexed:
+            return False
+        done = bool(self._shards[collection].optimize())
+        self._shards[collection].flush()
+        return done
+
+    def unindexed(self, collection: str) -> int:
+        if not self._indexed:
+            return 0
+        return max(0, self.count(collection) - int(self._shards[collection].info().indexed_vectors_count))
+
+    def close(self) -> None:
+        while self._shards:
+            self._shards.popitem()[1].close()
+
+    def _update(self, collection: str, operation: Any) -> None:
+        self._shards[collection].update(operation)
+        # A killed process loses nothing that is in the log; a machine that loses power may, until it is flushed.
+        self._shards[collection].flush()
+
+    def _config(self, dim: int) -> Any:
+        edge = self._edge
+        return edge.EdgeConfig(
+            vectors=edge.EdgeVectorParams(size=dim, distance=edge.Distance.Dot),
+            hnsw_config=edge.HnswIndexConfig(
+                m=M, ef_construct=EF_CONSTRUCT, full_scan_threshold=_FULL_SCAN_BELOW, max_indexing_threads=0
+            ),
+            optimizers=edge.EdgeOptimizersConfig(
+                default_segment_number=1, max_segment_size=_LARGEST_SEGMENT, indexing_threshold=_INDEX_FROM
+            ),
+        )
+
+    def _filter(self, where: Filter) -> Any:
+        return self._edge.Filter(must=[self._condition(condition) for condition in where])
+
+    def _condition(self, condition: Condition) -> Any:
+        edge = self._edge
+        if not condition.among:
+            return edge.FieldCondition(condition.field, range=edge.RangeFloat(**dict(condition.bounds)))
+        return edge.Filter(should=[self._equal(condition.field, value) for value in condition.among])
+
+    def _equal(self, field: str, value: Value) -> Any:
+        edge = self._edge
+        if isinstance(value, bool | str):
+            return edge.FieldCondition(field, match=edge.MatchValue(value))
+        # By range: a whole number and the same float are then one, whichever was stored.
+        return edge.FieldCondition(field, range=edge.RangeFloat(gte=float(value), lte=float(value)))

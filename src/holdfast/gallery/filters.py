@@ -1,0 +1,105 @@
+"""Which items a search may return: conditions on their label and metadata, all of which must hold."""
+
+import math
+import operator
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import HoldfastError, unknown_name
+
+Value = str | int | float | bool
+
+LABEL = "label"
+LARGEST_WHOLE = 2**53
+"""Stores compare numbers as doubles: beyond this two whole numbers may be one."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One field: equal to one of ``among``, or, where that is empty, a number within ``bounds`` (gt, gte, lt, lte)."""
+
+    field: str
+    among: tuple[Value, ...] = ()
+    bounds: tuple[tuple[str, float], ...] = ()
+
+
+Filter = tuple[Condition, ...]
+
+
+def parse_filter(given: Mapping[str, Any] | None, known: Collection[str]) -> Filter | None:
+    """A filter as users write it: ``{"shop": "north", "price": {"lt": 20}, "label": ["cat", "dog"]}``.
+
+    known: the fields that any item has. A field is compared by type: the text "3" is not the number 3; a whole number
+    equals the same float. An item without the field does not fit.
+    """
+    if not given:
+        return None
+    if not isinstance(given, Mapping):
+        raise HoldfastError(f"a filter is an object of field and value, not {type(given).__name__}")
+    conditions = []
+    for field, wanted in given.items():
+        if field not in known:
+            raise unknown_name("filter field", str(field), known or ["none yet"])
+        if isinstance(wanted, Mapping):
+            conditions.append(Condition(field, bounds=_bounds(field, wanted)))
+            continue
+        values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
+        if not values:
+            raise HoldfastError(f"filter on {field}: an empty list fits nothing; leave the field out")
+        conditions.append(Condition(field, among=tuple(plain_value(f"filter on {field}", value) for value in values)))
+    return tuple(conditions)
+
+
+def fits(where: Filter, fields: Mapping[str, Value]) -> bool:
+    """Whether an item with these fields fits; what every engine must agree with."""
+    return all(condition.field in fields and _fits(condition, fields[condition.field]) for condition in where)
+
+
+def checked_name(name: object) -> str:
+    """A metadata field's name: letters, digits and underscores, so that every store can hold it as it is."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise HoldfastError(f"metadata field {name!r}: use at most 64 letters, digits and underscores, no digit first")
+    if name == LABEL:
+        raise HoldfastError("metadata field 'label': the label of an item is given as its label")
+    return name
+
+
+def plain_value(what: str, value: object) -> Value:
+    """A value that every store compares alike: text, a finite number or true and false."""
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, int) and abs(value) <= LARGEST_WHOLE:
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise HoldfastError(f"{what}: {value!r} is not text, true, false or a finite number of at most 2^53")
+
+
+def _bounds(field: str, wanted: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    found = []
+    for name, value in wanted.items():
+        if name not in _COMPARED:
+            raise unknown_name(f"bound on {field}", str(name), _COMPARED)
+        number = plain_value(f"filter on {field}", value)
+        if isinstance(number, bool | str):
+            raise HoldfastError(f"filter on {field}: a bound must be a number, not {value!r}")
+        found.append((name, float(number)))
+    if not found:
+        raise HoldfastError(f"filter on {field}: give at least one of {', '.join(_COMPARED)}")
+    return tuple(found)
+
+
+def _fits(condition: Condition, value: Value) -> bool:
+    if condition.among:
+        return any(_kind(value) is _kind(wanted) and value == wanted for wanted in condition.among)
+    if isinstance(value, bool | str):
+        return False
+    return all(_COMPARED[name](value, bound) for name, bound in condition.bounds)
+
+
+def _kind(value: Value) -> type:
+    return type(value) if isinstance(value, bool | str) else float

@@ -1,0 +1,107 @@
+"""What goes into a gallery and what comes out of it."""
+
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from holdfast.backbones.preprocess import OneImage
+from holdfast.errors import HoldfastError
+from holdfast.gallery.filters import LABEL, Value, checked_name, plain_value
+
+LONGEST_ID = 512
+MOST_FIELDS = 64
+LONGEST_TEXT = 8192
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to find again.
+
+    id: text of at most 512 characters, unique in the gallery; never used as a file's name.
+    image or vector: what is embedded, or its feature by the version it is added to: all K - 1 numbers, or the compact
+    ones. With neither, the image is read from ``path``.
+    metadata: flat, names to text, numbers, true or false; what searches filter by, with the label.
+    path: where the image lies, for those who want to see it or embed it again; stored as given, made absolute.
+    """
+
+    id: str
+    image: OneImage | None = None
+    vector: ArrayLike | None = None
+    metadata: Mapping[str, Value] = field(default_factory=dict)
+    label: str | None = None
+    path: str | Path | None = None
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One answer: the cosine of the query's and the item's full features, and which version embedded the item."""
+
+    id: str
+    score: float
+    version: int
+    label: str | None = None
+    metadata: Mapping[str, Value] = field(default_factory=dict)
+    path: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"id": self.id, "score": self.score, "version": self.version}
+        if self.label is not None:
+            shown["label"] = self.label
+        if self.path is not None:
+            shown["path"] = self.path
+        return {**shown, "metadata": dict(self.metadata)} if self.metadata else shown
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An item as the catalogue knows it."""
+
+    key: int
+    id: str
+    version: int
+    label: str | None
+    metadata: Mapping[str, Value]
+    path: str | None
+
+    def hit(self, score: float) -> Hit:
+        return Hit(self.id, score, self.version, self.label, self.metadata, self.path)
+
+    def fields(self) -> dict[str, Value]:
+        """What an engine filters by."""
+        return {**self.metadata, **({} if self.label is None else {LABEL: self.label})}
+
+
+def checked_id(given: object) -> str:
+    if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ID:
+        raise HoldfastError(f"id {str(given)[:40]!r}: an id is text of 1 to {LONGEST_ID} characters")
+    _check_text(f"id {given!r}", given)
+    return given
+
+
+def checked(item: Item, key: int, version: int) -> Stored:
+    """The item's words and numbers, refused where a store could not hold them as they are."""
+    name = checked_id(item.id)
+    if len(item.metadata) > MOST_FIELDS:
+        raise HoldfastError(f"item {name!r}: {len(item.metadata)} metadata fields; at most {MOST_FIELDS} are kept")
+    metadata = {}
+    for field_name, value in item.metadata.items():
+        where = f"item {name!r}, field {field_name!r}"
+        metadata[checked_name(field_name)] = plain_value(where, value)
+        if isinstance(value, str):
+            _check_text(where, value)
+    label = None if item.label is None else str(item.label)
+    if label is not None:
+        _check_text(f"label of item {name!r}", label)
+    path = None if item.path is None else str(Path(item.path).absolute())
+    return Stored(key, name, version, label, metadata, path)
+
+
+def _check_text(what: str, text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        raise HoldfastError(f"{what[:80]}: {len(text)} characters; at most {LONGEST_TEXT} are kept")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
+        raise HoldfastError(f"{what[:80]}: holds control characters or broken Unicode; remove them")

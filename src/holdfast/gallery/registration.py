@@ -1,0 +1,73 @@
+"""Whether a model may join: new queries on what each older version stored, judged by ``holdfast.check``."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.checking import check
+from holdfast.checking.result import FEWEST_UNITS, NOT_JUDGED
+from holdfast.errors import HoldfastError
+from holdfast.gallery.items import Stored
+
+MOST_QUERIES = 300
+MOST_GALLERY = 5000
+
+
+def judge(
+    version: int,
+    items: list[Stored],
+    fetch: Callable[[list[int]], dict[int, np.ndarray]],
+    read: Callable[[Stored], Tensor],
+    embed: Callable[[Tensor], np.ndarray],
+) -> dict[str, Any]:
+    """The verdict on new queries among ``items``: those of one older version that have labels and images.
+
+    Some items are taken as queries, the others stay as the gallery: by the old model as they are stored (``fetch``, by
+    key), by the new one from their images (``read``, then ``embed``, which carries the features to where the stored
+    vectors lie). Images that can no longer be read are passed over.
+    """
+    candidates, gallery = _split(items)
+    images: list[Tensor] = []
+    asked: list[Stored] = []
+    for item in candidates:
+        if len(asked) == MOST_QUERIES:
+            break
+        with contextlib.suppress(HoldfastError):
+            images.append(read(item))
+            asked.append(item)
+    if len(asked) < FEWEST_UNITS:
+        reason = f"{len(asked)} labelled items with readable images and others of their class; {FEWEST_UNITS} are needed"
+        return {"version": version, "verdict": NOT_JUDGED, "reason": reason}
+    vectors = fetch([item.key for item in (*asked, *gallery)])
+    labels = np.array([item.label for item in asked])
+    found = check(
+        (np.stack([vectors[item.key] for item in gallery]), np.array([item.label for item in gallery])),
+        (np.stack([vectors[item.key] for item in asked]), labels),
+        (embed(torch.cat(images)), labels),
+    ).as_json()
+    kept = ("verdict", "reason", "score", "queries", "gallery", "self_test", "cross_test", "gain")
+    return {"version": version, **{name: found[name] for name in kept}}
+
+
+def _split(items: list[Stored]) -> tuple[list[Stored], list[Stored]]:
+    """Candidates for queries and the gallery: apart, every second item at most, no query without its class there."""
+    order = np.random.default_rng(0).permutation(len(items))
+    left = Counter(item.label for item in items)
+    queries, gallery = [], []
+    for item in (items[place] for place in order):
+        if len(queries) < len(items) // 2 and left[item.label] > 1 and len(queries) < 2 * MOST_QUERIES:
+            left[item.label] -= 1
+            queries.append(item)
+        else:
+            gallery.append(item)
+    if len(gallery) > MOST_GALLERY:
+        # One of every class first: a query whose class was left out would be wrong by our making.
+        first = list({item.label: item for item in gallery}.values())
+        taken = {item.key for item in first}
+        gallery = first + [item for item in gallery if item.key not in taken][: max(0, MOST_GALLERY - len(first))]
+    return queries, gallery

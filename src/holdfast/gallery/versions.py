@@ -1,0 +1,130 @@
+"""A version of a gallery is one model: a folder with its copy, and the basis its vectors are stored in."""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.backbones import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.features.compact import compact_basis
+from holdfast.scenarios import SlotRegistry
+from holdfast.storage import read_array, read_json, replacing_folder, write_array
+
+MODEL, BASIS = "model", "basis.npy"
+_FILES = ("config.json", "model.safetensors")
+
+
+@dataclass(frozen=True)
+class Version:
+    """What the catalogue keeps of a model.
+
+    source: the folder it was registered from. dim: numbers of a full feature, K - 1 for a simplex. stored_dim: numbers
+    of a stored vector. slots: K, None for a model without a slot registry. checks: one verdict for each older version.
+    """
+
+    number: int
+    source: str
+    weights_sha256: str
+    dim: int
+    stored_dim: int
+    slots: int | None
+    registered: str
+    checks: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def collection(self) -> str:
+        return f"v{self.number:04d}"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that wants to be a version: read, but not yet kept."""
+
+    folder: Path
+    encoder: Encoder
+    basis: Tensor | None
+    weights_sha256: str
+    registry: SlotRegistry | None
+
+    def version(self, number: int, checks: list[dict[str, Any]]) -> Version:
+        return Version(
+            number=number,
+            source=str(self.folder.absolute()),
+            weights_sha256=self.weights_sha256,
+            dim=self.encoder.dim,
+            stored_dim=self.encoder.dim if self.basis is None else self.basis.shape[1],
+            slots=None if self.registry is None else self.registry.num_slots,
+            registered=datetime.now(UTC).isoformat(timespec="seconds"),
+            checks=checks,
+        )
+
+
+def read_candidate(folder: Path) -> Candidate:
+    """A model folder as a version to be; refused unless it can be given images."""
+    encoder = Encoder.from_pretrained(folder)
+    if encoder.preprocess is None:
+        raise HoldfastError(f"{folder}: this model has no preprocess, so it cannot be given images; save it with one")
+    slots = encoder.info.get("slots")
+    registry = None if slots is None else SlotRegistry.from_json(slots)
+    if registry is not None and registry.num_slots != encoder.dim + 1:
+        raise HoldfastError(
+            f"{folder}: features of {encoder.dim} numbers do not lie in a simplex of {registry.num_slots} slots"
+        )
+    sha256 = read_json(folder / _FILES[0])["weights_sha256"]
+    return Candidate(folder, encoder, compact_basis(encoder), sha256, registry)
+
+
+def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:
+    """Everybody's slots once ``new`` joins models with features of ``dim`` numbers and the slots ``known``.
+
+    Refused: another K, a class on two slots, two classes on one slot, slots on one side only.
+    """
+    mine = new.registry
+    if known is None or mine is None:
+        if known is not mine:
+            which = "has no class slots, the gallery's models have" if mine is None else "has class slots, they have not"
+            raise HoldfastError(f"{new.folder}: the model {which}; their features cannot be compared")
+        if new.encoder.dim != dim:
+            raise HoldfastError(f"{new.folder}: features of {new.encoder.dim} numbers, the gallery's have {dim}")
+        return None
+    if known.num_slots != mine.num_slots:
+        raise HoldfastError(f"{new.folder}: {mine.num_slots} slots, the gallery's models have {known.num_slots}")
+    for name in known.owners.keys() & mine.owners.keys():
+        if known.owners[name] != mine.owners[name]:
+            places = f"slot {mine.owners[name]}, in the gallery's models slot {known.owners[name]}"
+            raise HoldfastError(f"{new.folder}: class {name!r} owns {places}")
+    try:
+        return SlotRegistry.from_json({"num_slots": known.num_slots, "owners": {**known.owners, **mine.owners}})
+    except HoldfastError as error:
+        raise HoldfastError(f"{new.folder}: beside the gallery's models {error}") from error
+
+
+def keep_model(candidate: Candidate, folder: Path) -> None:
+    """Copy the model and its basis into the gallery, so that it outlives the folder it came from."""
+    with replacing_folder(folder) as temporary:
+        (temporary / MODEL).mkdir()
+        for name in _FILES:
+            shutil.copyfile(candidate.folder / name, temporary / MODEL / name)
+        if candidate.basis is not None:
+            write_array(temporary / BASIS, candidate.basis.numpy())
+
+
+def read_basis(folder: Path) -> Tensor | None:
+    """The basis of a kept model; None where full features are stored."""
+    path = folder / BASIS
+    return torch.from_numpy(np.ascontiguousarray(read_array(path))) if path.exists() else None
+
+
+def registry_of(value: Any) -> SlotRegistry | None:
+    """A registry as the catalogue keeps it."""
+    return None if value is None else SlotRegistry.from_json(json.loads(json.dumps(value)))

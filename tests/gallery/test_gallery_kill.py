@@ -1,0 +1,112 @@
+"""Killed at random moments of ingest, everything acknowledged is there once, and nothing is half-written."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast import Gallery
+from holdfast.gallery import Item
+
+pytest.importorskip("qdrant_edge")
+
+INGEST = """
+import sys, numpy as np
+import holdfast.gallery.writing as writing
+from holdfast import Gallery
+from holdfast.gallery import Item
+writing.INDEX_FROM = 400  # so that kills fall into index builds too
+folder, seed = sys.argv[1], int(sys.argv[2])
+rng = np.random.default_rng(seed)
+with Gallery.open(folder) as gallery:
+    print("open", flush=True)
+    turn = 0
+    while True:
+        ids = [str(i) for i in rng.choice(3000, 100, replace=False)]
+        version = 1 + turn % 2
+        vectors = rng.standard_normal((100, 32))
+        gallery.add([Item(i, vector=v, metadata={"turn": seed * 10**6 + turn}) for i, v in zip(ids, vectors)], version=version)
+        print("added", seed * 10**6 + turn, version, *ids, flush=True)
+        if turn % 3 == 2:
+            print("deleting", *ids[:20], flush=True)
+            gallery.delete(ids[:20])
+            print("deleted", *ids[:20], flush=True)
+        turn += 1
+"""
+
+
+def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtful: set) -> None:
+    """Let a process write, kill it, and follow what it acknowledged; ``doubtful``: what it may or may not have done."""
+    process = subprocess.Popen([sys.executable, "-c", INGEST, str(folder), str(seed)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "open\n"
+    time.sleep(seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    lines = process.stdout.read().split("\n")[:-1]  # an unfinished line was not acknowledged
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    doubtful.clear()
+    for line in lines:
+        word, *rest = line.split()
+        if word == "added":
+            known.update(dict.fromkeys(rest[2:], (int(rest[0]), int(rest[1]))))
+        for name in rest if word == "deleted" else ():
+            known.pop(name, None)
+    if lines and lines[-1].startswith("deleting"):
+        doubtful.update(lines[-1].split()[1:])
+
+
+@pytest.mark.slow
+def test_killed_ingest(model_folders, tmp_path):
+    folder = tmp_path / "g"
+    with Gallery.create(folder, model_folders[0]) as gallery:
+        gallery.register(model_folders[1])
+    moments, known, doubtful = random.Random(0), {}, set()
+    for trial in range(6):
+        ingest_and_kill(folder, trial, moments.uniform(0.05, 1.0), known, doubtful)
+        with Gallery.open(folder) as gallery:
+            there = gallery.get([str(i) for i in range(3000)])
+            # The batch under way when the process died may be there as a whole, unacknowledged.
+            late = {name for name, item in there.items() if item["metadata"]["turn"] > last_turn(known, trial)}
+            assert len(late) in (0, 100)
+            for name, (turn, version) in known.items():
+                if name in doubtful and name not in there:
+                    continue
+                if name not in late:
+                    assert (there[name]["metadata"]["turn"], there[name]["version"]) == (turn, version), name
+            assert set(there) - set(known) <= late | doubtful
+            found = [hit.id for hit in gallery.search(vector=np.ones(32), k=5000, exact=True)]
+            assert sorted(found) == sorted(there)
+            rows = gallery.stats()["versions"]
+            assert [row["vectors"] for row in rows] == [row["items"] for row in rows]
+            assert gallery._catalogue.unsettled() == {}
+            known = {name: (item["metadata"]["turn"], item["version"]) for name, item in there.items()}
+    assert len(known) > 500
+
+
+def last_turn(known: dict, trial: int) -> int:
+    """The last acknowledged turn of this trial."""
+    return max([turn for turn, _ in known.values() if turn >= trial * 10**6], default=trial * 10**6 - 1)
+
+
+def test_what_belongs_to_nobody_is_swept(model_folders, tmp_path):
+    """A kill between the engine's write and the catalogue's, and one in the middle of a registration."""
+    folder = tmp_path / "g"
+    with Gallery.create(folder, model_folders[0]) as gallery:
+        gallery.add([Item("kept", vector=np.ones(32))])
+        keys = gallery._catalogue.reserve(2, 1)
+        gallery._engine.upsert("v0001", keys, np.eye(32, dtype=np.float32)[:2], [{}, {}])
+        gallery._engine.create("v0002", 32)
+        (folder / "versions" / "0002").mkdir()
+        assert gallery._engine.count("v0001") == 3
+        assert [hit.id for hit in gallery.search(vector=np.eye(32)[0], k=1)] == ["kept"]
+    with Gallery.open(folder) as gallery:
+        assert gallery._engine.collections() == ["v0001"]
+        assert gallery._engine.count("v0001") == 1
+        assert not (folder / "versions" / "0002").exists()
+        assert gallery.register(model_folders[1]).number == 2

@@ -1,0 +1,189 @@
+"""What a gallery refuses, and that nothing of it is stored."""
+
+import io
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from holdfast import Gallery
+from holdfast.backbones import Encoder, build_backbone
+from holdfast.errors import HoldfastError
+from holdfast.gallery import Item
+
+pytest.importorskip("qdrant_edge")
+
+
+@pytest.fixture
+def gallery(model_folders, tmp_path):
+    with Gallery.create(tmp_path / "g", model_folders[0]) as made:
+        yield made
+
+
+def png(width, height):
+    """A grey PNG of zeros, which packs well: 100 megapixels in some 50 kB."""
+
+    def chunk(name, data):
+        body = name + data
+        return len(data).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([1, 0, 0, 0, 0])
+    packed = zlib.compress(bytes((width // 8 + 1) * height), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+def jpeg_cut_short(pictures):
+    file = io.BytesIO()
+    Image.fromarray(np.repeat(pictures[:1, ..., 0], 40, axis=0).reshape(-1, 16)).save(file, "JPEG")
+    return file.getvalue()[: len(file.getvalue()) // 2]
+
+
+@pytest.mark.parametrize("kind", ["text", "empty", "huge", "cut short", "missing file", "wrong array"])
+def test_bad_images_leave_nothing(gallery, pictures, kind, tmp_path):
+    bad = {
+        "text": b"this is no image",
+        "empty": b"",
+        "huge": png(10_000, 10_000),
+        "cut short": jpeg_cut_short(pictures),
+        "missing file": tmp_path / "none.png",
+        "wrong array": np.zeros((4, 4), dtype=np.float32),
+    }[kind]
+    good = [Item(f"good{i}", image=picture) for i, picture in enumerate(pictures[:3])]
+    with pytest.raises(HoldfastError, match="item 'bad': "):
+        gallery.add([*good, Item("bad", image=bad)])
+    with pytest.raises(HoldfastError):
+        gallery.search(bad)
+    found = gallery.stats()
+    assert found["items"] == found["versions"][0]["vectors"] == 0
+    refused = []
+    assert gallery.add([Item("bad", image=bad), *good], refused=lambda item, error: refused.append(item.id)) == 3
+    assert refused == ["bad"]
+    assert gallery.stats()["items"] == gallery.stats()["versions"][0]["vectors"] == 3
+
+
+def test_the_huge_image_is_small_on_the_wire():
+    assert len(png(10_000, 10_000)) < 50_000
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (Item("v", vector=np.ones(31)), "31, but a vector of version 1 has 32 or 59"),
+        (Item("v", vector=np.ones((2, 32))), "2 x 32, but a vector"),
+        (Item("v", vector=[np.nan] * 32), "NaN or infinity"),
+        (Item("v", vector=np.zeros(32)), "no direction"),
+        (Item("v", vector=["x"] * 32), "list of numbers"),
+        (Item("v", vector=np.arange(59.0)), "another model's"),
+        (Item("v", vector=np.ones(32), image=b""), "not both"),
+        (Item("v"), "neither image nor vector nor path"),
+        (Item("", vector=np.ones(32)), "1 to 512 characters"),
+        (Item("x" * 513, vector=np.ones(32)), "1 to 512 characters"),
+        (Item("a\x00b", vector=np.ones(32)), "control characters"),
+        (Item("\ud800", vector=np.ones(32)), "broken Unicode"),
+        (Item("v", vector=np.ones(32), metadata={"a b": 1}), "letters, digits and underscores"),
+        (Item("v", vector=np.ones(32), metadata={"label": "x"}), "given as its label"),
+        (Item("v", vector=np.ones(32), metadata={"x": [1]}), "is not text"),
+        (Item("v", vector=np.ones(32), metadata={"x": float("inf")}), "is not text"),
+        (Item("v", vector=np.ones(32), metadata={"x": 2**60}), "is not text"),
+    ],
+)
+def test_bad_items(gallery, item, reason):
+    with pytest.raises(HoldfastError, match=reason) as caught:
+        gallery.add([Item("good", vector=np.ones(32)), item])
+    assert "\n" not in str(caught.value)
+    assert gallery.stats()["items"] == gallery.stats()["versions"][0]["vectors"] == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ({}, "one of image, vector and id, not none"),
+        ({"vector": np.ones(32), "id": "x"}, "not vector and id"),
+        ({"id": "nobody"}, "no item 'nobody'"),
+        ({"vector": np.ones(32), "k": 0}, "k must be a whole number from 1"),
+        ({"vector": np.ones(32), "k": 10**9}, "k must be a whole number from 1"),
+        ({"vector": np.ones(32), "k": True}, "k must be a whole number from 1"),
+        ({"vector": np.ones(32), "version": 9}, "unknown version '9'; known: 1"),
+        ({"vector": np.ones(7)}, "7, but a vector"),
+        ({"vector": np.ones(32), "filter": {"colour": "red"}}, "unknown filter field 'colour'; known: shop"),
+        ({"vector": np.ones(32), "filter": {"shop": []}}, "empty list"),
+        ({"vector": np.ones(32), "filter": {"shop": None}}, "is not text"),
+        ({"vector": np.ones(32), "filter": {"shop": {"about": 3}}}, "unknown bound on shop 'about'"),
+        ({"vector": np.ones(32), "filter": {"shop": {"lt": "x"}}}, "must be a number"),
+        ({"vector": np.ones(32), "filter": "shop"}, "an object of field and value"),
+    ],
+)
+def test_bad_questions(gallery, asked, reason):
+    gallery.add([Item("../../etc/passwd", vector=np.ones(32), metadata={"shop": "north"})])
+    with pytest.raises(HoldfastError, match=reason):
+        gallery.search(**asked)
+    assert [hit.id for hit in gallery.search(vector=np.ones(32))] == ["../../etc/passwd"]
+
+
+def test_models_that_do_not_fit(gallery, model_folders, make_model, tmp_path):
+    def refused(folder, reason):
+        with pytest.raises(HoldfastError, match=reason):
+            gallery.register(folder)
+
+    refused(model_folders[0], "version 1 already")
+    refused(make_model(tmp_path / "k", 5, width=8, slots=61), "61 slots, the gallery's models have 60")
+    refused(make_model(tmp_path / "s", 5, width=8, owners=["b"]), "class 'b' owns slot 0, in the gallery's models slot 1")
+    refused(make_model(tmp_path / "t", 5, width=8, owners=["other"]), "slot 0 has two owners")
+    refused(tmp_path / "nothing", "no such folder")
+    plain = Encoder(build_backbone("small", width=8), 59, preprocess=Encoder.from_pretrained(model_folders[0]).preprocess)
+    plain.save_pretrained(tmp_path / "plain")
+    refused(tmp_path / "plain", "has no class slots")
+    Encoder(build_backbone("small", width=8)).save_pretrained(tmp_path / "blind")
+    refused(tmp_path / "blind", "no preprocess")
+    assert [version.number for version in gallery.versions()] == [1]
+    assert gallery.register(model_folders[1]).number == 2
+    # The gallery remembers everybody's slots: version 2 brought class c on slot 2.
+    refused(make_model(tmp_path / "u", 5, width=8, owners=["a", "b", "x"]), "slot 2 has two owners")
+
+
+def test_folders_that_do_not_fit(model_folders, tmp_path):
+    with pytest.raises(HoldfastError, match="no gallery here"):
+        Gallery.open(tmp_path)
+    with pytest.raises(HoldfastError, match="unknown gallery engine 'nosuch'; known: embedded"):
+        Gallery.create(tmp_path / "g", model_folders[0], engine="nosuch:x")
+    with pytest.raises(HoldfastError, match="unknown gallery mode"):
+        Gallery.create(tmp_path / "g", model_folders[0], mode="fast")
+    assert not (tmp_path / "g").exists()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(HoldfastError, match="already there"):
+        Gallery.create(tmp_path / "full", model_folders[0])
+
+
+def test_an_incompatible_model_needs_force(gallery, picture_files, make_model, tmp_path):
+    """Every class is one picture many times over: the first model finds it always, one that sees nothing alike never."""
+    folder = tmp_path / "shown"
+    items = []
+    for number in range(80):
+        file = folder / f"{number}.png"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(picture_files[number % 8].read_bytes())
+        items.append(Item(str(number), path=file, label=f"class {number % 8}"))
+    gallery.add(items)
+    other = make_model(tmp_path / "other", 17, width=8)
+    with pytest.raises(HoldfastError, match="incompatible on version 1: .*; force registers it"):
+        gallery.register(other)
+    assert len(gallery.versions()) == 1
+    version = gallery.register(other, force=True)
+    (check,) = version.checks
+    assert (version.number, check["version"], check["verdict"]) == (2, 1, "incompatible")
+    assert check["self_test"]["value"] == 1.0
+    assert gallery.versions()[1].checks == [check]
+
+
+def test_a_model_that_sees_the_same_is_not_refused(gallery, picture_files, model_folders, tmp_path):
+    gallery.add([Item(str(i), path=file, label=file.parent.name) for i, file in enumerate(picture_files)])
+    encoder = Encoder.from_pretrained(model_folders[0])
+    with torch.no_grad():
+        encoder.projection.weight.mul_(2)  # other weights, the same directions
+    encoder.save_pretrained(tmp_path / "twin")
+    (check,) = gallery.register(tmp_path / "twin").checks
+    assert check["verdict"] == "not shown"
+    assert check["gain"]["value"] == 0

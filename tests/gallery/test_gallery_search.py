@@ -1,0 +1,197 @@
+"""Search over several versions against brute force over full features."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import Gallery
+from holdfast.backbones import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.gallery import Item
+
+pytest.importorskip("qdrant_edge")
+
+
+def features(folder, count, seed):
+    """Full unit features that a model could give, from random numbers of its backbone: they scatter, as images do."""
+    encoder = Encoder.from_pretrained(folder)
+    h = torch.randn(count, encoder.feature_dim, generator=torch.Generator().manual_seed(seed))
+    z = h @ encoder.projection.weight.detach().T
+    return torch.nn.functional.normalize(z, dim=1).numpy()
+
+
+def brute_force(query, ids, full, k):
+    scores = full.astype(np.float64) @ query.astype(np.float64)
+    order = np.argsort(-scores, kind="stable")[:k]
+    return [(ids[place], scores[place]) for place in order], dict(zip(ids, scores, strict=True))
+
+
+def assert_same(hits, query, ids, full, k):
+    """Scores to 1e-5, ids up to swaps between scores closer than that."""
+    expected, score_of = brute_force(query, ids, full, k)
+    assert len(hits) == len(expected)
+    assert len({hit.id for hit in hits}) == len(hits)
+    for hit, (_, score) in zip(hits, expected, strict=True):
+        assert abs(hit.score - score) < 1e-5
+        assert abs(hit.score - score_of[hit.id]) < 1e-5
+
+
+@pytest.fixture
+def mixed(model_folders, tmp_path):
+    """A gallery of three versions with 200 items each, its ids and their full features."""
+    gallery = Gallery.create(tmp_path / "g", model_folders[0], mode="exact")
+    ids, full = [], []
+    for number, folder in enumerate(model_folders, 1):
+        if number > 1:
+            gallery.register(folder)
+        z = features(folder, 200, seed=number)
+        names = [f"{number}/{i}" for i in range(len(z))]
+        items = [
+            Item(name, vector=v, metadata={"n": i, "even": i % 2 == 0}, label=f"c{i % 3}")
+            for i, (name, v) in enumerate(zip(names, z, strict=True))
+        ]
+        gallery.add(items)
+        ids += names
+        full.append(z)
+    yield gallery, ids, np.concatenate(full)
+    gallery.close()
+
+
+def test_three_versions_and_two_architectures_equal_brute_force(mixed, model_folders):
+    gallery, ids, full = mixed
+    assert [version.stored_dim for version in gallery.versions()] == [32, 32, 59]
+    for version, folder in enumerate(model_folders, 1):
+        for query in features(folder, 8, seed=10 + version):
+            hits = gallery.search(vector=query, k=50, version=version)
+            assert_same(hits, query, ids, full, 50)
+            assert {hit.version for hit in hits} == {1, 2, 3}
+    assert all(hit.id.startswith(f"{hit.version}/") for hit in hits)
+
+
+def test_images_equal_brute_force(model_folders, pictures, tmp_path):
+    encoders = [Encoder.from_pretrained(folder) for folder in model_folders]
+    ids, full = [], []
+    with Gallery.create(tmp_path / "g", model_folders[0], mode="exact") as gallery:
+        for number, (folder, encoder) in enumerate(zip(model_folders, encoders, strict=True)):
+            if number:
+                gallery.register(folder)
+            some = pictures[40 * number : 40 * number + 40]
+            names = [f"p{40 * number + i}" for i in range(40)]
+            assert gallery.add((Item(n, image=p) for n, p in zip(names, some, strict=True)), batch_size=16) == 40
+            ids += names
+            full.append(encoder.encode(some).numpy())
+        for picture in pictures[120:126]:
+            query = encoders[-1].encode(picture)[0].numpy()
+            assert_same(gallery.search(picture, k=120), query, ids, np.concatenate(full), 120)
+
+
+def test_full_and_compact_vectors_of_any_length_are_one_query(mixed, model_folders):
+    gallery, ids, full = mixed
+    (query,) = features(model_folders[0], 1, seed=99)
+    from holdfast.features.compact import compact_basis
+
+    small = torch.from_numpy(query) @ compact_basis(Encoder.from_pretrained(model_folders[0]))
+    hits = gallery.search(vector=7 * query, k=30, version=1)
+    assert_same(hits, query, ids, full, 30)
+    assert_same(gallery.search(vector=0.01 * small, k=30, version=1), query, ids, full, 30)
+
+
+def test_by_id_leaves_the_item_out(mixed):
+    gallery, ids, full = mixed
+    for name in ("1/5", "3/7"):
+        place = ids.index(name)
+        rest = [one for one in ids if one != name]
+        hits = gallery.search(id=name, k=20)
+        assert_same(hits, full[place], rest, np.delete(full, place, axis=0), 20)
+
+
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ({"label": "c1"}, lambda i: i % 3 == 1),
+        ({"label": ["c1", "c2"], "even": True}, lambda i: i % 3 and i % 2 == 0),
+        ({"n": 17}, lambda i: i == 17),
+        ({"n": [17.0, 3]}, lambda i: i in (3, 17)),
+        ({"n": {"gte": 10, "lt": 13.5}}, lambda i: 10 <= i < 13.5),
+        ({"n": "17"}, lambda i: False),
+    ],
+)
+def test_filters(mixed, model_folders, where, wanted):
+    gallery, ids, full = mixed
+    keep = [place for place, name in enumerate(ids) if wanted(int(name.split("/")[1]))]
+    (query,) = features(model_folders[2], 1, seed=5)
+    hits = gallery.search(vector=query, k=500, filter=where)
+    assert len(hits) == len(keep)
+    if keep:
+        assert_same(hits, query, [ids[place] for place in keep], full[keep], 500)
+
+
+def test_replaced_deleted_and_moved_items(mixed, model_folders):
+    gallery, ids, full = mixed
+    moved, changed = features(model_folders[2], 1, seed=7)[0], features(model_folders[0], 1, seed=8)[0]
+    gallery.add([Item("1/0", vector=moved, label="new")])
+    gallery.add([Item("1/1", vector=changed)], version=1)
+    assert gallery.delete(["2/0", "no such item"]) == ["2/0"]
+    full = full.copy()
+    full[ids.index("1/0")], full[ids.index("1/1")] = moved, changed
+    gone = ids.index("2/0")
+    ids, full = [name for name in ids if name != "2/0"], np.delete(full, gone, axis=0)
+    for query in features(model_folders[2], 4, seed=9):
+        assert_same(gallery.search(vector=query, k=599), query, ids, full, 599)
+    assert gallery.get(["1/0", "2/0"]) == {"1/0": {"version": 3, "label": "new", "metadata": {}, "path": None}}
+    found = gallery.stats()
+    assert [row["items"] for row in found["versions"]] == [row["vectors"] for row in found["versions"]] == [199, 199, 201]
+
+
+def test_open_again(mixed, model_folders):
+    gallery, ids, full = mixed
+    folder = gallery._folder.path
+    (query,) = features(model_folders[2], 1, seed=5)
+    gallery.close()
+    with Gallery.open(folder) as again:
+        assert_same(again.search(vector=query, k=600), query, ids, full, 600)
+        with pytest.raises(HoldfastError, match="open elsewhere"):
+            Gallery.open(folder)
+
+
+def test_searches_miss_nothing_while_items_move(mixed, model_folders):
+    """An item goes back and forth between versions while others search for it; it is always found, and once."""
+    gallery, *_ = mixed
+    (query,) = features(model_folders[2], 1, seed=3)
+    (other,) = features(model_folders[0], 1, seed=4)
+    gallery.add([Item("moving", vector=query)])
+    stop, wrong = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            found = [hit.id for hit in gallery.search(vector=query, k=700)]
+            if found.count("moving") != 1 or len(found) != 601:
+                wrong.append(len(found))
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for turn in range(30):
+        gallery.add([Item("moving", vector=(other, query)[turn % 2])], version=(1, 3)[turn % 2])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_hnsw_finds_what_exact_search_finds(model_folders, tmp_path):
+    """20,000 vectors in clusters; recall@10 of the index against exact search."""
+    folder = model_folders[0]
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((200, 32)).astype(np.float32)
+    some = centres[rng.integers(0, 200, 20_100)] + 0.6 * rng.standard_normal((20_100, 32)).astype(np.float32)
+    with Gallery.create(tmp_path / "g", folder) as gallery:
+        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[:20_000])), batch_size=2000)
+        assert gallery.stats()["versions"][0]["unindexed"] == 0
+        shares = []
+        for query in some[20_000:]:
+            near, truth = gallery.search(vector=query), gallery.search(vector=query, exact=True)
+            shares.append(len({hit.id for hit in near} & {hit.id for hit in truth}) / 10)
+        assert np.mean(shares) >= 0.98
