@@ -38,10 +38,9 @@ def assert_same(hits, query, ids, full, k):
         assert abs(hit.score - score_of[hit.id]) < 1e-5
 
 
-@pytest.fixture
-def mixed(model_folders, tmp_path):
+def three_versions(folder, model_folders):
     """A gallery of three versions with 200 items each, its ids and their full features."""
-    gallery = Gallery.create(tmp_path / "g", model_folders[0], mode="exact")
+    gallery = Gallery.create(folder, model_folders[0], mode="exact")
     ids, full = [], []
     for number, folder in enumerate(model_folders, 1):
         if number > 1:
@@ -55,12 +54,25 @@ def mixed(model_folders, tmp_path):
         gallery.add(items)
         ids += names
         full.append(z)
-    yield gallery, ids, np.concatenate(full)
-    gallery.close()
+    return gallery, ids, np.concatenate(full)
 
 
-def test_three_versions_and_two_architectures_equal_brute_force(mixed, model_folders):
-    gallery, ids, full = mixed
+@pytest.fixture(scope="module")
+def read_only(model_folders, tmp_path_factory):
+    made = three_versions(tmp_path_factory.mktemp("gallery") / "g", model_folders)
+    yield made
+    made[0].close()
+
+
+@pytest.fixture
+def mixed(model_folders, tmp_path):
+    made = three_versions(tmp_path / "g", model_folders)
+    yield made
+    made[0].close()
+
+
+def test_three_versions_and_two_architectures_equal_brute_force(read_only, model_folders):
+    gallery, ids, full = read_only
     assert [version.stored_dim for version in gallery.versions()] == [32, 32, 59]
     for version, folder in enumerate(model_folders, 1):
         for query in features(folder, 8, seed=10 + version):
@@ -87,8 +99,8 @@ def test_images_equal_brute_force(model_folders, pictures, tmp_path):
             assert_same(gallery.search(picture, k=120), query, ids, np.concatenate(full), 120)
 
 
-def test_full_and_compact_vectors_of_any_length_are_one_query(mixed, model_folders):
-    gallery, ids, full = mixed
+def test_full_and_compact_vectors_of_any_length_are_one_query(read_only, model_folders):
+    gallery, ids, full = read_only
     (query,) = features(model_folders[0], 1, seed=99)
     from holdfast.features.compact import compact_basis
 
@@ -98,8 +110,8 @@ def test_full_and_compact_vectors_of_any_length_are_one_query(mixed, model_folde
     assert_same(gallery.search(vector=0.01 * small, k=30, version=1), query, ids, full, 30)
 
 
-def test_by_id_leaves_the_item_out(mixed):
-    gallery, ids, full = mixed
+def test_by_id_leaves_the_item_out(read_only):
+    gallery, ids, full = read_only
     for name in ("1/5", "3/7"):
         place = ids.index(name)
         rest = [one for one in ids if one != name]
@@ -118,8 +130,8 @@ def test_by_id_leaves_the_item_out(mixed):
         ({"n": "17"}, lambda i: False),
     ],
 )
-def test_filters(mixed, model_folders, where, wanted):
-    gallery, ids, full = mixed
+def test_filters(read_only, model_folders, where, wanted):
+    gallery, ids, full = read_only
     keep = [place for place, name in enumerate(ids) if wanted(int(name.split("/")[1]))]
     (query,) = features(model_folders[2], 1, seed=5)
     hits = gallery.search(vector=query, k=500, filter=where)
@@ -173,7 +185,7 @@ def test_searches_miss_nothing_while_items_move(mixed, model_folders):
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
-    for turn in range(30):
+    for turn in range(12):
         gallery.add([Item("moving", vector=(other, query)[turn % 2])], version=(1, 3)[turn % 2])
     stop.set()
     for thread in threads:
@@ -182,16 +194,16 @@ def test_searches_miss_nothing_while_items_move(mixed, model_folders):
 
 
 def test_hnsw_finds_what_exact_search_finds(model_folders, tmp_path):
-    """20,000 vectors in clusters; recall@10 of the index against exact search."""
+    """6,000 vectors in clusters; recall@10 of the index against exact search."""
     folder = model_folders[0]
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((200, 32)).astype(np.float32)
-    some = centres[rng.integers(0, 200, 20_100)] + 0.6 * rng.standard_normal((20_100, 32)).astype(np.float32)
+    some = centres[rng.integers(0, 200, 6_100)] + 0.6 * rng.standard_normal((6_100, 32)).astype(np.float32)
     with Gallery.create(tmp_path / "g", folder) as gallery:
-        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[:20_000])), batch_size=2000)
+        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[:6_000])), batch_size=2000)
         assert gallery.stats()["versions"][0]["unindexed"] == 0
         shares = []
-        for query in some[20_000:]:
+        for query in some[6_000:]:
             near, truth = gallery.search(vector=query), gallery.search(vector=query, exact=True)
             shares.append(len({hit.id for hit in near} & {hit.id for hit in truth}) / 10)
         assert np.mean(shares) >= 0.98

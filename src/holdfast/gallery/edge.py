@@ -56,8 +56,8 @@ class EdgeEngine:
     ) -> None:
         point = self._edge.Point
         points = [
-            point(key, vector, dict(payload))
-            for key, vector, payload in zip(keys, vectors.tolist(), fields, strict=True)
+            point(key, vector, dict(_kept(*field) for field in row.items()))
+            for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
         self._update(collection, self._edge.UpdateOperation.upsert_points(points))
 
@@ -144,7 +144,14 @@ class EdgeEngine:
 
     def _equal(self, field: str, value: Value) -> Any:
         edge = self._edge
-        if isinstance(value, bool | str):
-            return edge.FieldCondition(field, match=edge.MatchValue(value))
+        name, kept = _kept(field, value)
+        if isinstance(kept, str):
+            return edge.FieldCondition(name, match=edge.MatchValue(kept))
         # By range: a whole number and the same float are then one, whichever was stored.
-        return edge.FieldCondition(field, range=edge.RangeFloat(gte=float(value), lte=float(value)))
+        return edge.FieldCondition(name, range=edge.RangeFloat(gte=float(kept), lte=float(kept)))
+
+
+def _kept(field: str, value: Value) -> tuple[str, Value]:
+    """A field as it is stored: true and false as text under a name of their own, for no filter of qdrant-edge's Python
+    package finds them as they are (0.9.0 takes the true of a match for the number 1)."""
+    return (f"{field}-bool", str(value)) if isinstance(value, bool) else (field, value)
