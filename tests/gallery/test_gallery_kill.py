@@ -31,7 +31,8 @@ with Gallery.open(folder) as gallery:
         ids = [str(i) for i in rng.choice(3000, 100, replace=False)]
         version = 1 + turn % 2
         vectors = rng.standard_normal((100, 32))
-        gallery.add([Item(i, vector=v, metadata={"turn": seed * 10**6 + turn}) for i, v in zip(ids, vectors)], version=version)
+        mark = {"turn": seed * 10**6 + turn}
+        gallery.add([Item(i, vector=v, metadata=mark) for i, v in zip(ids, vectors)], version=version)
         print("added", seed * 10**6 + turn, version, *ids, flush=True)
         if turn % 3 == 2:
             print("deleting", *ids[:20], flush=True)
@@ -43,7 +44,9 @@ with Gallery.open(folder) as gallery:
 
 def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtful: set) -> None:
     """Let a process write, kill it, and follow what it acknowledged; ``doubtful``: what it may or may not have done."""
-    process = subprocess.Popen([sys.executable, "-c", INGEST, str(folder), str(seed)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", INGEST, str(folder), str(seed)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout.readline() == "open\n"
     time.sleep(seconds)
     os.kill(process.pid, signal.SIGKILL)

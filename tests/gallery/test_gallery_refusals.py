@@ -129,10 +129,14 @@ def test_models_that_do_not_fit(gallery, model_folders, make_model, tmp_path):
 
     refused(model_folders[0], "version 1 already")
     refused(make_model(tmp_path / "k", 5, width=8, slots=61), "61 slots, the gallery's models have 60")
-    refused(make_model(tmp_path / "s", 5, width=8, owners=["b"]), "class 'b' owns slot 0, in the gallery's models slot 1")
+    refused(
+        make_model(tmp_path / "s", 5, width=8, owners=["b"]), "class 'b' owns slot 0, in the gallery's models slot 1"
+    )
     refused(make_model(tmp_path / "t", 5, width=8, owners=["other"]), "slot 0 has two owners")
     refused(tmp_path / "nothing", "no such folder")
-    plain = Encoder(build_backbone("small", width=8), 59, preprocess=Encoder.from_pretrained(model_folders[0]).preprocess)
+    plain = Encoder(
+        build_backbone("small", width=8), 59, preprocess=Encoder.from_pretrained(model_folders[0]).preprocess
+    )
     plain.save_pretrained(tmp_path / "plain")
     refused(tmp_path / "plain", "has no class slots")
     Encoder(build_backbone("small", width=8)).save_pretrained(tmp_path / "blind")
@@ -158,7 +162,7 @@ def test_folders_that_do_not_fit(model_folders, tmp_path):
 
 
 def test_an_incompatible_model_needs_force(gallery, picture_files, make_model, tmp_path):
-    """Every class is one picture many times over: the first model finds it always, one that sees nothing alike never."""
+    """Every class is one picture many times over: the first model finds it always, another never."""
     folder = tmp_path / "shown"
     items = []
     for number in range(80):
@@ -168,7 +172,7 @@ def test_an_incompatible_model_needs_force(gallery, picture_files, make_model, t
         items.append(Item(str(number), path=file, label=f"class {number % 8}"))
     gallery.add(items)
     other = make_model(tmp_path / "other", 17, width=8)
-    with pytest.raises(HoldfastError, match="incompatible on version 1: .*; force registers it"):
+    with pytest.raises(HoldfastError, match=r"incompatible on version 1: .*; force registers it"):
         gallery.register(other)
     assert len(gallery.versions()) == 1
     version = gallery.register(other, force=True)

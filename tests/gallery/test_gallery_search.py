@@ -154,7 +154,9 @@ def test_replaced_deleted_and_moved_items(mixed, model_folders):
         assert_same(gallery.search(vector=query, k=599), query, ids, full, 599)
     assert gallery.get(["1/0", "2/0"]) == {"1/0": {"version": 3, "label": "new", "metadata": {}, "path": None}}
     found = gallery.stats()
-    assert [row["items"] for row in found["versions"]] == [row["vectors"] for row in found["versions"]] == [199, 199, 201]
+    assert (
+        [row["items"] for row in found["versions"]] == [row["vectors"] for row in found["versions"]] == [199, 199, 201]
+    )
 
 
 def test_open_again(mixed, model_folders):

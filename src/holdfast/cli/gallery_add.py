@@ -10,7 +10,7 @@ from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.gallery import Gallery, Item
+    from holdfast.gallery import Gallery
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
 

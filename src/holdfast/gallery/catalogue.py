@@ -74,7 +74,9 @@ class Catalogue:
         """Add a version, or change its record, and settings with it."""
         with self._change() as change:
             values = (number, json.dumps(record))
-            change.execute("INSERT INTO versions VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record", values)
+            change.execute(
+                "INSERT INTO versions VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record", values
+            )
             for name, value in settings.items():
                 change.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
 
@@ -139,7 +141,9 @@ class Catalogue:
 
     def labelled_images(self, version: int) -> list[Stored]:
         """Items of a version that have a label and the path of an image, by key."""
-        query = f"SELECT {_COLUMNS} FROM items WHERE version = ? AND label IS NOT NULL AND path IS NOT NULL ORDER BY key"
+        query = (
+            f"SELECT {_COLUMNS} FROM items WHERE version = ? AND label IS NOT NULL AND path IS NOT NULL ORDER BY key"
+        )
         with self._lock:
             return [_stored(row) for row in self._connection.execute(query, (version,))]
 

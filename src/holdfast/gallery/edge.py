@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gallery.engine import Found
 from holdfast.gallery.filters import Condition, Filter, Value
 
-M, EF_CONSTRUCT, EF_SEARCH = 16, 200, 128
+M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
 """Edges per node, candidates when building, candidates when searching."""
 
 # In kB. An index is built when it is asked for, whatever the size, and as one: several would each be searched.

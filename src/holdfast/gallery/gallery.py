@@ -92,7 +92,9 @@ class Gallery:
         """A gallery that was created before; what a killed process left half-written is put right."""
         home = GalleryFolder(Path(folder))
         if not home.catalogue.is_file():
-            raise HoldfastError(f"{folder}: no gallery here; make one with holdfast gallery create {folder} --model DIR")
+            raise HoldfastError(
+                f"{folder}: no gallery here; make one with holdfast gallery create {folder} --model DIR"
+            )
         home.lock()
         try:
             return cls(home)
@@ -246,7 +248,8 @@ class Gallery:
     def build_index(self) -> bool:
         """Index all that is not indexed yet; whether there was anything to do. Searches go on meanwhile."""
         with self._writing:
-            return any([self._engine.build_index(one.collection) for one in self.versions()])
+            built = [self._engine.build_index(one.collection) for one in self.versions()]
+        return any(built)
 
     def close(self) -> None:
         with self._writing:

@@ -120,9 +120,7 @@ class Models:
         with self._encoding:
             if version.number not in self._encoders:
                 # Only the one in use stays in memory: versions come one after the other, seldom back and forth.
-                self._encoders = {
-                    version.number: Encoder.from_pretrained(self._folder.version(version.number) / MODEL)
-                }
+                self._encoders = {version.number: Encoder.from_pretrained(self._folder.version(version.number) / MODEL)}
             return self._encoders[version.number]
 
 

@@ -41,7 +41,9 @@ def judge(
             images.append(read(item))
             asked.append(item)
     if len(asked) < FEWEST_UNITS:
-        reason = f"{len(asked)} labelled items with readable images and others of their class; {FEWEST_UNITS} are needed"
+        reason = (
+            f"{len(asked)} labelled items with readable images and others of their class; {FEWEST_UNITS} are needed"
+        )
         return {"version": version, "verdict": NOT_JUDGED, "reason": reason}
     vectors = fetch([item.key for item in (*asked, *gallery)])
     labels = np.array([item.label for item in asked])
@@ -58,7 +60,8 @@ def _split(items: list[Stored]) -> tuple[list[Stored], list[Stored]]:
     """Candidates for queries and the gallery: apart, every second item at most, no query without its class there."""
     order = np.random.default_rng(0).permutation(len(items))
     left = Counter(item.label for item in items)
-    queries, gallery = [], []
+    queries: list[Stored] = []
+    gallery: list[Stored] = []
     for item in (items[place] for place in order):
         if len(queries) < len(items) // 2 and left[item.label] > 1 and len(queries) < 2 * MOST_QUERIES:
             left[item.label] -= 1

@@ -92,7 +92,9 @@ def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> Slot
     mine = new.registry
     if known is None or mine is None:
         if known is not mine:
-            which = "has no class slots, the gallery's models have" if mine is None else "has class slots, they have not"
+            which = (
+                "has no class slots, the gallery's models have" if mine is None else "has class slots, they have not"
+            )
             raise HoldfastError(f"{new.folder}: the model {which}; their features cannot be compared")
         if new.encoder.dim != dim:
             raise HoldfastError(f"{new.folder}: features of {new.encoder.dim} numbers, the gallery's have {dim}")
