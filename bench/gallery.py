@@ -4,7 +4,7 @@
                             [--features FILE.npy] [--folder DIR] [--json FILE]
 
 Each side has a process of its own, so that its memory can be told: it stores all items, builds its index and is asked
-one vector after the other for the 10 nearest. Recall is against exact search. Without --features the vectors are made:
+one vector after the other for the 10 nearest. The gallery builds its index in yet another process. Recall is against exact search. Without --features the vectors are made:
 1,000 classes in 32 dimensions, scattered, and led to --dim by a random layer with ReLU, which makes them as uneven as
 features are. All sides use 16 edges per node, 100 candidates to build and 128 to search. The gallery makes every batch
 durable; plain qdrant-edge is flushed once, at the end; faiss writes nothing to disk. Needs the dev extra.
@@ -13,6 +13,7 @@ durable; plain qdrant-edge is flushed once, at the end; faiss writes nothing to 
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -63,8 +64,9 @@ def report(folder: Path, options: argparse.Namespace) -> None:
         rows[name] = row = in_a_process(name, folder, options)
         print(
             f"{name:16} stored {row['items_per_s']:8,.0f}/s  index {row['index_s']:6.1f} s  "
-            f"p50 {row['p50_ms']:.2f} ms  p99 {row['p99_ms']:.2f} ms  recall@10 {row['recall']:.4f}  peak {row['peak_gb']:.2f} GB  "
-            f"load {row['load']:.1f}"
+            f"p50 {row['p50_ms']:.2f} ms  p99 {row['p99_ms']:.2f} ms  recall@10 {row['recall']:.4f}  "
+            f"peak {row['peak_gb']:.2f} GB ({row['children_gb']:.2f} in its index builder)  load {row['load']:.1f}",
+            flush=True,
         )
     if options.json:
         settings = {key: getattr(options, key) for key in ("queries", "batch", "threads")}
@@ -193,6 +195,7 @@ def measure(options: argparse.Namespace) -> None:
         "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
         "recall": right / truth.size,
         "peak_gb": peak_memory() / 1e9,
+        "children_gb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9,
         "load": os.getloadavg()[0],
     }
     print(json.dumps(row))

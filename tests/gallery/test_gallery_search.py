@@ -1,6 +1,7 @@
 """Search over several versions against brute force over full features."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -202,7 +203,25 @@ def test_hnsw_finds_what_exact_search_finds(model_folders, tmp_path):
     centres = rng.standard_normal((200, 32)).astype(np.float32)
     some = centres[rng.integers(0, 200, 6_100)] + 0.6 * rng.standard_normal((6_100, 32)).astype(np.float32)
     with Gallery.create(tmp_path / "g", folder) as gallery:
-        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[:6_000])), batch_size=2000)
+        asked = threading.Event()
+        longest = []
+
+        def ask():
+            while not asked.is_set():
+                started = time.monotonic()
+                assert len(gallery.search(vector=some[0])) == 10
+                longest.append(time.monotonic() - started)
+
+        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[:4_900])), batch_size=2000)
+        assert gallery.stats()["versions"][0]["unindexed"] == 4900
+        thread = threading.Thread(target=ask)
+        thread.start()
+        started = time.monotonic()
+        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[4_900:6_000], 4_900)), batch_size=2000)
+        built = time.monotonic() - started
+        asked.set()
+        thread.join()
+        assert max(longest) < built / 2  # searches go on while the index is built
         assert gallery.stats()["versions"][0]["unindexed"] == 0
         shares = []
         for query in some[6_000:]:

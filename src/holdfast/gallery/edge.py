@@ -1,6 +1,5 @@
 """The embedded engine: qdrant-edge, in this process, one folder per collection."""
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import HoldfastError
+from holdfast.gallery.edge_folders import EdgeFolders
 from holdfast.gallery.engine import Found
 from holdfast.gallery.filters import Condition, Filter, Value
 
@@ -32,21 +32,18 @@ class EdgeEngine:
         except ImportError:
             raise HoldfastError("the embedded gallery needs qdrant-edge: pip install 'holdfast[gallery]'") from None
         self._edge: Any = qdrant_edge
-        self._folder, self._indexed = folder, indexed
-        folder.mkdir(parents=True, exist_ok=True)
-        self._shards: dict[str, Any] = {}
-        for path in sorted(folder.iterdir()):
-            # The configuration is written last; without it nothing was ever stored.
-            if (path / "edge_config.json").exists():
-                self._shards[path.name] = qdrant_edge.EdgeShard.load(str(path))
-            else:
-                shutil.rmtree(path)
+        self._indexed = indexed
+        self._folders = EdgeFolders(folder)
+        self._shards: dict[str, Any] = {
+            name: qdrant_edge.EdgeShard.load(str(path)) for name, path in self._folders.current().items()
+        }
 
     def create(self, collection: str, dim: int) -> None:
-        path = self._folder / collection
-        path.mkdir()
-        self._shards[collection] = self._edge.EdgeShard.create(str(path), self._config(dim))
-        self._shards[collection].flush()
+        made = self._folders.fresh()
+        shard = self._edge.EdgeShard.create(str(made), self._config(dim))
+        shard.flush()
+        shard.close()
+        self._shards[collection] = self._edge.EdgeShard.load(str(self._folders.adopt(collection, made)))
 
     def collections(self) -> list[str]:
         return sorted(self._shards)
@@ -98,14 +95,17 @@ class EdgeEngine:
 
     def drop(self, collection: str) -> None:
         self._shards.pop(collection).close()
-        shutil.rmtree(self._folder / collection)
+        self._folders.remove(collection)
 
     def build_index(self, collection: str) -> bool:
-        if not self._indexed:
+        if self.unindexed(collection) == 0:
             return False
-        done = bool(self._shards[collection].optimize())
+        self._folders.sweep()
         self._shards[collection].flush()
-        return done
+        path = self._folders.adopt(collection, self._folders.indexed_copy(collection))
+        # Searches under way keep the generation they have; it is closed when the last of them lets go of it.
+        self._shards[collection] = self._edge.EdgeShard.load(str(path))
+        return True
 
     def unindexed(self, collection: str) -> int:
         if not self._indexed:
@@ -115,6 +115,7 @@ class EdgeEngine:
     def close(self) -> None:
         while self._shards:
             self._shards.popitem()[1].close()
+        self._folders.sweep()
 
     def _update(self, collection: str, operation: Any) -> None:
         self._shards[collection].update(operation)

@@ -27,7 +27,7 @@ from holdfast.gallery.registration import judge
 from holdfast.gallery.searching import Question, search_all
 from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
 from holdfast.gallery.writing import Writer
-from holdfast.storage import sweep_temporaries
+from holdfast.storage import replacing_folder, sweep_temporaries
 
 MOST_HITS = 10_000
 ITEMS_AT_ONCE = 256
@@ -64,28 +64,18 @@ class Gallery:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
         candidate = read_candidate(Path(model))
-        made = not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-        home = GalleryFolder(path)
-        home.lock()
-        try:
+        version = candidate.version(1, [])
+        slots = None if candidate.registry is None else candidate.registry.to_json()
+        with replacing_folder(path) as temporary:
+            home = GalleryFolder(temporary)
             store = open_engine(engine, home.vectors, mode)
-            version = candidate.version(1, [])
             store.create(version.collection, version.stored_dim)
             store.close()
             keep_model(candidate, home.version(1))
-            slots = None if candidate.registry is None else candidate.registry.to_json()
             catalogue = Catalogue(home.catalogue, new=True)
             catalogue.put_version(1, version.as_json(), {"engine": engine, "mode": mode, "slots": slots})
             catalogue.close()
-            return cls(home)
-        except BaseException:
-            home.unlock()
-            for child in path.iterdir():
-                shutil.rmtree(child) if child.is_dir() else child.unlink()
-            if made:
-                path.rmdir()
-            raise
+        return cls.open(path)
 
     @classmethod
     def open(cls, folder: str | Path) -> "Gallery":

@@ -1,0 +1,92 @@
+"""Where the embedded engine keeps a collection, and how its index is built while searches go on.
+
+qdrant-edge builds an index in one call that lets no other Python thread run, minutes long for a large collection. So a
+copy is indexed by a process of its own, and then takes the collection's place: ``v0001.0003`` is the third generation of
+``v0001``, the last one counts, and it appears by a rename. Nothing is written to a collection while its copy is indexed.
+"""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from holdfast.errors import HoldfastError
+from holdfast.storage import TEMPORARY, sweep_temporaries
+
+# It ends when we do (prctl 1 is PR_SET_PDEATHSIG, where there is such a thing), and lets searches go first.
+_BUILD = """
+import ctypes, json, os, sys
+path, places = sys.argv[1], json.loads(sys.argv[2])
+try:
+    ctypes.CDLL(None).prctl(1, 9)
+    os.nice(10)
+except (AttributeError, OSError):
+    pass
+sys.path[:] = places
+import qdrant_edge
+shard = qdrant_edge.EdgeShard.load(path)
+shard.optimize()
+shard.flush()
+shard.close()
+"""
+
+
+class EdgeFolders:
+    """The folders of all collections below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep_temporaries(folder)
+        self._current: dict[str, Path] = {}
+        for path in sorted(folder.iterdir()):
+            self._current[path.name.rpartition(".")[0]] = path
+        self.sweep()
+
+    def current(self) -> dict[str, Path]:
+        return dict(self._current)
+
+    def fresh(self) -> Path:
+        """An empty folder that nothing reads until it is adopted."""
+        return Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self._folder))
+
+    def adopt(self, collection: str, made: Path) -> Path:
+        """Make a folder the collection's newest generation, in one step."""
+        before = self._current.get(collection)
+        number = 1 if before is None else int(before.name.rpartition(".")[2]) + 1
+        path = self._folder / f"{collection}.{number:04d}"
+        made.replace(path)
+        self._current[collection] = path
+        return path
+
+    def indexed_copy(self, collection: str) -> Path:
+        """A copy of the collection's files with an index of all its vectors, made by another process."""
+        copy = self.fresh()
+        try:
+            shutil.copytree(self._current[collection], copy, dirs_exist_ok=True)
+            words = [sys.executable, "-c", _BUILD, str(copy), json.dumps(sys.path)]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode:
+                last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+                raise HoldfastError(f"{self._folder}: the index of {collection} could not be built ({last})")
+        except BaseException:
+            shutil.rmtree(copy, ignore_errors=True)
+            raise
+        return copy
+
+    def remove(self, collection: str) -> None:
+        # By rename first: a folder that is half removed must not be found again.
+        aside = self.fresh()
+        self._current.pop(collection).replace(aside / "old")
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove older generations; whoever still searches one keeps what it has mapped."""
+        kept = set(self._current.values())
+        for path in self._folder.iterdir():
+            if path not in kept and not path.name.startswith(TEMPORARY):
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(path)
