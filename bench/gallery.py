@@ -4,10 +4,11 @@
                             [--features FILE.npy] [--folder DIR] [--json FILE]
 
 Each side has a process of its own, so that its memory can be told: it stores all items, builds its index and is asked
-one vector after the other for the 10 nearest. The gallery builds its index in yet another process. Recall is against exact search. Without --features the vectors are made:
-1,000 classes in 32 dimensions, scattered, and led to --dim by a random layer with ReLU, which makes them as uneven as
-features are. All sides use 16 edges per node, 100 candidates to build and 128 to search. The gallery makes every batch
-durable; plain qdrant-edge is flushed once, at the end; faiss writes nothing to disk. Needs the dev extra.
+one vector after the other for the 10 nearest. (The gallery builds its index in yet another process.) Recall is against
+exact search. Without --features the vectors are made: 1,000 classes in 32 dimensions, scattered, and led to --dim by a
+random layer with ReLU, which makes them as uneven as features are. All sides use 16 edges per node, 100 candidates to
+build and 128 to search. The gallery makes every batch durable; plain qdrant-edge is flushed once, at the end; faiss
+writes nothing to disk. Needs the dev extra.
 """
 
 import argparse

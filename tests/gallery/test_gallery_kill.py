@@ -70,7 +70,7 @@ def test_killed_ingest(model_folders, tmp_path):
     with Gallery.create(folder, model_folders[0]) as gallery:
         gallery.register(model_folders[1])
     moments, known, doubtful = random.Random(0), {}, set()
-    for trial in range(6):
+    for trial in range(5):
         ingest_and_kill(folder, trial, moments.uniform(0.05, 1.0), known, doubtful)
         with Gallery.open(folder) as gallery:
             there = gallery.get([str(i) for i in range(3000)])

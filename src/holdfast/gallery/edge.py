@@ -34,16 +34,16 @@ class EdgeEngine:
         self._edge: Any = qdrant_edge
         self._indexed = indexed
         self._folders = EdgeFolders(folder)
-        self._shards: dict[str, Any] = {
-            name: qdrant_edge.EdgeShard.load(str(path)) for name, path in self._folders.current().items()
-        }
+        self._shards: dict[str, Any] = {}
+        for collection in self._folders.current():
+            self._load(collection)
 
     def create(self, collection: str, dim: int) -> None:
-        made = self._folders.fresh()
-        shard = self._edge.EdgeShard.create(str(made), self._config(dim))
-        shard.flush()
-        shard.close()
-        self._shards[collection] = self._edge.EdgeShard.load(str(self._folders.adopt(collection, made)))
+        with self._folders.next_generation(collection) as made:
+            shard = self._edge.EdgeShard.create(str(made), self._config(dim))
+            shard.flush()
+            shard.close()
+        self._load(collection)
 
     def collections(self) -> list[str]:
         return sorted(self._shards)
@@ -102,9 +102,10 @@ class EdgeEngine:
             return False
         self._folders.sweep()
         self._shards[collection].flush()
-        path = self._folders.adopt(collection, self._folders.indexed_copy(collection))
+        with self._folders.next_generation(collection) as copy:
+            self._folders.index_into(collection, copy)
         # Searches under way keep the generation they have; it is closed when the last of them lets go of it.
-        self._shards[collection] = self._edge.EdgeShard.load(str(path))
+        self._load(collection)
         return True
 
     def unindexed(self, collection: str) -> int:
@@ -116,6 +117,9 @@ class EdgeEngine:
         while self._shards:
             self._shards.popitem()[1].close()
         self._folders.sweep()
+
+    def _load(self, collection: str) -> None:
+        self._shards[collection] = self._edge.EdgeShard.load(str(self._folders.current()[collection]))
 
     def _update(self, collection: str, operation: Any) -> None:
         self._shards[collection].update(operation)

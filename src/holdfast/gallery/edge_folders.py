@@ -1,8 +1,8 @@
 """Where the embedded engine keeps a collection, and how its index is built while searches go on.
 
 qdrant-edge builds an index in one call that lets no other Python thread run, minutes long for a large collection. So a
-copy is indexed by a process of its own, and then takes the collection's place: ``v0001.0003`` is the third generation of
-``v0001``, the last one counts, and it appears by a rename. Nothing is written to a collection while its copy is indexed.
+copy is indexed by a process of its own, and then takes the collection's place: ``v0001.0003`` is the third generation
+of ``v0001``, the last one counts, and it appears by a rename. Nothing is written to a collection meanwhile.
 """
 
 import contextlib
@@ -11,10 +11,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.storage import TEMPORARY, sweep_temporaries
+from holdfast.storage import TEMPORARY, replacing_folder, sweep_temporaries
 
 # It ends when we do (prctl 1 is PR_SET_PDEATHSIG, where there is such a thing), and lets searches go first.
 _BUILD = """
@@ -49,37 +50,28 @@ class EdgeFolders:
     def current(self) -> dict[str, Path]:
         return dict(self._current)
 
-    def fresh(self) -> Path:
-        """An empty folder that nothing reads until it is adopted."""
-        return Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self._folder))
-
-    def adopt(self, collection: str, made: Path) -> Path:
-        """Make a folder the collection's newest generation, in one step."""
+    @contextlib.contextmanager
+    def next_generation(self, collection: str) -> Iterator[Path]:
+        """An empty folder that, on a clean exit, becomes the collection's newest generation in one step."""
         before = self._current.get(collection)
         number = 1 if before is None else int(before.name.rpartition(".")[2]) + 1
         path = self._folder / f"{collection}.{number:04d}"
-        made.replace(path)
+        with replacing_folder(path) as temporary:
+            yield temporary
         self._current[collection] = path
-        return path
 
-    def indexed_copy(self, collection: str) -> Path:
-        """A copy of the collection's files with an index of all its vectors, made by another process."""
-        copy = self.fresh()
-        try:
-            shutil.copytree(self._current[collection], copy, dirs_exist_ok=True)
-            words = [sys.executable, "-c", _BUILD, str(copy), json.dumps(sys.path)]
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-            if done.returncode:
-                last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-                raise HoldfastError(f"{self._folder}: the index of {collection} could not be built ({last})")
-        except BaseException:
-            shutil.rmtree(copy, ignore_errors=True)
-            raise
-        return copy
+    def index_into(self, collection: str, copy: Path) -> None:
+        """Copy the collection's files and let another process index all vectors of the copy."""
+        shutil.copytree(self._current[collection], copy, dirs_exist_ok=True)
+        words = [sys.executable, "-c", _BUILD, str(copy), json.dumps(sys.path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+            raise HoldfastError(f"{self._folder}: the index of {collection} could not be built ({last})")
 
     def remove(self, collection: str) -> None:
         # By rename first: a folder that is half removed must not be found again.
-        aside = self.fresh()
+        aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self._folder))
         self._current.pop(collection).replace(aside / "old")
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -1,0 +1,91 @@
+"""``holdfast gallery``: from an empty folder through an upgrade, as text and as JSON."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from holdfast.errors import HoldfastError
+
+pytest.importorskip("qdrant_edge")
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """Twelve small pictures in folders of three classes, and a file that is none."""
+    for number in range(12):
+        file = tmp_path / "shown" / f"kind{number % 3}" / f"{number:02d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.linear_gradient("L").rotate(30 * number).resize((16, 16)).save(file)
+    (tmp_path / "shown" / "broken.jpg").write_bytes(b"not an image")
+    return tmp_path / "shown"
+
+
+def test_through_an_upgrade(holdfast, holdfast_json, tiny_run, shown, tmp_path):
+    models, folder = tiny_run / "models", tmp_path / "g"
+    made = holdfast_json("gallery", "create", folder, "--model", models / "01", "--mode", "exact")
+    assert (made["mode"], made["version"]["number"], made["version"]["slots"]) == ("exact", 1, 6)
+    found = json.loads(
+        holdfast("gallery", "add", folder, shown, "--labels-from-folders", "--meta", "shop=north", "--json", status=1)
+    )
+    assert found["added"] == 12
+    assert [bad["id"] for bad in found["refused"]] == ["broken.jpg"]
+
+    assert "version 2 is" in holdfast("gallery", "register", folder, models / "02", "--force")
+    single = shown / "kind0" / "00.png"
+    assert "1 added, 0 refused" in holdfast("gallery", "add", folder, single, "--label", "new", "--meta", "price=3")
+
+    hits = holdfast_json("gallery", "search", folder, single, "--k", "13")
+    assert len(hits) == 13
+    assert hits[0]["id"] == "00.png"
+    assert hits[0]["score"] == pytest.approx(1, abs=1e-5)
+    assert hits[0] == {**hits[0], "version": 2, "label": "new", "metadata": {"price": 3}, "path": str(single)}
+    assert {hit["version"] for hit in hits} == {1, 2}
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+
+    some = holdfast_json("gallery", "search", folder, single, "--where", "shop=north", "--where", "label=kind1")
+    assert sorted(hit["id"] for hit in some) == [f"kind1/{n:02d}.png" for n in (1, 4, 7, 10)]
+    cheap = holdfast_json("gallery", "search", folder, single, "--where", 'price={"lt": 4}')
+    assert [hit["id"] for hit in cheap] == ["00.png"]
+    assert "kind0/00.png" in holdfast("gallery", "search", folder, "--id", "00.png", "--k", "12", "--exact")
+
+    assert holdfast_json("gallery", "delete", folder, "00.png") == {"deleted": ["00.png"], "unknown": []}
+    holdfast("gallery", "delete", folder, "00.png", status=1)
+    rows = holdfast_json("gallery", "versions", folder)
+    assert [(row["number"], row["items"]) for row in rows] == [(1, 12), (2, 0)]
+    assert "on 1:" in holdfast("gallery", "versions", folder)
+    found = holdfast_json("gallery", "stats", folder)
+    assert (found["items"], found["labelled"], found["fields"]) == (12, 12, ["label", "price", "shop"])
+    assert "12 items, 12 with a label" in holdfast("gallery", "stats", folder)
+
+
+def test_errors_say_what_to_do(holdfast, command, tiny_run, tmp_path):
+    done = command("gallery", "search", tmp_path, "x.png")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"holdfast: {tmp_path}: no gallery here; make one with holdfast gallery create")
+    folder = tmp_path / "g"
+    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01")
+    for words, reason in (
+        (("create", folder, "--model", tiny_run / "models" / "01"), "already there"),
+        (("register", folder, tiny_run / "models" / "01"), "version 1 already"),
+        (("register", folder, tmp_path), "config.json"),
+        (("add", folder, tmp_path / "empty"), "no images there"),
+        (("add", folder, tmp_path, "--meta", "shop"), "FIELD=VALUE"),
+        (("search", folder), "one of image, vector and id"),
+        (("search", folder, tmp_path / "none.png"), "no such image file"),
+        (("search", folder, "--id", "nobody"), "no item 'nobody'"),
+    ):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(HoldfastError, match=reason):
+            holdfast("gallery", *words)
+
+
+def test_the_gallery_outlives_the_run(holdfast_json, tiny_run, shown, tmp_path):
+    copied: Path = tmp_path / "model"
+    shutil.copytree(tiny_run / "models" / "01", copied)
+    holdfast_json("gallery", "create", tmp_path / "g", "--model", copied)
+    holdfast_json("gallery", "add", tmp_path / "g", shown / "kind0")
+    shutil.rmtree(copied)
+    assert len(holdfast_json("gallery", "search", tmp_path / "g", shown / "kind0" / "03.png")) == 4
