@@ -228,3 +228,8 @@ def test_hnsw_finds_what_exact_search_finds(model_folders, tmp_path):
             near, truth = gallery.search(vector=query), gallery.search(vector=query, exact=True)
             shares.append(len({hit.id for hit in near} & {hit.id for hit in truth}) / 10)
         assert np.mean(shares) >= 0.98
+        gallery.add([Item("late", vector=some[0])])
+        gallery.delete(["0"])
+    with Gallery.open(tmp_path / "g") as again:
+        assert again.stats()["versions"][0]["unindexed"] == 1
+        assert again.search(vector=some[0], k=1)[0].id == "late"

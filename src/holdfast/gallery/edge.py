@@ -35,6 +35,7 @@ class EdgeEngine:
         self._indexed = indexed
         self._folders = EdgeFolders(folder)
         self._shards: dict[str, Any] = {}
+        self._waiting: dict[str, set[int]] = {}  # keys that no index holds; the store itself counts deleted ones too
         for collection in self._folders.current():
             self._load(collection)
 
@@ -57,9 +58,11 @@ class EdgeEngine:
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
         self._update(collection, self._edge.UpdateOperation.upsert_points(points))
+        self._waiting[collection].update(keys)
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
         self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)))
+        self._waiting[collection].difference_update(keys)
 
     def search(
         self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
@@ -103,15 +106,13 @@ class EdgeEngine:
         self._folders.sweep()
         self._shards[collection].flush()
         with self._folders.next_generation(collection) as copy:
-            self._folders.index_into(collection, copy)
+            self._folders.index_into(collection, copy, last_key=max(self._waiting[collection]))
         # Searches under way keep the generation they have; it is closed when the last of them lets go of it.
         self._load(collection)
         return True
 
     def unindexed(self, collection: str) -> int:
-        if not self._indexed:
-            return 0
-        return max(0, self.count(collection) - int(self._shards[collection].info().indexed_vectors_count))
+        return len(self._waiting[collection]) if self._indexed else 0
 
     def close(self) -> None:
         while self._shards:
@@ -119,7 +120,15 @@ class EdgeEngine:
         self._folders.sweep()
 
     def _load(self, collection: str) -> None:
-        self._shards[collection] = self._edge.EdgeShard.load(str(self._folders.current()[collection]))
+        shard = self._edge.EdgeShard.load(str(self._folders.current()[collection]))
+        newer: list[Any] = []
+        start: int | None = self._folders.last_indexed_key(collection) + 1
+        while start is not None:
+            request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
+            records, start = shard.scroll(request)
+            newer += [record.id for record in records]
+        self._waiting[collection] = set(newer)
+        self._shards[collection] = shard
 
     def _update(self, collection: str, operation: Any) -> None:
         self._shards[collection].update(operation)

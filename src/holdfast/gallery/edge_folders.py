@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.storage import TEMPORARY, replacing_folder, sweep_temporaries
+from holdfast.storage import TEMPORARY, read_json, replacing_folder, sweep_temporaries, write_json
 
+_LAST_KEY = "last_indexed_key.json"
 # It ends when we do (prctl 1 is PR_SET_PDEATHSIG, where there is such a thing), and lets searches go first.
 _BUILD = """
 import ctypes, json, os, sys
@@ -60,7 +61,12 @@ class EdgeFolders:
             yield temporary
         self._current[collection] = path
 
-    def index_into(self, collection: str, copy: Path) -> None:
+    def last_indexed_key(self, collection: str) -> int:
+        """The largest key when the collection was indexed, 0 before it is: keys only ever grow."""
+        file = self._current[collection] / _LAST_KEY
+        return int(read_json(file)) if file.exists() else 0
+
+    def index_into(self, collection: str, copy: Path, *, last_key: int) -> None:
         """Copy the collection's files and let another process index all vectors of the copy."""
         shutil.copytree(self._current[collection], copy, dirs_exist_ok=True)
         words = [sys.executable, "-c", _BUILD, str(copy), json.dumps(sys.path)]
@@ -68,6 +74,7 @@ class EdgeFolders:
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
             raise HoldfastError(f"{self._folder}: the index of {collection} could not be built ({last})")
+        write_json(copy / _LAST_KEY, last_key)
 
     def remove(self, collection: str) -> None:
         # By rename first: a folder that is half removed must not be found again.

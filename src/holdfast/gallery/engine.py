@@ -19,7 +19,7 @@ class Engine(Protocol):
     """Vectors (float32) in named collections, each under a key of 63 bits, with plain fields to filter by.
 
     What a call has written is on disk when it returns: it survives the end of the process. Any thread may search while
-    another one writes; one thread writes at a time.
+    another one writes; one thread writes at a time. New keys are larger than all before them.
     """
 
     def create(self, collection: str, dim: int) -> None:

@@ -1,0 +1,112 @@
+"""What every engine must do, against a plain dictionary and numpy."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from holdfast.gallery import open_engine
+from holdfast.gallery.filters import fits, parse_filter
+
+pytest.importorskip("qdrant_edge")
+
+FILTERS = [
+    None,
+    {"name": "north"},
+    {"name": ["north", "true"]},
+    {"name": "1"},
+    {"size": 1},
+    {"size": [2.5, 3]},
+    {"size": {"gt": 1, "lte": 3}},
+    {"flag": True},
+    {"flag": [False, "true"]},
+    {"mixed": 1},
+    {"mixed": "1"},
+    {"mixed": True},
+    {"mixed": {"gte": 0}},
+    {"name": "north", "size": {"lt": 3}, "flag": False},
+]
+
+
+@pytest.fixture(params=list(itertools.product(["embedded"], ["exact", "hnsw"])), ids=lambda pair: "-".join(pair))
+def engine(request, tmp_path):
+    name, mode = request.param
+    made = open_engine(name, tmp_path / "vectors", mode)
+    made.create("v0001", 8)
+    yield made
+    made.close()
+
+
+def some_rows(count=60, seed=0):
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((count, 8)).astype(np.float32)
+    fields = [
+        {
+            "name": ["north", "south", "true", "1"][i % 4],
+            "size": [1, 2.5, 3, 10**6][i % 4],
+            "flag": i % 3 == 0,
+            "mixed": [1, "1", True, 1.0, "x"][i % 5],
+        }
+        for i in range(count - 5)
+    ]
+    return vectors, fields + [{} for _ in range(5)]
+
+
+@pytest.mark.parametrize("given", FILTERS)
+def test_search_is_brute_force_over_what_fits(engine, given):
+    vectors, fields = some_rows()
+    engine.upsert("v0001", range(100, 160), vectors, fields)
+    where = parse_filter(given, {"name", "size", "flag", "mixed"})
+    kept = [i for i, row in enumerate(fields) if where is None or fits(where, row)]
+    assert kept
+    query = 0.25 * np.random.default_rng(1).standard_normal(8).astype(np.float32)
+    scores = vectors[kept] @ query  # the query's length included
+    order = np.argsort(-scores)
+    found = engine.search("v0001", query, 60, where, exact=True)
+    assert [one.key for one in found] == [100 + kept[i] for i in order]
+    np.testing.assert_allclose([one.score for one in found], scores[order], atol=1e-5)
+    assert [one.key for one in engine.search("v0001", query, 3, where)] == [100 + kept[i] for i in order[:3]]
+
+
+def test_replace_delete_fetch_scan_count(engine):
+    vectors, fields = some_rows()
+    engine.upsert("v0001", range(60), vectors, fields)
+    engine.upsert("v0001", [7], -vectors[7:8], [{}])
+    engine.delete("v0001", [3, 4, 999])
+    expected = {i: v for i, v in enumerate(vectors) if i not in (3, 4)} | {7: -vectors[7]}
+    assert engine.count("v0001") == 58
+    blocks = list(engine.scan("v0001", block=25))
+    assert [len(keys) for keys, _ in blocks] == [25, 25, 8]
+    keys = np.concatenate([keys for keys, _ in blocks])
+    assert keys.tolist() == sorted(expected)
+    np.testing.assert_array_equal(np.concatenate([v for _, v in blocks]), [expected[key] for key in keys])
+    fetched = engine.fetch("v0001", [7, 3, 8])
+    assert sorted(fetched) == [7, 8]
+    np.testing.assert_array_equal(fetched[7], -vectors[7])
+    assert engine.search("v0001", vectors[3], 1)[0].key != 3
+
+
+def test_collections_are_apart_and_can_be_dropped(engine):
+    engine.create("v0002", 3)
+    engine.upsert("v0002", [1], np.ones((1, 3), dtype=np.float32), [{}])
+    assert engine.search("v0001", np.ones(8, dtype=np.float32), 5) == []
+    assert engine.collections() == ["v0001", "v0002"]
+    engine.drop("v0002")
+    assert engine.collections() == ["v0001"]
+    engine.create("v0002", 4)
+    assert engine.count("v0002") == 0
+
+
+def test_an_index_changes_no_content(engine):
+    vectors, fields = some_rows(400)
+    engine.upsert("v0001", range(400), vectors, fields)
+    before = engine.search("v0001", vectors[0], 400, exact=True)
+    indexed = engine.build_index("v0001")
+    assert engine.unindexed("v0001") == 0
+    assert not engine.build_index("v0001")
+    assert engine.count("v0001") == 400
+    assert engine.search("v0001", vectors[0], 400, exact=True) == before
+    engine.upsert("v0001", [1000], 100 * vectors[:1], [{}])
+    engine.delete("v0001", [before[1].key])
+    assert engine.unindexed("v0001") == (1 if indexed else 0)  # a deleted one does not make up for it
+    assert [one.key for one in engine.search("v0001", vectors[0], 3)] == [1000, before[0].key, before[2].key]
