@@ -49,6 +49,21 @@ def test_large_images(tmp_path):
         assert row["gpu_busy"] is None
 
 
+@pytest.mark.slow
+def test_gallery(tmp_path):
+    pytest.importorskip("qdrant_edge")
+    pytest.importorskip("faiss")
+    sizes = ["--items", "600", "--dim", "32", "--queries", "20", "--batch", "200", "--threads", "1"]
+    command = [sys.executable, str(BENCH / "gallery.py"), *sizes, "--json", str(tmp_path / "x.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert list(found["rows"]) == ["holdfast gallery", "qdrant-edge", "faiss hnsw"]
+    for row in found["rows"].values():
+        assert row["recall"] >= 0.98
+        assert 0 < row["p50_ms"] <= row["p99_ms"]
+
+
 def test_covered_time(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     from large_images import union
