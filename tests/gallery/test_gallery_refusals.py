@@ -63,6 +63,28 @@ def test_bad_images_leave_nothing(gallery, pictures, kind, tmp_path):
     assert gallery.stats()["items"] == gallery.stats()["versions"][0]["vectors"] == 3
 
 
+def test_a_model_that_gives_zero_is_refused_item_by_item(model_folders, pictures, tmp_path):
+    encoder = Encoder.from_pretrained(model_folders[0])
+    with torch.no_grad():
+        encoder.backbone.stages[-1][1].weight.zero_()  # the last batch norm: after it every feature is zero
+    encoder.save_pretrained(tmp_path / "dead")
+    refused = []
+    with Gallery.create(tmp_path / "g", tmp_path / "dead") as gallery:
+        items = [Item("dead", image=pictures[0]), Item("alive", vector=np.ones(32))]
+        with pytest.raises(HoldfastError, match="item 'dead': version 1 gives a zero feature"):
+            gallery.add(items)
+        assert gallery.stats()["items"] == 0
+        assert gallery.add(items, refused=lambda item, error: refused.append(item.id)) == 1
+        assert refused == ["dead"]
+
+
+def test_of_an_id_given_twice_the_last_good_one_counts(gallery):
+    first, second = np.eye(32)[:2]
+    items = [Item("x", vector=first), Item("x", vector=second), Item("x", vector=np.zeros(32))]
+    assert gallery.add(items, refused=lambda item, error: None) == 1
+    assert gallery.search(vector=second)[0].score == pytest.approx(1)
+
+
 def test_the_huge_image_is_small_on_the_wire():
     assert len(png(10_000, 10_000)) < 50_000
 

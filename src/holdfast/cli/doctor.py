@@ -82,6 +82,7 @@ def _extras() -> list[dict[str, Any]]:
         ("transformers", "backbones hf:NAME"),
         ("timm", "backbones timm:NAME"),
         ("tensorboard", "--tensorboard"),
+        ("qdrant_edge", "holdfast gallery"),
     ):
         try:
             __import__(name)

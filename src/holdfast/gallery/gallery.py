@@ -136,7 +136,7 @@ class Gallery:
         """Store items, embedded by the newest version or ``version``; how many were stored.
 
         An id that is there already is replaced as a whole, vector, metadata and version, in one step; of an id given
-        twice the last counts. Items are stored batch by batch, each wholly or not at all, and ``progress`` is told
+        twice the last good one. Items are stored batch by batch, each wholly or not at all, and ``progress`` is told
         how many are on disk. A bad item ends the call with nothing of its batch stored, or, with ``refused``, is
         handed to it and passed over.
         """

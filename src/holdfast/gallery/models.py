@@ -14,10 +14,11 @@ from torch import Tensor
 from holdfast.backbones import Encoder
 from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.features.compact import compacted
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, Stored, checked
-from holdfast.gallery.spaces import Carriage, compact_form, stored_form
+from holdfast.gallery.spaces import Carriage, stored_form, unit_row
 from holdfast.gallery.versions import MODEL, Version, read_basis
 
 Refused = Callable[[Item, HoldfastError], None]
@@ -77,44 +78,63 @@ class Models:
     def image_vector(self, image: OneImage | None, version: Version) -> np.ndarray:
         """An image as ``version`` stores it, 1-D."""
         encoder = self._encoder(version)
-        return self.image_vectors(ready(encoder, image), version, encoder)[0]
+        (row,) = self.image_vectors(ready(encoder, image), version, encoder)
+        return unit_row(row, "image", version.number)
 
-    def image_vectors(
-        self, images: Tensor, version: Version, encoder: Encoder, names: Sequence[str] | None = None
-    ) -> np.ndarray:
-        """Preprocessed images (N x C x H x W) as ``version`` stores them, N x stored_dim."""
+    def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
+        """Preprocessed images (N x C x H x W) as ``version`` stores them, N x stored_dim; a zero feature stays zero."""
         with self._encoding:
             full = encoder.encode(images)
-        return compact_form(full, self._basis_of(version.number), names or ["image"] * len(full), version.number)
+        basis = self._basis_of(version.number)
+        found: np.ndarray = (full if basis is None else compacted(full, basis)).numpy()
+        return found
 
     def embedded(self, items: Sequence[Item], version: Version, refused: Refused | None) -> list[Prepared]:
-        """Items ready to be stored, of an id given twice the last. A bad one is refused, or its error raised."""
+        """Items ready to be stored; of an id given twice the last good one. A bad one is refused, or raises."""
         found: dict[str, Prepared] = {}
-        waiting: list[tuple[Stored, Tensor]] = []
+        images: dict[str, tuple[Item, Stored, Tensor]] = {}
+
+        def refuse(item: Item, error: HoldfastError) -> None:
+            if refused is None:
+                raise error
+            refused(item, error)
+
         for item in items:
             try:
                 stored = checked(item, 0, version.number)
-                found.pop(stored.id, None)
-                waiting = [one for one in waiting if one[0].id != stored.id]
-                if item.vector is not None:
-                    if item.image is not None:
-                        raise HoldfastError(f"item {stored.id!r}: give an image or a vector, not both")
-                    vector = self.stored_form(item.vector, version, f"item {stored.id!r}")
-                    found[stored.id] = Prepared(stored, vector)
-                    continue
-                image = item.path if item.image is None else item.image
-                if image is None:
-                    raise HoldfastError(f"item {stored.id!r}: has neither image nor vector nor path")
-                waiting.append((stored, _readable(self._encoder(version), image, stored.id)))
+                if item.vector is None:
+                    images[stored.id] = (item, stored, self._opened(item, version))
+                    found.pop(stored.id, None)
+                else:
+                    found[stored.id] = Prepared(stored, self._given(item, version))
+                    images.pop(stored.id, None)
             except HoldfastError as error:
-                if refused is None:
-                    raise
-                refused(item, error)
-        if waiting:
-            encoder, names = self._encoder(version), [f"item {stored.id!r}" for stored, _ in waiting]
-            vectors = self.image_vectors(torch.cat([image for _, image in waiting]), version, encoder, names)
-            found |= {stored.id: Prepared(stored, vector) for (stored, _), vector in zip(waiting, vectors, strict=True)}
+                refuse(item, error)
+        if not images:
+            return list(found.values())
+        encoder = self._encoder(version)
+        rows = self.image_vectors(torch.cat([image for _, _, image in images.values()]), version, encoder)
+        for (item, stored, _), row in zip(images.values(), rows, strict=True):
+            try:
+                found[stored.id] = Prepared(stored, unit_row(row, f"item {stored.id!r}", version.number))
+            except HoldfastError as error:
+                refuse(item, error)
         return list(found.values())
+
+    def _given(self, item: Item, version: Version) -> np.ndarray:
+        if item.image is not None:
+            raise HoldfastError(f"item {item.id!r}: give an image or a vector, not both")
+        assert item.vector is not None
+        return self.stored_form(item.vector, version, f"item {item.id!r}")
+
+    def _opened(self, item: Item, version: Version) -> Tensor:
+        image = item.path if item.image is None else item.image
+        if image is None:
+            raise HoldfastError(f"item {item.id!r}: has neither image nor vector nor path")
+        try:
+            return ready(self._encoder(version), image)
+        except HoldfastError as error:
+            raise HoldfastError(f"item {item.id!r}: {error}") from error
 
     def _encoder(self, version: Version) -> Encoder:
         with self._encoding:
@@ -132,10 +152,3 @@ def ready(encoder: Encoder, image: OneImage | None) -> Tensor:
     if len(tensor) != 1:
         raise HoldfastError(f"one image was expected, found {len(tensor)}")
     return tensor
-
-
-def _readable(encoder: Encoder, image: OneImage, name: str) -> Tensor:
-    try:
-        return ready(encoder, image)
-    except HoldfastError as error:
-        raise HoldfastError(f"item {name!r}: {error}") from error

@@ -1,6 +1,6 @@
 """Where vectors lie: full features, their compact form by version, and the way from one version to another."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,21 +39,18 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
         return vector
     own = basis()
     assert own is not None
-    return compact_form(torch.from_numpy(vector)[None], own, [what], version.number)[0]
+    return unit_row(compacted(torch.from_numpy(vector)[None], own)[0].numpy(), what, version.number)
 
 
-def compact_form(full: Tensor, basis: Tensor | None, names: Sequence[str], number: int) -> np.ndarray:
-    """Unit features (N x dim) as they are stored (N x stored_dim)."""
-    small = full if basis is None else compacted(full, basis)
-    lengths = small.norm(dim=1)
-    for name, length in zip(names, lengths.tolist(), strict=True):
-        if length < 1e-6:
-            raise HoldfastError(f"{name}: version {number} gives a zero feature, which has no direction")
-        if abs(length - 1) > OUTSIDE:
-            outside = f"only {length:.3f} of its length lies where features of version {number} lie"
-            raise HoldfastError(f"{name}: {outside}; is the vector another model's?")
-    found: np.ndarray = (small / lengths[:, None]).numpy()
-    return found
+def unit_row(row: np.ndarray, what: str, number: int) -> np.ndarray:
+    """The compact form of a unit feature (1-D), made unit again where rounding left it a little off."""
+    length = float(np.linalg.norm(row))
+    if length < 1e-6:
+        raise HoldfastError(f"{what}: version {number} gives a zero feature, which has no direction")
+    if abs(length - 1) > OUTSIDE:
+        outside = f"only {length:.3f} of its length lies where features of version {number} lie"
+        raise HoldfastError(f"{what}: {outside}; is the vector another model's?")
+    return row / np.float32(length)
 
 
 class Carriage:
