@@ -63,15 +63,16 @@ def test_bad_images_leave_nothing(gallery, pictures, kind, tmp_path):
     assert gallery.stats()["items"] == gallery.stats()["versions"][0]["vectors"] == 3
 
 
-def test_a_model_that_gives_zero_is_refused_item_by_item(model_folders, pictures, tmp_path):
+@pytest.mark.parametrize(("weight", "reason"), [(0.0, "a zero feature"), (float("nan"), "NaN or infinity")])
+def test_features_without_a_direction_are_refused_item_by_item(model_folders, pictures, tmp_path, weight, reason):
     encoder = Encoder.from_pretrained(model_folders[0])
     with torch.no_grad():
-        encoder.backbone.stages[-1][1].weight.zero_()  # the last batch norm: after it every feature is zero
+        encoder.backbone.stages[-1][1].weight.fill_(weight)  # the last batch norm
     encoder.save_pretrained(tmp_path / "dead")
     refused = []
     with Gallery.create(tmp_path / "g", tmp_path / "dead") as gallery:
         items = [Item("dead", image=pictures[0]), Item("alive", vector=np.ones(32))]
-        with pytest.raises(HoldfastError, match="item 'dead': version 1 gives a zero feature"):
+        with pytest.raises(HoldfastError, match=f"item 'dead': version 1 gives {reason}"):
             gallery.add(items)
         assert gallery.stats()["items"] == 0
         assert gallery.add(items, refused=lambda item, error: refused.append(item.id)) == 1

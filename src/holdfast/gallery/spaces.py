@@ -45,6 +45,8 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
 def unit_row(row: np.ndarray, what: str, number: int) -> np.ndarray:
     """The compact form of a unit feature (1-D), made unit again where rounding left it a little off."""
     length = float(np.linalg.norm(row))
+    if not np.isfinite(length):
+        raise HoldfastError(f"{what}: version {number} gives NaN or infinity")
     if length < 1e-6:
         raise HoldfastError(f"{what}: version {number} gives a zero feature, which has no direction")
     if abs(length - 1) > OUTSIDE:
