@@ -233,3 +233,28 @@ def test_hnsw_finds_what_exact_search_finds(model_folders, tmp_path):
     with Gallery.open(tmp_path / "g") as again:
         assert again.stats()["versions"][0]["unindexed"] == 1
         assert again.search(vector=some[0], k=1)[0].id == "late"
+
+
+def test_searches_go_on_while_versions_are_registered(model_folders, pictures, tmp_path):
+    stop, counts, errors = threading.Event(), [], []
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add([Item(f"p{i}", image=picture) for i, picture in enumerate(pictures[:20])])
+
+        def ask():
+            while not stop.is_set():
+                try:
+                    counts.append(len(gallery.search(pictures[0], k=100)))  # by whichever version is the newest
+                except Exception as error:
+                    errors.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        for number, folder in enumerate(model_folders[1:], 1):
+            gallery.register(folder)
+            gallery.add([Item(f"q{number}/{i}", image=picture) for i, picture in enumerate(pictures[:20])])
+        stop.set()
+        thread.join()
+        assert errors == []
+        assert counts == sorted(counts)
+        assert set(counts) <= {20, 40, 60}
+        assert len(gallery.search(pictures[0], k=100)) == 60
