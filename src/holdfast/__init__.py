@@ -4,8 +4,9 @@ The public surface, loaded when first touched so that ``import holdfast`` costs 
 
 geometry    DSimplex, nearest
 losses      simplex_cross_entropy, info_nce, hoc_loss, feature_distillation
-data        load_split, ImageSet
-training    build_backbone, Encoder, Preprocess, cl2r, iam_cl2r, SlotRegistry, METHODS, FitOptions, fit
+data        load_split, read_dataset, ImageSet
+training    build_backbone, load_weights, Encoder, Preprocess, VectorInput, cl2r, iam_cl2r, SlotRegistry, METHODS,
+            FitOptions, fit
 evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
             compatibility_summary
 release     check, check_history
@@ -17,9 +18,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.backbones import Encoder, Preprocess, build_backbone
+    from holdfast.backbones import Encoder, Preprocess, VectorInput, build_backbone, load_weights
     from holdfast.checking import check, check_history
     from holdfast.data import ImageSet, load_split
+    from holdfast.data.torch_dataset import read_dataset
     from holdfast.engine import FitOptions, fit
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import compatibility_matrix
@@ -45,6 +47,7 @@ _HOME = {
     "ImageSet": "data",
     "Preprocess": "backbones",
     "SlotRegistry": "scenarios",
+    "VectorInput": "backbones",
     "average_accuracy": "metrics",
     "average_compatibility": "metrics",
     "average_compatible_accuracy": "metrics",
@@ -60,7 +63,9 @@ _HOME = {
     "iam_cl2r": "scenarios",
     "info_nce": "losses",
     "load_split": "data",
+    "load_weights": "backbones",
     "nearest": "geometry",
+    "read_dataset": "data.torch_dataset",
     "simplex_cross_entropy": "losses",
 }
 
@@ -74,6 +79,7 @@ __all__ = [
     "ImageSet",
     "Preprocess",
     "SlotRegistry",
+    "VectorInput",
     "average_accuracy",
     "average_compatibility",
     "average_compatible_accuracy",
@@ -89,7 +95,9 @@ __all__ = [
     "iam_cl2r",
     "info_nce",
     "load_split",
+    "load_weights",
     "nearest",
+    "read_dataset",
     "simplex_cross_entropy",
 ]
 

@@ -24,6 +24,8 @@ CASES = [
     ("regnety_400mf", {"in_channels": 1}, (2, 1, 28, 28), 384),
     ("small", {}, (2, 1, 28, 28), 128),
     ("small", {"width": 8, "in_channels": 3}, (2, 3, 32, 32), 32),
+    ("linear", {"in_channels": 5, "width": 3}, (4, 5), 3),
+    ("mlp", {"in_channels": 5, "hidden": 6, "layers": 3}, (4, 5), 128),
 ]
 
 
@@ -135,7 +137,7 @@ def test_lenet_keeps_its_3_by_3_positions_at_28():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("resnet", {}, "known: hf:<.*lenet_plus_plus.*resnet18.*small.*timm:<"),
+        ("resnet", {}, "known: .*hf:<.*lenet_plus_plus.*resnet18.*small.*timm:<"),
         ("resnet18", {"stem": "tiny"}, "unknown stem 'tiny'; known: imagenet, small"),
         ("resnet18", {"stems": "small"}, "unknown option of backbone resnet18: 'stems'; known: in_channels, stem"),
         ("small", {"width": 0}, "width must be at least 1"),

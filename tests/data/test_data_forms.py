@@ -62,7 +62,7 @@ def test_wrong_options_list_the_right_ones(name, options, tmp_path):
 def test_a_missing_root_is_named_with_the_way_to_set_it(tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_DATA", str(tmp_path / "nowhere"))
     for name in sorted(set(DATASETS) - {"glyphs"}):
-        options = {"path": "x"} if name in {"npz", "folder", "csv"} else {}
+        options = {"path": "x"} if name in {"npz", "folder", "csv", "vectors"} else {}
         if name == "tinyimagenet32_validation":
             options = {"part": "query"}
         with pytest.raises(HoldfastError, match=r"nowhere: no such data folder; set HOLDFAST_DATA"):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from holdfast.engine import FitOptions, resolve_device
-from holdfast.engine.schedule import learning_rate, make_optimizer
+from holdfast.engine.schedule import learning_rate, make_optimizer, parameter_groups, set_rate
 from holdfast.errors import HoldfastError
 
 
@@ -41,9 +41,8 @@ def test_weight_decay_on_every_parameter(kind):
     for parameter in network.parameters():
         nn.init.ones_(parameter)
         parameter.grad = torch.zeros_like(parameter)
-    make_optimizer(
-        network.parameters(), FitOptions(optimizer=kind, lr=0.5, weight_decay=0.2), torch.device("cpu")
-    ).step()
+    options = FitOptions(optimizer=kind, lr=0.5, weight_decay=0.2)
+    make_optimizer(parameter_groups(network, nn.Identity(), options), options, torch.device("cpu")).step()
     for parameter in network.parameters():
         torch.testing.assert_close(parameter.detach(), torch.full_like(parameter, 0.9))  # 1 - 0.5 * 0.2
 
@@ -51,8 +50,36 @@ def test_weight_decay_on_every_parameter(kind):
 def test_frozen_parameters_are_left_out():
     network = nn.Linear(2, 2)
     network.bias.requires_grad_(False)
-    (group,) = make_optimizer(network.parameters(), FitOptions(), torch.device("cpu")).param_groups
-    assert len(group["params"]) == 1
+    (group,) = parameter_groups(network, nn.Identity(), FitOptions())
+    assert [parameter.shape for parameter in group["params"]] == [(2, 2)]
+    network.requires_grad_(False)
+    with pytest.raises(HoldfastError, match="nothing trains"):
+        parameter_groups(network, nn.Identity(), FitOptions())
+
+
+def test_rates_by_group_follow_the_schedule():
+    """The longest prefix counts, a prefix is a whole path, and a method keeps the plain rate."""
+    network = nn.ModuleDict(
+        {"part": nn.ModuleDict({"one": nn.Linear(1, 1), "on": nn.Linear(1, 1)}), "p": nn.Linear(1, 1)}
+    )
+    method = nn.Linear(1, 1)
+    options = FitOptions(lr=1.0, lr_groups={"part": 0.5, "part.on": 0.1})
+    optimizer = make_optimizer(parameter_groups(network, method, options), options, torch.device("cpu"))
+    for rate in (1.0, 0.2):
+        set_rate(optimizer, rate)
+        rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+        assert rates[id(network["part"]["on"].weight)] == pytest.approx(0.1 * rate)
+        assert rates[id(network["part"]["one"].bias)] == pytest.approx(0.5 * rate)
+        assert rates[id(network["p"].weight)] == rates[id(method.weight)] == rate
+
+
+def test_an_unknown_group_is_refused():
+    with pytest.raises(
+        HoldfastError, match=r"train\.lr_groups: the encoder has no parameters 'wei'; known: weight, bias"
+    ):
+        parameter_groups(nn.Linear(1, 1), nn.Identity(), FitOptions(lr_groups={"wei": 0.1}))
+    with pytest.raises(HoldfastError, match="factor above 0"):
+        FitOptions(lr_groups={"weight": 0.0})
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Pre-training: what the folder holds, whose slots, and that a kill costs nothing."""
 
+import numpy as np
 import pytest
 import torch
 
-from holdfast.backbones import Encoder
+from holdfast.backbones import Encoder, VectorInput
 from holdfast.data import load_split
+from holdfast.engine.growth import grow_models
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.load import read_recipe
@@ -103,3 +105,42 @@ def test_many_side_by_side(pretrain_recipe, toy_models, tmp_path):
     assert torch.equal(together.encode(images), alone.encode(images))
     with pytest.raises(HoldfastError, match="two models would be called"):
         plan_models([str(pretrain_recipe)] * 2)
+
+
+def test_given_weights_and_frozen_parts_are_kept(pretrain_recipe, toy_models, tmp_path):
+    """What stays frozen in pre-training is what was given, and the model still says so, also after it has grown."""
+    given = Encoder.from_pretrained(toy_models / "eight-simplex").backbone
+    torch.save(given.state_dict(), tmp_path / "w.pt")
+    settings = [f"backbone.weights='{tmp_path / 'w.pt'}'", "backbone.freeze=['stages.0']"]
+    recipe, folder = checked(pretrain_recipe, *settings), RunFolder(tmp_path / "m")
+    pretrain(recipe, folder, device="cpu")
+    assert checked(folder.recipe).tables == recipe.tables
+    grow_models([folder.path], 30, tmp_path / "grown")
+    for where in (folder.path, tmp_path / "grown" / "m"):
+        encoder = Encoder.from_pretrained(where)
+        for name, value in given.stages[0].state_dict().items():
+            assert torch.equal(encoder.backbone.stages[0].state_dict()[name], value)
+        assert not torch.equal(encoder.backbone.stages[2][0].weight, given.stages[2][0].weight)
+        assert encoder.info["backbone_weights"]["file"].endswith("w.pt")
+        assert encoder.frozen == ("stages.0",)
+
+
+def test_vectors(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(24, 5))
+    np.savez(tmp_path / "v.npz", features=rows, labels=np.arange(24) % 3)
+    tables = {
+        "data": {"name": "vectors", "split": "all", "path": str(tmp_path / "v.npz")},
+        "backbone": {"name": "mlp", "hidden": 8, "width": 6},
+        "method": {"name": "simplex_fd", "slots": 4},
+        "train": {"epochs": 1, "batch_size": 8},
+        "preprocess": {"unit": True},
+    }
+    pretrain(check_pretrain_recipe(tables), RunFolder(tmp_path / "m"), device="cpu")
+    encoder = Encoder.from_pretrained(tmp_path / "m")
+    assert encoder.preprocess == VectorInput(5, unit=True)
+    assert torch.allclose(encoder.encode(rows), encoder.encode(7 * rows), atol=1e-6)
+    with pytest.raises(HoldfastError, match=r"train\.flip is for images"):
+        check_pretrain_recipe({**tables, "train": {"flip": True}})
+    twice = {**tables, "method": {"name": "simplex_hoc_views", "slots": 4}}
+    with pytest.raises(HoldfastError, match="reads a second view"):
+        pretrain(check_pretrain_recipe(twice), RunFolder(tmp_path / "n"), device="cpu")

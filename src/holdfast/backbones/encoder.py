@@ -1,6 +1,7 @@
 """A network and its projection: what is trained, saved, and asked for features."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.backbones import encoder_folder
-from holdfast.backbones.preprocess import Images, Preprocess, as_sequence
+from holdfast.backbones.frozen import frozen_parts
+from holdfast.backbones.preprocess import Images, Preprocess
+from holdfast.backbones.vector_input import VectorInput, input_from_json
 from holdfast.errors import HoldfastError
 from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.storage import replacing_folder
@@ -17,6 +20,8 @@ from holdfast.storage import replacing_folder
 
 class Encoder(nn.Module):
     """Images -> features of size ``dim``: any network N x C x H x W -> N x F, then a bias-free projection if dim != F.
+
+    Or vectors: a network N x D -> N x F, with a ``VectorInput`` for its preprocess.
 
     backbone: a network; its F is its attribute ``feature_dim``, or given here.
     dim: size of the features; None keeps the backbone's, without a projection.
@@ -29,7 +34,7 @@ class Encoder(nn.Module):
         backbone: nn.Module,
         dim: int | None = None,
         *,
-        preprocess: Preprocess | None = None,
+        preprocess: Preprocess | VectorInput | None = None,
         feature_dim: int | None = None,
         info: dict[str, Any] | None = None,
     ) -> None:
@@ -41,6 +46,7 @@ class Encoder(nn.Module):
             raise HoldfastError(f"encoder: dim must be at least 1, got {dim}")
         self.projection = None if self.dim == self.feature_dim else nn.Linear(self.feature_dim, self.dim, bias=False)
         self.preprocess = preprocess
+        self.frozen: tuple[str, ...] = ()
         try:
             self.info: dict[str, Any] = json.loads(json.dumps(info or {}, allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -53,27 +59,54 @@ class Encoder(nn.Module):
             raise HoldfastError(f"the backbone gave {tuple(h.shape)}, expected N x {self.feature_dim} features")
         return h if self.projection is None else self.projection(h)
 
+    def freeze(self, names: Sequence[str]) -> None:
+        """Keep parts of the backbone as they are: ``layer1``, ``layer1.0.bn1``, one parameter, or ``*`` for all of it.
+
+        A part named stays in eval mode as well, so that its batch norms' statistics stand still. Saved with the model;
+        ``freeze([])`` lets everything train again.
+        """
+        parts = frozen_parts(self.backbone, names)
+        for parameter in self.backbone.parameters():
+            parameter.requires_grad_(True)
+        for part in parts:
+            part.requires_grad_(False)
+        self.frozen = tuple(names)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> "Encoder":
+        """As ``nn.Module.train``, but what is frozen stays in eval mode."""
+        super().train(mode)
+        for part in frozen_parts(self.backbone, self.frozen):
+            if isinstance(part, nn.Module):
+                part.eval()
+        return self
+
     @torch.no_grad()
     def encode(
         self, images: Images | Tensor, *, batch_size: int = 256, device: str | torch.device | None = None
     ) -> Tensor:
         """Unit features, float32 N x dim on the CPU, with the network in eval mode; a zero vector stays zero.
 
-        images: all that ``Preprocess`` takes, or a float tensor N x C x H x W that is already preprocessed.
+        images: all that the preprocess takes, or a float tensor N x C x H x W that is already preprocessed.
         device: move the encoder there first, and leave it there; None stays where the weights are.
         """
         if batch_size < 1:
             raise HoldfastError(f"encode: batch_size must be at least 1, got {batch_size}")
-        ready = isinstance(images, Tensor) and images.is_floating_point() and images.ndim == 4
+        ready = (
+            isinstance(images, Tensor)
+            and images.is_floating_point()
+            and not isinstance(self.preprocess, VectorInput)
+            and images.ndim in ((2, 4) if self.preprocess is None else (4,))
+        )
         if not ready and self.preprocess is None:
             raise HoldfastError(
-                "encode: this encoder has no preprocess; give it one, or pass float tensors N x C x H x W"
+                "encode: this encoder has no preprocess; give it one, or pass float tensors N x C x H x W or N x D"
             )
         if device is not None:
             self.to(device)
         weight = next(self.parameters(), torch.empty(0))
         here, dtype = weight.device, weight.dtype
-        many: Any = images if ready else as_sequence(images)
+        many: Any = images if ready or self.preprocess is None else self.preprocess.many(images)
         features = torch.empty(len(many), self.dim)
         modes = [(module, module.training) for module in self.modules()]
         self.eval()
@@ -103,6 +136,7 @@ class Encoder(nn.Module):
             "dim": self.dim,
             "feature_dim": self.feature_dim,
             "preprocess": None if self.preprocess is None else self.preprocess.to_json(),
+            "frozen": list(self.frozen),
             "info": self.info,
         }
         encoder_folder.write(Path(folder), description, self.state_dict())
@@ -123,11 +157,13 @@ class Encoder(nn.Module):
             encoder = cls(
                 network,
                 description["dim"],
-                preprocess=None if stored is None else Preprocess.from_json(stored),
+                preprocess=None if stored is None else input_from_json(stored),
                 feature_dim=description["feature_dim"],
                 info=description["info"],
             )
         encoder_folder.load(encoder, tensors, folder)
+        if description.get("frozen"):
+            encoder.freeze(description["frozen"])
         return encoder.to(device).eval()
 
 

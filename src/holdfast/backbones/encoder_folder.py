@@ -48,6 +48,9 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise HoldfastError(f"{folder / CONFIG}: lacks {', '.join(absent)}")
     if not isinstance(description["dim"], int) or not isinstance(description["info"], dict):
         raise HoldfastError(f"{folder / CONFIG}: dim must be a whole number and info an object")
+    frozen = description.get("frozen", [])
+    if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
+        raise HoldfastError(f"{folder / CONFIG}: frozen must be a list of names, found {frozen!r}")
     tensors, _ = read_tensors(folder / WEIGHTS)
     if _sha256(folder / WEIGHTS) != description["weights_sha256"]:
         raise HoldfastError(f"{folder / WEIGHTS}: not the weights {CONFIG} was written for (sha256 differs)")

@@ -62,6 +62,14 @@ class Preprocess:
     def height_width(self) -> tuple[int, int]:
         return (self.size, self.size) if isinstance(self.size, int) else self.size
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.channels, *self.height_width
+
+    def many(self, images: Images | Tensor) -> Sequence[OneImage] | np.ndarray:
+        """Images that can be sliced and given to ``__call__`` part by part."""
+        return as_sequence(images)
+
     def __call__(self, images: Images) -> Tensor:
         """One image or a sequence of them -> float32, N x C x H x W (N = 1 for one image).
 

@@ -8,15 +8,19 @@ from typing import Any
 from torch import nn
 
 from holdfast.backbones.lenet import lenet_plus_plus
+from holdfast.backbones.own_code import build_own, is_own_code, own_builder, refuse_unbuilt
 from holdfast.backbones.regnet import regnety_400mf
 from holdfast.backbones.resnet import resnet18, resnet50
 from holdfast.backbones.resnet_cifar import resnet32
 from holdfast.backbones.senet import senet18
 from holdfast.backbones.small import small
+from holdfast.backbones.vector_networks import linear, mlp
 from holdfast.errors import HoldfastError, unknown_name
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "lenet_plus_plus": lenet_plus_plus,
+    "linear": linear,
+    "mlp": mlp,
     "regnety_400mf": regnety_400mf,
     "resnet18": resnet18,
     "resnet32": resnet32,
@@ -25,7 +29,7 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "small": small,
 }
 
-PREFIXES = ("hf:<folder, model type or hub id>", "timm:<model name>")
+PREFIXES = ("hf:<folder, model type or hub id>", "timm:<model name>", "<package.module>:<function>")
 
 
 def build_backbone(name: str, **options: Any) -> nn.Module:
@@ -33,6 +37,7 @@ def build_backbone(name: str, **options: Any) -> nn.Module:
 
     The result carries ``backbone_spec``: JSON with ``name`` and ``options`` from which ``build_backbone`` makes the
     same architecture again, offline. For ``hf:`` it holds the whole configuration, and ``source`` says whence it came.
+    ``package.module:function`` is the user's own code, imported and called.
     """
     spec: dict[str, Any] = {"name": name, "options": options}
     if name.startswith("hf:"):
@@ -44,6 +49,8 @@ def build_backbone(name: str, **options: Any) -> nn.Module:
         from holdfast.backbones.timm_adapter import timm_backbone
 
         return _with_spec(timm_backbone(name.removeprefix("timm:"), options), spec)
+    if is_own_code(name):
+        return _with_spec(build_own(name, options), spec)
     if name not in BACKBONES:
         raise unknown_name("backbone", name, (*BACKBONES, *PREFIXES))
     return _with_spec(_call(name, BACKBONES[name], options), spec)
@@ -57,6 +64,8 @@ def backbone_builder(name: str) -> Callable[..., nn.Module] | None:
         return hf_backbone
     if name.startswith("timm:"):
         return None
+    if is_own_code(name):
+        return own_builder(name)
     if name not in BACKBONES:
         raise unknown_name("backbone", name, (*BACKBONES, *PREFIXES))
     return BACKBONES[name]
@@ -69,6 +78,8 @@ def rebuild_backbone(spec: Any) -> nn.Module:
     name, options = spec["name"], spec.get("options", {})
     if not isinstance(options, Mapping):
         raise HoldfastError(f"backbone {name}: options must be an object, found {options!r}")
+    if is_own_code(name):
+        refuse_unbuilt(name, options)
     if not name.startswith("hf:"):
         return build_backbone(name, **options)
     from holdfast.backbones.hf import rebuild_hf

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from holdfast.checking.estimates import Estimate
+from holdfast.checking.notebook import matrix_html, pair_html
 from holdfast.storage import without_nan
 
 COMPATIBLE, NOT_SHOWN, INCOMPATIBLE, NOT_JUDGED = "compatible", "not shown", "incompatible", "could not be judged"
@@ -96,6 +97,11 @@ class CheckResult:
         found: dict[str, Any] = without_nan({"kind": "check", **asdict(self), "exit_code": self.exit_code})
         return found
 
+    def _repr_html_(self) -> str:
+        tests = ("self_test", "cross_test", "new_self_test", "gain")
+        rows = [(name.replace("_", "-"), getattr(self, name)) for name in tests]
+        return pair_html(self.verdict, self.reason, rows, self.notes)
+
 
 @dataclass(frozen=True)
 class HistoryResult:
@@ -132,6 +138,9 @@ class HistoryResult:
         """Everything as plain types; NaN and infinities are None."""
         found: dict[str, Any] = without_nan({"kind": "history", **asdict(self), "exit_code": self.exit_code})
         return found
+
+    def _repr_html_(self) -> str:
+        return matrix_html(self.verdict, self.reason, self.models, self.matrix, self.notes)
 
 
 def judge_gain(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from holdfast.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     gallery,
     ls,
     metrics,
@@ -16,6 +17,7 @@ from holdfast.cli import (
     report,
     reproduce,
     run,
+    schema,
     slots,
     sweep,
     theory,
@@ -42,6 +44,8 @@ app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
+app.command("schema")(schema.schema)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(theory.theory, name="theory")
 app.add_typer(gallery.gallery, name="gallery")

@@ -49,9 +49,8 @@ def _backbones() -> list[dict[str, str]]:
     from holdfast.backbones import BACKBONES, PREFIXES
 
     rows = [_described(name, build) for name, build in BACKBONES.items()]
-    return rows + [
-        {"name": name, "about": "through an extra library, where it is installed", "options": ""} for name in PREFIXES
-    ]
+    about = ("through an extra library, where it is installed",) * 2 + ("your own code: docs/own-model.md",)
+    return rows + [{"name": name, "about": text, "options": ""} for name, text in zip(PREFIXES, about, strict=True)]
 
 
 def _datasets() -> list[dict[str, str]]:

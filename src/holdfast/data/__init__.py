@@ -19,6 +19,7 @@ from holdfast.data.openset import OpenSet, open_set
 from holdfast.data.root import data_root
 from holdfast.data.tiny_imagenet import tinyimagenet20, tinyimagenet32, tinyimagenet200
 from holdfast.data.tiny_validation import tinyimagenet32_validation
+from holdfast.data.vectors import vectors
 from holdfast.errors import HoldfastError, unknown_name
 
 __all__ = [
@@ -50,6 +51,7 @@ DATASETS: dict[str, Callable[..., ImageSet]] = {
     "npz": npz,
     "folder": folder,
     "csv": csv_list,
+    "vectors": vectors,
 }
 
 

@@ -1,4 +1,4 @@
-"""Training images where the computation is: uint8, whole, read by index."""
+"""Training images where the computation is: whole, as they were read, taken by index."""
 
 from collections.abc import Callable, Iterator
 
@@ -13,12 +13,13 @@ COPIED_AT_ONCE = 64 * 2**20
 
 
 class DeviceImages:
-    """All images of a set on one device as uint8 N x C x H x W; a batch is one gather, with no copy from the host."""
+    """All images of a set on one device, N x C x H x W in their own dtype; a batch is one gather, with no copy."""
 
     def __init__(self, images: ImageSet, device: torch.device | str = "cpu") -> None:
         count, height, width, channels = images.images.shape
-        self.pixels = torch.empty((count, channels, height, width), dtype=torch.uint8, device=device)
-        rows = max(1, COPIED_AT_ONCE // (height * width * channels))
+        dtype = torch.float32 if images.holds_vectors else torch.uint8
+        self.pixels = torch.empty((count, channels, height, width), dtype=dtype, device=device)
+        rows = max(1, COPIED_AT_ONCE // (height * width * channels * dtype.itemsize))
         for start in range(0, count, rows):
             part = torch.from_numpy(images.images[start : start + rows]).to(device)
             self.pixels[start : start + len(part)] = part.permute(0, 3, 1, 2)
@@ -36,7 +37,7 @@ class DeviceImages:
         return len(self.labels)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """uint8 B x C x H x W for a tensor of B indices on the same device."""
+        """B x C x H x W for a tensor of B indices on the same device."""
         return self.pixels[indices]
 
     def source(self, batch: int) -> "DeviceImages":

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 class ImageSet:
     """Images of one size with their classes, in canonical order.
 
-    images: uint8, N x H x W x C with C = 1 (grey) or 3 (RGB).
+    images: uint8, N x H x W x C with C = 1 (grey) or 3 (RGB). Vectors are images of one pixel: float32, N x 1 x 1 x D.
     labels: int64, N; an index into ``class_names``.
     class_names: one name per class, in label order.
     fingerprint: a hash of pixels and labels in canonical order, the same in whatever form the data came.
@@ -30,6 +30,10 @@ class ImageSet:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    @property
+    def holds_vectors(self) -> bool:
+        return self.images.dtype == np.float32
 
 
 def canonical(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, source: str) -> ImageSet:
@@ -50,7 +54,8 @@ def canonical_order(
     images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, source: str
 ) -> tuple[np.ndarray, str]:
     """Where each place of the canonical order takes its image from, and the fingerprint; reads each image once."""
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
+    vectors = images.dtype == np.float32 and images.shape[1:3] == (1, 1)
+    if images.ndim != 4 or not (vectors or (images.dtype == np.uint8 and images.shape[-1] in (1, 3))):
         raise HoldfastError(
             f"{source}: images must be uint8 of shape N x H x W x 1 or 3, found {images.dtype} of shape {images.shape}"
         )

@@ -45,6 +45,11 @@ def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet, *, train_crop:
         raise HoldfastError(f"training images of {_shape(shapes['train'])} are smaller than the crop of {train_crop}")
     if train_crop:
         shapes["train"] = (train_crop, train_crop, train.images.shape[3])
+    if len({train.holds_vectors, query.holds_vectors, gallery.holds_vectors}) > 1:
+        raise HoldfastError("some of train, query and gallery are vectors and some images; read all three alike")
+    if train.holds_vectors and len(set(shapes.values())) > 1:
+        found = ", ".join(f"{part} {shape[-1]}" for part, shape in shapes.items())
+        raise HoldfastError(f"vectors differ in width: {found}; take all three from one embedding model")
     if len(set(shapes.values())) > 1:
         found = ", ".join(f"{part} {_shape(shape)}" for part, shape in shapes.items())
         cropped = " (after its crop)" if train_crop else ""

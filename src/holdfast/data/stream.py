@@ -48,7 +48,7 @@ class StreamedImages:
         return len(self.labels)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """uint8 B x C x H x W for a tensor of B indices; waits for the copy, so it is not for the steps."""
+        """B x C x H x W for a tensor of B indices; waits for the copy, so it is not for the steps."""
         return _planar(torch.from_numpy(self.host[indices.cpu().numpy()]).to(self.device))
 
     def source(self, batch: int) -> "Ring":
@@ -69,8 +69,9 @@ class Ring:
         self._host = images.host
         self._on_gpu = images.device.type == "cuda"
         shape = (SLOTS, batch, *images.host.shape[1:])
-        self.places = torch.empty(shape, dtype=torch.uint8, device=images.device)
-        self._staged = torch.empty(shape, dtype=torch.uint8, pin_memory=True) if self._on_gpu else self.places
+        dtype = torch.float32 if images.host.dtype == np.float32 else torch.uint8
+        self.places = torch.empty(shape, dtype=dtype, device=images.device)
+        self._staged = torch.empty(shape, dtype=dtype, pin_memory=True) if self._on_gpu else self.places
         if self._on_gpu:
             # Of another priority, because torch hands out the same few streams of one priority over and over: a copy
             # on a stream that some neighbour is capturing would become a part of that neighbour's graph.

@@ -7,19 +7,21 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
-from holdfast.backbones import Encoder
+from holdfast.backbones import Encoder, VectorInput
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.sampler import EpochBatches, epoch_batches, steps_per_epoch
 from holdfast.data.stream import StreamedImages, place
+from holdfast.data.torch_dataset import read_dataset
 from holdfast.engine.checkpoint import CheckpointFile, TrainingState
 from holdfast.engine.executors import make_executor
 from holdfast.engine.feature_phase import train_on_features
 from holdfast.engine.kept import KeptFeatures
-from holdfast.engine.options import FitOptions
+from holdfast.engine.options import FitOptions, refuse_augmentation
 from holdfast.engine.ranks import ALONE, Ranks
-from holdfast.engine.schedule import learning_rate, make_optimizer, set_rate
+from holdfast.engine.schedule import learning_rate, make_optimizer, parameter_groups, set_rate
 from holdfast.engine.share import Share, share_of
 from holdfast.engine.step import TrainingStep
 from holdfast.engine.survey import ImageSurvey
@@ -38,7 +40,7 @@ def fit(
     encoder: Encoder,
     method: Method,
     task: Task,
-    images: ImageSet | DeviceImages | StreamedImages,
+    images: ImageSet | Dataset[Any] | DeviceImages | StreamedImages,
     *,
     old: nn.Module | None = None,
     kept: KeptFeatures | None = None,
@@ -50,7 +52,8 @@ def fit(
     """Train ``encoder`` and ``method`` on one task, in place.
 
     images: the training set that the task's indices point into; the training runs on the device where they are, and for
-    an ``ImageSet`` on that of the encoder.
+    an ``ImageSet`` on that of the encoder. A torch ``Dataset`` of (image, label) is read once (``read_dataset``); over
+    several tasks, read it yourself and pass what comes back.
     old: the model the task is held to (the previous one, or one brought in), read by methods that ask for it; it is
     frozen and put in eval mode.
     kept: what past models gave the buffered images, read by methods that ask for it.
@@ -130,7 +133,7 @@ def prepare_step(
     encoder: Encoder,
     method: Method,
     task: Task,
-    images: ImageSet | DeviceImages | StreamedImages,
+    images: ImageSet | Dataset[Any] | DeviceImages | StreamedImages,
     *,
     old: nn.Module | None,
     kept: KeptFeatures | None = None,
@@ -146,6 +149,10 @@ def prepare_step(
         raise HoldfastError(
             f"task {task.number} reads what past models gave the buffered images; pass it as kept (engine.KeptFeatures)"
         )
+    if isinstance(encoder.preprocess, VectorInput):
+        refuse_augmentation(vars(options))
+    if isinstance(images, Dataset):
+        images = read_dataset(images)
     if isinstance(images, ImageSet):
         images = place(images, next(encoder.parameters()).device, options.images)
     device = images.device
@@ -173,7 +180,7 @@ def prepare_step(
         preprocess=encoder.preprocess,
         method=method,
         old=old,
-        optimizer=make_optimizer([*encoder.parameters(), *method.parameters()], options, device),
+        optimizer=make_optimizer(parameter_groups(encoder, method, options), options, device),
         images=images,
         source=images.source(share.size),
         labels=arrival_labels(task, images),

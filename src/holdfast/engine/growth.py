@@ -63,6 +63,8 @@ def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:
     assert new.projection is not None
     with torch.no_grad():
         new.projection.weight = torch.nn.Parameter(after)
+    if encoder.frozen:
+        new.freeze(encoder.frozen)
     return new.eval()
 
 

@@ -1,7 +1,8 @@
 """How one task is trained: numbers that no method owns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -22,6 +23,8 @@ class FitOptions:
     milestones: where the "step" schedule multiplies the rate by ``decay``, as fractions of the epochs (the paper's 50
     and 64 of 70), so that they move along when ``epochs`` changes. final_lr: where "cosine" ends.
     weight_decay applies to every parameter, biases and normalisation included, as in the authors' code.
+    lr_groups: factors of the rate by prefix of the encoder's parameters, such as {"backbone.layer1": 0.1}; the longest
+    prefix counts, and what has none keeps the rate.
     crop_padding: crops of the images' own size, after so many black pixels were put around them. resized_crop: instead,
     boxes of ``crop_scale`` of the area and a width to height of ``crop_ratio``, scaled to so many pixels a side.
     draw: how the halves of a batch are drawn (data/sampler.py).
@@ -38,6 +41,7 @@ class FitOptions:
     batch_size: int = 128
     optimizer: Optimizer = "sgd"
     lr: float = 0.1
+    lr_groups: dict[str, float] | None = None
     momentum: float = 0.9
     weight_decay: float = 5e-4
     schedule: Schedule = "step"
@@ -92,12 +96,26 @@ class FitOptions:
         for name in ("lr", "decay"):
             if not getattr(self, name) > 0:
                 raise HoldfastError(f"train.{name} must be above 0, got {getattr(self, name)}")
+        for prefix, factor in (self.lr_groups or {}).items():
+            if not 0 < factor < float("inf"):
+                raise HoldfastError(f"train.lr_groups: {prefix!r} must be a factor above 0, got {factor}; or freeze it")
         if self.resized_crop and self.crop_padding:
             raise HoldfastError("train.crop_padding and train.resized_crop are two ways to crop; set one of them to 0")
         for name, most in (("crop_scale", 1.0), ("crop_ratio", float("inf"))):
             low, high = getattr(self, name)
             if not 0 < low <= high <= most:
                 raise HoldfastError(f"train.{name} must be two numbers above 0, the smaller first, got [{low}, {high}]")
+
+
+OFF_FOR_VECTORS: dict[str, int | bool] = {"crop_padding": 0, "resized_crop": 0, "flip": False}
+"""What changes pictures has no meaning for vectors."""
+
+
+def refuse_augmentation(options: Mapping[str, Any]) -> None:
+    """For vectors: an option that would change pictures is refused by its name."""
+    for name, off in OFF_FOR_VECTORS.items():
+        if options[name] != off:
+            raise HoldfastError(f"train.{name} is for images, and these are vectors; set it to {str(off).lower()}")
 
 
 def resolve_device(name: str = "auto") -> torch.device:

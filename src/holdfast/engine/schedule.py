@@ -1,12 +1,14 @@
 """The optimiser of one task and its learning rate."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from holdfast.engine.options import FitOptions
+from holdfast.errors import HoldfastError
 
 
 def learning_rate(options: FitOptions, epoch: int) -> float:
@@ -23,22 +25,57 @@ def learning_rate(options: FitOptions, epoch: int) -> float:
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Change the rate in place where it is a tensor: a captured step reads it from there."""
     for group in optimizer.param_groups:
+        own = rate * group.get("factor", 1.0)
         if isinstance(group["lr"], torch.Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].fill_(own)
         else:
-            group["lr"] = rate
+            group["lr"] = own
+
+
+def parameter_groups(encoder: nn.Module, method: nn.Module, options: FitOptions) -> list[dict[str, Any]]:
+    """What trains, by the factor of its rate (``options.lr_groups``); the method's parameters have the plain rate."""
+    factors = lr_factors(encoder, options.lr_groups or {})
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in encoder.named_parameters():
+        groups.setdefault(factors[name], []).append(parameter)
+    groups.setdefault(1.0, []).extend(method.parameters())
+    kept = {
+        factor: [parameter for parameter in group if parameter.requires_grad and parameter.numel()]
+        for factor, group in groups.items()
+    }
+    if not any(kept.values()):
+        raise HoldfastError("nothing trains: all of the encoder is frozen, and the method has no parameters of its own")
+    return [{"params": group, "factor": factor} for factor, group in kept.items() if group]
+
+
+def lr_factors(encoder: nn.Module, lr_groups: Mapping[str, float]) -> dict[str, float]:
+    """For each parameter of ``encoder`` the factor of the longest prefix that it has, or 1; unused ones are refused."""
+    names = [name for name, _ in encoder.named_parameters()]
+    for prefix in lr_groups:
+        if not any(_below(prefix, name) for name in names):
+            first = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in names))
+            raise HoldfastError(f"train.lr_groups: the encoder has no parameters {prefix!r}; known: {first}")
+    by_length = sorted(lr_groups, key=len, reverse=True)
+    return {name: next((lr_groups[prefix] for prefix in by_length if _below(prefix, name)), 1.0) for name in names}
+
+
+def _below(prefix: str, name: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
 
 
 def make_optimizer(
-    parameters: Iterable[nn.Parameter], options: FitOptions, device: torch.device
+    groups: Sequence[dict[str, Any]], options: FitOptions, device: torch.device
 ) -> torch.optim.Optimizer:
-    """One fresh optimiser over everything that trains: the encoder's and the method's parameters.
+    """One fresh optimiser over everything that trains, as ``parameter_groups`` gives it.
 
     Fused: one kernel for all parameters. On a GPU the rate is a tensor there, so that it can change under a graph.
     """
-    trainable = [parameter for parameter in parameters if parameter.requires_grad and parameter.numel()]
     on_gpu = device.type == "cuda"
-    rate = torch.tensor(options.lr, device=device) if on_gpu else options.lr
+    rated = []
+    for group in groups:
+        rate = options.lr * group["factor"]
+        rated.append({**group, "lr": torch.tensor(rate, device=device) if on_gpu else rate})
+    decay = options.weight_decay
     if options.optimizer == "adamw":
-        return torch.optim.AdamW(trainable, lr=rate, weight_decay=options.weight_decay, fused=True, capturable=on_gpu)
-    return torch.optim.SGD(trainable, lr=rate, momentum=options.momentum, weight_decay=options.weight_decay, fused=True)
+        return torch.optim.AdamW(rated, lr=options.lr, weight_decay=decay, fused=True, capturable=on_gpu)
+    return torch.optim.SGD(rated, lr=options.lr, momentum=options.momentum, weight_decay=decay, fused=True)

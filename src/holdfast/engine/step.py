@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from holdfast.backbones import Encoder, Preprocess
+from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.data.augment import augment
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import Ring, StreamedImages
@@ -35,7 +35,7 @@ class TrainingStep:
     """
 
     encoder: Encoder
-    preprocess: Preprocess
+    preprocess: Preprocess | VectorInput
     method: Method
     old: nn.Module | None
     optimizer: torch.optim.Optimizer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from holdfast.backbones import Encoder, Preprocess
+from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
@@ -25,7 +25,7 @@ class ImageSurvey:
     """
 
     encoder: Encoder
-    preprocess: Preprocess
+    preprocess: Preprocess | VectorInput
     reference: nn.Module | None
     images: DeviceImages | StreamedImages
     labels: Tensor
@@ -66,7 +66,7 @@ def evaluating(network: nn.Module) -> Iterator[None]:
 @torch.no_grad()
 def features_of(
     network: nn.Module,
-    preprocess: Preprocess,
+    preprocess: Preprocess | VectorInput,
     images: DeviceImages | StreamedImages,
     indices: Tensor,
     *,

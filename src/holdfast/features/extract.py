@@ -38,8 +38,9 @@ def extract(
     encoder = encoder.to(device).eval()
     if device.type == "cuda":
         encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    height, width = images.images.shape[1:3]
-    at_once = batch_size or max(1, PIXELS_AT_ONCE.get(device.type, 2**19) // (height * width))
+    height, width, channels = images.images.shape[1:]
+    numbers = channels if images.holds_vectors else height * width
+    at_once = batch_size or max(1, PIXELS_AT_ONCE.get(device.type, 2**19) // numbers)
     basis = None if basis is None else basis.to(device)
     features = torch.empty((len(images), encoder.dim if basis is None else basis.shape[1]), device=device)
     for start in range(0, len(images), at_once):

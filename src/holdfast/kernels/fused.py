@@ -13,11 +13,12 @@ from holdfast.backbones.resnet_cifar import CifarResNet
 def has_kernels(network: nn.Module) -> bool:
     """True for an ``Encoder`` around a CIFAR ResNet whose weights are channels-last, where triton is installed.
 
-    Its norms must be plain: the kernels know nothing of statistics over several ranks.
+    Its norms must be plain: the kernels know nothing of statistics over several ranks, or of parts that are frozen.
     """
     return (
         isinstance(network, Encoder)
         and isinstance(network.backbone, CifarResNet)
+        and not network.frozen
         and all(type(m) is nn.BatchNorm2d for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
         and importlib.util.find_spec("triton") is not None
         and all(p.is_contiguous(memory_format=torch.channels_last) for p in network.parameters() if p.ndim == 4)

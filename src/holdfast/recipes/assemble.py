@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.backbones import Encoder, Preprocess, backbone_builder, build_backbone
+from holdfast.backbones import Encoder, Preprocess, VectorInput, backbone_builder, build_backbone, load_weights
 from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import Placement, StreamedImages, place
 from holdfast.engine import FitOptions
+from holdfast.engine.schedule import lr_factors
 from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS, Method
 from holdfast.pixels import Colour
 from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.recipes.models import BroughtIn, models_root, named_models, with_head
 from holdfast.recipes.options import keywords
-from holdfast.recipes.schema import SPLITS, Recipe
+from holdfast.recipes.schema import GIVEN_BACKBONE, SPLITS, Recipe
 from holdfast.scenarios import SCENARIOS, Scenario
 
 
@@ -97,7 +98,7 @@ def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
     preprocess = preprocess_of(recipe["preprocess"], data.train, size=data.query.images.shape[1:3])
     make_encoder = encoder_maker(recipe, preprocess, make_method)
     with GLOBAL_GENERATOR:
-        try_encoder(make_encoder(), preprocess)
+        try_encoder(make_encoder(), preprocess, make_method(), options)
     return Experiment(data, scenario, make_encoder, make_method, options)
 
 
@@ -121,7 +122,7 @@ def _assemble_from_models(
         **{"namespace": recipe["data"]["train"]["name"], **settings},
     )
     for name in cards:
-        try_encoder(brought_in.load(name), preprocess)
+        try_encoder(brought_in.load(name), preprocess, method, options)
     return Experiment(data, scenario, lambda: brought_in.load(section["model"]), make_method, options, brought_in.load)
 
 
@@ -145,36 +146,59 @@ def method_maker(recipe: Recipe, num_classes: int) -> Callable[[], Method]:
     return lambda: build(**arguments)
 
 
-def encoder_maker(recipe: Recipe, preprocess: Preprocess, make_method: Callable[[], Method]) -> Callable[[], Encoder]:
+def encoder_maker(
+    recipe: Recipe, preprocess: Preprocess | VectorInput, make_method: Callable[[], Method]
+) -> Callable[[], Encoder]:
     name = recipe["backbone"]["name"]
     builder = backbone_builder(name)
-    arguments = _without_name(recipe["backbone"])
+    section = _without_name(recipe["backbone"])
+    given = {key: section.pop(key) for key in GIVEN_BACKBONE if key in section}
+    arguments = section
     if builder is not None:
         arguments = keywords(builder, arguments)
         if "in_channels" in inspect.signature(builder).parameters:
             arguments["in_channels"] = arguments.get("in_channels", preprocess.channels)
             if arguments["in_channels"] != preprocess.channels:
+                what = "vectors" if isinstance(preprocess, VectorInput) else "images"
                 raise HoldfastError(
-                    f"backbone.in_channels is {arguments['in_channels']}, but the images have {preprocess.channels}"
+                    f"backbone.in_channels is {arguments['in_channels']}, but the {what} have {preprocess.channels}"
                 )
 
     def make_encoder() -> Encoder:
         backbone = build_backbone(name, **arguments)
         dim = make_method().feature_dim(int(backbone.feature_dim))  # type: ignore[arg-type]
-        return Encoder(backbone, dim, preprocess=preprocess)
+        return _with_given(Encoder(backbone, dim, preprocess=preprocess), given)
 
     return make_encoder
 
 
+def _with_given(encoder: Encoder, given: dict[str, Any]) -> Encoder:
+    """The encoder with the weights that the recipe names, and what it freezes."""
+    if "weights" in given:
+        prefix, skip = given.get("weights_prefix", ""), given.get("weights_skip", ())
+        encoder.info["backbone_weights"] = load_weights(encoder.backbone, given["weights"], prefix=prefix, skip=skip)
+    if given.get("freeze"):
+        encoder.freeze(given["freeze"])
+    return encoder
+
+
 @torch.no_grad()
-def try_encoder(encoder: Encoder, preprocess: Preprocess) -> None:
-    """One black image through the network: does it take images of this size?"""
+def try_encoder(encoder: Encoder, preprocess: Preprocess | VectorInput, method: Method, options: FitOptions) -> None:
+    """One black image, or zero vector, through the network, and what method and options ask of it."""
+    if isinstance(preprocess, VectorInput) and method.reads_view:
+        raise HoldfastError(
+            "the method reads a second view of each image, and vectors have only one; "
+            "set its view weights to 0 or choose another method"
+        )
     height, width = preprocess.height_width
+    what = f"vectors of {preprocess.channels}"
+    what = what if isinstance(preprocess, VectorInput) else f"images of {height} x {width}"
     try:
-        encoder.eval()(torch.zeros(1, preprocess.channels, height, width))
+        encoder.eval()(torch.zeros(1, *preprocess.input_shape))
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise HoldfastError(f"the backbone takes no images of {height} x {width}: {reason}") from error
+        raise HoldfastError(f"the backbone takes no {what}: {reason}") from error
+    lr_factors(encoder, options.lr_groups or {})
 
 
 def preprocess_of(
@@ -182,16 +206,23 @@ def preprocess_of(
     train: ImageSet,
     *,
     size: tuple[int, ...],
-    fallback: Preprocess | None = None,
-) -> Preprocess:
+    fallback: Preprocess | VectorInput | None = None,
+) -> Preprocess | VectorInput:
     """Images are used at ``size``, height and width; mean and std are those of the training pixels unless given.
 
-    fallback: where mean and std come from before the pixels are asked.
+    fallback: where mean and std, or a vector's ``unit``, come from before the data or the default is asked.
     """
+    for key in ("mean", "std", "resize") if train.holds_vectors else ("unit",):
+        if section[key] is not None:
+            kinds = "images, and these are vectors" if train.holds_vectors else "vectors, and these are images"
+            raise HoldfastError(f"preprocess.{key} is for {kinds}; leave it out")
     pixels = train.images
+    if train.holds_vectors:
+        own = isinstance(fallback, VectorInput) and fallback.unit
+        return VectorInput(pixels.shape[-1], unit=own if section["unit"] is None else section["unit"])
     (height, width), channels = size, pixels.shape[3]
     mean, std = section["mean"], section["std"]
-    if fallback is not None and fallback.channels == channels:
+    if isinstance(fallback, Preprocess) and fallback.channels == channels:
         mean, std = mean or list(fallback.mean), std or list(fallback.std)
     if mean is None or std is None:
         enough = min(10_000, max(100, 10_000 * 32**2 // (pixels.shape[1] * pixels.shape[2])))

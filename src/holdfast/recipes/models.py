@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbones import Encoder, Preprocess
+from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.engine.slot_record import read_slots
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
@@ -52,7 +52,7 @@ class BroughtIn:
     """
 
     root: Path
-    preprocess: Preprocess | None = None
+    preprocess: Preprocess | VectorInput | None = None
 
     def load(self, name: str) -> Encoder:
         """The model in float32, whatever it was saved in."""

@@ -24,9 +24,11 @@ def options_schema(callee: Callable[..., Any], *, leave_out: Collection[str] = (
 def _schema(callee: Callable[..., Any], leave_out: frozenset[str]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(callee, eval_str=True).parameters.items():
-        if parameter.kind is not parameter.KEYWORD_ONLY and not inspect.isclass(callee):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             continue
-        if name in leave_out:
+        # What has no default and may be given by position is what the caller passes: a data root, labels.
+        given = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
+        if name in leave_out or (given and name not in FILLED_IN and not inspect.isclass(callee)):
             continue
         kind = Any if parameter.annotation is parameter.empty else parameter.annotation
         default = ... if parameter.default is parameter.empty else parameter.default

@@ -56,7 +56,7 @@ def pretrain(
     preprocess = preprocess_of(recipe["preprocess"], images, size=_trained_size(images, options))
     make_encoder = encoder_maker(recipe, preprocess, make_method)
     with GLOBAL_GENERATOR:
-        try_encoder(make_encoder(), preprocess)
+        try_encoder(make_encoder(), preprocess, method, options)
         torch.manual_seed(derived_seed(recipe.seed, 0, "encoder"))
         encoder = make_encoder()
     with folder.held():
@@ -79,7 +79,7 @@ def pretrain(
             checkpoint=checkpoint,
         )
         slots = {} if method.num_slots is None else {"slots": task.registry.to_json()}
-        encoder.info = {"pretrained": _record(recipe, images, method, folder), **slots}
+        encoder.info = {**encoder.info, "pretrained": _record(recipe, images, method, folder), **slots}
         encoder.write_into(folder.path)
         checkpoint.clear()
     watch({"event": "done"})

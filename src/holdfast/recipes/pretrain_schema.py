@@ -7,12 +7,19 @@ from typing import Any
 
 from pydantic import Field
 
-from holdfast.engine import FitOptions
 from holdfast.methods import METHODS
 from holdfast.recipes.assemble import method_maker
 from holdfast.recipes.models import head_of
-from holdfast.recipes.options import options_schema, validated
-from holdfast.recipes.schema import PreprocessSection, Recipe, Strict, backbone_section, dataset_section, named_section
+from holdfast.recipes.options import validated
+from holdfast.recipes.schema import (
+    PreprocessSection,
+    Recipe,
+    Strict,
+    backbone_section,
+    dataset_section,
+    named_section,
+    train_section,
+)
 
 
 class _Top(Strict):
@@ -54,6 +61,6 @@ def check_pretrain_recipe(raw: Mapping[str, Any]) -> PretrainRecipe:
     top["data"] = dataset_section(top["data"], "data")
     top["backbone"] = backbone_section(top["backbone"])
     top["method"] = named_section(top["method"], METHODS, "method", "method")
-    top["train"] = validated(options_schema(FitOptions, leave_out={"seed"}), top["train"], "train")
+    top["train"] = train_section(top["train"], top["data"])
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     return PretrainRecipe(top)

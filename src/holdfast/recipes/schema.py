@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError
 
 from holdfast.backbones import backbone_builder
 from holdfast.data import DATASETS
 from holdfast.engine import FitOptions
+from holdfast.engine.options import OFF_FOR_VECTORS, refuse_augmentation
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation import PROTOCOLS
 from holdfast.methods import METHODS
@@ -35,9 +36,12 @@ class _Top(Strict):
 
 
 class PreprocessSection(Strict):
+    """mean, std, resize: for images. unit: for vectors."""
+
     mean: list[float] | None = None
     std: list[float] | None = None
     resize: int | None = Field(None, ge=1)
+    unit: bool | None = None
 
 
 class _Evaluation(Strict):
@@ -46,6 +50,16 @@ class _Evaluation(Strict):
     compact: bool = False
 
 
+class _GivenBackbone(Strict):
+    """What any backbone may be given, whoever built it."""
+
+    weights: str | None = None
+    weights_prefix: str | None = None
+    weights_skip: list[str] | None = None
+    freeze: list[str] | None = None
+
+
+GIVEN_BACKBONE = tuple(_GivenBackbone.model_fields)
 SPLITS = ("train", "query", "gallery")
 
 
@@ -94,7 +108,7 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     top["scenario"] = named_section(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
     top["backbone"] = _backbone_beside(top["scenario"], top["backbone"])
     top["method"] = named_section(top["method"], METHODS, "method", "method")
-    top["train"] = validated(options_schema(FitOptions, leave_out={"seed"}), top["train"], "train")
+    top["train"] = train_section(top["train"], data["train"])
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     top["evaluation"] = validated(_Evaluation, top["evaluation"], "evaluation")
     if set(top["evaluation"]["protocols"]) == {"mixed"}:
@@ -128,6 +142,16 @@ def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"name": checked.pop("name"), "split": own["split"], "per_class": per_class, **checked}
 
 
+def train_section(section: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of training on ``data``; for vectors, whatever changes pictures is off."""
+    holds_vectors = data["name"] == "vectors"
+    given = {**OFF_FOR_VECTORS, **section} if holds_vectors else section
+    options = validated(options_schema(FitOptions, leave_out={"seed"}), given, "train")
+    if holds_vectors:
+        refuse_augmentation(options)
+    return options
+
+
 def _backbone_beside(scenario: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
     """Networks come from the recipe or from the models a scenario brings in, never from both."""
     if "model" not in scenario:
@@ -142,9 +166,19 @@ def _backbone_beside(scenario: Mapping[str, Any], section: Mapping[str, Any] | N
 def backbone_section(section: Mapping[str, Any]) -> dict[str, Any]:
     name, options = _split_name(section, "backbone")
     builder = backbone_builder(name)
+    given = {key: options.pop(key) for key in GIVEN_BACKBONE if key in options}
+    given = {key: value for key, value in validated(_GivenBackbone, given, "backbone").items() if value is not None}
+    for key in ("weights_prefix", "weights_skip"):
+        if key in given and "weights" not in given:
+            raise HoldfastError(f"backbone.{key}: says how to read backbone.weights, which is missing")
     if builder is None:  # timm takes whatever its model takes
-        return {"name": name, **options}
-    return {"name": name, **validated(options_schema(builder, leave_out={"name"}), options, "backbone")}
+        return {"name": name, **options, **given}
+    try:
+        schema = options_schema(builder, leave_out={"name", *GIVEN_BACKBONE})
+    except (NameError, PydanticUserError) as error:  # types of the user's own that TOML has no way to write
+        reason = str(error).splitlines()[0]
+        raise HoldfastError(f"backbone.name: the signature of {name} cannot be read ({reason})") from error
+    return {"name": name, **validated(schema, options, "backbone"), **given}
 
 
 def _split_name(section: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,48 @@
+"""``holdfast export``: a model as one file for other runtimes."""
+
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.show import JSON_OPTION, print_json
+
+
+def export(
+    model: Path = typer.Argument(..., help="A model's folder, such as RUN/models/03."),
+    onnx: Path = typer.Option(None, "--onnx", help="Write an ONNX file."),
+    torch_export: Path = typer.Option(None, "--torch-export", help="Write a torch.export program (.pt2)."),
+    backbone: str = typer.Option(
+        None, "--backbone", help="Own code the model was built by, package.module:function, which you trust."
+    ),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Write a model as ONNX or as a torch.export program.
+
+    The file takes pixels 0 to 255 of the model's size (or vectors) and gives unit features, the same as encode does to
+    1e-4; its metadata holds the preprocessing, the projection's shape and the versions.
+    """
+    from holdfast.backbones import Encoder, build_backbone, encoder_folder
+    from holdfast.backbones.export import export_onnx, export_torch
+    from holdfast.errors import HoldfastError
+
+    if onnx is None and torch_export is None:
+        raise HoldfastError("export: name what to write: --onnx FILE, --torch-export FILE or both")
+    description, _ = encoder_folder.read(model)
+    network = None
+    if backbone is not None:
+        named = description["backbone"] or {}
+        if named.get("name") != backbone:
+            raise HoldfastError(f"{model}: was built by {named.get('name')}, not by {backbone}; leave out --backbone")
+        network = build_backbone(backbone, **named.get("options", {}))
+    encoder = Encoder.from_pretrained(model, backbone=network)
+    about = {"model": model.name, "weights_sha256": description["weights_sha256"]}
+    written = {}
+    for name, path, write in (("onnx", onnx, export_onnx), ("torch_export", torch_export, export_torch)):
+        if path is not None:
+            write(encoder, path, about=about)
+            written[name] = {"file": str(path), "bytes": path.stat().st_size}
+    if json:
+        print_json(written)
+        return
+    for entry in written.values():
+        typer.echo(f"{entry['file']}: {entry['bytes']:,} bytes, features of size {encoder.dim}")

@@ -1,0 +1,86 @@
+"""Any map-style torch ``Dataset`` of (image, label) as an ``ImageSet``: read once, kept in memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset, IterableDataset
+
+from holdfast.data.images import ImageSet, canonical_order
+from holdfast.errors import HoldfastError
+
+MOST_BYTES = 8 * 2**30
+"""Of pixels or numbers: what is read whole must fit into memory beside the network. Larger sets want a reader."""
+
+
+def read_dataset(
+    dataset: Dataset[Any], *, class_names: Sequence[str] | None = None, most_bytes: int = MOST_BYTES
+) -> ImageSet:
+    """Every item once, in the dataset's own order (not the canonical one): a task's indices mean the same rows in both.
+
+    An item is (image, label): a PIL image, a uint8 array H x W or H x W x C, a uint8 tensor C x H x W, or, for vectors,
+    a float array or tensor of D numbers; all alike. Random transforms would be frozen into the images: leave them to
+    ``fit``. A float image is refused, because scaling belongs to the encoder's preprocess.
+    """
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise HoldfastError(
+            f"{type(dataset).__name__}: only map-style datasets, with __len__ and __getitem__, are read"
+        )
+    count = len(dataset)
+    if count == 0:
+        raise HoldfastError(f"{type(dataset).__name__}: no items")
+    images: np.ndarray | None = None
+    labels = np.empty(count, dtype=np.int64)
+    for i in range(count):
+        pixels, label = _item(dataset, i)
+        if images is None:
+            _refuse_large(count * pixels.nbytes, most_bytes, dataset)
+            images = np.empty((count, *pixels.shape), dtype=pixels.dtype)
+        if pixels.shape != images.shape[1:] or pixels.dtype != images.dtype:
+            found = f"{pixels.dtype} of {pixels.shape}, the first is {images.dtype} of {images.shape[1:]}"
+            raise HoldfastError(f"{type(dataset).__name__}: item {i} is {found}; give all of them one size and type")
+        images[i], labels[i] = pixels, label
+    assert images is not None
+    names = class_names or [str(name) for name in range(int(labels.max()) + 1)]
+    _, fingerprint = canonical_order(images, labels, names, source=type(dataset).__name__)
+    return ImageSet(images, labels, tuple(names), fingerprint)
+
+
+def _item(dataset: Dataset[Any], i: int) -> tuple[np.ndarray, int]:
+    kind = type(dataset).__name__
+    item = dataset[i]
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise HoldfastError(f"{kind}: item {i} is {type(item).__name__}; it must be a pair (image, label)")
+    label = item[1]
+    if isinstance(label, torch.Tensor | np.ndarray | np.generic) and np.asarray(label).size == 1:
+        label = label.item()
+    if not isinstance(label, int) or isinstance(label, bool):
+        raise HoldfastError(f"{kind}: the label of item {i} is {label!r}; it must be a whole number")
+    return _pixels(item[0], f"{kind}: item {i}"), label
+
+
+def _pixels(image: Any, where: str) -> np.ndarray:
+    """H x W x C uint8, or 1 x 1 x D float32 for a vector."""
+    if isinstance(image, Image.Image):
+        image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+    planar = isinstance(image, torch.Tensor)
+    array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
+    if array.ndim == 1 and array.dtype.kind == "f" and len(array) and np.isfinite(array).all():
+        return array.astype(np.float32)[None, None]
+    array = array[None] if planar and array.ndim == 2 else array
+    array = array.transpose(1, 2, 0) if planar and array.ndim == 3 else array
+    array = array[..., None] if array.ndim == 2 else array
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] not in (1, 3):
+        found = f"{array.dtype} of shape {np.asarray(image).shape}"
+        raise HoldfastError(f"{where} must be uint8 with 1 or 3 channels, or a finite float vector; found {found}")
+    return array
+
+
+def _refuse_large(size: int, most: int, dataset: Dataset[Any]) -> None:
+    if size > most:
+        raise HoldfastError(
+            f"{type(dataset).__name__}: {size / 2**30:.1f} GiB, and at most {most / 2**30:.1f} are read into memory; "
+            "write them as a folder or csv and read that, or pass a smaller torch.utils.data.Subset"
+        )

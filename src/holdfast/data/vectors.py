@@ -1,0 +1,118 @@
+"""Vectors with labels instead of images: embeddings of text, sound or products, from npz or parquet."""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.data.images import ImageSet, canonical
+from holdfast.data.root import located
+from holdfast.errors import HoldfastError, unknown_name
+
+ALL = "all"
+SPLIT = "split"
+
+
+def vectors(root: Path, split: str, *, path: str, features: str = "features", labels: str = "labels") -> ImageSet:
+    """Vectors in an npz or parquet file at ``path`` (absolute, or relative to the data root), float32 N x 1 x 1 x D.
+
+    features, labels: what the two arrays or columns are called. Where there is a third one called ``split``, the rows
+    that say ``split`` are read; where there is none, the file is one set and its split is "all".
+    """
+    file = located(root, path)
+    if not file.is_file():
+        raise HoldfastError(f"{file}: no such file; looked for an npz or parquet with {features} and {labels}")
+    readers = {".npz": _from_npz, ".parquet": _from_parquet}
+    if file.suffix not in readers:
+        raise unknown_name(f"kind of vectors ({file})", file.suffix, readers)
+    columns = readers[file.suffix](file, features, labels)
+    rows, classes = _rows(columns[features], file, features), _classes(columns[labels], file, labels)
+    if len(classes) != len(rows):
+        raise HoldfastError(f"{file}: {len(rows)} rows of {features} but {len(classes)} {labels}")
+    kept = _of_split(columns.get(SPLIT), split, len(rows), file)
+    # Names of all splits, so that they agree on their classes; in the order of numbers where labels are numbers.
+    names, numbers = np.unique(classes, return_inverse=True)
+    return canonical(rows[kept][:, None, None, :], numbers[kept], [str(name) for name in names], source=str(file))
+
+
+def _from_npz(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise HoldfastError(f"{file}: holds a single array; write it by numpy.savez")
+        with loaded as pack:
+            _refuse_missing(file, pack.files, features, labels)
+            return {name: pack[name] for name in (features, labels, SPLIT) if name in pack.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise HoldfastError(f"{file}: not readable as plain arrays ({error})") from error
+
+
+def _from_parquet(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise HoldfastError(f"{file}: parquet needs pyarrow; pip install 'holdfast[parquet]', or give npz") from None
+    try:
+        opened = pyarrow.parquet.ParquetFile(file)
+        held = list(opened.schema_arrow.names)
+        _refuse_missing(file, held, features, labels)
+        table = opened.read(columns=[name for name in (features, labels, SPLIT) if name in held])
+    except (pyarrow.ArrowException, OSError) as error:
+        raise HoldfastError(f"{file}: not readable as parquet ({str(error).splitlines()[0]})") from error
+    columns = {name: np.asarray(table.column(name).to_numpy()) for name in table.column_names if name != features}
+    return {features: _lists(table.column(features), file, features), **columns}
+
+
+def _lists(column: Any, file: Path, name: str) -> np.ndarray:
+    """A column of lists as one array N x D."""
+    if column.null_count:
+        raise HoldfastError(f"{file}: {column.null_count} rows without {name}; leave them out of the file")
+    lists = column.combine_chunks()
+    if not hasattr(lists, "flatten") or not hasattr(lists.type, "value_type"):
+        raise HoldfastError(f"{file}: {name} must hold lists of numbers, found {lists.type}")
+    values = np.asarray(lists.flatten().to_numpy(zero_copy_only=False))
+    width = len(values) // max(1, len(lists))
+    if not hasattr(lists.type, "list_size") and set(lists.value_lengths().to_pylist()) - {width}:
+        raise HoldfastError(f"{file}: {name} must hold lists of one length, found several")
+    return values.reshape(len(lists), width)
+
+
+def _refuse_missing(file: Path, held: list[str], features: str, labels: str) -> None:
+    for name in (features, labels):
+        if name not in held:
+            raise HoldfastError(f"{file}: no {name!r} in it; it has {', '.join(held) or 'nothing'}")
+
+
+def _rows(values: np.ndarray, file: Path, name: str) -> np.ndarray:
+    if values.ndim != 2 or values.dtype.kind not in "fiu" or 0 in values.shape:
+        raise HoldfastError(f"{file}: {name} must be numbers, N x D, found {values.dtype} of shape {values.shape}")
+    rows = values.astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(bad):
+        raise HoldfastError(f"{file}: {len(bad)} rows of {name} are not finite, the first is row {bad[0]}")
+    return rows
+
+
+def _classes(values: np.ndarray, file: Path, name: str) -> np.ndarray:
+    if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
+        values = values.astype(str)
+    if values.ndim != 1 or values.dtype.kind not in "iuU":
+        raise HoldfastError(f"{file}: {name} must be one whole number or string a row, found {values.dtype}")
+    return values
+
+
+def _of_split(values: np.ndarray | None, split: str, count: int, file: Path) -> np.ndarray:
+    if values is None:
+        if split != ALL:
+            raise HoldfastError(f"{file}: has no {SPLIT!r} that says which rows are {split!r}; its one split is 'all'")
+        return np.arange(count)
+    said = values.astype(str)
+    known = np.unique(said).tolist()
+    if len(said) != count:
+        raise HoldfastError(f"{file}: {count} rows but {SPLIT!r} has {len(said)}")
+    if split not in known:
+        raise unknown_name(f"split of {file}", split, known)
+    return np.flatnonzero(said == split)

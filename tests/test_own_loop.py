@@ -1,0 +1,71 @@
+"""The loops of docs/own-loop.md, executed as they stand there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+PAGE = (Path(__file__).parents[1] / "docs" / "own-loop.md").read_text(encoding="utf-8")
+
+
+def blocks(heading):
+    """The Python of one section; the one before all headings is called by the empty string."""
+    sections = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)
+    text = sections[0] if not heading else sections[sections.index(heading) + 1]
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    names = {"__name__": "own_loop"}
+    for block in blocks(""):
+        exec(compile(block, "own-loop.md", "exec"), names)
+    return names
+
+
+def holds(names, one, two):
+    """Each version knows its classes better than what it started from, and the old one stood still."""
+    first, second, loss_of = names[one], names[two], names["loss_of"]
+    old = names["old"]
+    fresh = names["new_encoder"]().eval()
+    with torch.no_grad():
+        assert loss_of(first, None, *names["first"].tensors) < loss_of(fresh, None, *names["first"].tensors)
+        assert loss_of(second, None, *names["second"].tensors) < loss_of(first, None, *names["second"].tensors)
+        x = names["images"]
+        torch.testing.assert_close(old(x), first(x))
+        assert not torch.equal(second(x), first(x))
+    assert not any(parameter.requires_grad for parameter in old.parameters())
+
+
+@pytest.mark.parametrize(
+    ("heading", "needs", "models"),
+    [
+        ("Plain torch", [], ("version_1", "version_2")),
+        pytest.param(
+            "PyTorch Lightning", ["pytorch_lightning"], ("lightning_1", "lightning_2"), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "The Trainer of transformers",
+            ["transformers", "accelerate"],
+            ("trainer_1", "trainer_2"),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_loop(heading, needs, models, prepared):
+    for package in needs:
+        pytest.importorskip(package)
+    for block in blocks(heading):
+        exec(compile(block, "own-loop.md", "exec"), prepared)
+    holds(prepared, *models)
+
+
+def test_every_section_has_its_test():
+    assert re.findall(r"^## (.+)$", PAGE, flags=re.MULTILINE) == [
+        "Plain torch",
+        "PyTorch Lightning",
+        "The Trainer of transformers",
+    ]
