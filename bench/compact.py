@@ -17,6 +17,7 @@ import statistics
 import time
 
 import torch
+from timing import synchronize
 from torch import Tensor
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
@@ -127,11 +128,6 @@ def timed(call, repeats: int, device: torch.device) -> float:
         synchronize(device)
         times.append(1000 * (time.perf_counter() - started))
     return statistics.median(times[1:])
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 if __name__ == "__main__":

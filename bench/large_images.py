@@ -12,7 +12,6 @@ kernels and copies in a profile of ten steps. Networks have random weights; noth
 """
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from timing import timed, write_figures
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet, load_split
@@ -70,10 +70,7 @@ def main() -> None:
         for placement in options.placements.split(",")
     ]
     if options.json:
-        found = {**vars(options), "folder": str(options.folder or ""), "decoding_s": decoding, "rows": rows}
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"bench": "large_images", "environment": environment, **found}, file, indent=2)
-            file.write("\n")
+        write_figures(options.json, "large_images", environment, options, decoding_s=decoding, rows=rows)
 
 
 def write_pictures(folder: Path, count: int, classes: int) -> None:
@@ -114,7 +111,7 @@ def measured(
     run = step.source.fed(make_executor(options.executor, step), batches, 0)
     for _ in range(10):
         run()
-    times = [timed(run, options.steps, device) for _ in range(options.repeats)]
+    times = [timed(run, options.steps, device) / 1000 for _ in range(options.repeats)]
     busy = busy_share(run, device)
     median = statistics.median(times)
     batch = step.batches.shape[1]
@@ -145,21 +142,6 @@ def measured(
           f"{after(1)[0]:.0f} images/s, {shares[1]}; 70 passes {after(70)[0]:.0f} images/s, {shares[2]}",
           flush=True)  # fmt: skip
     return row
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def timed(run, steps: int, device: torch.device) -> float:
-    """Seconds per step."""
-    synchronize(device)
-    started = time.perf_counter()
-    for _ in range(steps):
-        run()
-    synchronize(device)
-    return (time.perf_counter() - started) / steps
 
 
 def busy_share(run, device: torch.device) -> float | None:

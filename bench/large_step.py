@@ -11,13 +11,13 @@ and waiting are not in them. A pre-training step is measured without the old mod
 """
 
 import argparse
-import json
 import statistics
 import time
 from typing import Any
 
 import numpy as np
 import torch
+from timing import synchronize, write_figures
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
@@ -82,16 +82,7 @@ def main() -> None:
             rows.append(measured(options, method, fine_tuning, images, device))
     hours = [told(row, options.batch) for row in rows]
     if options.json:
-        record = {
-            "bench": "large_step",
-            "environment": environment,
-            "options": vars(options),
-            "rows": rows,
-            "hours": hours,
-        }
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(record, file, indent=2)
-            file.write("\n")
+        write_figures(options.json, "large_step", environment, options, rows=rows, hours=hours)
 
 
 def random_images(options: argparse.Namespace, side: int) -> ImageSet:
@@ -171,11 +162,6 @@ def told(row: dict[str, Any], batch: int) -> dict[str, Any]:
           f"{row['max_ms']:.2f})  {row['images_per_s']:8,.0f} images/s{memory}  ->  {what}: {steps:,} steps, "
           f"{hours:,.1f} hours", flush=True)  # fmt: skip
     return {"method": row["method"], "step": row["step"], "what": what, "steps": steps, "hours": hours}
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ the last rows say what these cost on the device, beside the plain gather that ev
 """
 
 import argparse
-import json
 import os
 import statistics
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
+from timing import write_figures
 
 from holdfast.data import load_split
 from holdfast.data.augment import augment
@@ -44,10 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(Path(folder), options.count, options.repeats, device)
     if options.json:
-        Path(options.json).write_text(
-            json.dumps({"bench": "pictures", "environment": environment, **vars(options), "rows": rows}, indent=2)
-            + "\n"
-        )
+        write_figures(options.json, "pictures", environment, options, rows=rows)
 
 
 def measure(root: Path, count: int, repeats: int, device: torch.device) -> list[dict]:

@@ -10,7 +10,6 @@ run, by a host clock around a synchronised device. Memory is the device's peak b
 """
 
 import argparse
-import json
 import statistics
 import threading
 import time
@@ -18,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from timing import write_figures
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet, OpenSet
@@ -60,9 +60,7 @@ def main() -> None:
     for kind, count in [("eager", 1), *((options.executor, int(n)) for n in options.runs.split(","))]:
         rows.append(measured(kind, count, work, options, rows[0] if rows else None, predicted))
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"bench": "sweep", "environment": environment, **vars(options), "rows": rows}, file, indent=2)
-            file.write("\n")
+        write_figures(options.json, "sweep", environment, options, rows=rows)
 
 
 def measured(

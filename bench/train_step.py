@@ -9,13 +9,13 @@ by a host clock around a synchronised device, after a warm-up; the eager referen
 """
 
 import argparse
-import json
 import statistics
 import threading
 import time
 
 import numpy as np
 import torch
+from timing import synchronize, timed, write_figures
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
@@ -72,11 +72,7 @@ def main() -> None:
         rows.append(row(f"{options.together}, side by side", count, [t / count for t in times], warm_up))
         together.close()
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(
-                {"bench": "train_step", "environment": environment, **vars(options), "rows": rows}, file, indent=2
-            )
-            file.write("\n")
+        write_figures(options.json, "train_step", environment, options, rows=rows)
 
 
 def row(executor: str, runs: int, times: list[float], warm_up: float) -> dict:
@@ -123,21 +119,6 @@ def make_step(method: str, precision: str, images: DeviceImages, seed: int):
 def reset_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def timed(run, steps: int, device: torch.device) -> float:
-    """Milliseconds per step."""
-    synchronize(device)
-    started = time.perf_counter()
-    for _ in range(steps):
-        run()
-    synchronize(device)
-    return 1000 * (time.perf_counter() - started) / steps
 
 
 class SideBySide:

@@ -1,7 +1,7 @@
 """What a check found: plain records that turn into JSON."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar, final
 
 from holdfast.checking.estimates import Estimate
 from holdfast.checking.notebook import matrix_html, pair_html
@@ -60,11 +60,31 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class CheckResult:
-    """May the new model's queries be used on the old gallery? Scores are in [0, 1]; None where not measured."""
+class Judged:
+    """What every check ends with."""
+
+    kind: ClassVar[str]
 
     verdict: str
     reason: str
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain types; NaN and infinities are None."""
+        found: dict[str, Any] = without_nan({"kind": self.kind, **asdict(self), "exit_code": self.exit_code})
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class CheckResult(Judged):
+    """May the new model's queries be used on the old gallery? Scores are in [0, 1]; None where not measured."""
+
+    kind: ClassVar[str] = "check"
+
     score: str
     protocol: str
     confidence: float
@@ -88,31 +108,23 @@ class CheckResult:
     thresholds: Thresholds | None = None
     overlap: Overlap | None = None
 
-    @property
-    def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything as plain types; NaN and infinities are None."""
-        found: dict[str, Any] = without_nan({"kind": "check", **asdict(self), "exit_code": self.exit_code})
-        return found
-
     def _repr_html_(self) -> str:
         tests = ("self_test", "cross_test", "new_self_test", "gain")
         rows = [(name.replace("_", "-"), getattr(self, name)) for name in tests]
         return pair_html(self.verdict, self.reason, rows, self.notes)
 
 
+@final
 @dataclass(frozen=True)
-class HistoryResult:
+class HistoryResult(Judged):
     """Every model's queries on every earlier gallery; the verdict is the newest model's on all of them.
 
     matrix: T x T estimates, None above the diagonal and where two models cannot be compared. gains and verdicts: the
     cells below the diagonal against the old model's own self-test.
     """
 
-    verdict: str
-    reason: str
+    kind: ClassVar[str] = "history"
+
     score: str
     protocol: str
     confidence: float
@@ -129,15 +141,6 @@ class HistoryResult:
     ACA: Estimate
     uncertain: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
-
-    def as_json(self) -> dict[str, Any]:
-        """Everything as plain types; NaN and infinities are None."""
-        found: dict[str, Any] = without_nan({"kind": "history", **asdict(self), "exit_code": self.exit_code})
-        return found
 
     def _repr_html_(self) -> str:
         return matrix_html(self.verdict, self.reason, self.models, self.matrix, self.notes)
