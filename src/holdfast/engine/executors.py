@@ -1,12 +1,12 @@
 """Ways to carry out the same training step: kernel by kernel, as one CUDA graph, or as a graph of fewer kernels."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 import torch
 
+from holdfast.engine.graphs import ONE_AT_A_TIME, capture, stream_to_capture
 from holdfast.engine.options import Executor
 from holdfast.engine.step import TrainingStep
 from holdfast.errors import HoldfastError
@@ -18,9 +18,6 @@ WARM_UP = 3
 One is enough where the process has captured such a step before: it makes the optimiser's buffers, which each task needs
 anew, and the kernels are there already.
 """
-
-ONE_AT_A_TIME = threading.Lock()
-"""Held while kernels are compiled or a graph is captured, which must not meet another thread's synchronisation."""
 
 _captured_before: set[Hashable] = set()
 
@@ -86,30 +83,6 @@ def kind_of(step: TrainingStep) -> Hashable:
     )
 
 
-class _Ground(threading.local):
-    """What the graphs of one thread share, task after task: a stream, and the memory of the one before.
-
-    Memory that only the new graph could use would be asked of the driver for every task, and to give back the old
-    one's the driver waits until the whole device, all neighbours included, is idle.
-    """
-
-    def __init__(self) -> None:
-        self.streams: dict[torch.device, torch.cuda.Stream] = {}
-        self.last: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}
-
-    def stream(self, device: torch.device) -> torch.cuda.Stream:
-        """The current one; in place of the default stream, which cannot be captured, one of this thread's own."""
-        current = torch.cuda.current_stream(device)
-        if current != torch.cuda.default_stream(device):
-            return current
-        if device not in self.streams:
-            self.streams[device] = torch.cuda.Stream(device)
-        return self.streams[device]
-
-
-_ground = _Ground()
-
-
 class GraphedStep:
     """The step as one CUDA graph, replayed; the first steps are eager ones.
 
@@ -121,7 +94,7 @@ class GraphedStep:
     def __init__(self, step: TrainingStep) -> None:
         self._step = step
         self._device = step.images.device
-        self._stream = _ground.stream(self._device)
+        self._stream = stream_to_capture(self._device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._kind = kind_of(step)
         self._known = self._kind is not None and self._kind in _captured_before
@@ -146,20 +119,6 @@ class GraphedStep:
                 self._step()
             self._eager_left -= 1
         else:
-            self._graph = self._captured()
+            self._graph = capture(self._step, self._device, self._step.generator)
             _captured_before.add(self._kind)
             self._graph.replay()
-
-    def _captured(self) -> torch.cuda.CUDAGraph:
-        """Not by ``torch.cuda.graph``, which first waits for the whole device and empties everybody's cache."""
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self._step.generator)
-        before = _ground.last.get(self._stream)
-        with ONE_AT_A_TIME:
-            graph.capture_begin(None if before is None else before.pool(), capture_error_mode="thread_local")
-            try:
-                self._step()
-            finally:
-                graph.capture_end()
-        _ground.last[self._stream] = graph
-        return graph
