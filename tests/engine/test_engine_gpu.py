@@ -158,6 +158,7 @@ def test_neighbours_do_not_disturb_each_other(images, executor):
     names = [*METHODS]
     alone = [after(make_step(images, name, "bf16", seed), executor, 40) for seed, name in enumerate(names)]
     steps = [make_step(images, name, "bf16", seed) for seed, name in enumerate(names)]
+    torch.cuda.synchronize()  # they were laid out on another stream than those that are to carry them out
     found: list = [None] * len(steps)
 
     def work(i):
