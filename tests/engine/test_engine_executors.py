@@ -14,7 +14,7 @@ from holdfast.engine import FitOptions
 from holdfast.engine.executors import _why_not_fused, kind_of, make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.errors import HoldfastError
-from holdfast.methods import SimplexHOC
+from holdfast.methods import SimplexHOC, SimplexHOCViews
 from holdfast.scenarios import cl2r
 
 
@@ -54,6 +54,23 @@ def test_a_step_walks_through_its_epoch(step_of):
         step.images.__class__.__getitem__ = real
     assert seen == 2 * step.batches.tolist()
     assert int(step.done) == 2 * len(step.batches)
+
+
+def test_a_neighbour_that_empties_the_cast_weights_changes_nothing(glyph_images, two_tasks, make_small):
+    """The cache of weights cast to bf16 belongs to the whole process; leaving a step of another thread empties it."""
+
+    def trained(disturbed):
+        method = SimplexHOCViews(slots=8, anchor_weight=0.0)
+        options = FitOptions(epochs=4, batch_size=8, lr=0.1, flip=False, precision="bf16")
+        images, encoder = DeviceImages(glyph_images), make_small(7)
+        step, _ = prepare_step(encoder, method, two_tasks.tasks[1], images, old=make_small(7, 1), options=options)
+        if disturbed:
+            encoder.register_forward_hook(lambda *_: torch.clear_autocast_cache())
+        for _ in range(4):
+            step()
+        return torch.cat([p.detach().flatten() for p in encoder.parameters()])
+
+    assert torch.equal(trained(True), trained(False))
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ class TrainingStep:
         )
         own = self.share.own(indices)
         batch = Batch(self.labels[self.share.seen(indices)], self.share.replayed_seen)
-        with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.options.precision == "bf16"):
+        with self._autocast():
             x = self._view(own)
             z_old = self._old_features(x)
             z = self.share.whole(self._new(x))
@@ -81,6 +81,15 @@ class TrainingStep:
         self.optimizer.step()
         self.tally.add(dict(zip(terms, values)), self.done)
         self.done += 1
+
+    def _autocast(self) -> torch.autocast:
+        """Without the cache of cast weights: the process has one, and a neighbour that leaves its step empties it.
+
+        Where a network is called twice, whether its second call finds the cast weights decides how the two gradients
+        are added, in bf16 or in float32.
+        """
+        enabled = self.options.precision == "bf16"
+        return torch.autocast(self.images.device.type, torch.bfloat16, enabled=enabled, cache_enabled=False)
 
     def _view(self, indices: Tensor) -> Tensor:
         options = self.options
