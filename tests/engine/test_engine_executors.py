@@ -121,5 +121,5 @@ def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):
     assert kind_of(step) != kind_of(replace(step, options=replace(step.options, optimizer="adamw")))
     assert kind_of(step) != kind_of(resnet_step(32, 32))
     assert kind_of(replace(step, compiled=torch.compile)) is None
-    from_recipe = replace(step, options=replace(step.options, milestones=[50, 64]))
+    from_recipe = replace(step, options=replace(step.options, milestones=[0.5, 0.9]))
     assert kind_of(from_recipe) in {kind_of(from_recipe)}
