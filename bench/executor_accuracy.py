@@ -1,0 +1,78 @@
+"""Whether executors that round differently end equally well: one recipe, one run for each, side by side on one device.
+
+    python bench/executor_accuracy.py [--recipe cifar100-10/simplex_hoc] [--executors graph,fused] [--epochs 20]
+                                      [--tasks 7] [--seeds 0] [--data DIR] [--device auto] [--json FILE]
+
+Single steps are compared in tests/engine; long runs part by chaos, so here the scores are: AC, AA and ACA by template,
+and how far each AA is from the first executor's. ``graph`` equals ``eager`` bit for bit (tests/engine) and is faster.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+from timing import write_figures
+
+from holdfast.engine import resolve_device
+from holdfast.environment import describe
+from holdfast.errors import HoldfastError
+from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.load import read_recipe
+from holdfast.recipes.schema import check_recipe
+from holdfast.recipes.sweep import PlannedRun, run_all
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Scores of whole runs by different executors.")
+    parser.add_argument("--recipe", default="cifar100-10/simplex_hoc")
+    parser.add_argument("--executors", default="graph,fused")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--tasks", type=int, default=7)
+    parser.add_argument("--seeds", default="0")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    device = resolve_device(options.device)
+    environment = describe(str(device))
+    executors, seeds = options.executors.split(","), [int(seed) for seed in options.seeds.split(",")]
+    runs = {(executor, seed): planned(executor, seed, options) for executor in executors for seed in seeds}
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as temporary:
+        found = run_all(
+            list(runs.values()), Path(temporary), shared=SharedData(options.data), device=device, parallel=len(runs)
+        )
+    print(f"{environment['gpu'] or environment['processor']}, {options.recipe}, {options.tasks} tasks, "
+          f"{options.epochs} epochs, {time.perf_counter() - started:.0f} s")  # fmt: skip
+    rows = []
+    for (executor, seed), run in runs.items():
+        scores = found[run.name]
+        if isinstance(scores, HoldfastError):
+            raise scores
+        template = scores["protocols"]["template"]
+        row = {"executor": executor, "seed": seed, **{name: template[name] for name in ("AC", "AA", "ACA")}}
+        reference = next((other for other in rows if other["seed"] == seed), row)
+        row["AA_minus_first"] = row["AA"] - reference["AA"]
+        rows.append(row)
+        print(f"{executor:9} seed {seed}  AC {row['AC']:.3f}  AA {100 * row['AA']:6.2f} %  ACA {100 * row['ACA']:6.2f} %"
+              f"  AA against {executors[0]} {100 * row['AA_minus_first']:+.2f}", flush=True)  # fmt: skip
+    if options.json:
+        options.data = None
+        write_figures(options.json, "executor_accuracy", environment, options, rows=rows)
+
+
+def planned(executor: str, seed: int, options: argparse.Namespace) -> PlannedRun:
+    changes = {
+        "train.executor": executor,
+        "train.epochs": str(options.epochs),
+        "scenario.tasks": str(options.tasks),
+        "seed": str(seed),
+    }
+    settings = [f"{name}={value}" for name, value in changes.items()]
+    recipe = check_recipe(read_recipe(options.recipe, settings))
+    return PlannedRun(f"{executor}-s{seed}", recipe, " ".join(["holdfast run", options.recipe, *settings]))
+
+
+if __name__ == "__main__":
+    main()
