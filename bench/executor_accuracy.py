@@ -55,7 +55,7 @@ def main() -> None:
         reference = next((other for other in rows if other["seed"] == seed), row)
         row["AA_minus_first"] = row["AA"] - reference["AA"]
         rows.append(row)
-        print(f"{executor:9} seed {seed}  AC {row['AC']:.3f}  AA {100 * row['AA']:6.2f} %  ACA {100 * row['ACA']:6.2f} %"
+        print(f"{executor:9} seed {seed}  AC {row['AC']:.3f}  AA {100 * row['AA']:.2f} %  ACA {100 * row['ACA']:.2f} %"
               f"  AA against {executors[0]} {100 * row['AA_minus_first']:+.2f}", flush=True)  # fmt: skip
     if options.json:
         options.data = None
