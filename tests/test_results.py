@@ -22,7 +22,8 @@ from holdfast.reproduction.pictures import fingerprint
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-RUNS = sorted([*RESULTS.glob("cifar100-10/*/*.json"), *RESULTS.glob("iam/*/*.json")])
+TESTED = {"cifar100-10": "cifar10", "iam": "cifar10", "tinyimagenet200-20": "tinyimagenet20", "cub180-20": "cub20"}
+RUNS = sorted(path for family in TESTED for path in RESULTS.glob(f"{family}/*/*.json"))
 CELLS = {cell.path.as_posix(): cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()}
 
 
@@ -48,7 +49,7 @@ def test_a_run(path):
     else:
         assert CELLS[path.relative_to(RESULTS).as_posix()].is_of(record["recipe"])
     tested = {recipe["data"][split]["name"] for split in ("query", "gallery")}
-    assert tested == {"tinyimagenet32_validation" if path.parent.name == "validation" else "cifar10"}
+    assert tested == {"tinyimagenet32_validation" if path.parent.name == "validation" else TESTED[path.parts[-3]]}
     for protocol in ("template", "instance"):
         scores = record["protocols"][protocol]
         found = compatibility_summary(np.array(scores["matrix"], dtype=float))

@@ -26,7 +26,7 @@ def test_a_name_is_one_run():
     for cell in EVERY:
         same = first.setdefault(cell.path, cell)
         assert same.command == cell.command, cell.path
-        assert cell.path.parts[:2] == ("iam" if cell.source.startswith("iam/") else "cifar100-10", cell.study)
+        assert cell.path.parts[:2] == (cell.source.partition("/")[0], cell.study)
 
 
 @pytest.mark.parametrize("cell", list({cell.path: cell for cell in EVERY}.values()), ids=lambda cell: cell.name)
@@ -180,6 +180,38 @@ def test_a_part_can_be_chosen():
     assert list(chosen("all")) == list(EXHIBITS)
     with pytest.raises(HoldfastError, match="unknown exhibit 'table99'; known: all, fig1, fig10"):
         chosen("table99")
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "first", "others", "queries"),
+    [("table3", "tinyimagenet200-20", 50, 150, "tinyimagenet20"), ("table4", "cub180-20", 60, 120, "cub20")],
+)
+def test_tables_three_and_four_have_every_cell_of_the_paper(name, family, first, others, queries):
+    cells = EXHIBITS[name].cells()
+    assert [(cell.tasks, cell.method) for cell in cells] == [(t, m) for t in (2, 7, 16, 31) for m in PAPER_METHODS]
+    for cell in cells:
+        assert cell.path.as_posix() == f"{family}/paper/{cell.method}-t{cell.tasks}-natural-s0.json"
+        assert cell.recipe["scenario"]["initial"] == first
+        assert others % (cell.tasks - 1) == 0
+        assert cell.recipe["data"]["query"]["name"] == queries
+    for method, counts in papers(name).items():
+        assert method in PAPER_METHODS
+        for tasks, (ac, aa, aca) in counts.items():
+            pairs = int(tasks) * (int(tasks) - 1) / 2
+            high = 0.01 if ac == "<0.01" else ac
+            assert ac == "<0.01" or abs(ac * pairs - round(ac * pairs)) < 0.005 * pairs, (method, tasks)
+            assert 10 < aa < 50
+            assert (aca == 0) == (high == 0)
+            assert aca <= 100 * high, (method, tasks)
+
+
+@pytest.mark.parametrize("tasks", [2, 7, 16, 31])
+def test_steps_of_table_three_by_hand(tasks):
+    """90 epochs; each has floor((500 new + 20 per class seen before) / 256) steps."""
+    new = 150 // (tasks - 1)
+    by_hand = 90 * (25_000 // 256) + sum(90 * ((500 * new + 20 * (50 + new * i)) // 256) for i in range(tasks - 1))
+    assert {cell.steps for cell in EXHIBITS["table3"].cells() if cell.tasks == tasks} == {by_hand}
+    assert {cell.steps for cell in EXHIBITS["table4"].cells()} == {None}  # its classes have 29 or 30 images
 
 
 def test_training_sets_of_unknown_size_have_no_planned_steps(tiny_recipe):

@@ -78,6 +78,43 @@ def test_rows_of_table_eight_have_axis_and_value(some):
     assert all(row["paper"] for row in rows)
 
 
+@pytest.mark.parametrize(("name", "data"), [("table3", "tiny-imagenet-20"), ("table4", "CUB_200_2011")])
+def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
+    (cell,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(EXHIBITS[name].cells())
+    record = fake(cell, tmp_path)["protocols"]["template"]
+    rows = json.loads(reproduce(name, "--render", "--results", tmp_path, "--json").stdout)
+    assert len(rows) == 32
+    (row,) = [row for row in rows if row["seeds"]]
+    assert (row["method"], row["tasks"], row["set"], row["order"]) == ("simplex_hoc", 7, "paper", "natural")
+    assert {score: row[score] for score in ("AC", "AA", "ACA")} == {
+        score: pytest.approx(record[score]) for score in ("AC", "AA", "ACA")
+    }
+    shown = reproduce(name, "--render", "--results", tmp_path).stdout
+    own = f"{record['AC']:.2f}  {100 * record['AA']:.2f}  {100 * record['ACA']:>5.2f}"
+    theirs = {"table3": "0.81 31.45 25.96", "table4": "0.90 41.50 37.72"}[name]
+    assert re.search(rf"^ 7  d-Simplex-HOC +{own}  1  {theirs}$", shown, re.MULTILINE)
+    first = {"table3": "<0.01 19.14 0.05", "table4": "0.07 38.54 3.08"}[name]
+    assert re.search(rf"^31  ER +missing +0  {first}$", shown, re.MULTILINE)
+    assert "31 of 32 runs are still missing." in shown
+    assert f"`{data}`" in shown
+
+
+def test_data_that_is_not_there_is_said_once(tmp_path):
+    words = ["table4", "--tasks", "7", "--device", "cpu", "--quiet", "--results", tmp_path / "results"]
+    found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs")
+    assert re.findall(r"failed: .*", found.stderr) == [
+        f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there as it is downloaded"
+    ]
+    assert "and 7 more failed" in found.stderr
+    assert "0 of 8 missing runs are done" in found.stderr
+
+
+def test_a_plan_counts_what_can_be_counted(tmp_path):
+    words = ["--dry-run", "--methods", "er", "--tasks", "7", "--results", tmp_path]
+    assert "1 runs; the networks of 1 were not timed" in reproduce("table4", *words).stdout
+    assert "1 runs, 39,510 steps; the networks of 1 were not timed" in reproduce("table3", *words).stdout
+
+
 def test_without_a_gpu_it_renders_and_says_so(some):
     result = reproduce("table8", "--results", some[0])
     assert "No GPU here: 13 missing runs stay missing" in result.stderr

@@ -101,9 +101,10 @@ def _run(
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
         raise typer.Exit(130) from None
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
-    for name, reason in failed.items():
+    for reason in dict.fromkeys(failed.values()):  # data that is not there fails every run in the same way
         if reason != "interrupted":
-            typer.echo(f"{name} failed: {reason}", err=True)
+            first, *others = [name for name, own in failed.items() if own == reason]
+            typer.echo(f"{first}{f' and {len(others)} more' if others else ''} failed: {reason}", err=True)
     done = len(found) - len(failed)
     typer.echo(f"{done} of {len(runs)} missing runs are done; the same command goes on with the others.", err=True)
 
@@ -121,15 +122,17 @@ def _show_plan(missing: "list[Cell]", json: bool) -> None:
     if json:
         print_json(rows)
         return
-    shown = [
-        [str(r["run"]), f"{r['steps'] or 0:,}", "–" if r["minutes"] is None else f"{r['minutes']:.1f}"] for r in rows
-    ]
+    columns = (("steps", ","), ("minutes", ".1f"))
+    shown = [[str(r["run"]), *("–" if r[key] is None else format(r[key], how) for key, how in columns)] for r in rows]
     typer.echo(plain(Table("Missing", ["run", "steps", "minutes"], shown, right=(1, 2))))
-    steps = sum(cell.steps or 0 for cell in missing)
+    steps = [cell.steps for cell in missing if cell.steps is not None]
+    counted = f", {sum(steps):,} steps" if steps else ""
+    if 0 < len(steps) < len(missing):
+        counted += f" and those of {len(missing) - len(steps)} that cannot be counted"
     minutes = [float(r["minutes"]) for r in rows if r["minutes"] is not None]
     timed = f", about {sum(minutes):.0f} minutes of one H200" if minutes else ""
     untimed = f"; the networks of {len(rows) - len(minutes)} were not timed" if len(minutes) < len(rows) else ""
-    typer.echo(f"{len(missing)} runs, {steps:,} steps{timed}{untimed}")
+    typer.echo(f"{len(missing)} runs{counted}{timed}{untimed}")
 
 
 def _show(

@@ -9,8 +9,8 @@ from holdfast.data.sampler import steps_per_epoch
 from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SCENARIOS, ModelCard
 
-TRAINING_SETS = {"cifar100": (100, 500)}
-"""Classes and training images per class of the sets whose runs can be planned without them."""
+TRAINING_SETS = {"cifar100": (100, 500), "tinyimagenet200": (200, 500)}
+"""Classes and training images per class of the sets whose runs can be planned without them; CUB's differ in size."""
 
 TIMED_NETWORK = "resnet32"
 SECONDS_PER_STEP = 0.0008

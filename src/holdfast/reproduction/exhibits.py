@@ -18,6 +18,7 @@ from holdfast.reproduction.table5 import TABLE5
 from holdfast.reproduction.table6 import TABLE6
 from holdfast.reproduction.table7 import FIG9, TABLE7
 from holdfast.reproduction.table8 import TABLE8
+from holdfast.reproduction.tables3_4 import TABLE3, TABLE4
 from holdfast.reproduction.tries import TRIES_EXHIBIT
 
 EXHIBITS: dict[str, Exhibit] = {
@@ -30,6 +31,8 @@ EXHIBITS: dict[str, Exhibit] = {
     "parts": PARTS_EXHIBIT,
     "tries": TRIES_EXHIBIT,
     "questions": QUESTIONS_EXHIBIT,
+    "table3": TABLE3,
+    "table4": TABLE4,
     "table5": TABLE5,
     "table6": TABLE6,
     "fig6": FIG6,

@@ -33,15 +33,14 @@ def scores(row: Mapping[str, Any]) -> list[str]:
 
 def paper_scores(row: Mapping[str, Any]) -> str:
     """The paper's three numbers in one cell."""
-    paper = row["paper"]
-    return "–" if paper is None else " ".join(score(name, paper[name]) for name in SCORES)
+    return printed(row["paper"], SCORES)
 
 
-def printed(paper: Mapping[str, Any] | None) -> str:
-    """The paper's AC and AA in one cell, where it prints no ACA; text such as "<0.01" as it is."""
+def printed(paper: Mapping[str, Any] | None, names: Sequence[str] = ("AC", "AA")) -> str:
+    """The paper's numbers in one cell, where it prints no ACA the other two; text such as "<0.01" as it is."""
     if paper is None:
         return "–"
-    return " ".join(paper[name] if isinstance(paper[name], str) else score(name, paper[name]) for name in ("AC", "AA"))
+    return " ".join(paper[name] if isinstance(paper[name], str) else score(name, paper[name]) for name in names)
 
 
 def setting(value: Any) -> str:

@@ -59,10 +59,11 @@ def summary(records: Sequence[dict[str, Any]], protocol: str = "template") -> di
     return found
 
 
-def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[float] | None) -> dict[str, Any]:
+def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[Any] | None) -> dict[str, Any]:
     """One row of a table as JSON: the mean over those of ``cells`` (one cell at several seeds) that were run.
 
-    ``paper`` is AC, AA % and ACA % as the paper prints them, or None; in the row all scores are in [0, 1].
+    ``paper`` is AC, AA % and ACA % as the paper prints them, or None; in the row all scores are in [0, 1]. An AC
+    that it prints as "<0.01" stays text.
     """
     found = {cell: record for cell in cells if (record := results.record(cell)) is not None}
     first = cells[0]
