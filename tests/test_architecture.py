@@ -30,15 +30,16 @@ ALLOWED = {
     "checking": {"evaluation", "metrics", "features", "geometry"},
     "gallery": {"backbones", "checking", "features", "scenarios"},
     "reports": set(),
+    "sinks": set(),
     "theory": {"geometry"},
     "recipes": {
         "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports", "scenarios",
-        "theory",
+        "sinks", "theory",
     },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
         "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods", "metrics", "recipes",
-        "reports", "reproduction", "scenarios", "theory",
+        "reports", "reproduction", "scenarios", "sinks", "theory",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

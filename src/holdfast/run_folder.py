@@ -47,6 +47,10 @@ class RunFolder:
     def log(self) -> Path:
         return self.path / "log.jsonl"
 
+    def sink(self, name: str) -> Path:
+        """Under which id a log sink knows the run; there only where one was asked for."""
+        return self.path / "sinks" / f"{name}.json"
+
     @property
     def error(self) -> Path:
         """Why the last attempt in a sweep failed; gone once one is begun anew."""

@@ -7,7 +7,7 @@ import pytest
 from holdfast.data.device import DeviceImages
 from holdfast.engine import FitOptions, walk
 from holdfast.engine.checkpoint import CheckpointFile
-from holdfast.engine.journal import Journal, TensorBoard, read_events
+from holdfast.engine.journal import Journal, read_events
 from holdfast.errors import HoldfastError
 from holdfast.methods import ER, SimplexHOC
 from holdfast.run_folder import RunFolder
@@ -68,27 +68,6 @@ def test_pulses_are_not_written(tmp_path):
     journal = Journal(tmp_path / "log.jsonl")
     journal({"event": "pulse", "task": 1, "step": 1})
     assert not journal.path.exists()
-
-
-def test_tensorboard_steps_go_on_after_a_resume(tmp_path, monkeypatch):
-    tensorboard = pytest.importorskip("torch.utils.tensorboard")
-    written = []
-
-    class Writer:
-        def __init__(self, folder):
-            pass
-
-        def add_scalar(self, name, value, at):
-            written.append((name, at))
-
-        def flush(self):
-            pass
-
-    monkeypatch.setattr(tensorboard, "SummaryWriter", Writer)
-    sink = TensorBoard(tmp_path, [4, 6, 6])
-    for event in (begin(3, 2), epoch(3, 2, 4)):  # the first two tasks were found finished
-        sink(event)
-    assert written == [("loss/ce", 14), ("lr", 14)]
 
 
 def walked(folder, scenario, images, make_small, method=ER, dim=None):

@@ -81,7 +81,9 @@ def _extras() -> list[dict[str, Any]]:
     for name, use in (
         ("transformers", "backbones hf:NAME"),
         ("timm", "backbones timm:NAME"),
-        ("tensorboard", "--tensorboard"),
+        ("tensorboard", "--log tensorboard"),
+        ("wandb", "--log wandb"),
+        ("mlflow", "--log mlflow"),
         ("qdrant_edge", "holdfast gallery"),
     ):
         try:

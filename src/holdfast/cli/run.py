@@ -1,5 +1,6 @@
 """``holdfast run``: one recipe, from images to a report."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ MODELS_OPTION = typer.Option(
     None, "--models", help="Where pre-trained models are.", show_default="$HOLDFAST_MODELS, else ./models"
 )
 DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
+LOG_OPTION = typer.Option(
+    [], "--log", metavar="SINK", help="Also log to tensorboard, wandb or mlflow; may be given several times."
+)
 QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 
 
@@ -30,7 +34,8 @@ def run(
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
-    tensorboard: bool = typer.Option(False, "--tensorboard", help="Also log to RUN/tensorboard."),
+    log: list[str] = LOG_OPTION,
+    tensorboard: bool = typer.Option(False, "--tensorboard", help="The same as --log tensorboard."),
     record: Path | None = typer.Option(None, "--record", help="Also write one JSON file with all about the run."),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -60,7 +65,7 @@ def run(
             models=models,
             device=device,
             resume=resume,
-            tensorboard=tensorboard,
+            sinks=[*log, *(["tensorboard"] if tensorboard else [])],
             quiet=quiet or json or not ranks.first,
             ranks=ranks,
         )
@@ -89,7 +94,7 @@ def run_recipe(
     device: str,
     resume: bool,
     quiet: bool,
-    tensorboard: bool = False,
+    sinks: Sequence[str] = (),
     models: Path | None = None,
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
@@ -108,7 +113,7 @@ def run_recipe(
                 shared=SharedData(data, models),
                 device=device,
                 resume=resume,
-                tensorboard=tensorboard,
+                sinks=sinks,
                 watch=watch,
                 ranks=ranks or ALONE,
             )

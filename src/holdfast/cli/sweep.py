@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, LOG_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def sweep(
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
+    log: list[str] = LOG_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -46,6 +47,7 @@ def sweep(
     from holdfast.recipes.sweep import plan, run_all
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
+    from holdfast.sinks import check_sinks
 
     planned = plan(
         recipes,
@@ -54,11 +56,12 @@ def sweep(
         seeds=numbers(seeds, "--seeds"),
         settings=set_,
     )
+    check_sinks(log)
     where, shared = resolve_device(device), SharedData(data, models)
     at_once = what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
-            found = run_all(planned, out, shared=shared, device=where, parallel=at_once, watch=watch)
+            found = run_all(planned, out, shared=shared, device=where, parallel=at_once, sinks=log, watch=watch)
     except KeyboardInterrupt:
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
         raise typer.Exit(130) from None

@@ -1,13 +1,10 @@
-"""The log of a run as JSON lines, and the same events for TensorBoard."""
+"""The log of a run as JSON lines."""
 
 import json
 import time
-from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
 from holdfast.storage import write_text
 
 
@@ -52,24 +49,3 @@ def read_events(path: Path) -> list[dict[str, Any]]:
         if isinstance(event, dict) and "event" in event:
             events.append(event)
     return events
-
-
-class TensorBoard:
-    """The epochs' loss terms as scalars over the steps of the whole run."""
-
-    def __init__(self, folder: Path, task_steps: Sequence[int]) -> None:
-        """task_steps: the steps of each task, so that a resumed run goes on where it was."""
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise HoldfastError("TensorBoard is not installed; pip install 'holdfast[tensorboard]'") from error
-        self._writer = SummaryWriter(str(folder))
-        self._before = [0, *accumulate(task_steps)]
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "epoch":
-            at = self._before[event["task"] - 1] + event["step"]
-            for name, value in event["terms"].items():
-                self._writer.add_scalar(f"loss/{name}", value, at)
-            self._writer.add_scalar("lr", event["lr"], at)
-            self._writer.flush()

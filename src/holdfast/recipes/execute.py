@@ -1,6 +1,6 @@
 """Run a recipe from images to a report, into a folder that can be killed at any moment and resumed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.backbones import Encoder
@@ -9,7 +9,7 @@ from holdfast.data.device import DeviceImages
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import resolve_device, walk
-from holdfast.engine.journal import Journal, TensorBoard, read_events
+from holdfast.engine.journal import Journal, read_events
 from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.environment import describe
 from holdfast.evaluation import judge_run, mixed_gallery
@@ -20,6 +20,7 @@ from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.reports import write_report
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
+from holdfast.sinks import LoggedRun, Sinks, check_sinks, logging_to
 from holdfast.storage import read_json, without_nan, write_json, write_text
 
 Log = Callable[[dict[str, Any]], None]
@@ -32,17 +33,19 @@ def execute(
     shared: SharedData | None = None,
     device: str = "auto",
     resume: bool = False,
-    tensorboard: bool = False,
+    sinks: Sequence[str] = (),
     watch: Log = lambda event: None,
     ranks: Ranks = ALONE,
 ) -> dict[str, Any]:
     """Train, evaluate and report ``recipe`` in ``folder``; what ``metrics.json`` says.
 
     A folder that holds another recipe's run is refused; one that holds this recipe's needs ``resume``.
-    ``shared`` holds the data of several runs; ``watch`` sees every event, for a progress bar.
+    ``shared`` holds the data of several runs; ``watch`` sees every event, for a progress bar; ``sinks`` are names of
+    what the run is logged to beside its folder.
     Of several ``ranks`` the first does all this; the others only train, and read what it found.
     """
     where = ranks.device or resolve_device(device)
+    check_sinks(sinks)
     if ranks.first:
         claim(recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
     shared = shared or SharedData()
@@ -50,14 +53,15 @@ def execute(
     images = shared.images(experiment.data.train, where, experiment.options.images)
     if not ranks.first:
         return _follow(experiment, folder, images, ranks)
-    with folder.held():
+    logged, steps = LoggedRun(folder, recipe.tables), _planned_steps(experiment)
+    with folder.held(), logging_to(sinks, logged, steps, warn=lambda text: watch(_warning(text))) as logs:
         folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
         environment = {**describe(str(where)), "ranks": ranks.world}
         _warn(experiment, folder, environment, watch)
         if not folder.environment.exists():
             write_json(folder.environment, environment)
-        store = _train(recipe, experiment, folder, images, tensorboard, watch, ranks)
+        store = _train(recipe, experiment, folder, images, logs, watch, ranks)
         watch({"event": "matrix"})
         models, maps = store.read_all(), read_space_maps(folder, len(experiment.scenario))
         metrics: dict[str, Any] = {
@@ -80,6 +84,7 @@ def execute(
         metrics = without_nan(metrics)  # what is returned is what is on disk
         write_json(folder.metrics, metrics)
         write_report([folder.path], folder.report)
+        logs.summary(metrics["protocols"])
     ranks.wait()
     watch({"event": "done"})
     return metrics
@@ -108,19 +113,16 @@ def _train(
     experiment: Experiment,
     folder: RunFolder,
     images: DeviceImages | StreamedImages,
-    tensorboard: bool,
+    logs: Sinks,
     watch: Log,
     ranks: Ranks,
 ) -> FeatureStore:
     """Walk the scenario and keep the features of every model on the way."""
-    steps = _planned_steps(experiment)
-    sinks: list[Log] = [Journal(folder.log), watch]
-    if tensorboard:
-        sinks.append(TensorBoard(folder.path / "tensorboard", steps))
+    journal = Journal(folder.log)
 
     def log(event: dict[str, Any]) -> None:
-        for sink in sinks:
-            sink(event)
+        for each in (journal, logs, watch):  # watch last: it may end the run
+            each(event)
 
     store = FeatureStore(folder.features)
     store.open_for(experiment.data.query.labels, experiment.data.gallery.labels, experiment.data.fingerprint)
@@ -136,7 +138,7 @@ def _train(
             )
             store.write(task.number, ModelFeatures(query, gallery, None if basis is None else basis.numpy()))
 
-    watch({"event": "plan", "steps": steps})
+    watch({"event": "plan", "steps": _planned_steps(experiment)})
     for text in _notes(experiment, images, ranks):
         log({"event": "note", "text": text})
     walk(
@@ -169,15 +171,17 @@ def _warn(experiment: Experiment, folder: RunFolder, environment: dict[str, Any]
     overlap = experiment.data.overlap
     if overlap:
         some = ", ".join(overlap[:3]) + (", ..." if len(overlap) > 3 else "")
-        watch(
-            {"event": "warning", "text": f"not an open-set test: {len(overlap)} tested classes are trained on ({some})"}
-        )
+        watch(_warning(f"not an open-set test: {len(overlap)} tested classes are trained on ({some})"))
     if folder.environment.exists():
         before = read_json(folder.environment)
         for name in ("threads", "device", "ranks"):
             if isinstance(before, dict) and before.get(name) not in (None, environment[name]):
                 text = f"begun with {name} {before[name]}, goes on with {environment[name]}: rounding will differ"
-                watch({"event": "warning", "text": text})
+                watch(_warning(text))
+
+
+def _warning(text: str) -> dict[str, Any]:
+    return {"event": "warning", "text": text}
 
 
 def _planned_steps(experiment: Experiment) -> list[int]:

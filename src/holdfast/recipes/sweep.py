@@ -67,6 +67,7 @@ def run_all(
     shared: SharedData,
     device: torch.device,
     parallel: int,
+    sinks: Sequence[str] = (),
     watch: Watch = lambda name, event: None,
     ended: Callable[[str], None] = lambda name: None,
     stop: threading.Event | None = None,
@@ -98,7 +99,7 @@ def run_all(
 
         try:
             with torch.cuda.stream(own.stream):  # which does nothing for None
-                return _go_on(run, folder, shared, device, watch_one)
+                return _go_on(run, folder, shared, device, sinks, watch_one)
         except KeyboardInterrupt:
             return HoldfastError("interrupted")
         except Exception as error:  # whatever it is, the other runs go on
@@ -147,11 +148,16 @@ def different_streams(make: Callable[[], torch.cuda.Stream], wanted: int) -> lis
 
 
 def _go_on(
-    run: PlannedRun, folder: Path, shared: SharedData, device: torch.device, watch: Callable[[dict[str, Any]], None]
+    run: PlannedRun,
+    folder: Path,
+    shared: SharedData,
+    device: torch.device,
+    sinks: Sequence[str],
+    watch: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     target = RunFolder(folder / run.name)
     finished = target.metrics.exists() and target.recipe.exists()
     if finished and check_recipe(read_recipe(str(target.recipe))).tables == run.recipe.tables:
         watch({"event": "done"})
         return dict(read_json(target.metrics))
-    return execute(run.recipe, target, shared=shared, device=str(device), resume=True, watch=watch)
+    return execute(run.recipe, target, shared=shared, device=str(device), resume=True, sinks=sinks, watch=watch)
