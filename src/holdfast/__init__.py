@@ -6,7 +6,7 @@ geometry    DSimplex, nearest
 losses      simplex_cross_entropy, info_nce, hoc_loss, feature_distillation
 data        load_split, read_dataset, ImageSet
 training    build_backbone, load_weights, Encoder, Preprocess, VectorInput, cl2r, iam_cl2r, SlotRegistry, METHODS,
-            FitOptions, fit
+            FitOptions, fit, run_recipe
 evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
             compatibility_summary
 release     check, check_history
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         average_compatible_accuracy,
         compatibility_summary,
     )
+    from holdfast.recipes.run import run_recipe
     from holdfast.scenarios import SlotRegistry, cl2r, iam_cl2r
 
 _HOME = {
@@ -66,6 +67,7 @@ _HOME = {
     "load_weights": "backbones",
     "nearest": "geometry",
     "read_dataset": "data.torch_dataset",
+    "run_recipe": "recipes.run",
     "simplex_cross_entropy": "losses",
 }
 
@@ -98,6 +100,7 @@ __all__ = [
     "load_weights",
     "nearest",
     "read_dataset",
+    "run_recipe",
     "simplex_cross_entropy",
 ]
 

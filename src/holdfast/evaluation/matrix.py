@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.protocols import gallery_of, on_device, score_of
+from holdfast.evaluation.shown_matrix import ShownMatrix
 from holdfast.features import ModelFeatures, carried_query
 from holdfast.geometry import unit
 from holdfast.space_map import SpaceMap, carry
@@ -45,7 +46,7 @@ def compatibility_matrix(
         if cell.gallery is not None:
             matrix[cell.t, cell.k] = judge(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
         progress(1)
-    return matrix
+    return matrix.view(ShownMatrix)
 
 
 class Cell(NamedTuple):

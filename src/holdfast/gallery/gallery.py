@@ -21,7 +21,8 @@ from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engines import Mode, open_engine
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.items import Hit, Item, checked_id
+from holdfast.gallery.hits import Hits
+from holdfast.gallery.items import Item, checked_id
 from holdfast.gallery.models import Models, ready
 from holdfast.gallery.registration import judge
 from holdfast.gallery.searching import Question, search_all
@@ -163,7 +164,7 @@ class Gallery:
         filter: Mapping[str, Any] | None = None,
         version: int | None = None,
         exact: bool = False,
-    ) -> list[Hit]:
+    ) -> Hits:
         """The ``k`` items of all versions nearest to an image, a vector or an item, best first, by true cosine.
 
         vector: by the newest version or ``version``, full or compact, of any length. id: an item that is there, which
@@ -192,7 +193,7 @@ class Gallery:
             with self._writing:
                 hits = search_all(self._engine, self._catalogue, self._models, question)
         assert hits is not None
-        return hits
+        return Hits(hits)
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Take items out; the ids that were there. Unknown ones are no error."""

@@ -1,0 +1,25 @@
+"""What a notebook shows of the answers to a search."""
+
+import re
+
+from holdfast.gallery.hits import Hits
+from holdfast.gallery.items import Hit
+
+
+def test_hits_are_a_table_without_paths():
+    hits = Hits(
+        [
+            Hit("a", 0.98765, 2, "cat", {"shop": "north", "price": 3}, "/home/me/a.png"),
+            Hit("<script>", 0.5, 1, "<i>", {"<b>": "&"}),
+        ]
+    )
+    text = hits._repr_html_()
+    cells = re.findall(r"<td>(.*?)</td>", text)
+    assert cells[:6] == ["1", "a", "cat", "0.9877", "2", "shop=north, price=3"]
+    assert cells[6:] == ["2", "&lt;script&gt;", "&lt;i&gt;", "0.5000", "1", "&lt;b&gt;=&amp;"]
+    assert "/home" not in text
+    assert hits == [hits[0], hits[1]]  # a list like any other
+
+
+def test_no_hits():
+    assert Hits()._repr_html_() == "<p>no hits</p>"
