@@ -21,5 +21,10 @@ def test_hits_are_a_table_without_paths():
     assert hits == [hits[0], hits[1]]  # a list like any other
 
 
+def test_what_no_hit_has_is_no_column():
+    text = Hits([Hit("a", 0.5, 1)])._repr_html_()
+    assert re.findall(r"<th>(.*?)</th>", text) == ["", "id", "score", "version"]
+
+
 def test_no_hits():
     assert Hits()._repr_html_() == "<p>no hits</p>"

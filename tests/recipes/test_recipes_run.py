@@ -14,6 +14,7 @@ def test_a_run_from_python_is_the_command_and_shows_its_matrices(tiny_recipe, ti
     found = holdfast.run_recipe(tiny_recipe, tmp_path / "run", device="cpu")
     assert found["protocols"] == json.loads((tiny_run / "metrics.json").read_text())["protocols"]
     assert json.loads(json.dumps(found)) == found
+    assert repr(found).startswith(f"<simplex_hoc, 3 models: template AC {found['protocols']['template']['AC']:.3f} AA ")
     text = found._repr_html_()
     assert "<b>simplex_hoc</b>, 3 models" in text
     for protocol in ("template", "instance"):
@@ -27,6 +28,7 @@ def test_a_run_from_python_is_the_command_and_shows_its_matrices(tiny_recipe, ti
 def test_names_cannot_smuggle_anything_in():
     scores = {"matrix": [[0.5]], "AC": None, "AA": 0.5, "ACA": None}
     text = RunMetrics(method="<script>", tasks=[{}], protocols={"<i>": scores})._repr_html_()
+    assert "instance AC – AA" in repr(RunMetrics(method="er", tasks=[{}], protocols={"instance": scores}))
     opened = []
 
     class Tags(HTMLParser):

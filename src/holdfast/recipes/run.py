@@ -16,11 +16,22 @@ from holdfast.run_folder import RunFolder
 class RunMetrics(dict[str, Any]):
     """What ``metrics.json`` says, as a dict; a notebook shows the matrix under each protocol."""
 
+    def __repr__(self) -> str:
+        scores = "; ".join(
+            f"{protocol} AC {_shown(found['AC'])} AA {_shown(found['AA'])} ACA {_shown(found['ACA'])}"
+            for protocol, found in self["protocols"].items()
+        )
+        return f"<{self['method']}, {len(self['tasks'])} models: {scores}>"
+
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{html.escape(str(self['method']))}</b>, {len(self['tasks'])} models</p>"]
         for protocol, scores in self["protocols"].items():
             parts.append(f"<p>{html.escape(protocol)}</p>{matrix_html(scores['matrix'])}")
         return "".join(parts)
+
+
+def _shown(score: float | None) -> str:
+    return "–" if score is None else f"{score:.3f}"
 
 
 def run_recipe(
