@@ -13,7 +13,8 @@ class Cells(HTMLParser):
         self.open, self.cells = [], []
 
     def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
+        if tag != "br":
+            self.open.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -39,7 +40,8 @@ def test_a_pair_shows_its_verdict_and_intervals(sets):
 
 
 def test_names_are_escaped():
-    text = matrix_html("compatible", "a < b", ["<script>", "b"], [[None, None], [None, None]], ["<i>"])
+    nothing = [[None, None], [None, None]]
+    text = matrix_html("compatible", "a < b", ["<script>", "b"], nothing, nothing, ["<i>"])
     assert not re.search("<script|<i>", text)
     assert cells(text) == []
     assert "<table" not in pair_html("x", "y", [("gain", None)], [])
@@ -50,3 +52,6 @@ def test_a_history_shows_its_matrix(sets):
     result = check_history(models, resamples=100)
     shown = cells(result._repr_html_())
     assert shown == [f"{100 * result.matrix[t][k].value:.2f}" for t, k in ((0, 0), (1, 0), (1, 1))]
+    gain = result.gains[1][0]
+    small = re.findall(r"<small>(.*?)</small>", result._repr_html_())
+    assert small == [f"gain {100 * gain.low:+.2f} to {100 * gain.high:+.2f}"]

@@ -64,3 +64,18 @@ def test_a_cut_gzip_and_missing_files(tmp_path):
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(HoldfastError, match="no t10k-images-idx3-ubyte"):
         load_split("mnist", "test", tmp_path)
+
+
+def test_a_damaged_zip_is_refused_in_one_line(tmp_path):
+    np.savez(tmp_path / "mnist.npz", x_train=IMAGES, y_train=LABELS, x_test=IMAGES, y_test=LABELS)
+    content = (tmp_path / "mnist.npz").read_bytes()
+    (tmp_path / "mnist.npz").write_bytes(content.replace(b"PK\x01\x02", b"PK\x00\x00"))  # its directory
+    with pytest.raises(HoldfastError, match=r"mnist\.npz: not readable"):
+        load_split("mnist", "train", root=tmp_path)
+
+
+def test_a_single_array_is_no_pack(tmp_path):
+    with (tmp_path / "mnist.npz").open("wb") as file:
+        np.save(file, IMAGES)
+    with pytest.raises(HoldfastError, match="holds a single array"):
+        load_split("mnist", "train", root=tmp_path)

@@ -18,7 +18,7 @@ def test_every_dataset_with_files_of_its_own_has_a_place():
 def test_the_page_names_every_set_and_place(name):
     text = DOCS.read_text(encoding="utf-8")
     assert name in text
-    assert all(place in text for place in PLACES[name])
+    assert all(place.removesuffix("ubyte.gz") in text for place in PLACES[name])
 
 
 def test_found(tmp_path):
@@ -27,3 +27,9 @@ def test_found(tmp_path):
     assert found(tmp_path, "tinyimagenet32") == tmp_path / "tiny-imagenet-200"
     (tmp_path / "tinyimagenet32.npz").touch()
     assert found(tmp_path, "tinyimagenet32") == tmp_path / "tinyimagenet32.npz"
+
+
+@pytest.mark.parametrize("place", PLACES["mnist"])
+def test_mnist_is_found_in_every_form_it_is_read_in(place, tmp_path):
+    (tmp_path / place).touch()
+    assert found(tmp_path, "mnist") == tmp_path / place

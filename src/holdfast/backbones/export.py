@@ -29,6 +29,9 @@ METADATA = "holdfast.json"
 
 OPSET = 18
 
+MOST_BYTES = 2**31 - 2**20
+"""An ONNX file is one protobuf message, which holds 2 GiB; the graph beside the weights takes little of it."""
+
 
 class _Exported(nn.Module):
     """uint8 N x C x H x W (or float32 N x D) -> unit float32 N x dim."""
@@ -60,6 +63,9 @@ def export_onnx(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] 
     about: more for the metadata, such as the name of the model. Needs onnx and onnxscript.
     """
     network, example = _prepared(encoder)
+    size = sum(tensor.nbytes for tensor in network.state_dict().values())
+    if size > MOST_BYTES:
+        raise HoldfastError(f"the weights take {size / 2**30:.1f} GiB and one ONNX file holds 2; export it for torch")
     name = "vectors" if network.vectors else "images"
     try:
         with _quiet():
@@ -132,13 +138,14 @@ def _metadata(encoder: Encoder, about: Mapping[str, Any] | None) -> dict[str, An
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Exporters log and warn about their own ways; what matters here is whether the result agrees, which is tested."""
-    logging.disable(logging.WARNING)
+    before = logging.root.manager.disable  # the program around us may have silenced more
+    logging.disable(max(before, logging.WARNING))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(before)
 
 
 def _first_line(error: Exception) -> str:

@@ -24,13 +24,17 @@ def matrix_html(
     reason: str,
     models: Sequence[str],
     matrix: Sequence[Sequence[Estimate | None]],
+    gains: Sequence[Sequence[Estimate | None]],
     notes: Sequence[str],
 ) -> str:
-    """The verdict, its reason, and the score of each query model (rows) on each gallery (columns), in per cent."""
+    """The verdict, its reason, and the score of each query model (rows) on each gallery (columns), in per cent.
+
+    Below the diagonal also the interval of what is gained over the old model's own score, in points.
+    """
     head = "".join(f"<th>{html.escape(name)}</th>" for name in models)
     body = "".join(
-        f"<tr><th>{html.escape(name)}</th>{''.join(_cell(found) for found in row)}</tr>"
-        for name, row in zip(models, matrix)
+        f"<tr><th>{html.escape(name)}</th>{''.join(_cell(*both) for both in zip(row, gained))}</tr>"
+        for name, row, gained in zip(models, matrix, gains)
     )
     return f"{_head(verdict, reason)}<table><tr><th>query model</th>{head}</tr>{body}</table>{_list(notes)}"
 
@@ -39,8 +43,11 @@ def _head(verdict: str, reason: str) -> str:
     return f"<p><b>{html.escape(verdict)}</b>: {html.escape(reason)}</p>"
 
 
-def _cell(found: Estimate | None) -> str:
-    return "<td></td>" if found is None else f"<td>{_per_cent(found.value)}</td>"
+def _cell(found: Estimate | None, gain: Estimate | None) -> str:
+    if found is None:
+        return "<td></td>"
+    over = "" if gain is None else f"<br><small>gain {100 * gain.low:+.2f} to {100 * gain.high:+.2f}</small>"
+    return f"<td>{_per_cent(found.value)}{over}</td>"
 
 
 def _list(notes: Sequence[str]) -> str:

@@ -143,7 +143,7 @@ class HistoryResult(Judged):
     notes: list[str] = field(default_factory=list)
 
     def _repr_html_(self) -> str:
-        return matrix_html(self.verdict, self.reason, self.models, self.matrix, self.notes)
+        return matrix_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
 
 
 def judge_gain(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[str, str]:

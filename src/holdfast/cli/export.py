@@ -9,9 +9,9 @@ from holdfast.cli.show import JSON_OPTION, print_json
 
 def export(
     model: Path = typer.Argument(..., help="A model's folder, such as RUN/models/03."),
-    onnx: Path = typer.Option(None, "--onnx", help="Write an ONNX file."),
-    torch_export: Path = typer.Option(None, "--torch-export", help="Write a torch.export program (.pt2)."),
-    backbone: str = typer.Option(
+    onnx: Path | None = typer.Option(None, "--onnx", help="Write an ONNX file."),
+    torch_export: Path | None = typer.Option(None, "--torch-export", help="Write a torch.export program (.pt2)."),
+    backbone: str | None = typer.Option(
         None, "--backbone", help="Own code the model was built by, package.module:function, which you trust."
     ),
     json: bool = JSON_OPTION,

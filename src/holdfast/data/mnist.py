@@ -52,12 +52,14 @@ def read_idx(file: Path) -> np.ndarray:
 def _from_npz(pack: Path, split: str) -> ImageSet:
     """A pack, or Keras' file, whose arrays are called x_train, y_train, x_test and y_test."""
     x, y = f"x_{split}", f"y_{split}"
-    if zipfile.is_zipfile(pack) and {f"{x}.npy", f"{y}.npy"} <= set(zipfile.ZipFile(pack).namelist()):
-        try:
-            with np.load(pack, allow_pickle=False) as file:
-                return canonical(file[x], file[y], _CLASSES, source=f"{pack}, split {split}")
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise HoldfastError(f"{pack}: not readable ({error})") from error
+    try:
+        loaded = np.load(pack, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            with loaded as file:
+                if {x, y} <= set(file.files):
+                    return canonical(file[x], file[y], _CLASSES, source=f"{pack}, split {split}")
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise HoldfastError(f"{pack}: not readable ({error})") from error
     return read_pack(pack, split)
 
 

@@ -7,7 +7,7 @@ from holdfast.data import cub, tiny_imagenet
 PLACES: dict[str, tuple[str, ...]] = {
     "cifar100": ("cifar100.npz", "cifar-100-python", "cifar-100-python.tar.gz"),
     "cifar10": ("cifar10.npz", "cifar-10-batches-py", "cifar-10-python.tar.gz"),
-    "mnist": ("mnist.npz",),
+    "mnist": ("mnist.npz", "train-images-idx3-ubyte", "train-images-idx3-ubyte.gz", "mnist", "MNIST"),
     "tinyimagenet32": ("tinyimagenet32.npz", tiny_imagenet.FOLDER),
     "tinyimagenet32_validation": ("tinyimagenet32.npz", tiny_imagenet.FOLDER),
     "tinyimagenet200": (tiny_imagenet.FOLDER,),
