@@ -95,5 +95,5 @@ def verdict(text):
 
 
 def scores(text):
-    """The cells of all matrices, in per cent, and none of the summaries below them."""
-    return re.findall(r"\b\d\d\.\d\d\b", re.sub(r"\bAC .*?ACA \S+ %", "", text))
+    """The cells of all matrices, in per cent; no summaries, no intervals."""
+    return re.findall(r"\b\d\d\.\d\d\b", re.sub(r"\bAC .*?ACA \S+ %|gain \S+ to \S+", "", text))
