@@ -29,6 +29,7 @@ ALLOWED = {
     "evaluation": {"metrics", "features", "geometry"},
     "checking": {"evaluation", "metrics", "features", "geometry"},
     "gallery": {"backbones", "checking", "features", "scenarios"},
+    "service": {"gallery"},
     "reports": set(),
     "sinks": set(),
     "theory": {"geometry"},
@@ -39,7 +40,7 @@ ALLOWED = {
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
         "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods", "metrics", "recipes",
-        "reports", "reproduction", "scenarios", "sinks", "theory",
+        "reports", "reproduction", "scenarios", "service", "sinks", "theory",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

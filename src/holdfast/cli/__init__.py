@@ -18,6 +18,7 @@ from holdfast.cli import (
     reproduce,
     run,
     schema,
+    serve,
     slots,
     sweep,
     theory,
@@ -49,6 +50,7 @@ app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(theory.theory, name="theory")
 app.add_typer(gallery.gallery, name="gallery")
+app.command("serve")(serve.serve)
 
 
 def _print_version(asked: bool) -> None:

@@ -46,11 +46,19 @@ def register(
     force: bool = typer.Option(False, "--force", help="Even if the check calls it incompatible."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Make MODEL the newest version: it embeds what is added and asked from now on. Nothing is embedded again."""
-    from holdfast.gallery import Gallery
+    """Make MODEL the newest version: it embeds what is added and asked from now on. Nothing is embedded again.
 
-    with Gallery.open(folder) as opened:
-        version = opened.register(model, force=force)
+    A gallery that is being served takes it in while it goes on answering.
+    """
+    from holdfast.gallery import Gallery, Version
+    from holdfast.service.control import ask_server
+
+    served = ask_server(folder, "register", model=str(model.absolute()), force=force)
+    if served is not None:
+        version = Version(**served)
+    else:
+        with Gallery.open(folder) as opened:
+            version = opened.register(model, force=force)
     if json:
         print_json(version.as_json())
         return

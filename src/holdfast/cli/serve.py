@@ -1,0 +1,55 @@
+"""``holdfast serve``: a gallery over HTTP."""
+
+from pathlib import Path
+
+import typer
+
+
+def serve(
+    folder: Path = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False),
+    host: str = typer.Option("127.0.0.1", "--host", help="Address to listen at; others than this machine need tokens."),
+    port: int = typer.Option(8321, "--port", min=0, max=65535, help="0: any that is free."),
+    token_file: Path | None = typer.Option(
+        None, "--token-file", help="Lines 'read TOKEN' or 'write TOKEN'; see docs/service.md."
+    ),
+    allow_host: list[str] = typer.Option(
+        [], "--allow-host", help="Without tokens: a further host name that requests may name; may be given again."
+    ),
+    max_body: int = typer.Option(16, "--max-body", min=1, help="Largest request, in MiB."),
+    max_pixels: int = typer.Option(32, "--max-pixels", min=1, help="Largest image, in mebipixels."),
+    max_k: int = typer.Option(1000, "--max-k", min=1, max=10_000, help="Most hits of one search."),
+    max_batch: int = typer.Option(256, "--max-batch", min=1, max=10_000, help="Most items of one request."),
+    timeout: float = typer.Option(30, "--timeout", min=0.1, help="Seconds for a body to come, and for an answer."),
+    access_log: bool = typer.Option(False, "--access-log", help="A line on stderr for every request."),
+) -> None:
+    """Serve a gallery over HTTP: search, add, delete, versions, metrics.
+
+    Tokens come from --token-file and from HOLDFAST_READ_TOKEN and HOLDFAST_WRITE_TOKEN. Stop with Ctrl-C: requests that
+    have begun are answered first.
+    """
+    from holdfast.gallery import Gallery
+    from holdfast.service.access import read_tokens
+    from holdfast.service.limits import Limits
+    from holdfast.service.server import serve as run
+
+    tokens = read_tokens(token_file)
+    limits = Limits(
+        body=max_body << 20, pixels=max_pixels << 20, k=max_k, batch=max_batch, seconds=timeout
+    )  # fmt: skip
+
+    def say(url: str, gallery: Gallery) -> None:
+        newest = gallery.versions()[-1].number
+        typer.echo(f"{folder}: version {newest} answers at {url}")
+        if not tokens:
+            typer.echo("no tokens: every program on this machine may read and write; others cannot reach it")
+
+    run(
+        folder,
+        host=host,
+        port=port,
+        tokens=tokens,
+        hosts=allow_host,
+        limits=limits,
+        access_log=access_log,
+        started=say,
+    )

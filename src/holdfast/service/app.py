@@ -1,0 +1,66 @@
+"""The application: endpoints around one open gallery."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from holdfast.environment import version
+from holdfast.gallery import Gallery
+from holdfast.service.access import Access
+from holdfast.service.control import ControlServer
+from holdfast.service.describe import REFUSALS, describe
+from holdfast.service.error_answers import handle_errors
+from holdfast.service.gate import Gate
+from holdfast.service.limits import Limits
+from holdfast.service.metrics import Metrics
+from holdfast.service.routes_items import item_routes
+from holdfast.service.routes_page import page_routes
+from holdfast.service.routes_search import search_routes
+from holdfast.service.routes_state import state_routes
+from holdfast.service.work import Work
+
+
+def build_app(
+    gallery: Gallery,
+    *,
+    access: Access,
+    limits: Limits | None = None,
+    name: str = "gallery",
+    control: Path | None = None,
+) -> Gate:
+    """An ASGI application; it closes its threads when it ends, the gallery stays its owner's.
+
+    name: shown to clients. control: the gallery's folder, where a served gallery listens to this machine's commands.
+    """
+    limits = limits or Limits()
+    metrics, work = Metrics(), Work(gallery, limits, name=name)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(work.close)
+            if control is not None:
+                await stack.enter_async_context(ControlServer(gallery, control, changed=work.forget_stats))
+            yield
+
+    app = FastAPI(
+        title="Holdfast gallery",
+        version=version("holdfast") or "0",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # the usual pages load their scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=REFUSALS,
+    )
+    handle_errors(app)
+    for router in (
+        search_routes(work, access, limits),
+        item_routes(work, access, limits),
+        state_routes(work, access, limits, metrics),
+        page_routes(),
+    ):
+        app.include_router(router)
+    describe(app)
+    return Gate(app, access, limits, metrics)

@@ -1,0 +1,22 @@
+"""What one request may ask for, so that no client can take the service from the others."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """body: bytes. pixels: of one image, by its header. k: hits. batch: items or ids in one request. dim: numbers of a
+    vector. url: bytes of a query string. seconds: for a body to arrive, and again for the answer. in_flight: requests
+    at once; more are sent away with 503."""
+
+    body: int = 16 * 1024 * 1024
+    pixels: int = 32 * 1024 * 1024
+    k: int = 1000
+    batch: int = 256
+    dim: int = 65_536
+    url: int = 32 * 1024
+    seconds: float = 30.0
+    in_flight: int = 256
+    thumbnail: int = 512
+    encoder_batch: int = 32
+    encoder_wait_ms: float = 2.0

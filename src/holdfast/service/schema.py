@@ -1,0 +1,146 @@
+"""What requests and answers look like; the OpenAPI description is made from this."""
+
+import base64
+import binascii
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from holdfast.errors import HoldfastError
+from holdfast.gallery.filters import LARGEST_WHOLE
+from holdfast.gallery.items import LONGEST_ID, LONGEST_TEXT, MOST_FIELDS
+
+MOST_NUMBERS = 65_536
+MOST_CONDITIONS = 32
+MOST_VALUES = 256
+HIGHEST_VERSION = 2**31 - 1
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Text = Annotated[StrictStr, Field(max_length=LONGEST_TEXT)]
+Whole = Annotated[StrictInt, Field(ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)]
+Real = Annotated[StrictFloat, Field(allow_inf_nan=False)]
+Value = StrictBool | Whole | Real | Text
+Id = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_ID)]
+Vector = Annotated[
+    list[Number] | StrictStr,
+    Field(
+        description="Numbers, or the base64 of little-endian float32: full (K - 1) or compact, of any length.",
+        union_mode="left_to_right",
+    ),
+]
+VersionNumber = Annotated[StrictInt, Field(ge=1, le=HIGHEST_VERSION)]
+Wanted = Value | Annotated[list[Value], Field(max_length=MOST_VALUES)] | dict[StrictStr, Number]
+Where = Annotated[
+    dict[StrictStr, Wanted],
+    Field(
+        max_length=MOST_CONDITIONS,
+        description="All must hold: a value, a list of values one of which must fit, or bounds gt, gte, lt, lte.",
+        examples=[{"shop": "north", "price": {"lt": 5}}],
+    ),
+]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Search(_Strict):
+    k: StrictInt = Field(10, ge=1, description="How many hits; the service's limit is in GET /v1/gallery.")
+    filter: Where | None = None
+    exact: StrictBool = Field(False, description="Compare every vector, index or not.")
+
+
+class VectorSearch(_Search):
+    vector: Vector
+    version: VersionNumber | None = Field(None, description="The version whose vector it is; the newest by default.")
+
+
+class IdSearch(_Search):
+    id: Id
+
+
+class NewItem(_Strict):
+    id: Id
+    vector: Vector | None = None
+    image: StrictStr | None = Field(None, description="Base64 of an image file's bytes.")
+    label: Text | None = None
+    metadata: Annotated[dict[StrictStr, Value], Field(max_length=MOST_FIELDS)] = {}
+
+
+class NewItems(_Strict):
+    items: list[NewItem] = Field(min_length=1)
+    version: VersionNumber | None = Field(None, description="Of the vectors; images go to the newest version.")
+
+
+class Ids(_Strict):
+    ids: list[Id] = Field(min_length=1)
+
+
+class Hit(BaseModel):
+    id: str
+    score: float = Field(description="Cosine of the full features.")
+    version: int = Field(description="The version that embedded the item.")
+    label: str | None
+    metadata: dict[str, Any]
+    image: bool = Field(description="Whether the gallery knows where its image is: a thumbnail may be had.")
+
+
+class Hits(BaseModel):
+    version: int = Field(description="The version that embedded what was asked.")
+    hits: list[Hit]
+
+
+class ItemInfo(BaseModel):
+    id: str
+    version: int
+    label: str | None
+    metadata: dict[str, Any]
+    image: bool
+
+
+class Stored(BaseModel):
+    stored: int
+    version: int
+
+
+class Deleted(BaseModel):
+    deleted: list[str]
+    unknown: list[str]
+
+
+class Reason(BaseModel):
+    status: int
+    reason: str
+
+
+class Error(BaseModel):
+    error: Reason
+
+
+def vector_of(given: list[float] | str) -> np.ndarray:
+    """float32, 1-D; what it holds is checked by the gallery."""
+    if not isinstance(given, str):
+        if len(given) > MOST_NUMBERS:
+            raise HoldfastError(f"vector: {len(given)} numbers; at most {MOST_NUMBERS} are taken")
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused as such
+            return np.array(given, dtype=np.float32)
+    raw = bytes_of(given, "vector")
+    if len(raw) % 4 or len(raw) > 4 * MOST_NUMBERS:
+        raise HoldfastError(f"vector: {len(raw)} bytes are no float32 numbers, or more than {MOST_NUMBERS}")
+    return np.frombuffer(raw, dtype="<f4").astype(np.float32)
+
+
+def bytes_of(text: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError, ValueError):
+        raise HoldfastError(f"{what}: not base64") from None
+
+
+class FilterText(RootModel[Where]):
+    """A filter that came as text in a query string."""
+
+
+class MetadataText(RootModel[Annotated[dict[StrictStr, Value], Field(max_length=MOST_FIELDS)]]):
+    """Metadata that came as text in a query string."""
