@@ -1,5 +1,6 @@
 """A gallery whose items were embedded by different models and are searched by the newest, exactly."""
 
+import contextlib
 import itertools
 import shutil
 import threading
@@ -25,7 +26,7 @@ from holdfast.gallery.hits import Hits
 from holdfast.gallery.items import Item, checked_id
 from holdfast.gallery.models import Models, ready
 from holdfast.gallery.registration import judge
-from holdfast.gallery.searching import Question, search_all
+from holdfast.gallery.searching import Question, search_all, stored_vector
 from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
 from holdfast.gallery.writing import Writer
 from holdfast.storage import replacing_folder, sweep_temporaries
@@ -281,10 +282,7 @@ class Gallery:
         return verdicts
 
     def _stored(self, name: str) -> tuple[Version, np.ndarray, int]:
-        """Version, vector and key of an item."""
-        with self._writing:  # between look-up and fetch the item might move
-            found = self._catalogue.by_id([checked_id(name)]).get(name)
-            if found is None:
-                raise HoldfastError(f"no item {name!r} in the gallery")
-            version = self._models.version(found.version)
-            return version, self._engine.fetch(version.collection, [found.key])[found.key], found.key
+        with contextlib.suppress(HoldfastError, KeyError):  # not there, or moved between look-up and fetch
+            return stored_vector(self._engine, self._catalogue, self._models, name)
+        with self._writing:
+            return stored_vector(self._engine, self._catalogue, self._models, name)

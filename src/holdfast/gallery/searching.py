@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engine import Engine
 from holdfast.gallery.filters import Filter
-from holdfast.gallery.items import Hit
+from holdfast.gallery.items import Hit, checked_id
 from holdfast.gallery.models import Models
 from holdfast.gallery.versions import Version
 
@@ -58,3 +59,12 @@ def _search(engine: Engine, catalogue: Catalogue, models: Models, question: Ques
     # The scores are inner products with the carried query, its length included: cosines of full features.
     merged = sorted((one for kept in live for one in kept), key=lambda one: (-one.score, one.key))
     return [owned[one.key].hit(one.score) for one in merged[: question.k]], changes
+
+
+def stored_vector(engine: Engine, catalogue: Catalogue, models: Models, name: str) -> tuple[Version, np.ndarray, int]:
+    """Version, vector and key of an item; KeyError where it was taken from its key meanwhile."""
+    found = catalogue.by_id([checked_id(name)]).get(name)
+    if found is None:
+        raise HoldfastError(f"no item {name!r} in the gallery")
+    version = models.version(found.version)
+    return version, engine.fetch(version.collection, [found.key])[found.key], found.key

@@ -18,7 +18,8 @@ HIGHEST_VERSION = 2**31 - 1
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Text = Annotated[StrictStr, Field(max_length=LONGEST_TEXT)]
-Whole = Annotated[StrictInt, Field(ge=-LARGEST_WHOLE, le=LARGEST_WHOLE)]
+# Only described: a bound that is checked here would hand a larger number on to Real, which rounds it.
+Whole = Annotated[StrictInt, Field(json_schema_extra={"minimum": -LARGEST_WHOLE, "maximum": LARGEST_WHOLE})]
 Real = Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Value = StrictBool | Whole | Real | Text
 Id = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_ID)]

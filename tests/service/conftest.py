@@ -1,0 +1,83 @@
+"""A small gallery of two classes of pictures, and clients that ask its service in this process."""
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("qdrant_edge")
+pytest.importorskip("fastapi")
+
+from service_inputs import ADDRESS, png
+from starlette.testclient import TestClient
+
+from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.gallery import Gallery, Item
+from holdfast.scenarios import SlotRegistry
+from holdfast.service.access import Access
+from holdfast.service.app import build_app
+
+DIM, STORED_DIM = 59, 32
+
+
+def make_model(folder: Path, seed: int) -> Path:
+    torch.manual_seed(seed)
+    preprocess = Preprocess(size=16, mean=(0.2,), std=(0.3,), colour="grey")
+    info = {"slots": SlotRegistry(DIM + 1).take_left(["a", "b"]).to_json()}
+    Encoder(build_backbone("small", width=8), DIM, preprocess=preprocess, info=info).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("service-models")
+    return [make_model(root / "first", 1), make_model(root / "second", 2)]
+
+
+@pytest.fixture(scope="session")
+def pictures() -> np.ndarray:
+    """40 random grey pictures of 16 x 16, uint8."""
+    return np.random.default_rng(0).integers(0, 256, (40, 16, 16), dtype=np.uint8)
+
+
+@pytest.fixture(scope="session")
+def filled(models: list[Path], pictures: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A gallery, to be copied, whose 40 items have a label, a price and an image."""
+    root = tmp_path_factory.mktemp("service")
+    for number, picture in enumerate(pictures):
+        (root / f"{number}.png").write_bytes(png(picture))
+    with Gallery.create(root / "g", models[0], mode="exact") as made:
+        made.add(
+            Item(f"{'ab'[n % 2]}/{n}", path=root / f"{n}.png", label="ab"[n % 2], metadata={"price": n})
+            for n in range(len(pictures))
+        )
+    return root / "g"
+
+
+@pytest.fixture
+def gallery(filled: Path, tmp_path: Path) -> Iterator[Gallery]:
+    shutil.copytree(filled, tmp_path / "g")
+    with Gallery.open(tmp_path / "g") as opened:
+        yield opened
+
+
+@pytest.fixture
+def ask(gallery: Gallery) -> Iterator[Callable[..., TestClient]]:
+    """A client of the gallery's service, which is set up as the keywords say and runs until the test ends."""
+    with contextlib.ExitStack() as stack:
+
+        def make(access: Access | None = None, **options: Any) -> TestClient:
+            app = build_app(gallery, access=access or Access({}), **options)
+            return stack.enter_context(TestClient(app, base_url=ADDRESS))
+
+        yield make
+
+
+@pytest.fixture
+def client(ask: Callable[..., TestClient]) -> TestClient:
+    return ask()

@@ -1,0 +1,26 @@
+"""Bytes that the service's tests send."""
+
+import io
+import zlib
+
+import numpy as np
+from PIL import Image
+
+ADDRESS = "http://127.0.0.1"
+
+
+def png(picture: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG")
+    return file.getvalue()
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG of zeros with one bit a pixel: 100 megapixels in some 12 kB."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big")
+
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([1, 0, 0, 0, 0])
+    packed = zlib.compress(bytes((width // 8 + 1) * height), 9)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")

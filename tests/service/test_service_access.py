@@ -1,0 +1,117 @@
+"""Tokens, scopes, and what a browser on this machine must not be talked into."""
+
+import hashlib
+
+import pytest
+from service_inputs import png
+
+from holdfast.errors import HoldfastError
+from holdfast.service.access import Access, check_binding, read_tokens
+
+READ, WRITE = "read-token-of-thirty-two-letters", "write-token-of-thirty-two-letter"
+PNG = {"Content-Type": "image/png"}
+READING = [
+    ("GET", "/v1/gallery"),
+    ("GET", "/v1/versions"),
+    ("GET", "/metrics"),
+    ("GET", "/v1/item?id=a/0"),
+    ("GET", "/v1/item/thumbnail?id=a/0"),
+    ("POST", "/v1/search/image"),
+    ("POST", "/v1/search/vector"),
+    ("POST", "/v1/search/id"),
+]
+WRITING = [("PUT", "/v1/item?id=x"), ("POST", "/v1/items"), ("DELETE", "/v1/item?id=a/0"), ("POST", "/v1/items/delete")]
+
+
+@pytest.fixture
+def guarded(ask, tmp_path):
+    file = tmp_path / "tokens"
+    hashed = hashlib.sha256(WRITE.encode()).hexdigest()
+    file.write_text(f"# who may what\nread {READ}  # the shop\n\nwrite sha256:{hashed}\n")
+    return ask(Access(read_tokens(file, {})))
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_every_endpoint_asks_for_its_scope(guarded):
+    described = guarded.get("/v1/openapi.json").json()["paths"]
+    public = {"/v1/health", "/v1/ready"}
+    listed = {(method.upper(), path) for path, methods in described.items() for method in methods if path not in public}
+    assert {(method, path.partition("?")[0]) for method, path in READING + WRITING} == listed
+    for method, path in READING + WRITING:
+        for headers in ({}, bearer("wrong" * 8), bearer(""), {"Authorization": f"Basic {READ}"}, bearer(READ[:-1])):
+            answer = guarded.request(method, path, headers=headers)
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert "token" in answer.json()["error"]["reason"]
+    for method, path in READING:
+        assert guarded.request(method, path, headers=bearer(READ)).status_code not in (401, 403)
+    for method, path in WRITING:
+        assert guarded.request(method, path, headers=bearer(READ)).status_code == 403
+    assert guarded.get("/v1/gallery", headers=bearer(READ)).json()["items"] == 40
+
+
+def test_scopes(guarded, pictures):
+    image = png(pictures[0])
+    assert guarded.post("/v1/search/image", content=image, headers={**PNG, **bearer(READ)}).status_code == 200
+    assert guarded.put("/v1/item?id=x", content=image, headers={**PNG, **bearer(WRITE)}).status_code == 200
+    assert [guarded.get("/v1/gallery", headers=bearer(token)).json()["scope"] for token in (READ, WRITE)] == [
+        "read",
+        "write",
+    ]
+    for path in ("/", "/v1/health", "/v1/ready", "/v1/openapi.json"):
+        assert guarded.get(path, headers={"Host": "gallery.example"}).status_code == 200
+
+
+def test_without_tokens_only_this_machine(client, ask):
+    for host in ("127.0.0.1", "localhost:8321", "[::1]:80", "LOCALHOST"):
+        assert client.get("/v1/gallery", headers={"Host": host}).status_code == 200
+    for host in ("evil.example", "127.0.0.1.evil.example", "localhost@evil.example", "", "[", "127.0.0.2"):
+        answer = client.get("/v1/gallery", headers={"Host": host})
+        assert answer.status_code == 421
+        assert "items" not in answer.json()
+    for origin in ("http://evil.example", "null", "http://localhost.evil.example"):
+        assert client.post("/v1/items/delete", json={"ids": ["a/0"]}, headers={"Origin": origin}).status_code == 403
+    own = client.post("/v1/search/id", json={"id": "a/0"}, headers={"Origin": "http://127.0.0.1:8321"})
+    assert own.status_code == 200
+    assert "access-control-allow-origin" not in own.headers
+    proxied = ask(Access({}, ["Gallery.example"]))
+    assert proxied.get("/v1/gallery", headers={"Host": "gallery.example"}).status_code == 200
+
+
+def test_binding():
+    for host in ("127.0.0.1", "localhost", "::1", "127.0.0.9"):
+        check_binding(host, Access({}))
+    for host in ("0.0.0.0", "::", "192.168.1.2", "gallery.example", ""):
+        with pytest.raises(HoldfastError, match="for this machine only"):
+            check_binding(host, Access({}))
+        check_binding(host, Access({b"x" * 32: "read"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("read short", "line 1: a token has at least 16"),
+        (f"read {READ}\nadmin {READ}", "line 2: wanted 'read TOKEN'"),
+        (READ, "line 1: wanted"),
+        ("write sha256:12", "64 hex digits"),
+        ("# nothing", "no tokens"),
+    ],
+)
+def test_token_files(tmp_path, text, reason):
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    with pytest.raises(HoldfastError, match=reason) as raised:
+        read_tokens(file, {})
+    assert READ not in str(raised.value)
+
+
+def test_tokens_of_the_environment(tmp_path):
+    assert read_tokens(None, {}) == {}
+    access = Access(read_tokens(None, {"HOLDFAST_READ_TOKEN": READ, "HOLDFAST_WRITE_TOKEN": WRITE}))
+    assert access.scope(f"Bearer {READ}") == "read"
+    assert access.scope(f"bearer {WRITE}") == "write"
+    with pytest.raises(HoldfastError, match="no readable token file"):
+        read_tokens(tmp_path / "nowhere", {})

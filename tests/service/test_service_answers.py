@@ -1,0 +1,146 @@
+"""What the endpoints answer is what the gallery says."""
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from service_inputs import png
+
+from holdfast.gallery import Item
+
+PNG = {"Content-Type": "image/png"}
+
+
+def listed(answer):
+    assert answer.status_code == 200, answer.text
+    return [(hit["id"], pytest.approx(hit["score"], abs=1e-5)) for hit in answer.json()["hits"]]
+
+
+def asked(gallery, **question):
+    return [(hit.id, hit.score) for hit in gallery.search(**question)]
+
+
+def test_search_by_image(client, gallery, pictures):
+    answer = client.post("/v1/search/image?k=5", content=png(pictures[7]), headers=PNG)
+    assert listed(answer) == asked(gallery, image=pictures[7], k=5)
+    first = answer.json()["hits"][0]
+    assert (first["id"], first["label"], first["metadata"], first["image"]) == ("b/7", "b", {"price": 7}, True)
+    assert answer.json()["version"] == 1
+    where = {"label": "a", "price": {"lt": 9}}
+    found = client.post(f"/v1/search/image?filter={json.dumps(where)}", content=png(pictures[7]), headers=PNG)
+    assert listed(found) == asked(gallery, image=pictures[7], filter=where)
+    assert {hit["label"] for hit in found.json()["hits"]} == {"a"}
+
+
+def test_search_by_vector_as_numbers_and_as_bytes(client, gallery):
+    vector = np.random.default_rng(1).standard_normal(32).astype("<f4")
+    expected = asked(gallery, vector=vector, k=3)
+    for form in (vector.tolist(), base64.b64encode(vector.tobytes()).decode()):
+        assert listed(client.post("/v1/search/vector", json={"vector": form, "k": 3})) == expected
+        question = {"vector": form, "k": 3, "version": 1, "exact": True}
+        assert listed(client.post("/v1/search/vector", json=question)) == expected
+
+
+def test_search_by_id(client, gallery):
+    answer = client.post("/v1/search/id", json={"id": "a/4", "k": 4, "filter": {"price": [1, 2, 3]}})
+    assert listed(answer) == asked(gallery, id="a/4", k=4, filter={"price": [1, 2, 3]})
+    assert len(answer.json()["hits"]) == 3
+
+
+def test_add_get_replace_delete(client, gallery, pictures):
+    query = {"id": "new/ü 1", "label": "c", "metadata": '{"shop": "north", "sold": true}'}
+    answer = client.put("/v1/item", params=query, content=png(pictures[3]), headers=PNG)
+    assert answer.json() == {"stored": 1, "version": 1}
+    shown = client.get("/v1/item", params={"id": "new/ü 1"}).json()
+    metadata = {"shop": "north", "sold": True}
+    assert shown == {"id": "new/ü 1", "version": 1, "label": "c", "metadata": metadata, "image": False}
+    assert gallery.search(pictures[3], k=2)[1].score == pytest.approx(1, abs=1e-5)
+
+    vector = np.eye(32)[0].tolist()
+    items = [{"id": "new/ü 1", "vector": vector}, {"id": "x", "image": base64.b64encode(png(pictures[4])).decode()}]
+    assert client.post("/v1/items", json={"items": items}).json() == {"stored": 2, "version": 1}
+    assert client.get("/v1/item", params={"id": "new/ü 1"}).json()["metadata"] == {}
+    assert client.get("/v1/gallery").json()["items"] == 42
+
+    assert client.delete("/v1/item", params={"id": "x"}).json() == {"deleted": ["x"], "unknown": []}
+    assert client.delete("/v1/item", params={"id": "x"}).status_code == 404
+    gone = client.post("/v1/items/delete", json={"ids": ["new/ü 1", "x"]}).json()
+    assert gone == {"deleted": ["new/ü 1"], "unknown": ["x"]}
+    assert client.get("/v1/gallery").json()["items"] == 40
+
+
+def test_thumbnails(client, gallery, tmp_path):
+    large = tmp_path / "large.png"
+    Image.linear_gradient("L").resize((800, 400)).save(large)
+    gallery.add([Item("large", path=large), Item("lost", vector=[1.0] * 32, path=tmp_path / "nowhere.png")])
+    gallery.add([Item("none", vector=[1.0] * 32)])
+    answer = client.get("/v1/item/thumbnail", params={"id": "large", "size": 100})
+    assert answer.headers["content-type"] == "image/jpeg"
+    assert Image.open(io.BytesIO(answer.content)).size == (100, 50)
+    for name in ("lost", "none", "unknown"):
+        answer = client.get("/v1/item/thumbnail", params={"id": name})
+        assert answer.status_code == 404
+        assert str(tmp_path) not in answer.text
+
+
+def test_versions_and_matrix(ask, gallery, models):
+    assert ask().get("/v1/versions").json()["matrix"] == []
+    gallery.register(models[1], force=True)
+    gallery.add([Item("late", vector=[1.0] * 32)])
+    found = ask().get("/v1/versions").json()
+    assert [(row["number"], row["items"], row["newest"]) for row in found["versions"]] == [(1, 40, False), (2, 1, True)]
+    assert [row["share"] for row in found["versions"]] == [pytest.approx(40 / 41), pytest.approx(1 / 41)]
+    assert [row["name"] for row in found["versions"]] == ["first", "second"]
+    (cell,) = found["matrix"]
+    (check,) = gallery.versions()[1].checks
+    assert (cell["query"], cell["items"]) == (2, 1)
+    assert (cell["verdict"], cell["gain"]) == (check["verdict"], check["gain"])
+
+
+def test_matrix_says_where_nothing_is_known(models, ask, gallery):
+    gallery.delete([f"{'ab'[n % 2]}/{n}" for n in range(40)])
+    gallery.register(models[1])
+    found = ask().get("/v1/versions").json()
+    assert [row["share"] for row in found["versions"]] == [None, None]
+    assert found["matrix"][0]["verdict"] is None
+    assert "not checked" in found["matrix"][0]["reason"]
+
+
+def test_no_answer_tells_a_path(client, gallery, models, pictures):
+    gallery.register(models[1], force=True)
+    answers = [
+        client.post("/v1/search/image", content=png(pictures[7]), headers=PNG),
+        client.post("/v1/search/id", json={"id": "a/4"}),
+        *(client.get(path) for path in ("/v1/item?id=a/4", "/v1/versions", "/v1/gallery", "/metrics", "/v1/ready")),
+    ]
+    for answer in answers:
+        assert answer.status_code == 200
+        assert "/tmp" not in answer.text
+        assert str(models[0].parent) not in answer.text
+
+
+def test_metrics_count(client, pictures):
+    for _ in range(3):
+        client.post("/v1/search/image", content=png(pictures[0]), headers=PNG)
+    client.get("/nowhere")
+    lines = client.get("/metrics").text.splitlines()
+    assert 'holdfast_requests_total{route="/v1/search/image",method="POST",status="200"} 3' in lines
+    assert 'holdfast_requests_total{route="unmatched",method="GET",status="404"} 1' in lines
+    assert 'holdfast_request_seconds_bucket{route="/v1/search/image",le="+Inf"} 3' in lines
+    assert 'holdfast_queue_jobs_total{queue="encoder"} 3' in lines
+    assert 'holdfast_gallery_items{version="1"} 40' in lines
+    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    assert len(set(families)) == len(families)
+
+
+def test_page(client):
+    answer = client.get("/")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"].startswith("default-src 'self'; ")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    for name in ("../app.py", "%2e%2e/app.py", "..%2fapp.py", "/etc/passwd", "app.py", ""):
+        assert client.get(f"/static/{name}").status_code == 404
+    assert client.get("/static/index.html").content == answer.content

@@ -1,0 +1,191 @@
+"""Bad input: a 4xx with a reason, nothing stored, the service alive."""
+
+import base64
+import io
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+from service_inputs import ADDRESS, bomb, png
+from starlette.testclient import TestClient
+
+from holdfast.gallery import Gallery
+from holdfast.service.access import Access
+from holdfast.service.app import build_app
+from holdfast.service.limits import Limits
+
+PNG, JSON = {"Content-Type": "image/png"}, {"Content-Type": "application/json"}
+GOOD = [1.0] * 32
+
+
+def cut_jpeg():
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)).save(file, "JPEG")
+    return file.getvalue()[: len(file.getvalue()) // 2]
+
+
+IMAGES = {
+    "not an image": (b"certainly not an image", "not readable as an image"),
+    "empty": (b"", "not readable as an image"),
+    "100 megapixels": (bomb(10_000, 10_000), "100000000 pixels, over the limit"),
+    "a billion pixels": (bomb(100, 100).replace((100).to_bytes(4, "big"), (40_000).to_bytes(4, "big")), ""),
+    "truncated": (cut_jpeg(), "not readable as an image"),
+    "postscript": (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not readable"),
+    "a path": (b"/etc/passwd", "not readable"),
+}
+VECTORS = {
+    "wrong dimension": ({"vector": [1.0, 2.0]}, "32 or 59 numbers"),
+    "NaN": ('{"vector": [NaN]}', "finite number"),
+    "infinity": ({"vector": [1e39] * 32}, "NaN or infinity"),
+    "beyond doubles": ('{"vector": [1e999]}', "finite number"),
+    "NaN in bytes": ({"vector": base64.b64encode(np.full(32, math.nan, "<f4").tobytes()).decode()}, "NaN"),
+    "not base64": ({"vector": "!!"}, "not base64"),
+    "half a number": ({"vector": "AAA="}, "no float32"),
+    "text for numbers": ({"vector": ["1"] * 32}, "vector.0: Input should be a valid number"),
+    "zero": ({"vector": [0.0] * 32}, "zero vector"),
+    "none": ({"k": 3}, "vector: Field required"),
+    "unknown version": ({"vector": GOOD, "version": 9}, "unknown version '9'; known: 1"),
+    "version 0": ({"vector": GOOD, "version": 0}, "version"),
+    "huge version": (f'{{"vector": [1], "version": {10**30}}}', "version"),
+    "k = 0": ({"vector": GOOD, "k": 0}, "k: Input should be greater than or equal to 1"),
+    "k huge": ({"vector": GOOD, "k": 10**9}, "k: 1000000000 hits; at most 1000"),
+    "k no number": ({"vector": GOOD, "k": "3"}, "k: "),
+    "k true": ({"vector": GOOD, "k": True}, "k: "),
+    "unknown field": ({"vector": GOOD, "filter": {"colour": "red"}}, "unknown filter field 'colour'; known: label, "),
+    "unknown bound": ({"vector": GOOD, "filter": {"price": {"about": 3}}}, "unknown bound"),
+    "nested filter": ({"vector": GOOD, "filter": {"price": [[1]]}}, "filter.price"),
+    "unknown key": ({"vector": GOOD, "path": "/etc/passwd"}, "path: Extra inputs are not permitted"),
+    "no object": ("[]", "object"),
+    "half JSON": ('{"vector": [1, ', "Invalid JSON"),
+    "deep JSON": ("[" * 100_000, "Invalid JSON"),
+    "broken Unicode": ('{"id": "\\ud800", "vector": [1]}', "Invalid JSON"),
+}
+IDS = [
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a/../b",
+    "..",
+    ".",
+    "a\\b",
+    "~root",
+    "%2e%2e%2fx",
+    "x\0y",
+    "x\ny",
+    "x" * 513,
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def served(filled, tmp_path_factory):
+    folder = shutil.copytree(filled, tmp_path_factory.mktemp("bad") / "g")
+    limits = Limits(body=200_000, batch=3)
+    with (
+        Gallery.open(folder) as gallery,
+        TestClient(build_app(gallery, access=Access({}), limits=limits), base_url=ADDRESS) as client,
+    ):
+        yield gallery, client
+
+
+@pytest.fixture
+def refused(served):
+    """Send a request; its status and reason, once it is sure that it was refused and nothing came of it."""
+    gallery, client = served
+    before = gallery.stats()
+
+    def send(method, path, **options):
+        answer = client.request(method, path, **options)
+        assert 400 <= answer.status_code < 500, answer.text
+        error = answer.json()["error"]
+        assert error["status"] == answer.status_code
+        assert error["reason"]
+        assert "\n" not in error["reason"]
+        assert client.get("/v1/health").json() == {"status": "ok"}
+        after = gallery.stats()
+        assert [after[name] for name in ("items", "fields")] == [before[name] for name in ("items", "fields")]
+        assert [row["vectors"] for row in after["versions"]] == [row["vectors"] for row in before["versions"]]
+        return answer.status_code, error["reason"]
+
+    return send
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images(refused, name):
+    content, reason = IMAGES[name]
+    for method, path in (("POST", "/v1/search/image"), ("PUT", "/v1/item?id=new")):
+        assert reason in refused(method, path, content=content, headers=PNG)[1]
+    item = {"id": "new", "image": base64.b64encode(content).decode()}
+    good = {"id": "good", "vector": GOOD}
+    assert reason in refused("POST", "/v1/items", json={"items": [good, item]})[1]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_vectors(refused, name):
+    body, reason = VECTORS[name]
+    text = body if isinstance(body, str) else json.dumps(body)
+    assert reason in refused("POST", "/v1/search/vector", content=text, headers=JSON)[1]
+
+
+@pytest.mark.parametrize("vector", [[1.0, 2.0], [0.0] * 32, [1e39] * 32, "AAAA"])
+def test_vectors_of_items(refused, vector):
+    items = [{"id": "good", "vector": GOOD}, {"id": "bad", "vector": vector}]
+    refused("POST", "/v1/items", json={"items": items})
+
+
+@pytest.mark.parametrize("name", IDS)
+def test_ids(refused, name, pictures):
+    for method, path in (("GET", "/v1/item"), ("GET", "/v1/item/thumbnail"), ("DELETE", "/v1/item")):
+        assert refused(method, path, params={"id": name})[0] == 422
+    assert refused("PUT", "/v1/item", params={"id": name}, content=png(pictures[0]), headers=PNG)[0] == 422
+    assert refused("POST", "/v1/items", json={"items": [{"id": name, "vector": GOOD}]})[0] == 422
+    assert refused("POST", "/v1/items/delete", json={"ids": ["a/0", name]})[0] == 422
+    assert refused("POST", "/v1/search/id", json={"id": name})[0] == 422
+
+
+def test_items(refused, pictures):
+    def post(reason, *items, **rest):
+        assert reason in refused("POST", "/v1/items", json={"items": list(items), **rest})[1]
+
+    good = {"id": "good", "vector": GOOD}
+    post("items")
+    post("4 in one request; at most 3", *({"id": str(n), "vector": GOOD} for n in range(4)))
+    post("an id is given twice", good, good)
+    post("give an image or a vector", {"id": "x"})
+    post("give an image or a vector", {**good, "image": ""})
+    post("unknown version '7'", good, version=7)
+    post("metadata field 'a b'", {**good, "metadata": {"a b": 1}})
+    post("metadata field 'label'", {**good, "metadata": {"label": "x"}})
+    post("items.0.metadata", {**good, "metadata": {"x": {"y": 1}}})
+    post("field 'x': 1152921504606846976 is not", {**good, "metadata": {"x": 2**60}})
+    post("field 'x': 1000000", {**good, "metadata": {"x": 10**300}})
+    post("items.0.metadata", {**good, "metadata": {f"f{n}": n for n in range(65)}})
+    post("control characters", {**good, "metadata": {"x": "a\0b"}})
+    post("items.0.label", {**good, "label": "x" * 9000})
+    post("Extra inputs", {**good, "path": "/etc/passwd"})
+    post("Extra inputs", {**good, "url": "http://localhost"})
+    for metadata in ("{", "[]", '{"x": NaN}', '{"x": null}', '{"a b": 1}'):
+        query = {"id": "x", "metadata": metadata}
+        refused("PUT", "/v1/item", params=query, content=png(pictures[0]), headers=PNG)
+
+
+def test_requests(refused, pictures):
+    image = png(pictures[0])
+    assert refused("POST", "/v1/search/image", content=bytes(200_001), headers=PNG)[0] == 413
+    assert refused("POST", "/v1/search/image", content=iter([bytes(150_000)] * 2), headers=PNG)[0] == 413
+    for kind in ("text/plain", "multipart/form-data; boundary=x", "application/x-www-form-urlencoded", "text/html"):
+        assert refused("POST", "/v1/search/image", content=image, headers={"Content-Type": kind})[0] == 415
+        assert refused("POST", "/v1/search/vector", content=b"{}", headers={"Content-Type": kind})[0] == 415
+    assert refused("POST", "/v1/search/image", content=image)[0] == 415
+    for query in ("k=0", "k=1001", "k=x", "k=1.5", "exact=perhaps", "filter={", 'filter={"colour":"red"}', "filter=[]"):
+        assert refused("POST", f"/v1/search/image?{query}", content=image, headers=PNG)[0] in (400, 422)
+    assert refused("GET", "/v1/item", params={"id": "unknown"})[0] == 404
+    assert refused("POST", "/v1/search/id", json={"id": "unknown"})[0] == 404
+    assert refused("GET", "/v1/item/thumbnail", params={"id": "a/0", "size": 100_000})[0] == 422
+    assert refused("GET", "/v1/search/vector")[0] == 405
+    assert refused("TRACE", "/v1/gallery")[0] == 405
+    assert refused("GET", "/v1/item")[0] == 422
+    assert refused("GET", "/v1/item", params={"id": "x" * 40_000})[0] == 414
+    assert refused("POST", "/v1/versions", json={"model": "/tmp"})[0] == 405

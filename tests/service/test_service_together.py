@@ -1,0 +1,166 @@
+"""Images embedded and items written together, registrations while searches go on, and limits on time and load."""
+
+import asyncio
+import threading
+import time
+
+import httpx2
+import numpy as np
+import pytest
+from service_inputs import ADDRESS, png
+
+from holdfast.service.access import Access
+from holdfast.service.app import build_app
+from holdfast.service.batcher import Batcher
+from holdfast.service.control import SOCKET, ask_server
+from holdfast.service.limits import Limits
+
+PNG = {"Content-Type": "image/png"}
+
+
+async def answers(app, *requests):
+    """All requests at once, each (method, path, options)."""
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=ADDRESS) as client:
+        return await asyncio.gather(*(client.request(method, path, **options) for method, path, options in requests))
+
+
+def test_images_are_embedded_together_and_alike(gallery, pictures):
+    app = build_app(gallery, access=Access({}), limits=Limits(encoder_wait_ms=100, encoder_batch=16))
+    searches = [("POST", "/v1/search/image?k=5", {"content": png(one), "headers": PNG}) for one in pictures]
+    broken = ("POST", "/v1/search/image", {"content": b"no image", "headers": PNG})
+
+    async def run():
+        return await answers(app, *searches, broken), await answers(app, ("GET", "/metrics", {}))
+
+    found, (metrics,) = asyncio.run(run())
+    assert found.pop().status_code == 422
+    for picture, answer in zip(pictures, found, strict=True):
+        alone = gallery.search(picture, k=5)
+        assert [hit["id"] for hit in answer.json()["hits"]] == [hit.id for hit in alone]
+        assert [hit["score"] for hit in answer.json()["hits"]] == pytest.approx([hit.score for hit in alone], abs=1e-5)
+    counts = dict(line.rsplit(" ", 1) for line in metrics.text.splitlines() if not line.startswith("#"))
+    assert counts['holdfast_queue_jobs_total{queue="encoder"}'] == "40"
+    assert 3 <= int(counts['holdfast_queue_batches_total{queue="encoder"}']) <= 10
+
+
+def test_a_bad_item_does_not_spoil_those_written_with_it(gallery):
+    app = build_app(gallery, access=Access({}))
+    rows = np.random.default_rng(0).standard_normal((12, 32))
+    requests = [
+        ("POST", "/v1/items", {"json": {"items": [{"id": f"new/{n}", "vector": row[: 7 if n == 5 else 32].tolist()}]}})
+        for n, row in enumerate(rows)
+    ]
+    found = asyncio.run(answers(app, *requests))
+    assert [answer.status_code for answer in found] == [422 if n == 5 else 200 for n in range(12)]
+    assert sorted(gallery.get([f"new/{n}" for n in range(12)])) == sorted(f"new/{n}" for n in range(12) if n != 5)
+
+
+def test_batcher_by_count_by_time_and_without_those_who_gave_up():
+    done = []
+
+    def work(jobs, answer):
+        done.append(jobs)
+        for place, job in enumerate(jobs):
+            if job != 3:  # nobody answers for 3
+                answer(place, ValueError("bad") if job == 4 else 10 * job)
+
+    async def run():
+        batcher = Batcher(work, most=3, wait_s=0.05, name="test")
+        gone = asyncio.create_task(batcher.ask(9))
+        await asyncio.sleep(0)
+        gone.cancel()
+        found = await asyncio.gather(*(batcher.ask(n) for n in range(5)), return_exceptions=True)
+        await batcher.close()
+        return found
+
+    found = asyncio.run(run())
+    assert found[:3] == [0, 10, 20]
+    assert [str(error) for error in found[3:]] == ["the batch ended without an answer", "bad"]
+    assert [job for jobs in done for job in jobs] == [0, 1, 2, 3, 4]
+    assert max(len(jobs) for jobs in done) <= 3
+
+
+def test_search_goes_on_while_a_version_is_registered(gallery, models, pictures, tmp_path, ask, monkeypatch):
+    """The check is made to last until a hundred searches were answered during it."""
+    client, during = ask(control=tmp_path / "g"), threading.Event()
+    searched = threading.Event()
+    checked = gallery._checks
+
+    def slow(*arguments):
+        during.set()
+        assert searched.wait(30)
+        return checked(*arguments)
+
+    monkeypatch.setattr(gallery, "_checks", slow)
+    registered = []
+
+    def register():
+        registered.append(ask_server(tmp_path / "g", "register", model=str(models[1]), force=True))
+
+    thread = threading.Thread(target=register)
+    thread.start()
+    assert during.wait(30)
+    versions = []
+    for n in range(100):
+        if n == 50:
+            assert client.get("/v1/gallery").json()["newest"] == 1
+        for answer in (
+            client.post("/v1/search/image", content=png(pictures[n % 40]), headers=PNG),
+            client.post("/v1/search/vector", json={"vector": [1.0] * 32, "version": 1}),
+            client.post("/v1/search/id", json={"id": f"{'ab'[n % 2]}/{n % 40}"}),
+        ):
+            assert answer.status_code == 200, answer.text
+    searched.set()
+    while not versions or versions[-1] == 1:
+        answer = client.post("/v1/search/image", content=png(pictures[0]), headers=PNG)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["hits"]) == 10
+        versions.append(answer.json()["version"])
+    thread.join()
+    assert registered[0]["number"] == 2
+    assert client.put("/v1/item?id=x", content=png(pictures[0]), headers=PNG).json()["version"] == 2
+
+
+def test_control_refuses_and_is_the_owners_only(gallery, ask, models, tmp_path):
+    from holdfast.errors import HoldfastError
+
+    folder = tmp_path / "g"
+    assert ask_server(folder, "register", model="x") is None  # nobody serves it
+    ask(control=folder)
+    assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
+    with pytest.raises(HoldfastError, match="these weights are version 1"):
+        ask_server(folder, "register", model=str(models[0]))
+    with pytest.raises(HoldfastError, match="unknown command 'stop'; known: register"):
+        ask_server(folder, "stop")
+    with pytest.raises(HoldfastError):
+        ask_server(folder, "register", nonsense=1)
+
+
+def test_slow_work_and_too_much_of_it(gallery, monkeypatch):
+    search = gallery.search
+
+    def slow(**question):
+        time.sleep(0.5)
+        return search(**question)
+
+    monkeypatch.setattr(gallery, "search", slow)
+    app = build_app(gallery, access=Access({}), limits=Limits(seconds=0.2, in_flight=2))
+    question = ("POST", "/v1/search/vector", {"json": {"vector": [1.0] * 32}})
+    found = asyncio.run(answers(app, *[question] * 3, ("GET", "/v1/health", {})))
+    assert [answer.status_code for answer in found] == [503, 503, 503, 200]
+    reasons = [answer.json()["error"]["reason"] for answer in found[:3]]
+    assert sorted("too many" in reason for reason in reasons) == [False, False, True]
+    assert all("retry-after" in answer.headers for answer in found[:3])
+
+
+def test_a_body_that_does_not_arrive(gallery):
+    app = build_app(gallery, access=Access({}), limits=Limits(seconds=0.1))
+
+    async def drip():
+        yield b"half"
+        await asyncio.sleep(5)
+        yield b"late"
+
+    sent = ("POST", "/v1/search/image", {"content": drip(), "headers": PNG})
+    (answer,) = asyncio.run(answers(app, sent))
+    assert answer.status_code == 408
