@@ -16,20 +16,35 @@ schemathesis = pytest.importorskip("schemathesis")
 EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "8"))
 
 
+NARROW = {
+    "vector": {
+        "type": "array",
+        "items": {"type": "number", "minimum": -9, "maximum": 9},
+        "minItems": 32,
+        "maxItems": 32,
+    },
+    "version": {"enum": [1, None]},
+    "image": {"const": None},
+    "k": {"type": "integer", "minimum": 1, "maximum": 50},
+    "label": {"type": "string", "pattern": "^[a-z]{1,9}$"},
+    "metadata": {
+        "type": "object",
+        "propertyNames": {"pattern": "^[a-z]{1,9}$"},
+        "additionalProperties": {"type": "boolean"},
+    },
+}
+
+
 def narrowed(schema):
-    """The description with vectors and fields that this gallery has: without, hardly any request gets past them."""
-    if isinstance(schema, dict):
-        for name, part in schema.items():
-            if name == "vector" and "anyOf" in part:
-                for form in (form for form in part["anyOf"] if form.get("type") == "array"):
-                    form.update(minItems=32, maxItems=32)
-            elif name == "filter" and "anyOf" in part:
-                part["anyOf"][0]["propertyNames"] = {"enum": ["price", "label"]}
-            else:
-                narrowed(part)
-    elif isinstance(schema, list):
-        for part in schema:
-            narrowed(part)
+    """The description with vectors, versions and fields that this gallery has: hardly any request gets past these."""
+    for name, model in schema["components"]["schemas"].items():
+        if name in ("VectorSearch", "IdSearch", "NewItem", "NewItems"):
+            model["properties"] |= {key: NARROW[key] for key in model["properties"].keys() & NARROW.keys()}
+            if name == "NewItem":
+                model["properties"]["id"] = NARROW["label"]
+                model["required"] = ["id", "vector"]
+            if "filter" in model["properties"]:
+                model["properties"]["filter"]["anyOf"][0]["propertyNames"] = {"enum": ["price", "label"]}
     return schema
 
 
