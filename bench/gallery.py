@@ -202,9 +202,9 @@ def measure(options: argparse.Namespace) -> None:
     print(json.dumps(row))
 
 
-def peak_memory() -> int:
+def peak_memory(process: int | str = "self") -> int:
     """Bytes. Not getrusage's: that of a child starts at what its parent held when it was started."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
 

@@ -69,3 +69,17 @@ def test_covered_time(monkeypatch):
     from large_images import union
 
     assert union([(0, 2), (1, 3), (1, 2), (5, 6), (6, 7)]) == 5
+
+
+@pytest.mark.slow
+def test_service(tmp_path):
+    pytest.importorskip("fastapi")
+    sizes = ["--items", "600", "--dim", "32", "--queries", "20", "--seconds", "1", "--clients", "4", "--threads", "1"]
+    command = [sys.executable, str(BENCH / "service.py"), *sizes, "--json", str(tmp_path / "x.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert (found["errors"], found["server_status"], found["clients"]) == (0, 0, 4)
+    assert found["n"] > 20
+    assert found["recall"] > 0.95
+    assert found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]

@@ -1,12 +1,13 @@
 """The application: endpoints around one open gallery."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
 
 from holdfast.environment import version
+from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery
 from holdfast.service.access import Access
 from holdfast.service.control import ControlServer
@@ -15,6 +16,7 @@ from holdfast.service.error_answers import handle_errors
 from holdfast.service.gate import Gate
 from holdfast.service.limits import Limits
 from holdfast.service.metrics import Metrics
+from holdfast.service.refusals import LOG
 from holdfast.service.routes_items import item_routes
 from holdfast.service.routes_page import page_routes
 from holdfast.service.routes_search import search_routes
@@ -29,10 +31,12 @@ def build_app(
     limits: Limits | None = None,
     name: str = "gallery",
     control: Path | None = None,
+    started: Callable[[], None] = lambda: None,
 ) -> Gate:
     """An ASGI application; it closes its threads when it ends, the gallery stays its owner's.
 
     name: shown to clients. control: the gallery's folder, where a served gallery listens to this machine's commands.
+    started: told once everything is up.
     """
     limits = limits or Limits()
     metrics, work = Metrics(), Work(gallery, limits, name=name)
@@ -42,7 +46,11 @@ def build_app(
         async with AsyncExitStack() as stack:
             stack.push_async_callback(work.close)
             if control is not None:
-                await stack.enter_async_context(ControlServer(gallery, control, changed=work.forget_stats))
+                try:
+                    await stack.enter_async_context(ControlServer(gallery, control, changed=work.forget_stats))
+                except HoldfastError as error:  # a file system without sockets: all but one command works
+                    LOG.warning("%s; registering a version needs the service to be stopped", error)
+            started()
             yield
 
     app = FastAPI(

@@ -41,7 +41,16 @@ def serve(
     check_binding(host, access)
     with Gallery.open(folder) as gallery, _listening(host, port) as listening:
         _warm(gallery, limits)
-        app = build_app(gallery, access=access, limits=limits, name=folder.absolute().name, control=folder)
+        shown = listening.getsockname()
+        url = f"http://{f'[{shown[0]}]' if ':' in shown[0] else shown[0]}:{shown[1]}"
+        app = build_app(
+            gallery,
+            access=access,
+            limits=limits,
+            name=folder.absolute().name,
+            control=folder,
+            started=lambda: started(url, gallery),
+        )
         config = uvicorn.Config(
             app,
             lifespan="on",
@@ -56,9 +65,10 @@ def serve(
         # uvicorn stops by these signals and then raises them once more, to end the process by them: it ends by itself.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: None)
-        shown = listening.getsockname()
-        started(f"http://{f'[{shown[0]}]' if ':' in shown[0] else shown[0]}:{shown[1]}", gallery)
-        uvicorn.Server(config).run(sockets=[listening])
+        server = uvicorn.Server(config)
+        server.run(sockets=[listening])
+        if not server.started:
+            raise HoldfastError(f"{folder}: the service did not start; the lines above say why")
 
 
 @contextlib.contextmanager
