@@ -7,9 +7,14 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from service_inputs import png
+from service_inputs import ADDRESS, png
+from starlette.testclient import TestClient
 
-from holdfast.gallery import Item
+from holdfast.backbones import Encoder, VectorInput, build_backbone
+from holdfast.gallery import Gallery, Item
+from holdfast.gallery.embedding import ImageEmbedder
+from holdfast.service.access import Access
+from holdfast.service.app import build_app
 
 PNG = {"Content-Type": "image/png"}
 
@@ -144,3 +149,16 @@ def test_page(client):
     for name in ("../app.py", "%2e%2e/app.py", "..%2fapp.py", "/etc/passwd", "app.py", ""):
         assert client.get(f"/static/{name}").status_code == 404
     assert client.get("/static/index.html").content == answer.content
+
+
+def test_a_gallery_of_vectors_only(tmp_path):
+    encoder = Encoder(build_backbone("mlp", in_channels=6, width=4), 3, preprocess=VectorInput(6))
+    encoder.save_pretrained(tmp_path / "model")
+    with Gallery.create(tmp_path / "g", tmp_path / "model") as gallery:
+        gallery.add([Item("x", vector=[1.0, 0.0, 0.0])])
+        assert not ImageEmbedder(gallery).takes_images()
+        with TestClient(build_app(gallery, access=Access({})), base_url=ADDRESS) as client:
+            found = client.post("/v1/search/vector", json={"vector": [1.0, 0.0, 0.0]})
+            assert listed(found) == [("x", 1.0)]
+            refused = client.post("/v1/search/image", content=b"x", headers=PNG)
+    assert (refused.status_code, "takes no images" in refused.text) == (422, True)

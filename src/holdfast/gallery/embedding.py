@@ -33,6 +33,10 @@ class ImageEmbedder:
     def __init__(self, gallery: "Gallery") -> None:
         self._models = gallery._models
 
+    def takes_images(self) -> bool:
+        """Load the newest model where it is not yet; whether images can be given to it."""
+        return isinstance(self._models._encoder(self._models.newest()).preprocess, Preprocess)
+
     def open(self, image: bytes, *, max_pixels: int) -> OpenedImage:
         """Decode the bytes of an image file; refused where its header says more than ``max_pixels``."""
         version = self._models.newest()

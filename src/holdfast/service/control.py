@@ -40,6 +40,7 @@ class ControlServer:
         self._gallery, self._folder, self._changed = gallery, folder, changed
         self._server: asyncio.Server | None = None
         self._busy = asyncio.Lock()
+        self._answering: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
         (self._folder / SOCKET).unlink(missing_ok=True)  # of a process that was killed: the gallery is ours now
@@ -60,13 +61,18 @@ class ControlServer:
         assert self._server is not None
         self._server.close()
         (self._folder / SOCKET).unlink(missing_ok=True)
-        async with self._busy:  # a command that has begun is carried out
-            pass
+        if self._answering:  # a command that has begun is carried out and answered
+            await asyncio.wait(self._answering)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, ValueError):  # they went away, or sent no line
+            line = await reader.readline()
+            me = asyncio.current_task()
+            assert me is not None
+            self._answering.add(me)
+            me.add_done_callback(self._answering.discard)
             try:
-                answer = {"result": await self._do(await reader.readline())}
+                answer = {"result": await self._do(line)}
             except (HoldfastError, OSError, ValueError, TypeError) as error:
                 answer = {"error": str(error)}
             writer.write(json.dumps(answer).encode() + b"\n")
@@ -75,7 +81,7 @@ class ControlServer:
 
     async def _do(self, line: bytes) -> Any:
         asked = json.loads(line)
-        name = asked.pop("command")
+        name = asked.pop("command", "")
         if name not in COMMANDS:
             raise unknown_name("command", str(name), COMMANDS)
         async with self._busy:

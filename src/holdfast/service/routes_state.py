@@ -12,7 +12,7 @@ from holdfast.service.metrics import Metrics
 from holdfast.service.versions import versions_json
 from holdfast.service.work import Work
 
-_SHOWN = ("body", "pixels", "k", "batch", "dim", "thumbnail")
+_SHOWN = ("body", "pixels", "k", "batch", "thumbnail")
 
 
 def state_routes(work: Work, access: Access, limits: Limits, metrics: Metrics) -> APIRouter:

@@ -29,7 +29,7 @@ def serve(
 ) -> None:
     """Serve the gallery in ``folder`` until SIGTERM or SIGINT; requests that have begun are answered first.
 
-    started: told the address once connections are taken. A second signal ends at once.
+    started: told the address once requests are answered. A second SIGINT does not wait for them.
     """
     try:
         import uvicorn
@@ -88,7 +88,8 @@ def _warm(gallery: Gallery, limits: Limits) -> None:
 
     from holdfast.gallery.embedding import ImageEmbedder
 
-    dot = io.BytesIO()
-    Image.linear_gradient("L").save(dot, "PNG")
     embedder = ImageEmbedder(gallery)
-    embedder.embed([embedder.open(dot.getvalue(), max_pixels=limits.pixels)])
+    if embedder.takes_images():
+        picture = io.BytesIO()
+        Image.linear_gradient("L").save(picture, "PNG")
+        embedder.embed([embedder.open(picture.getvalue(), max_pixels=limits.pixels)])
