@@ -13,7 +13,7 @@ from service_inputs import ADDRESS
 
 schemathesis = pytest.importorskip("schemathesis")
 
-EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "5"))
 
 
 NARROW = {
