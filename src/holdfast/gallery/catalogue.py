@@ -55,7 +55,7 @@ class Catalogue:
             raise HoldfastError(f"{path}: not readable as a gallery's catalogue ({error})") from error
 
     @contextmanager
-    def _change(self) -> Iterator[sqlite3.Connection]:
+    def change(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -72,7 +72,7 @@ class Catalogue:
 
     def put_version(self, number: int, record: dict[str, Any], settings: dict[str, Any]) -> None:
         """Add a version, or change its record, and settings with it."""
-        with self._change() as change:
+        with self.change() as change:
             values = (number, json.dumps(record))
             change.execute(
                 "INSERT INTO versions VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record", values
@@ -87,7 +87,7 @@ class Catalogue:
 
     def reserve(self, count: int, version: int) -> range:
         """New keys for vectors that are about to be stored, noted as unsettled."""
-        with self._change() as change:
+        with self.change() as change:
             row = change.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchone()
             first = 1 if row is None else int(row[0])
             keys = range(first, first + count)
@@ -97,7 +97,7 @@ class Catalogue:
 
     def hand_over(self, items: Sequence[Stored]) -> None:
         """Give the keys to their items; an item that was there gives up the key it had."""
-        with self._change() as change:
+        with self.change() as change:
             retired = [key for part in _parts([item.id for item in items]) for key, _ in _retire(change, part)]
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(item.key,) for item in items])
             change.executemany(
@@ -112,7 +112,7 @@ class Catalogue:
 
     def remove(self, ids: Sequence[str]) -> list[str]:
         """Take items out of the gallery; the ids that were there."""
-        with self._change() as change:
+        with self.change() as change:
             gone = [name for part in _parts(list(dict.fromkeys(ids))) for _, name in _retire(change, part)]
             self._handed_over += bool(gone)
         return gone
@@ -127,7 +127,7 @@ class Catalogue:
 
     def settle(self, keys: Iterable[int]) -> None:
         """The engine holds these keys no longer."""
-        with self._change() as change:
+        with self.change() as change:
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(key,) for key in keys])
 
     def by_key(self, keys: Sequence[int]) -> tuple[dict[int, Stored], int]:

@@ -87,7 +87,7 @@ def read_candidate(folder: Path) -> Candidate:
 def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:
     """Everybody's slots once ``new`` joins models with features of ``dim`` numbers and the slots ``known``.
 
-    Refused: another K, a class on two slots, two classes on one slot, slots on one side only.
+    Refused: slots on one side only, other sizes, and what ``SlotRegistry.meet`` refuses.
     """
     mine = new.registry
     if known is None or mine is None:
@@ -99,16 +99,10 @@ def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> Slot
         if new.encoder.dim != dim:
             raise HoldfastError(f"{new.folder}: features of {new.encoder.dim} numbers, the gallery's have {dim}")
         return None
-    if known.num_slots != mine.num_slots:
-        raise HoldfastError(f"{new.folder}: {mine.num_slots} slots, the gallery's models have {known.num_slots}")
-    for name in known.owners.keys() & mine.owners.keys():
-        if known.owners[name] != mine.owners[name]:
-            places = f"slot {mine.owners[name]}, in the gallery's models slot {known.owners[name]}"
-            raise HoldfastError(f"{new.folder}: class {name!r} owns {places}")
     try:
-        return SlotRegistry.from_json({"num_slots": known.num_slots, "owners": {**known.owners, **mine.owners}})
+        return known.meet(mine)
     except HoldfastError as error:
-        raise HoldfastError(f"{new.folder}: beside the gallery's models {error}") from error
+        raise HoldfastError(f"{new.folder}: does not fit the gallery's models: {error}") from error
 
 
 def keep_model(candidate: Candidate, folder: Path) -> None:
