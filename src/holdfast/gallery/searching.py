@@ -1,9 +1,13 @@
 """One question to all versions, merged by true cosine."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engine import Engine
 from holdfast.gallery.filters import Filter
@@ -26,17 +30,60 @@ class Question:
     itself: int | None = None
 
 
-def search_all(engine: Engine, catalogue: Catalogue, models: Models, question: Question) -> list[Hit] | None:
-    """The best items of all versions; None where items were taken from their keys again and again meanwhile.
+class SearchesUnderWay:
+    """Who searches now, so that what searches use is taken away only once those that may see it have ended."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Condition()
+        self._begun = 0
+        self._running: set[int] = set()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        with self._ended:
+            self._begun += 1
+            number = self._begun
+            self._running.add(number)
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._running.remove(number)
+                self._ended.notify_all()
+
+    def wait(self) -> None:
+        """Until every search that has begun by now has ended; later ones are not waited for."""
+        with self._ended:
+            last = self._begun
+            self._ended.wait_for(lambda: all(number > last for number in self._running))
+
+
+def search_all(engine: Engine, catalogue: Catalogue, models: Models, question: Question) -> list[Hit]:
+    """The best items of all versions, each once.
 
     An item that moves to another version while this runs might be missed in both: then the answer is thrown away.
+    Where items keep moving, the catalogue is held still for the few milliseconds of one search; whoever stores vectors
+    or builds an index meanwhile goes on, for only the catalogue moves items.
     """
     for _ in range(TRIES):
         before = catalogue.changes
         hits, after = _search(engine, catalogue, models, question)
         if after == before:
             return hits
-    return None
+    with catalogue.still():
+        return _search(engine, catalogue, models, question)[0]
+
+
+def stored_item(engine: Engine, catalogue: Catalogue, models: Models, name: str) -> tuple[Version, np.ndarray, int]:
+    """Version, vector and key of an item."""
+    while found := catalogue.by_id([name]).get(name):
+        # It may move between look-up and fetch, and its version may be taken out: then it is looked up again.
+        for version in models.versions():
+            if version.number == found.version:
+                vectors = engine.fetch(version.collection, [found.key])
+                if found.key in vectors:
+                    return version, vectors[found.key], found.key
+    raise HoldfastError(f"no item {name!r} in the gallery")
 
 
 def _search(engine: Engine, catalogue: Catalogue, models: Models, question: Question) -> tuple[list[Hit], int]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,3 +125,12 @@ def read_basis(folder: Path) -> Tensor | None:
 def registry_of(value: Any) -> SlotRegistry | None:
     """A registry as the catalogue keeps it."""
     return None if value is None else SlotRegistry.from_json(json.loads(json.dumps(value)))
+
+
+def slots_of_kept(folders: Iterable[Path]) -> SlotRegistry | None:
+    """Everybody's slots among kept models, read from their descriptions; None where they have none."""
+    together: SlotRegistry | None = None
+    for folder in folders:
+        registry = registry_of(read_json(folder / MODEL / _FILES[0]).get("info", {}).get("slots"))
+        together = registry if together is None or registry is None else together.meet(registry)
+    return together
