@@ -160,10 +160,9 @@ class Gallery:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
             raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
         where = parse_filter(filter, self._catalogue.fields)
-        itself = None
         with self._parts.searches.one():
             if id is not None:
-                source, query, itself = stored_item(*self._stores, checked_id(id))
+                source, query = stored_item(*self._stores, checked_id(id))
             else:
                 source = self._models.version(version)
                 query = (
@@ -171,7 +170,7 @@ class Gallery:
                     if vector is None
                     else self._models.stored_form(vector, source, "query")
                 )
-            question = Question(query, source, int(k), where, exact or self.mode == "exact", itself)
+            question = Question(query, source, int(k), where, exact or self.mode == "exact", id)
             hits = search_all(*self._stores, question)
         self._hits.count(hits)
         return hits

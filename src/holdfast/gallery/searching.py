@@ -20,14 +20,14 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Question:
-    """A query vector as ``source`` stores it, and how many of which items it asks for; ``itself`` is left out."""
+    """A query vector as ``source`` stores it, and how many of which items it asks for; the item ``itself`` is left out."""
 
     vector: np.ndarray
     source: Version
     k: int
     where: Filter | None
     exact: bool
-    itself: int | None = None
+    itself: str | None = None  # by id: its key changes when it moves
 
 
 class SearchesUnderWay:
@@ -74,15 +74,15 @@ def search_all(engine: Engine, catalogue: Catalogue, models: Models, question: Q
         return _search(engine, catalogue, models, question)[0]
 
 
-def stored_item(engine: Engine, catalogue: Catalogue, models: Models, name: str) -> tuple[Version, np.ndarray, int]:
-    """Version, vector and key of an item."""
+def stored_item(engine: Engine, catalogue: Catalogue, models: Models, name: str) -> tuple[Version, np.ndarray]:
+    """Version and vector of an item."""
     while found := catalogue.by_id([name]).get(name):
         # It may move between look-up and fetch, and its version may be taken out: then it is looked up again.
         for version in models.versions():
             if version.number == found.version:
                 vectors = engine.fetch(version.collection, [found.key])
                 if found.key in vectors:
-                    return version, vectors[found.key], found.key
+                    return version, vectors[found.key]
     raise HoldfastError(f"no item {name!r} in the gallery")
 
 
@@ -96,8 +96,8 @@ def _search(engine: Engine, catalogue: Catalogue, models: Models, question: Ques
             for version, vector in zip(versions, carried, strict=True)
         ]
         owned, changes = catalogue.by_key([one.key for found in answers for one in found])
-        owned.pop(question.itself, None)  # type: ignore[arg-type]
-        live = [[one for one in found if one.key in owned] for found in answers]
+        kept_keys = {key for key, item in owned.items() if item.id != question.itself}
+        live = [[one for one in found if one.key in kept_keys] for found in answers]
         # A vector that is being written or deleted belongs to nobody; where such took up places, more are asked for.
         if all(len(found) < wanted or len(kept) >= question.k for found, kept in zip(answers, live, strict=True)):
             break

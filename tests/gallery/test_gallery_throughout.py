@@ -1,0 +1,90 @@
+"""Searches while versions come, items move and versions go: never an error, every item once, scores by brute force."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from holdfast import Gallery
+from holdfast.backbones import Encoder
+from holdfast.gallery import Item
+
+pytest.importorskip("qdrant_edge")
+
+
+class Watch:
+    """Threads that search until they are told to stop and hold every answer against all features by all versions."""
+
+    def __init__(self, gallery, full, ids, pictures):
+        self.gallery, self.full, self.ids = gallery, full, ids
+        self.stop, self.wrong, self.answers, self.seen = threading.Event(), [], 0, set()
+        asks = (self.by_vector, lambda: self.by_image(pictures[140]), lambda: self.by_id(ids[3]))
+        self.threads = [threading.Thread(target=self.go_on, args=(ask,)) for ask in asks]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+    def go_on(self, ask):
+        while not self.stop.is_set():
+            try:
+                ask()
+                self.answers += 1
+            except Exception as error:
+                self.wrong.append(repr(error))
+
+    def by_vector(self):
+        query = self.full[1][140]
+        self.judge(self.gallery.search(vector=query, version=1, k=500, exact=True), [query], self.ids)
+
+    def by_image(self, picture):
+        self.judge(self.gallery.search(picture, k=500, exact=True), [z[140] for z in self.full.values()], self.ids)
+
+    def by_id(self, name):
+        rest = [one for one in self.ids if one != name]
+        queries = [z[int(name)] for z in self.full.values()]
+        self.judge(self.gallery.search(id=name, k=500, exact=True), queries, rest)
+
+    def judge(self, hits, queries, ids):
+        """Every id once, best first, each score the cosine with that item's feature by the version the hit names.
+
+        queries: what the newest version at that moment, whichever it was, may have made of what was asked.
+        """
+        self.seen |= {frozenset(hit.version for hit in hits)}
+        if sorted(hit.id for hit in hits) != sorted(ids):
+            self.wrong.append(f"{len(hits)} hits, {len({hit.id for hit in hits})} ids")
+        scores = np.array([hit.score for hit in hits])
+        if (np.diff(scores) > 0).any():
+            self.wrong.append("not in order")
+        features = np.stack([self.full[hit.version][int(hit.id)] for hit in hits])
+        if min(np.abs(features @ query - scores).max() for query in queries) > 1e-5:
+            self.wrong.append("other scores than brute force")
+
+
+@pytest.mark.parametrize("mode", ["exact", pytest.param("hnsw", marks=pytest.mark.slow)])
+def test_register_backfill_and_rollback_under_searches(
+    model_folders, picture_files, pictures, tmp_path, mode, monkeypatch
+):
+    if mode == "hnsw":
+        monkeypatch.setattr("holdfast.gallery.writing.INDEX_FROM", 35)  # so that indexes are built on the way
+    full = {n: Encoder.from_pretrained(folder).encode(pictures).numpy() for n, folder in enumerate(model_folders, 1)}
+    ids = [str(n) for n in range(40)]
+    with Gallery.create(tmp_path / "g", model_folders[0], mode=mode) as gallery:
+        gallery.add(Item(name, path=file) for name, file in zip(ids, picture_files, strict=True))
+        with Watch(gallery, full, ids, pictures) as watch:
+            for folder in model_folders[1:]:
+                gallery.register(folder)
+                gallery.backfill(rate=100, limit=15, probes=0)
+                gallery.backfill(rate=200, probes=0)
+            assert gallery.rollback(rate=100)["newest"] == 2
+            assert gallery.rollback()["newest"] == 1
+        assert watch.wrong == []
+        assert watch.answers > 20
+        assert {1, 2} in watch.seen
+        assert [(row["items"], row["vectors"]) for row in gallery.stats()["versions"]] == [(40, 40)]
