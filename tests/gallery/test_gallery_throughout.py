@@ -1,6 +1,7 @@
 """Searches while versions come, items move and versions go: never an error, every item once, scores by brute force."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -88,3 +89,29 @@ def test_register_backfill_and_rollback_under_searches(
         assert watch.answers > 20
         assert {1, 2} in watch.seen
         assert [(row["items"], row["vectors"]) for row in gallery.stats()["versions"]] == [(40, 40)]
+
+
+def test_a_search_that_a_whole_rollback_falls_into(model_folders, picture_files, pictures, tmp_path, monkeypatch):
+    """It has looked into version 1, then all items move there from version 2, which is taken out: none is missed."""
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.register(model_folders[1])
+        gallery.add(Item(file.stem, path=file) for file in picture_files)
+        search, roll_back = gallery._engine.search, threading.Thread(target=gallery.rollback)
+
+        def interrupted(collection, *words, **options):
+            found = search(collection, *words, **options)
+            if not roll_back.ident:
+                assert (collection, found) == ("v0001", [])
+                roll_back.start()
+                while [one.number for one in gallery.versions()] != [1]:
+                    time.sleep(0.01)
+                roll_back.join(timeout=0.2)
+                assert roll_back.is_alive()  # it waits for this search, for which version 2 is still there
+            return found
+
+        monkeypatch.setattr(gallery._engine, "search", interrupted)
+        hits = gallery.search(pictures[0], k=100)
+        assert sorted(hit.id for hit in hits) == sorted(file.stem for file in picture_files)
+        assert {hit.version for hit in hits} == {1}
+        roll_back.join()
+        assert gallery._engine.collections() == ["v0001"]

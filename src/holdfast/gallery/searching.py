@@ -20,7 +20,7 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Question:
-    """A query vector as ``source`` stores it, and how many of which items it asks for; the item ``itself`` is left out."""
+    """A query vector as ``source`` stores it, and which items it asks for: ``k``, the item ``itself`` left out."""
 
     vector: np.ndarray
     source: Version
