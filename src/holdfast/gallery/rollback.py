@@ -42,7 +42,7 @@ def roll_back(
         why = f" ({state.reasons[0]['reason']})" if state.reasons else ""
         raise HoldfastError(
             f"{len(left)} of version {leaving.number}'s items could not be embedded again{why}; put their images back "
-            "and roll back again, or drop the items, or cancel"
+            "and roll back again, let drop (--drop) delete the items, or cancel (--cancel)"
         )
     for start in range(0, len(left), _DROPPED_AT_ONCE):
         with parts.writing:
@@ -76,7 +76,7 @@ def _refuse_losses(catalogue: Catalogue, leaving: Version) -> None:
     if lost:
         raise HoldfastError(
             f"{lost} of version {leaving.number}'s {len(rows)} items have no image at hand to embed again and would be "
-            "lost; put the images back, or ask for them to be dropped"
+            "lost; put the images back, or let drop (--drop) delete those items"
         )
 
 

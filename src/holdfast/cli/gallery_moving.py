@@ -1,0 +1,127 @@
+"""``holdfast gallery backfill`` and ``rollback``: items from version to version, with progress on stderr."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from holdfast.cli.progress import LINE_SECONDS, clock
+from holdfast.cli.run import QUIET_OPTION
+from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table
+
+if TYPE_CHECKING:
+    from holdfast.gallery.backfill import Backfill
+    from holdfast.gallery.moving import Moving
+
+_FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
+_RATE = typer.Option(None, "--rate", help="At most so many items a second.", show_default="as fast as it goes")
+
+
+def backfill(
+    folder: Path = _FOLDER,
+    to: int | None = typer.Option(None, "--to", help="The version to move to.", show_default="the newest"),
+    order: str = typer.Option("oldest", "--order", help="oldest or most-hit first."),
+    rate: float | None = _RATE,
+    limit: int | None = typer.Option(None, "--limit", help="At most so many items in all.", show_default="all"),
+    probes: int = typer.Option(200, "--probes", help="Labelled images that measure accuracy on the way; 0 for none."),
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Embed items of older versions again, by a newer one, from their images.
+
+    Interrupt it when you like: what has moved stays, and the same command goes on. Items without an image at hand stay
+    where they are, as searchable as before.
+    """
+    from holdfast.gallery import Gallery
+
+    shown = Shown("backfill", quiet=quiet or json)
+    with Gallery.open(folder) as opened:
+        try:
+            done = opened.backfill(
+                to,
+                order=order,  # type: ignore[arg-type]
+                rate=rate,
+                limit=limit,
+                probes=probes,
+                progress=lambda state: shown.tell(state.moving, f"{per_cent(state.share)} % backfilled"),
+            )
+        except KeyboardInterrupt:
+            raise _stopped("backfill") from None
+    shown.clear()
+    if json:
+        print_json(done.as_json())
+        return
+    _summarise(folder, done)
+
+
+def rollback(
+    folder: Path = _FOLDER,
+    drop: bool = typer.Option(False, "--drop", help="Delete items that cannot be embedded again."),
+    cancel: bool = typer.Option(False, "--cancel", help="Let a version that is half taken out stay, as the newest."),
+    rate: float | None = _RATE,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Take the newest version out: the one before it asks from now on and embeds its items again, from their images.
+
+    Refused, with nothing changed, if items have no image at hand. Interrupted, the same command goes on.
+    """
+    from holdfast.gallery import Gallery
+
+    shown = Shown("rollback", quiet=quiet or json)
+    with Gallery.open(folder) as opened:
+        try:
+            done = opened.rollback(drop=drop, cancel=cancel, rate=rate, progress=shown.tell)
+        except KeyboardInterrupt:
+            raise _stopped("rollback") from None
+    shown.clear()
+    if json:
+        print_json(done)
+    elif cancel:
+        typer.echo(f"{folder}: version {done['cancelled']} stays and is the newest")
+    else:
+        typer.echo(f"{folder}: version {done['version']} is out, version {done['newest']} is the newest")
+        typer.echo(f"{done['moved']} items embedded again, {done['dropped']} dropped")
+
+
+class Shown:
+    """One line that is drawn over in a terminal, elsewhere a line now and then."""
+
+    def __init__(self, verb: str, *, quiet: bool) -> None:
+        self._verb, self._quiet, self._terminal = verb, quiet, sys.stderr.isatty()
+        self._printed = time.monotonic()
+
+    def tell(self, state: "Moving", *more: str) -> None:
+        now = time.monotonic()
+        if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
+            return
+        self._printed = now
+        left = "" if state.seconds_left is None else f"{clock(state.seconds_left)} left"
+        parts = [f"{state.moved} of {state.total}", *more, f"{state.rate:.1f} items/s", left]
+        line = f"{self._verb}: {', '.join(part for part in parts if part)}"
+        sys.stderr.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if not self._quiet and self._terminal:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _summarise(folder: Path, done: "Backfill") -> None:
+    moving = done.moving
+    typer.echo(f"{folder}: {moving.moved} items moved to version {done.to} at {moving.rate:.1f} items/s")
+    stay = f"{moving.left} still to move, {done.without_image} without an image, {moving.unreadable} unreadable"
+    typer.echo(f"{per_cent(done.share)} % backfilled; {stay}")
+    for bad in moving.reasons:
+        typer.echo(f"unreadable: {bad['reason']}", err=True)
+    if done.accuracy:
+        rows = [[per_cent(share), per_cent(value)] for share, value in done.accuracy]
+        print_table(["backfilled %", "accuracy %"], rows, right=(0, 1))
+        typer.echo("Accuracy: labelled images whose nearest labelled item, itself left out, has their label.")
+
+
+def _stopped(verb: str) -> typer.Exit:
+    typer.echo(f"holdfast: stopped; what has moved stays: {verb} again goes on", err=True)
+    return typer.Exit(130)
