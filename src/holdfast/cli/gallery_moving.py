@@ -3,7 +3,7 @@
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,7 +12,6 @@ from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table
 
 if TYPE_CHECKING:
-    from holdfast.gallery.backfill import Backfill
     from holdfast.gallery.moving import Moving
 
 _FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
@@ -50,10 +49,11 @@ def backfill(
         except KeyboardInterrupt:
             raise _stopped("backfill") from None
     shown.clear()
+    found = done.as_json()
     if json:
-        print_json(done.as_json())
-        return
-    _summarise(folder, done)
+        print_json(found)
+    else:
+        _summarise(folder, found)
 
 
 def rollback(
@@ -109,15 +109,14 @@ class Shown:
             sys.stderr.write("\r\x1b[K")
 
 
-def _summarise(folder: Path, done: "Backfill") -> None:
-    moving = done.moving
-    typer.echo(f"{folder}: {moving.moved} items moved to version {done.to} at {moving.rate:.1f} items/s")
-    stay = f"{moving.left} still to move, {done.without_image} without an image, {moving.unreadable} unreadable"
-    typer.echo(f"{per_cent(done.share)} % backfilled; {stay}")
-    for bad in moving.reasons:
+def _summarise(folder: Path, done: dict[str, Any]) -> None:
+    typer.echo(f"{folder}: {done['moved']} items moved to version {done['to']} at {done['rate']:.1f} items/s")
+    stay = f"{done['left']} still to move, {done['without_image']} without an image, {done['unreadable']} unreadable"
+    typer.echo(f"{per_cent(done['share'])} % backfilled; {stay}")
+    for bad in done["reasons"]:
         typer.echo(f"unreadable: {bad['reason']}", err=True)
-    if done.accuracy:
-        rows = [[per_cent(share), per_cent(value)] for share, value in done.accuracy]
+    if done["accuracy"]:
+        rows = [[per_cent(point["share"]), per_cent(point["accuracy"])] for point in done["accuracy"]]
         print_table(["backfilled %", "accuracy %"], rows, right=(0, 1))
         typer.echo("Accuracy: labelled images whose nearest labelled item, itself left out, has their label.")
 

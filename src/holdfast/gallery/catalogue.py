@@ -58,7 +58,7 @@ class Catalogue:
             raise HoldfastError(f"{path}: not readable as a gallery's catalogue ({error})") from error
 
     @contextmanager
-    def change(self) -> Iterator[sqlite3.Connection]:
+    def _change(self) -> Iterator[sqlite3.Connection]:
         """One transaction: on disk when the block is left, undone where it raises."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -84,7 +84,7 @@ class Catalogue:
 
     def put_version(self, number: int, record: dict[str, Any], settings: dict[str, Any]) -> None:
         """Add a version, or change its record, and settings with it."""
-        with self.change() as change:
+        with self._change() as change:
             values = (number, json.dumps(record))
             change.execute(
                 "INSERT INTO versions VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record", values
@@ -92,12 +92,12 @@ class Catalogue:
             _put_settings(change, settings)
 
     def put_settings(self, settings: dict[str, Any]) -> None:
-        with self.change() as change:
+        with self._change() as change:
             _put_settings(change, settings)
 
     def remove_version(self, number: int, settings: dict[str, Any]) -> None:
         """Take out a version that holds no items (SQLite refuses it where it does), and change settings with it."""
-        with self.change() as change:
+        with self._change() as change:
             change.execute("DELETE FROM unsettled WHERE version = ?", (number,))
             change.execute("DELETE FROM versions WHERE number = ?", (number,))
             _put_settings(change, settings)
@@ -109,7 +109,7 @@ class Catalogue:
 
     def reserve(self, count: int, version: int) -> range:
         """New keys for vectors that are about to be stored, noted as unsettled."""
-        with self.change() as change:
+        with self._change() as change:
             row = change.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchone()
             first = 1 if row is None else int(row[0])
             keys = range(first, first + count)
@@ -119,7 +119,7 @@ class Catalogue:
 
     def hand_over(self, items: Sequence[Stored]) -> None:
         """Give the keys to their items; an item that was there gives up the key it had."""
-        with self.change() as change:
+        with self._change() as change:
             retired = [key for part in _parts([item.id for item in items]) for key, _ in _retire(change, part)]
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(item.key,) for item in items])
             change.executemany(
@@ -134,7 +134,7 @@ class Catalogue:
 
     def remove(self, ids: Sequence[str]) -> list[str]:
         """Take items out of the gallery; the ids that were there."""
-        with self.change() as change:
+        with self._change() as change:
             gone = [name for part in _parts(list(dict.fromkeys(ids))) for _, name in _retire(change, part)]
             change.executemany("DELETE FROM hits WHERE id = ?", [(name,) for name in gone])
             self._handed_over += bool(gone)
@@ -146,7 +146,7 @@ class Catalogue:
         Its new key stays unsettled then: the vector made of what it was belongs to nobody.
         """
         moved = 0
-        with self.change() as change:
+        with self._change() as change:
             for item, key in zip(items, keys, strict=True):
                 values = (key, version, item.key)
                 if change.execute("UPDATE items SET key = ?, version = ? WHERE key = ?", values).rowcount:
@@ -163,7 +163,7 @@ class Catalogue:
             # In a write-ahead log this spares the flush: the last counts may be lost with the power, nothing else.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             try:
-                with self.change() as change:
+                with self._change() as change:
                     change.executemany(
                         "INSERT INTO hits SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM items WHERE id = ?1) "
                         "ON CONFLICT DO UPDATE SET count = count + excluded.count",
@@ -182,7 +182,7 @@ class Catalogue:
 
     def settle(self, keys: Iterable[int]) -> None:
         """The engine holds these keys no longer."""
-        with self.change() as change:
+        with self._change() as change:
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(key,) for key in keys])
 
     def by_key(self, keys: Sequence[int]) -> tuple[dict[int, Stored], int]:
