@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Gallery
 from holdfast.backbones import Encoder
+from holdfast.errors import HoldfastError
 from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")
@@ -115,3 +116,21 @@ def test_a_search_that_a_whole_rollback_falls_into(model_folders, picture_files,
         assert {hit.version for hit in hits} == {1}
         roll_back.join()
         assert gallery._engine.collections() == ["v0001"]
+
+
+def test_a_version_can_be_named_while_it_is_read(model_folders, picture_files, pictures, tmp_path):
+    """Whoever embeds first and searches later, as a server does, is not left with a version that is gone."""
+    query = Encoder.from_pretrained(model_folders[1]).encode(pictures[140])[0].numpy()
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add(Item(file.stem, path=file) for file in picture_files)
+        gallery.register(model_folders[1])
+        roll_back = threading.Thread(target=gallery.rollback)
+        with gallery.reading():
+            expected = gallery.search(vector=query, version=2)
+            roll_back.start()
+            while [one.number for one in gallery.versions()] != [1]:
+                time.sleep(0.01)
+            assert gallery.search(vector=query, version=2) == expected
+        roll_back.join()
+        with pytest.raises(HoldfastError, match="unknown version '2'; known: 1"):
+            gallery.search(vector=query, version=2)

@@ -4,6 +4,7 @@ import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -160,7 +161,7 @@ class Gallery:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
             raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
         where = parse_filter(filter, self._catalogue.fields)
-        with self._parts.searches.one():
+        with self.reading():
             if id is not None:
                 source, query = stored_item(*self._stores, checked_id(id))
             else:
@@ -220,6 +221,10 @@ class Gallery:
                 return {"cancelled": cancel_rollback(self._parts)}
             return roll_back(self._parts, drop=drop, rate=rate, stop=stop or threading.Event(), progress=progress)
 
+    def reading(self) -> AbstractContextManager[None]:
+        """While this is held, versions seen since can be named in searches, also one that a rollback takes out."""
+        return self._parts.searches.one()
+
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Take items out; the ids that were there. Unknown ones are no error."""
         with self._writing:
@@ -240,7 +245,7 @@ class Gallery:
     def stats(self) -> dict[str, Any]:
         """How many items each version holds, in how many vectors, and what that takes up on disk."""
         counts = self._catalogue.counts()
-        with self._parts.searches.one():
+        with self.reading():
             rows = [
                 {
                     "version": one.number,

@@ -39,6 +39,7 @@ class Models:
         self._folder = folder
         self._versions = {number: Version(**record) for number, record in catalogue.versions().items()}
         self.leaving: int | None = catalogue.setting("leaving")  # the version that a rollback is taking out
+        self._dismissed: dict[int, Version] = {}
         self._encoders: dict[int, Encoder] = {}
         self._encoding = threading.RLock()  # one forward pass at a time: torch has the cores' threads anyway
         self._basis_of = functools.lru_cache(maxsize=2)(lambda number: read_basis(folder.version(number)))
@@ -55,9 +56,10 @@ class Models:
         """The version of this number; None is the newest."""
         if number is None:
             return self.newest()
-        if number not in self._versions:
+        found = self._versions.get(number) or self._dismissed.get(number)
+        if found is None:
             raise unknown_name("version", str(number), self._versions)
-        return self._versions[number]
+        return found
 
     def welcome(self, version: Version, encoder: Encoder) -> None:
         """A version that is registered; whoever looks sees the versions before or after, never something between."""
@@ -65,7 +67,8 @@ class Models:
         self._versions = {**self._versions, version.number: version}
 
     def dismiss(self, number: int) -> None:
-        """A version that was taken out; searches under way may still hold it, so its files stay until ``forget``."""
+        """A version that was taken out; searches under way may still name it, so its files stay until ``forget``."""
+        self._dismissed[number] = self._versions[number]
         self._versions = {known: one for known, one in self._versions.items() if known != number}
         self.leaving = None
 
@@ -73,6 +76,7 @@ class Models:
         """Remove the model of a version that was not taken in after all, or that no search holds any longer."""
         shutil.rmtree(self._folder.version(number), ignore_errors=True)
         self._encoders.pop(number, None)
+        self._dismissed.pop(number, None)
         self._basis_of.cache_clear()
         self._carriage = Carriage(self._basis_of)
 
