@@ -54,7 +54,7 @@ def test_killed_ingest(model_folders, nursery, tmp_path, trials):
         gallery.register(model_folders[1])
     moments, known, doubtful = random.Random(0), {}, set()
     for trial in range(trials):
-        lines = nursery.run_and_kill(INGEST, moments.uniform(0.0, 0.6), folder=str(folder), seed=trial)
+        lines = nursery.run_and_kill(INGEST, moments, 8, folder=str(folder), seed=trial)
         follow(lines, known, doubtful)
         with Gallery.open(folder) as gallery:
             there = gallery.get([str(i) for i in range(3000)])
