@@ -83,3 +83,28 @@ def test_service(tmp_path):
     assert found["n"] > 20
     assert found["recall"] > 0.95
     assert found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+
+
+def test_backfill(tmp_path):
+    pytest.importorskip("qdrant_edge")
+    from PIL import Image
+
+    from holdfast import Encoder, Gallery, Preprocess, build_backbone
+    from holdfast.gallery import Item
+
+    preprocess = Preprocess(size=16, mean=(0.5,), std=(0.5,), colour="grey")
+    for name in ("old", "new"):
+        Encoder(build_backbone("small", width=4), 39, preprocess=preprocess).save_pretrained(tmp_path / name)
+    with Gallery.create(tmp_path / "g", tmp_path / "old") as gallery:
+        for n in range(20):
+            Image.linear_gradient("L").rotate(15 * n).resize((16, 16)).save(tmp_path / f"{n}.png")
+            gallery.add([Item(str(n), path=tmp_path / f"{n}.png", label=str(n % 2))])
+        gallery.register(tmp_path / "new", force=True)
+    words = [str(tmp_path / "g"), "--searches", "20", "--threads", "1", "--json", str(tmp_path / "x.json")]
+    done = subprocess.run([sys.executable, str(BENCH / "backfill.py"), *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert (found["items"], found["moved"], found["quiet"]["n"]) == (20, 20, 20)
+    assert [point["share"] for point in found["accuracy"]] == [0, 1]
+    with Gallery.open(tmp_path / "g") as gallery:  # a copy was worked on
+        assert [row["items"] for row in gallery.stats()["versions"]] == [20, 0]

@@ -1,6 +1,13 @@
 """Three small models of two architectures over one simplex of 60 slots, and images to show them."""
 
-from collections.abc import Callable
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +67,78 @@ def picture_files(pictures: np.ndarray, tmp_path_factory: pytest.TempPathFactory
         Image.fromarray(picture[..., 0]).save(file)
         files.append(file)
     return files
+
+
+# Imports once; every line on stdin is the start of a child, which writes what it acknowledges to a file.
+NURSERY = """
+import json, os, sys, traceback
+from pathlib import Path
+import numpy as np, torch
+import holdfast.gallery.writing as writing
+from holdfast import Gallery
+from holdfast.gallery import Item
+for line in sys.stdin:
+    job = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        notes = os.open(job["notes"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        note = lambda *words: os.write(notes, (" ".join(map(str, words)) + "\\n").encode())
+        try:
+            exec(job["script"], {**globals(), "note": note, **job["names"]})
+        except BaseException:
+            note("raised", traceback.format_exc().replace("\\n", "|"))
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+class Nursery:
+    """Starts processes that are killed: each has all imports done, so that a trial takes as long as what it tries."""
+
+    def __init__(self, folder: Path) -> None:
+        self._notes = folder / "notes"
+        quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # no threads before the fork
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", NURSERY],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **quiet},
+        )
+
+    def run_and_kill(self, script: str, moments: random.Random, most: int, **names: object) -> list[str]:
+        """Run a script that notes "open" first; kill it up to 50 ms after one of its next ``most`` notes, by chance.
+
+        By its notes, not by the clock: a busy machine tries the same moments. What it noted after "open".
+        """
+        self._notes.unlink(missing_ok=True)
+        job = {"script": script, "notes": str(self._notes), "names": names}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        child = int(self._process.stdout.readline())
+        wanted = moments.randint(1, most)
+        while len(lines := self._lines()) < wanted and not (lines and lines[-1].startswith("raised")):
+            time.sleep(0.002)
+        time.sleep(moments.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        assert int(self._process.stdout.readline()) == signal.SIGKILL, self._notes.read_text()
+        first, *lines = self._lines()
+        assert first == "open", first
+        return lines
+
+    def _lines(self) -> list[str]:
+        """An unfinished line was not acknowledged."""
+        return self._notes.read_text().split("\n")[:-1] if self._notes.exists() else []
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    made = Nursery(tmp_path_factory.mktemp("nursery"))
+    yield made
+    made.close()

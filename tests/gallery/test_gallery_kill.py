@@ -2,11 +2,6 @@
 
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,16 +11,13 @@ from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")
 
+KILLS = int(os.environ.get("HOLDFAST_KILLS", "8"))
+
 INGEST = """
-import sys, numpy as np
-import holdfast.gallery.writing as writing
-from holdfast import Gallery
-from holdfast.gallery import Item
 writing.INDEX_FROM = 400  # so that kills fall into index builds too
-folder, seed = sys.argv[1], int(sys.argv[2])
 rng = np.random.default_rng(seed)
 with Gallery.open(folder) as gallery:
-    print("open", flush=True)
+    note("open")
     turn = 0
     while True:
         ids = [str(i) for i in rng.choice(3000, 100, replace=False)]
@@ -33,26 +25,17 @@ with Gallery.open(folder) as gallery:
         vectors = rng.standard_normal((100, 32))
         mark = {"turn": seed * 10**6 + turn}
         gallery.add([Item(i, vector=v, metadata=mark) for i, v in zip(ids, vectors)], version=version)
-        print("added", seed * 10**6 + turn, version, *ids, flush=True)
+        note("added", seed * 10**6 + turn, version, *ids)
         if turn % 3 == 2:
-            print("deleting", *ids[:20], flush=True)
+            note("deleting", *ids[:20])
             gallery.delete(ids[:20])
-            print("deleted", *ids[:20], flush=True)
+            note("deleted", *ids[:20])
         turn += 1
 """
 
 
-def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtful: set) -> None:
-    """Let a process write, kill it, and follow what it acknowledged; ``doubtful``: what it may or may not have done."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", INGEST, str(folder), str(seed)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "open\n"
-    time.sleep(seconds)
-    os.kill(process.pid, signal.SIGKILL)
-    lines = process.stdout.read().split("\n")[:-1]  # an unfinished line was not acknowledged
-    process.stdout.close()
-    assert process.wait() == -signal.SIGKILL
+def follow(lines: list[str], known: dict, doubtful: set) -> None:
+    """What a killed process had acknowledged; ``doubtful``: what it may or may not have deleted."""
     doubtful.clear()
     for line in lines:
         word, *rest = line.split()
@@ -64,14 +47,15 @@ def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtf
         doubtful.update(lines[-1].split()[1:])
 
 
-@pytest.mark.slow
-def test_killed_ingest(model_folders, tmp_path):
+@pytest.mark.parametrize("trials", [2, pytest.param(KILLS, marks=pytest.mark.slow)])
+def test_killed_ingest(model_folders, nursery, tmp_path, trials):
     folder = tmp_path / "g"
     with Gallery.create(folder, model_folders[0]) as gallery:
         gallery.register(model_folders[1])
     moments, known, doubtful = random.Random(0), {}, set()
-    for trial in range(5):
-        ingest_and_kill(folder, trial, moments.uniform(0.05, 1.0), known, doubtful)
+    for trial in range(trials):
+        lines = nursery.run_and_kill(INGEST, moments, 8, folder=str(folder), seed=trial)
+        follow(lines, known, doubtful)
         with Gallery.open(folder) as gallery:
             there = gallery.get([str(i) for i in range(3000)])
             # The batch under way when the process died may be there as a whole, unacknowledged.
@@ -89,7 +73,7 @@ def test_killed_ingest(model_folders, tmp_path):
             assert [row["vectors"] for row in rows] == [row["items"] for row in rows]
             assert gallery._catalogue.unsettled() == {}
             known = {name: (item["metadata"]["turn"], item["version"]) for name, item in there.items()}
-    assert len(known) > 500
+    assert len(known) > 100
 
 
 def last_turn(known: dict, trial: int) -> int:

@@ -151,10 +151,8 @@ def test_models_that_do_not_fit(gallery, model_folders, make_model, tmp_path):
             gallery.register(folder)
 
     refused(model_folders[0], "version 1 already")
-    refused(make_model(tmp_path / "k", 5, width=8, slots=61), "61 slots, the gallery's models have 60")
-    refused(
-        make_model(tmp_path / "s", 5, width=8, owners=["b"]), "class 'b' owns slot 0, in the gallery's models slot 1"
-    )
+    refused(make_model(tmp_path / "k", 5, width=8, slots=61), "60 slots meet 61; holdfast slots grow MODEL --to 61")
+    refused(make_model(tmp_path / "s", 5, width=8, owners=["b"]), "class 'b' owns slot 1 in one model and slot 0 in")
     refused(make_model(tmp_path / "t", 5, width=8, owners=["other"]), "slot 0 has two owners")
     refused(tmp_path / "nothing", "no such folder")
     plain = Encoder(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from service_inputs import ADDRESS, png
 
+from holdfast.gallery import registration
 from holdfast.service.access import Access
 from holdfast.service.app import build_app
 from holdfast.service.batcher import Batcher
@@ -84,14 +85,14 @@ def test_search_goes_on_while_a_version_is_registered(gallery, models, pictures,
     """The check is made to last until a hundred searches were answered during it."""
     client, during = ask(control=tmp_path / "g"), threading.Event()
     searched = threading.Event()
-    checked = gallery._checks
+    checked = registration._judge_all
 
     def slow(*arguments):
         during.set()
         assert searched.wait(30)
         return checked(*arguments)
 
-    monkeypatch.setattr(gallery, "_checks", slow)
+    monkeypatch.setattr(registration, "_judge_all", slow)
     registered = []
 
     def register():
@@ -121,6 +122,56 @@ def test_search_goes_on_while_a_version_is_registered(gallery, models, pictures,
     assert client.put("/v1/item?id=x", content=png(pictures[0]), headers=PNG).json()["version"] == 2
 
 
+def test_search_goes_on_while_items_move_there_and_back(gallery, models, pictures, tmp_path, ask):
+    """A backfill and a rollback of a served gallery, by the commands' own way; the items' places change, no answer does."""
+    client, folder, told = ask(control=tmp_path / "g"), tmp_path / "g", []
+    ask_server(folder, "register", model=str(models[1]), force=True)
+    done: dict = {}
+
+    def move():
+        done["there"] = ask_server(folder, "backfill", rate=100, probes=0, tell=told.append)
+        done["back"] = ask_server(folder, "rollback", rate=100)
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    seen = set()
+    while thread.is_alive():
+        answer = client.post("/v1/search/image?k=40", content=png(pictures[len(seen) % 40]), headers=PNG)
+        assert answer.status_code == 200, answer.text
+        assert len({hit["id"] for hit in answer.json()["hits"]}) == 40
+        seen.add(answer.json()["version"])
+    assert (done["there"]["moved"], done["back"]["moved"], seen) == (40, 40, {1, 2})
+    assert [row["number"] for row in client.get("/v1/versions").json()["versions"]] == [1]
+    assert told[-1]["moved"] == told[-1]["total"] == 40
+
+
+def test_hanging_up_stops_a_backfill(gallery, models, tmp_path, ask):
+    ask(control=tmp_path / "g")
+    folder = tmp_path / "g"
+    ask_server(folder, "register", model=str(models[1]), force=True)
+
+    def leave(progress):
+        if progress["moved"]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ask_server(folder, "backfill", rate=5, probes=0, tell=leave)
+    done = ask_server_when_free(folder)
+    assert 0 < done["moved"] < 40  # the rest, by another call
+    assert done["left"] == 0
+
+
+def ask_server_when_free(folder):
+    from holdfast.errors import HoldfastError
+
+    for _ in range(100):
+        try:
+            return ask_server(folder, "backfill", probes=0)
+        except HoldfastError:  # the one before is just ending
+            time.sleep(0.05)
+    raise AssertionError("the backfill did not stop")
+
+
 def test_control_refuses_and_is_the_owners_only(gallery, ask, models, tmp_path):
     from holdfast.errors import HoldfastError
 
@@ -130,7 +181,7 @@ def test_control_refuses_and_is_the_owners_only(gallery, ask, models, tmp_path):
     assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
     with pytest.raises(HoldfastError, match="these weights are version 1"):
         ask_server(folder, "register", model=str(models[0]))
-    with pytest.raises(HoldfastError, match="unknown command 'stop'; known: register"):
+    with pytest.raises(HoldfastError, match="unknown command 'stop'; known: backfill, register, rollback"):
         ask_server(folder, "stop")
     with pytest.raises(HoldfastError):
         ask_server(folder, "register", nonsense=1)

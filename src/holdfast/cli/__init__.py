@@ -11,6 +11,7 @@ from holdfast.cli import (
     evaluate,
     export,
     gallery,
+    gallery_moving,
     ls,
     metrics,
     pretrain,
@@ -49,6 +50,8 @@ app.command("schema")(schema.schema)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(theory.theory, name="theory")
+gallery.gallery.command("backfill")(gallery_moving.backfill)
+gallery.gallery.command("rollback")(gallery_moving.rollback)
 app.add_typer(gallery.gallery, name="gallery")
 app.command("serve")(serve.serve)
 

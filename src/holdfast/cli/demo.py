@@ -10,6 +10,7 @@ from holdfast.cli.run import QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
 
 if TYPE_CHECKING:
+    from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.schema import Recipe
 
 DEFAULT_METHODS = "er,simplex_fd,simplex_hoc"
@@ -19,6 +20,7 @@ def demo(
     methods: str = typer.Option(DEFAULT_METHODS, "--methods", help="Names separated by commas, or all."),
     out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where the runs and the report go."),
     set_: list[str] = SET_OPTION,
+    serve: bool = typer.Option(False, "--serve", help="Then serve the gallery it builds."),
     again: bool = typer.Option(False, "--again", help="Train anew what is already there."),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -26,10 +28,11 @@ def demo(
     """Compare methods on drawn characters: a model updated task after task, old galleries never re-indexed.
 
     Trains each method over the same tasks on a CPU, as many at a time as there are cores, tests on characters that were
-    never trained on, and writes one report. Finished runs in the folder are kept and shown again; one that was
-    interrupted goes on.
+    never trained on, writes one report, and builds a gallery with the models of the method that came out best. Finished
+    runs in the folder are kept and shown again; one that was interrupted goes on.
     """
-    from holdfast.methods import METHODS
+    from holdfast.cli.demo_gallery import finish_with_gallery
+    from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.load import read_recipe
     from holdfast.recipes.schema import check_recipe
     from holdfast.reports import write_report
@@ -40,17 +43,28 @@ def demo(
     if again:
         for name in names:
             _remove(out / name)
-    found = _side_by_side(recipes, out, quiet or json)
+    shared = SharedData()
+    found = _side_by_side(recipes, out, shared, quiet or json)
     results = {name: metrics["protocols"]["template"] for name, metrics in found.items()}
     page = out / "report.html"
     write_report([out / name for name in names], page)
+    gallery = finish_with_gallery(results, lambda name: shared.open_set(recipes[name]), out, again=again)
     if json:
         rows = [
             {"name": name, **{key: scores[key] for key in ("AC", "AA", "ACA", "matrix")}, "run": str(out / name)}
             for name, scores in results.items()
         ]
         print_json(rows)
-        return
+    else:
+        _show(results, page)
+        gallery.tell()
+    if serve:
+        gallery.serve()
+
+
+def _show(results: dict[str, dict[str, Any]], page: Path) -> None:
+    from holdfast.methods import METHODS
+
     print_table(
         ["method", "AC", "AA %", "ACA %"],
         [scores_row(f"{name} (ours)" if METHODS[name].ours else name, scores) for name, scores in results.items()],
@@ -62,7 +76,9 @@ def demo(
     typer.echo(f"Report: {page.resolve()}")
 
 
-def _side_by_side(recipes: "dict[str, Recipe]", out: Path, quiet: bool) -> dict[str, dict[str, Any]]:
+def _side_by_side(
+    recipes: "dict[str, Recipe]", out: Path, shared: "SharedData", quiet: bool
+) -> dict[str, dict[str, Any]]:
     """Run every recipe, one core each: networks this small gain little from a second thread, and nothing on busy cores.
 
     With one thread each the numbers are the same whatever the number of cores.
@@ -71,7 +87,6 @@ def _side_by_side(recipes: "dict[str, Recipe]", out: Path, quiet: bool) -> dict[
 
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.errors import HoldfastError
-    from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.sweep import PlannedRun, run_all
 
     runs = [PlannedRun(name, recipe, f"holdfast demo --methods {name}") for name, recipe in recipes.items()]
@@ -82,7 +97,7 @@ def _side_by_side(recipes: "dict[str, Recipe]", out: Path, quiet: bool) -> dict[
             found = run_all(
                 runs,
                 out,
-                shared=SharedData(),
+                shared=shared,
                 device=torch.device("cpu"),
                 parallel=min(len(runs), os.cpu_count() or 1),
                 watch=watch,

@@ -163,7 +163,7 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             str(counts[one.number]),
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
-            ", ".join(f"on {check['version']}: {check['verdict']}" for check in one.checks) or "–",
+            _verdicts(one) or "–",
             one.source,
         ]
         for one in known
@@ -205,6 +205,14 @@ def _pairs(words: list[str]) -> dict[str, Any]:
             value = text
         found[field] = text if value is None else value
     return found
+
+
+def _verdicts(version: "Version") -> str:
+    """What the check said of a version's queries, the older versions with one verdict together."""
+    older: dict[str, list[str]] = {}
+    for check in version.checks:
+        older.setdefault(check["verdict"], []).append(str(check["version"]))
+    return "; ".join(f"on {', '.join(numbers)}: {verdict}" for verdict, numbers in older.items())
 
 
 def _sizes(version: "Version") -> str:

@@ -38,7 +38,7 @@ def serve(
     )  # fmt: skip
 
     def say(url: str, gallery: Gallery) -> None:
-        newest = gallery.versions()[-1].number
+        newest = gallery.newest().number
         typer.echo(f"{folder}: version {newest} answers at {url}")
         if not tokens:
             typer.echo("no tokens: every program on this machine may read and write; others cannot reach it")

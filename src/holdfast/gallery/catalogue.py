@@ -12,8 +12,8 @@ opened again.
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ CREATE INDEX items_by_version ON items (version);
 CREATE TABLE fields (name TEXT PRIMARY KEY);
 CREATE TABLE unsettled (key INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 """
+# Galleries made before hits were counted have no such table.
+_HITS = "CREATE TABLE IF NOT EXISTS hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
 _COLUMNS = "key, id, version, label, metadata, path"
 _AT_ONCE = 500
 
@@ -50,12 +52,14 @@ class Catalogue:
             self._connection.execute("PRAGMA foreign_keys = ON")
             if new:
                 self._connection.executescript(_TABLES)
+            self._connection.execute(_HITS)
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
         except sqlite3.DatabaseError as error:
             raise HoldfastError(f"{path}: not readable as a gallery's catalogue ({error})") from error
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: on disk when the block is left, undone where it raises."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -64,6 +68,14 @@ class Catalogue:
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
+
+    def still(self) -> AbstractContextManager[object]:
+        """While this is held no other thread changes or reads anything here."""
+        return self._lock
+
+    def read(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()
 
     def setting(self, name: str, default: Any = None) -> Any:
         with self._lock:
@@ -77,8 +89,18 @@ class Catalogue:
             change.execute(
                 "INSERT INTO versions VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record", values
             )
-            for name, value in settings.items():
-                change.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
+            _put_settings(change, settings)
+
+    def put_settings(self, settings: dict[str, Any]) -> None:
+        with self._change() as change:
+            _put_settings(change, settings)
+
+    def remove_version(self, number: int, settings: dict[str, Any]) -> None:
+        """Take out a version that holds no items (SQLite refuses it where it does), and change settings with it."""
+        with self._change() as change:
+            change.execute("DELETE FROM unsettled WHERE version = ?", (number,))
+            change.execute("DELETE FROM versions WHERE number = ?", (number,))
+            _put_settings(change, settings)
 
     def versions(self) -> dict[int, dict[str, Any]]:
         with self._lock:
@@ -114,8 +136,41 @@ class Catalogue:
         """Take items out of the gallery; the ids that were there."""
         with self._change() as change:
             gone = [name for part in _parts(list(dict.fromkeys(ids))) for _, name in _retire(change, part)]
+            change.executemany("DELETE FROM hits WHERE id = ?", [(name,) for name in gone])
             self._handed_over += bool(gone)
         return gone
+
+    def move(self, items: Sequence[Stored], keys: Sequence[int], version: int) -> int:
+        """Give items new keys in another version; how many. One that gave up its key since it was read stays as it is.
+
+        Its new key stays unsettled then: the vector made of what it was belongs to nobody.
+        """
+        moved = 0
+        with self._change() as change:
+            for item, key in zip(items, keys, strict=True):
+                values = (key, version, item.key)
+                if change.execute("UPDATE items SET key = ?, version = ? WHERE key = ?", values).rowcount:
+                    change.execute(
+                        "UPDATE unsettled SET key = ?, version = ? WHERE key = ?", (item.key, item.version, key)
+                    )
+                    moved += 1
+            self._handed_over += bool(moved)
+        return moved
+
+    def add_hits(self, counts: Mapping[str, int]) -> None:
+        """Add to how often items were hits; those that are gone are passed over. The one change that is not flushed."""
+        with self._lock:
+            # In a write-ahead log this spares the flush: the last counts may be lost with the power, nothing else.
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            try:
+                with self._change() as change:
+                    change.executemany(
+                        "INSERT INTO hits SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM items WHERE id = ?1) "
+                        "ON CONFLICT DO UPDATE SET count = count + excluded.count",
+                        list(counts.items()),
+                    )
+            finally:
+                self._connection.execute("PRAGMA synchronous = FULL")
 
     def unsettled(self) -> dict[int, list[int]]:
         """Keys that belong to nobody, by version."""
@@ -176,6 +231,11 @@ class Catalogue:
             marks = ", ".join("?" * len(part))
             for row in self._connection.execute(f"SELECT {_COLUMNS} FROM items WHERE {column} IN ({marks})", part):
                 yield _stored(row)
+
+
+def _put_settings(change: sqlite3.Connection, settings: dict[str, Any]) -> None:
+    rows = [(name, json.dumps(value)) for name, value in settings.items()]
+    change.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
 
 
 def _retire(change: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[int, str]]:

@@ -35,12 +35,12 @@ class ImageEmbedder:
 
     def takes_images(self) -> bool:
         """Load the newest model where it is not yet; whether images can be given to it."""
-        return isinstance(self._models._encoder(self._models.newest()).preprocess, Preprocess)
+        return isinstance(self._models.encoder(self._models.newest()).preprocess, Preprocess)
 
     def open(self, image: bytes, *, max_pixels: int) -> OpenedImage:
         """Decode the bytes of an image file; refused where its header says more than ``max_pixels``."""
         version = self._models.newest()
-        encoder = self._models._encoder(version)
+        encoder = self._models.encoder(version)
         if not isinstance(encoder.preprocess, Preprocess):
             raise HoldfastError(f"version {version.number} takes no images; search it by vector")
         limit = min(max_pixels, encoder.preprocess.max_pixels)

@@ -1,35 +1,38 @@
 """A gallery whose items were embedded by different models and are searched by the newest, exactly."""
 
-import contextlib
 import itertools
-import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from torch import Tensor
 
-from holdfast.backbones import Encoder
 from holdfast.backbones.preprocess import OneImage
-from holdfast.checking.result import INCOMPATIBLE
 from holdfast.errors import HoldfastError
+from holdfast.gallery.accuracy import MOST_PROBES
+from holdfast.gallery.backfill import Backfill, Order, backfill, backfill_record
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engines import Mode, open_engine
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
+from holdfast.gallery.hit_counts import HitCounts
 from holdfast.gallery.hits import Hits
 from holdfast.gallery.items import Item, checked_id
-from holdfast.gallery.models import Models, ready
-from holdfast.gallery.registration import judge
-from holdfast.gallery.searching import Question, search_all, stored_vector
-from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.gallery.models import Models
+from holdfast.gallery.moving import Moving, moving_alone
+from holdfast.gallery.parts import Parts
+from holdfast.gallery.registration import register
+from holdfast.gallery.repair import repair
+from holdfast.gallery.rollback import cancel as cancel_rollback
+from holdfast.gallery.rollback import roll_back
+from holdfast.gallery.searching import Question, search_all, stored_item
+from holdfast.gallery.versions import Version, keep_model, read_candidate
 from holdfast.gallery.writing import Writer
-from holdfast.storage import replacing_folder, sweep_temporaries
+from holdfast.storage import replacing_folder
 
 MOST_HITS = 10_000
 ITEMS_AT_ONCE = 256
@@ -55,7 +58,10 @@ class Gallery:
             raise
         self._models = Models(folder, self._catalogue)
         self._writer = Writer(self._catalogue, self._engine, self._models)
-        self._repair()
+        self._stores = (self._engine, self._catalogue, self._models)
+        self._parts = Parts(folder, *self._stores, self._writer, self._writing)
+        self._hits = HitCounts(self._catalogue)
+        repair(self._parts)
 
     @classmethod
     def create(
@@ -101,30 +107,8 @@ class Gallery:
         labels and images, ``check`` judges the new model's queries on them; a model it calls incompatible is refused
         unless ``force``. The verdicts are kept with the version.
         """
-        candidate = read_candidate(Path(model))
         with self._writing:
-            for known in self._models.versions():
-                if known.weights_sha256 == candidate.weights_sha256:
-                    raise HoldfastError(f"{model}: these weights are version {known.number} already")
-            newest = self._models.newest()
-            slots = slots_together(registry_of(self._catalogue.setting("slots")), candidate, newest.dim)
-            number = newest.number + 1
-            keep_model(candidate, self._folder.version(number))
-            try:
-                version = candidate.version(number, [])
-                version = replace(version, checks=self._checks(version, candidate.encoder))
-                refused = [check for check in version.checks if check["verdict"] == INCOMPATIBLE]
-                if refused and not force:
-                    where = f"on version {refused[0]['version']}: {refused[0]['reason']}"
-                    raise HoldfastError(f"{model}: incompatible {where}; force registers it all the same")
-                self._engine.create(version.collection, version.stored_dim)
-            except BaseException:
-                self._models.forget(number)
-                raise
-            record = None if slots is None else slots.to_json()
-            self._catalogue.put_version(number, version.as_json(), {"slots": record})
-            self._models.welcome(version, candidate.encoder)
-        return version
+            return register(self._parts, Path(model), force=force)
 
     def add(
         self,
@@ -178,23 +162,69 @@ class Gallery:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
             raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
         where = parse_filter(filter, self._catalogue.fields)
-        itself = None
-        if id is not None:
-            source, query, itself = self._stored(id)
-        else:
-            source = self._models.version(version)
-            query = (
-                self._models.image_vector(image, source)
-                if vector is None
-                else self._models.stored_form(vector, source, "query")
-            )
-        question = Question(query, source, int(k), where, exact or self.mode == "exact", itself)
-        hits = search_all(self._engine, self._catalogue, self._models, question)
-        if hits is None:  # items kept moving: hold writers up for the few milliseconds of one search
-            with self._writing:
-                hits = search_all(self._engine, self._catalogue, self._models, question)
-        assert hits is not None
+        with self.reading():
+            if id is not None:
+                source, query = stored_item(*self._stores, checked_id(id))
+            else:
+                source = self._models.version(version)
+                query = (
+                    self._models.image_vector(image, source)
+                    if vector is None
+                    else self._models.stored_form(vector, source, "query")
+                )
+            question = Question(query, source, int(k), where, exact or self.mode == "exact", id)
+            hits = search_all(*self._stores, question)
+        self._hits.count(hits)
         return Hits(hits)
+
+    def backfill(
+        self,
+        to: int | None = None,
+        *,
+        order: Order = "oldest",
+        rate: float | None = None,
+        limit: int | None = None,
+        probes: int = MOST_PROBES,
+        stop: threading.Event | None = None,
+        progress: Callable[[Backfill], None] = lambda state: None,
+    ) -> Backfill:
+        """Embed the items of versions before ``to`` (by default the newest) again, from their images, by ``to``.
+
+        Searches go on and find every item once, in the old version or the new. Items without a path, or whose image
+        cannot be read, stay and are counted. rate: at most so many items a second; limit: at most so many in all.
+        Killed or stopped (``stop``), the same call goes on where it was. ``progress`` is told after every batch on
+        disk. Where ``probes`` labelled images or fewer are at hand, accuracy is measured at every tenth of the way.
+        """
+        with moving_alone(self._parts):
+            self._hits.flush()
+            return backfill(self._parts, to, order, rate, limit, probes, stop or threading.Event(), progress)
+
+    def backfill_record(self) -> dict[str, Any] | None:
+        """The backfill that runs or ran last: to, order, share, accuracy, running; None before there was any."""
+        return backfill_record(self._parts)
+
+    def rollback(
+        self,
+        *,
+        drop: bool = False,
+        cancel: bool = False,
+        rate: float | None = None,
+        stop: threading.Event | None = None,
+        progress: Callable[[Moving], None] = lambda state: None,
+    ) -> dict[str, Any]:
+        """Take the newest version out: the one before it asks from now on, and embeds its items again.
+
+        Refused, with nothing changed, where items have no image at hand, unless ``drop`` deletes them. Killed or
+        stopped, the same call goes on; ``cancel`` lets the version stay after all, as the newest.
+        """
+        with moving_alone(self._parts):
+            if cancel:
+                return {"cancelled": cancel_rollback(self._parts)}
+            return roll_back(self._parts, drop=drop, rate=rate, stop=stop or threading.Event(), progress=progress)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """While this is held, versions seen since can be named in searches, also one that a rollback takes out."""
+        return self._parts.searches.one()
 
     def delete(self, ids: Iterable[str]) -> list[str]:
         """Take items out; the ids that were there. Unknown ones are no error."""
@@ -210,23 +240,28 @@ class Gallery:
         }
 
     def versions(self) -> list[Version]:
-        """All versions, oldest first; the last one embeds what is added and asked."""
+        """All versions, oldest first, one that is being taken out included."""
         return self._models.versions()
+
+    def newest(self) -> Version:
+        """The version that embeds what is added and asked."""
+        return self._models.newest()
 
     def stats(self) -> dict[str, Any]:
         """How many items each version holds, in how many vectors, and what that takes up on disk."""
         counts = self._catalogue.counts()
-        rows = [
-            {
-                "version": one.number,
-                "items": counts.get(one.number, 0),
-                "vectors": self._engine.count(one.collection),
-                "unindexed": self._engine.unindexed(one.collection),
-                "stored_dim": one.stored_dim,
-                "dim": one.dim,
-            }
-            for one in self.versions()
-        ]
+        with self.reading():
+            rows = [
+                {
+                    "version": one.number,
+                    "items": counts.get(one.number, 0),
+                    "vectors": self._engine.count(one.collection),
+                    "unindexed": self._engine.unindexed(one.collection),
+                    "stored_dim": one.stored_dim,
+                    "dim": one.dim,
+                }
+                for one in self.versions()
+            ]
         return {
             "items": sum(counts.values()),
             **self._catalogue.described(),
@@ -245,6 +280,7 @@ class Gallery:
 
     def close(self) -> None:
         with self._writing:
+            self._hits.flush()
             self._engine.close()
             self._catalogue.close()
             self._folder.unlock()
@@ -254,35 +290,3 @@ class Gallery:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-    def _repair(self) -> None:
-        """Put right what a process that was killed left: vectors, collections and model folders that nobody owns."""
-        known = self.versions()
-        for collection in set(self._engine.collections()) - {one.collection for one in known}:
-            self._engine.drop(collection)
-        sweep_temporaries(self._folder.versions)
-        for folder in set(self._folder.versions.iterdir()) - {self._folder.version(one.number) for one in known}:
-            shutil.rmtree(folder)
-        self._writer.sweep()
-
-    def _checks(self, new: Version, encoder: Encoder) -> list[dict[str, Any]]:
-        """The new model's queries on what each older version holds."""
-        verdicts = []
-        for old in self.versions():
-
-            def embed(images: Tensor, old: Version = old) -> np.ndarray:
-                return self._models.carry(self._models.image_vectors(images, new, encoder), new, old)
-
-            def fetch(keys: list[int], old: Version = old) -> dict[int, np.ndarray]:
-                return self._engine.fetch(old.collection, keys)
-
-            items = self._catalogue.labelled_images(old.number)
-            if items:
-                verdicts.append(judge(old.number, items, fetch, lambda item: ready(encoder, str(item.path)), embed))
-        return verdicts
-
-    def _stored(self, name: str) -> tuple[Version, np.ndarray, int]:
-        with contextlib.suppress(HoldfastError, KeyError):  # not there, or moved between look-up and fetch
-            return stored_vector(self._engine, self._catalogue, self._models, name)
-        with self._writing:
-            return stored_vector(self._engine, self._catalogue, self._models, name)

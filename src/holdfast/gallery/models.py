@@ -38,6 +38,8 @@ class Models:
     def __init__(self, folder: GalleryFolder, catalogue: Catalogue) -> None:
         self._folder = folder
         self._versions = {number: Version(**record) for number, record in catalogue.versions().items()}
+        self.leaving: int | None = catalogue.setting("leaving")  # the version that a rollback is taking out
+        self._dismissed: dict[int, Version] = {}
         self._encoders: dict[int, Encoder] = {}
         self._encoding = threading.RLock()  # one forward pass at a time: torch has the cores' threads anyway
         self._basis_of = functools.lru_cache(maxsize=2)(lambda number: read_basis(folder.version(number)))
@@ -47,24 +49,34 @@ class Models:
         return list(self._versions.values())
 
     def newest(self) -> Version:
-        return self.versions()[-1]
+        """The version that embeds what is added and asked: the last one that is not being taken out."""
+        return [one for one in self.versions() if one.number != self.leaving][-1]
 
     def version(self, number: int | None) -> Version:
         """The version of this number; None is the newest."""
         if number is None:
             return self.newest()
-        if number not in self._versions:
+        found = self._versions.get(number) or self._dismissed.get(number)
+        if found is None:
             raise unknown_name("version", str(number), self._versions)
-        return self._versions[number]
+        return found
 
     def welcome(self, version: Version, encoder: Encoder) -> None:
         """A version that is registered; whoever looks sees the versions before or after, never something between."""
         self._encoders[version.number] = encoder
         self._versions = {**self._versions, version.number: version}
 
+    def dismiss(self, number: int) -> None:
+        """A version that was taken out; searches under way may still name it, so its files stay until ``forget``."""
+        self._dismissed[number] = self._versions[number]
+        self._versions = {known: one for known, one in self._versions.items() if known != number}
+        self.leaving = None
+
     def forget(self, number: int) -> None:
-        """A model that was not taken in after all."""
+        """Remove the model of a version that was not taken in after all, or that no search holds any longer."""
         shutil.rmtree(self._folder.version(number), ignore_errors=True)
+        self._encoders.pop(number, None)
+        self._dismissed.pop(number, None)
         self._basis_of.cache_clear()
         self._carriage = Carriage(self._basis_of)
 
@@ -77,7 +89,7 @@ class Models:
 
     def image_vector(self, image: OneImage | None, version: Version) -> np.ndarray:
         """An image as ``version`` stores it, 1-D."""
-        encoder = self._encoder(version)
+        encoder = self.encoder(version)
         (row,) = self.image_vectors(ready(encoder, image), version, encoder)
         return unit_row(row, "image", version.number)
 
@@ -112,7 +124,7 @@ class Models:
                 refuse(item, error)
         if not images:
             return list(found.values())
-        encoder = self._encoder(version)
+        encoder = self.encoder(version)
         rows = self.image_vectors(torch.cat([image for _, _, image in images.values()]), version, encoder)
         for (item, stored, _), row in zip(images.values(), rows, strict=True):
             try:
@@ -132,11 +144,11 @@ class Models:
         if image is None:
             raise HoldfastError(f"item {item.id!r}: has neither image nor vector nor path")
         try:
-            return ready(self._encoder(version), image)
+            return ready(self.encoder(version), image)
         except HoldfastError as error:
             raise HoldfastError(f"item {item.id!r}: {error}") from error
 
-    def _encoder(self, version: Version) -> Encoder:
+    def encoder(self, version: Version) -> Encoder:
         with self._encoding:
             if version.number not in self._encoders:
                 # Only the one in use stays in memory: versions come one after the other, seldom back and forth.

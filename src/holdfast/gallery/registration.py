@@ -3,19 +3,71 @@
 import contextlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.backbones import Encoder
 from holdfast.checking import check
-from holdfast.checking.result import FEWEST_UNITS, NOT_JUDGED
+from holdfast.checking.result import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED
 from holdfast.errors import HoldfastError
 from holdfast.gallery.items import Stored
+from holdfast.gallery.models import ready
+from holdfast.gallery.parts import Parts
+from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
 
 MOST_QUERIES = 300
 MOST_GALLERY = 5000
+
+
+def register(parts: Parts, model: Path, *, force: bool) -> Version:
+    """Take a model in as the newest version; see ``Gallery.register``. Whoever calls holds ``parts.writing``."""
+    candidate, models = read_candidate(model), parts.models
+    if models.leaving is not None:
+        raise HoldfastError(f"version {models.leaving} is being rolled back; finish or cancel that first")
+    for known in models.versions():
+        if known.weights_sha256 == candidate.weights_sha256:
+            raise HoldfastError(f"{model}: these weights are version {known.number} already")
+    newest = models.newest()
+    slots = slots_together(registry_of(parts.catalogue.setting("slots")), candidate, newest.dim)
+    number = max(newest.number, parts.catalogue.setting("last_version", 0)) + 1
+    keep_model(candidate, parts.folder.version(number))
+    try:
+        version = candidate.version(number, [])
+        version = replace(version, checks=_judge_all(parts, version, candidate.encoder))
+        refused = [check for check in version.checks if check["verdict"] == INCOMPATIBLE]
+        if refused and not force:
+            where = f"on version {refused[0]['version']}: {refused[0]['reason']}"
+            raise HoldfastError(f"{model}: incompatible {where}; force registers it all the same")
+        parts.engine.create(version.collection, version.stored_dim)
+    except BaseException:
+        models.forget(number)
+        raise
+    record = None if slots is None else slots.to_json()
+    parts.catalogue.put_version(number, version.as_json(), {"slots": record})
+    models.welcome(version, candidate.encoder)
+    return version
+
+
+def _judge_all(parts: Parts, new: Version, encoder: Encoder) -> list[dict[str, Any]]:
+    """The new model's queries on what each older version holds: one verdict each, none without labels and images."""
+    verdicts = []
+    for old in parts.models.versions():
+
+        def embed(images: Tensor, old: Version = old) -> np.ndarray:
+            return parts.models.carry(parts.models.image_vectors(images, new, encoder), new, old)
+
+        def fetch(keys: list[int], old: Version = old) -> dict[int, np.ndarray]:
+            return parts.engine.fetch(old.collection, keys)
+
+        items = parts.catalogue.labelled_images(old.number)
+        if items:
+            verdicts.append(judge(old.number, items, fetch, lambda item: ready(encoder, str(item.path)), embed))
+    return verdicts
 
 
 def judge(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,7 +88,7 @@ def read_candidate(folder: Path) -> Candidate:
 def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:
     """Everybody's slots once ``new`` joins models with features of ``dim`` numbers and the slots ``known``.
 
-    Refused: another K, a class on two slots, two classes on one slot, slots on one side only.
+    Refused: slots on one side only, other sizes, and what ``SlotRegistry.meet`` refuses.
     """
     mine = new.registry
     if known is None or mine is None:
@@ -99,16 +100,10 @@ def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> Slot
         if new.encoder.dim != dim:
             raise HoldfastError(f"{new.folder}: features of {new.encoder.dim} numbers, the gallery's have {dim}")
         return None
-    if known.num_slots != mine.num_slots:
-        raise HoldfastError(f"{new.folder}: {mine.num_slots} slots, the gallery's models have {known.num_slots}")
-    for name in known.owners.keys() & mine.owners.keys():
-        if known.owners[name] != mine.owners[name]:
-            places = f"slot {mine.owners[name]}, in the gallery's models slot {known.owners[name]}"
-            raise HoldfastError(f"{new.folder}: class {name!r} owns {places}")
     try:
-        return SlotRegistry.from_json({"num_slots": known.num_slots, "owners": {**known.owners, **mine.owners}})
+        return known.meet(mine)
     except HoldfastError as error:
-        raise HoldfastError(f"{new.folder}: beside the gallery's models {error}") from error
+        raise HoldfastError(f"{new.folder}: does not fit the gallery's models: {error}") from error
 
 
 def keep_model(candidate: Candidate, folder: Path) -> None:
@@ -130,3 +125,12 @@ def read_basis(folder: Path) -> Tensor | None:
 def registry_of(value: Any) -> SlotRegistry | None:
     """A registry as the catalogue keeps it."""
     return None if value is None else SlotRegistry.from_json(json.loads(json.dumps(value)))
+
+
+def slots_of_kept(folders: Iterable[Path]) -> SlotRegistry | None:
+    """Everybody's slots among kept models, read from their descriptions; None where they have none."""
+    together: SlotRegistry | None = None
+    for folder in folders:
+        registry = registry_of(read_json(folder / MODEL / _FILES[0]).get("info", {}).get("slots"))
+        together = registry if together is None or registry is None else together.meet(registry)
+    return together

@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engine import Engine
+from holdfast.gallery.items import Stored
 from holdfast.gallery.models import Models, Prepared
 from holdfast.gallery.versions import Version
 
@@ -23,6 +25,8 @@ class Writer:
     def store(self, prepared: Sequence[Prepared], version: Version) -> int:
         if not prepared:
             return 0
+        if version.number == self._models.leaving or version not in self._models.versions():
+            raise HoldfastError(f"version {version.number} is taken out by a rollback; add with another version")
         keys = self._catalogue.reserve(len(prepared), version.number)
         items = [replace(one.item, key=key) for one, key in zip(prepared, keys, strict=True)]
         vectors = np.stack([one.vector for one in prepared])
@@ -30,6 +34,14 @@ class Writer:
         self._catalogue.hand_over(items)
         self.sweep()
         return len(items)
+
+    def move(self, items: Sequence[Stored], vectors: np.ndarray, version: Version) -> int:
+        """Give items of other versions new vectors in this one; how many had not changed since they were read."""
+        keys = self._catalogue.reserve(len(items), version.number)
+        self._engine.upsert(version.collection, keys, vectors, [item.fields() for item in items])
+        moved = self._catalogue.move(items, keys, version.number)
+        self.sweep()
+        return moved
 
     def remove(self, ids: Sequence[str]) -> list[str]:
         gone = self._catalogue.remove(ids)

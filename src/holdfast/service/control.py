@@ -1,10 +1,11 @@
 """Commands of this machine to a gallery that is being served: a socket in the gallery's folder, for its owner only.
 
-One process has a gallery open at a time. So ``holdfast gallery register`` hands its command to the process that serves
-the gallery, which runs it beside the searches. It names a folder of models, which is why no token of the HTTP service
-is enough for it: whoever may open this socket may write to the gallery's folder anyway.
+One process has a gallery open at a time. So ``holdfast gallery register``, ``backfill`` and ``rollback`` hand their
+command to the process that serves the gallery, which runs it beside the searches. They name folders of models, which is
+why no token of the HTTP service is enough: whoever may open this socket may write to the gallery's folder anyway.
 
-One line of JSON each way: {"command": ..., arguments} and {"result": ...} or {"error": reason}.
+Lines of JSON: {"command": ..., arguments} one way, {"progress": ...} as often as there is any and then {"result": ...}
+or {"error": reason} the other. Whoever hangs up stops the command where it can be stopped; so does the server's end.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import contextlib
 import json
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -19,27 +21,41 @@ from typing import Any, Self
 
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery import Gallery
+from holdfast.gallery.backfill import Backfill
+
+Tell = Callable[[dict[str, Any]], None]
 
 SOCKET = "control.socket"
 _LONGEST_LINE = 64 * 1024
 _LONGEST_ADDRESS = 100  # the system takes 107 bytes, macOS 103
 
 
-def _register(gallery: Gallery, *, model: str, force: bool = False) -> dict[str, Any]:
+def _register(gallery: Gallery, stop: threading.Event, tell: Tell, *, model: str, force: bool = False) -> Any:
     return gallery.register(Path(model), force=force).as_json()
 
 
-COMMANDS: dict[str, Callable[..., Any]] = {"register": _register}
-"""By name: a function of the gallery and keyword arguments that gives JSON."""
+def _backfill(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -> Any:
+    def progress(state: Backfill) -> None:
+        tell({**state.moving.figures(), "share": state.share})
+
+    return gallery.backfill(stop=stop, progress=progress, **options).as_json()
+
+
+def _rollback(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -> Any:
+    return gallery.rollback(stop=stop, progress=lambda state: tell(state.figures()), **options)
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {"register": _register, "backfill": _backfill, "rollback": _rollback}
+"""By name: a function of the gallery, an event that asks it to stop, where to tell progress, and keyword arguments."""
 
 
 class ControlServer:
-    """Listens while it is entered; commands run one after the other, in threads."""
+    """Listens while it is entered; commands run in threads, and the gallery says which may run side by side."""
 
     def __init__(self, gallery: Gallery, folder: Path, *, changed: Callable[[], None]) -> None:
         self._gallery, self._folder, self._changed = gallery, folder, changed
         self._server: asyncio.Server | None = None
-        self._busy = asyncio.Lock()
+        self._stops: set[threading.Event] = set()
         self._answering: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -61,7 +77,9 @@ class ControlServer:
         assert self._server is not None
         self._server.close()
         (self._folder / SOCKET).unlink(missing_ok=True)
-        if self._answering:  # a command that has begun is carried out and answered
+        for stop in self._stops:  # what can go on another time
+            stop.set()
+        if self._answering:  # a command that has begun is answered
             await asyncio.wait(self._answering)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,29 +89,54 @@ class ControlServer:
             assert me is not None
             self._answering.add(me)
             me.add_done_callback(self._answering.discard)
+            stop = threading.Event()
+            self._stops.add(stop)
+            left = asyncio.create_task(_when_they_leave(reader, stop))
             try:
-                answer = {"result": await self._do(line)}
+                answer = {"result": await self._do(line, stop, _teller(writer))}
             except (HoldfastError, OSError, ValueError, TypeError) as error:
                 answer = {"error": str(error)}
-            writer.write(json.dumps(answer).encode() + b"\n")
+            finally:
+                left.cancel()
+                self._stops.discard(stop)
+            writer.write(_line(answer))
             await writer.drain()
         writer.close()
 
-    async def _do(self, line: bytes) -> Any:
+    async def _do(self, line: bytes, stop: threading.Event, tell: Tell) -> Any:
         asked = json.loads(line)
         name = asked.pop("command", "")
         if name not in COMMANDS:
             raise unknown_name("command", str(name), COMMANDS)
-        async with self._busy:
-            result = await asyncio.to_thread(COMMANDS[name], self._gallery, **asked)
-        self._changed()
-        return result
+        try:
+            return await asyncio.to_thread(COMMANDS[name], self._gallery, stop, tell, **asked)
+        finally:
+            self._changed()
 
 
-def ask_server(folder: Path, command: str, **arguments: Any) -> Any:
+async def _when_they_leave(reader: asyncio.StreamReader, stop: threading.Event) -> None:
+    with contextlib.suppress(ConnectionError):
+        await reader.read()  # nothing more is sent: it ends with the connection
+    stop.set()
+
+
+def _teller(writer: asyncio.StreamWriter) -> Tell:
+    loop = asyncio.get_running_loop()
+
+    def tell(progress: dict[str, Any]) -> None:
+        loop.call_soon_threadsafe(writer.write, _line({"progress": progress}))
+
+    return tell
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+def ask_server(folder: Path, command: str, *, tell: Tell = lambda progress: None, **arguments: Any) -> Any:
     """Have the process that serves the gallery in ``folder`` do something; None where no process serves it.
 
-    Commands always give something, so None is no answer.
+    Commands always give something, so None is no answer. ``tell`` is given the progress that is told on the way.
     """
     if not (folder / SOCKET).exists():
         return None
@@ -103,12 +146,15 @@ def ask_server(folder: Path, command: str, **arguments: Any) -> Any:
                 asking.connect(address)
         except (ConnectionRefusedError, FileNotFoundError):  # left by a process that was killed
             return None
-        asking.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
+        asking.sendall(_line({"command": command, **arguments}))
         with asking.makefile("rb") as answers:
-            line = answers.readline()
-    if not line:
-        raise HoldfastError(f"{folder}: the process that serves the gallery ended before it answered")
-    answer = json.loads(line)
+            for line in answers:
+                answer = json.loads(line)
+                if "progress" not in answer:
+                    break
+                tell(answer["progress"])
+            else:
+                raise HoldfastError(f"{folder}: the process that serves the gallery ended before it answered")
     if "error" in answer:
         raise HoldfastError(answer["error"])
     return answer["result"]

@@ -90,7 +90,7 @@ def item_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
         if len(set(names)) < len(names):
             raise RefusedError(422, "items: an id is given twice")
         images = [item for item in asked.items if item.image is not None]
-        newest = work.gallery.versions()[-1].number
+        newest = work.gallery.newest().number
         if images and asked.version not in (None, newest):
             raise RefusedError(422, "version: images are embedded by the newest version; leave it out")
         found = await asyncio.gather(*(work.embed(bytes_of(item.image or "", "image")) for item in images))

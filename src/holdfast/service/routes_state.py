@@ -31,7 +31,7 @@ def state_routes(work: Work, access: Access, limits: Limits, metrics: Metrics) -
             "with_image": stats["with_path"],
             "fields": stats["fields"],
             "mode": stats["mode"],
-            "newest": work.gallery.versions()[-1].number,
+            "newest": work.gallery.newest().number,
             "scope": access.scope(authorization),
             "limits": {name: value for name, value in asdict(limits).items() if name in _SHOWN},
         }
@@ -51,7 +51,7 @@ def state_routes(work: Work, access: Access, limits: Limits, metrics: Metrics) -
     async def ready() -> dict[str, Any]:
         """The gallery answers; 503 where it does not."""
         await work.stats()
-        return {"status": "ready", "version": work.gallery.versions()[-1].number}
+        return {"status": "ready", "version": work.gallery.newest().number}
 
     @router.get("/metrics", response_model=None)
     async def prometheus(request: Request) -> Response:

@@ -77,7 +77,7 @@ class Work:
     def search_vector(
         self, vector: np.ndarray, version: int | None, k: int, where: Mapping[str, Any] | None, exact: bool
     ) -> dict[str, Any]:
-        source = self.gallery.versions()[-1].number if version is None else version
+        source = self.gallery.newest().number if version is None else version
         hits = self.gallery.search(vector=vector, version=source, k=k, filter=where, exact=exact)
         return {"version": source, "hits": [hit_json(hit) for hit in hits]}
 

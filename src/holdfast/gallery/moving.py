@@ -1,0 +1,142 @@
+"""Items embedded again, batch by batch, by another version, while searches go on.
+
+Images are read and embedded while others may write. Then one batch is stored as everything is (see ``catalogue``): the
+new vectors first, one transaction that makes them their items' own, the old vectors deleted last. An item that was
+replaced or deleted meanwhile is left alone.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.backbones import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.gallery.items import Stored
+from holdfast.gallery.models import ready
+from holdfast.gallery.pace import Pace
+from holdfast.gallery.parts import Parts
+from holdfast.gallery.spaces import unit_row
+from holdfast.gallery.versions import Version
+
+AT_ONCE = 32
+"""Items of one durable write."""
+IN_ONE_PASS = 8
+"""Images of one forward pass: a search by image waits for at most one."""
+REASONS_KEPT = 20
+
+
+@dataclass
+class Moving:
+    """How far it is.
+
+    total: items to move, of which this call moves at most ``limit``. moved: on disk. unreadable: stayed where they are.
+    changed: replaced or deleted by others meanwhile. seconds: since it began; rate: items moved a second.
+    """
+
+    total: int
+    limit: int | None = None
+    moved: int = 0
+    unreadable: int = 0
+    changed: int = 0
+    seconds: float = 0.0
+    reasons: list[dict[str, str]] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        """What a line of progress says."""
+        return {"moved": self.moved, "total": self.total, "rate": self.rate, "seconds_left": self.seconds_left}
+
+    @property
+    def left(self) -> int:
+        return self.total - self.moved - self.unreadable - self.changed
+
+    @property
+    def rate(self) -> float:
+        return self.moved / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        to_do = self.left if self.limit is None else min(self.left, self.limit - self.moved)
+        return to_do / self.rate if self.rate else None
+
+
+@contextmanager
+def moving_alone(parts: Parts) -> Iterator[None]:
+    """One backfill or rollback at a time; a second one is refused."""
+    if not parts.moving.acquire(blocking=False):
+        raise HoldfastError("a backfill or a rollback of this gallery is under way; wait for it, or stop it")
+    try:
+        yield
+    finally:
+        parts.moving.release()
+
+
+def move(
+    parts: Parts,
+    keys: Sequence[int],
+    target: Version,
+    *,
+    rate: float | None = None,
+    limit: int | None = None,
+    stop: threading.Event,
+    progress: Callable[[Moving], None],
+) -> Moving:
+    """Embed the items with these keys by ``target``, in this order; told after every batch that is on disk.
+
+    Images that cannot be read leave their items where they are and are counted, the first reasons kept.
+    """
+    pace, state, started = Pace(rate, stop), Moving(len(keys), limit), time.monotonic()
+    encoder = parts.models.encoder(target)
+    size, start = pace.batch(AT_ONCE), 0
+    while start < len(keys) and state.moved != limit and not stop.is_set():
+        batch = keys[start : start + (size if limit is None else min(size, limit - state.moved))]
+        start += len(batch)
+        there, _ = parts.catalogue.by_key(batch)
+        items, vectors = _embedded(parts, encoder, target, [there[key] for key in batch if key in there], state)
+        moved = 0
+        if items:
+            with parts.writing:
+                moved = parts.writer.move(items, vectors, target)
+                parts.writer.index_where_due()
+        state.moved += moved
+        state.changed += len(batch) - len(there) + len(items) - moved
+        state.seconds = time.monotonic() - started
+        progress(state)
+        pace.wait(len(batch))
+    return state
+
+
+def _embedded(
+    parts: Parts, encoder: Encoder, target: Version, items: list[Stored], state: Moving
+) -> tuple[list[Stored], np.ndarray]:
+    """Those items whose images could be read, and their vectors."""
+    good: list[Stored] = []
+    rows: list[np.ndarray] = []
+
+    def refuse(item: Stored, error: HoldfastError) -> None:
+        state.unreadable += 1
+        if len(state.reasons) < REASONS_KEPT:
+            state.reasons.append({"id": item.id, "reason": str(error)})
+
+    for start in range(0, len(items), IN_ONE_PASS):
+        opened = []
+        for item in items[start : start + IN_ONE_PASS]:
+            try:
+                opened.append((item, ready(encoder, item.path)))
+            except HoldfastError as error:
+                refuse(item, error)
+        if not opened:
+            continue
+        found = parts.models.image_vectors(torch.cat([image for _, image in opened]), target, encoder)
+        for (item, _), row in zip(opened, found, strict=True):
+            try:
+                rows.append(unit_row(row, f"item {item.id!r}", target.number))
+                good.append(item)
+            except HoldfastError as error:
+                refuse(item, error)
+    return good, np.stack(rows) if rows else np.empty((0, target.stored_dim), dtype=np.float32)

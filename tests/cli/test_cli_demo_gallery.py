@@ -1,0 +1,93 @@
+"""The gallery at the end of the demo: truly mixed, kept, served, or honestly missing."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.models import CommandInfo
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.cli.demo_gallery import finish_with_gallery
+from holdfast.errors import HoldfastError
+from holdfast.gallery import Gallery
+from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.load import read_recipe
+from holdfast.recipes.schema import check_recipe
+
+pytest.importorskip("qdrant_edge")
+
+SETS = [
+    "data.train.train_classes=6", "data.train.test_classes=4", "data.train.per_class_train=8",
+    "data.query.test_classes=4", "data.query.per_class_query=3", "data.gallery.test_classes=4",
+    "data.gallery.per_class_gallery=6", "scenario.initial=2", "scenario.tasks=3", "backbone.width=4", "train.epochs=1",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished demo, so that the tests train nothing; its gallery and images are left out."""
+    out = tmp_path_factory.mktemp("demo")
+    result = CliRunner().invoke(app, words(out))
+    assert result.exit_code == 0, result.output
+    for name in ("gallery", "gallery-images", "query-images"):
+        shutil.rmtree(out / name)
+    return out
+
+
+@pytest.fixture
+def demo(holdfast, trained, tmp_path):
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    return lambda *more: holdfast(*words(tmp_path), *more)
+
+
+def words(out: Path) -> list[str]:
+    sets = [word for setting in SETS for word in ("--set", setting)]
+    return ["demo", "--out", str(out), "--methods", "simplex_hoc", "-q", *sets]
+
+
+def test_mixed_kept_and_made_again(demo, tmp_path):
+    text = demo()
+    folder = tmp_path / "gallery"
+    assert "simplex_hoc's 3 models" in text
+    assert f"holdfast serve {folder}" in text.replace("\n", "")
+    with Gallery.open(folder) as gallery:
+        assert [row["items"] for row in gallery.stats()["versions"]] == [8, 8, 8]
+        assert gallery.stats()["labelled"] == 24
+        hits = gallery.search(min((tmp_path / "query-images").iterdir()), k=24)
+        assert {hit.version for hit in hits} == {1, 2, 3}
+        assert all(Path(hit.path).is_file() for hit in hits)
+        assert gallery.backfill(limit=5).moving.moved == 5
+    demo()
+    with Gallery.open(folder) as gallery:  # as it was left
+        assert [row["items"] for row in gallery.stats()["versions"]] == [3, 8, 13]
+        assert "No gallery: " in demo()
+    recipe = check_recipe(read_recipe("demo", SETS))
+    scores = {"simplex_hoc": {"AC": float("nan"), "AA": 0.5}}
+    finish_with_gallery(scores, lambda _: SharedData().open_set(recipe), tmp_path, again=True)
+    with Gallery.open(folder) as gallery:
+        assert [row["items"] for row in gallery.stats()["versions"]] == [8, 8, 8]
+
+
+def test_without_the_extra(demo, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "qdrant_edge", None)
+    text = demo()
+    assert "Report: " in text
+    assert "No gallery: the embedded gallery needs qdrant-edge: pip install 'holdfast[gallery]'" in text
+    assert not (tmp_path / "gallery").exists()
+    with pytest.raises(HoldfastError, match="nothing to serve: the embedded gallery needs"):
+        demo("--serve")
+
+
+def test_serve(demo, tmp_path, monkeypatch):
+    served = []
+
+    def serve(folder: Path, port: int = typer.Option(8321)) -> None:
+        served.append((folder, port))
+
+    others = [verb for verb in app.registered_commands if verb.name != "serve"]
+    monkeypatch.setattr(app, "registered_commands", [*others, CommandInfo(name="serve", callback=serve)])
+    demo("--serve")
+    assert served == [(tmp_path / "gallery", 8321)]

@@ -1,0 +1,190 @@
+"""Items embedded again by a newer version: which, in what order, how fast, and what they are afterwards."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from holdfast import Gallery
+from holdfast.backbones import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.gallery import Item
+
+pytest.importorskip("qdrant_edge")
+
+
+@pytest.fixture
+def upgraded(model_folders, picture_files, tmp_path):
+    """40 images with labels and one item without a path, all by version 1; version 2 is registered and holds none."""
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add(
+            Item(file.stem, path=file, label=file.parent.name, metadata={"n": n})
+            for n, file in enumerate(picture_files)
+        )
+        gallery.add([Item("bare", vector=np.ones(32))])
+        gallery.register(model_folders[1], force=True)
+        yield gallery
+
+
+def versions_of(gallery, ids):
+    return {name: item["version"] for name, item in gallery.get(list(ids)).items()}
+
+
+def test_every_image_moves_and_keeps_what_it_had(upgraded, model_folders, picture_files, pictures):
+    names = [file.stem for file in picture_files]
+    before = upgraded.get(names)
+    told = []
+    done = upgraded.backfill(progress=lambda state: told.append((state.moving.moved, state.moving.left, state.share)))
+    assert (done.to, done.moving.moved, done.moving.left, done.without_image) == (2, 40, 0, 1)
+    assert done.share == pytest.approx(40 / 41)
+    assert told == [(0, 40, 0.0), (32, 8, pytest.approx(32 / 41)), (40, 0, pytest.approx(40 / 41))]
+    assert upgraded.get(names) == {name: {**item, "version": 2} for name, item in before.items()}
+    assert versions_of(upgraded, ["bare"]) == {"bare": 1}
+    assert [(row["items"], row["vectors"]) for row in upgraded.stats()["versions"]] == [(1, 1), (40, 40)]
+    full = Encoder.from_pretrained(model_folders[1]).encode(pictures[:40]).numpy()
+    query = Encoder.from_pretrained(model_folders[1]).encode(pictures[100])[0].numpy()
+    hits = {hit.id: hit.score for hit in upgraded.search(pictures[100], k=100)}
+    assert len(hits) == 41
+    np.testing.assert_allclose([hits[name] for name in names], full @ query, atol=1e-5)
+    assert [hit.id for hit in upgraded.search(pictures[7], k=1, filter={"n": 7, "label": "class3"})] == ["007"]
+    again = upgraded.backfill()
+    assert (again.moving.moved, again.moving.total) == (0, 0)
+
+
+def test_accuracy_is_nearest_neighbour_by_label(upgraded, model_folders, picture_files, pictures):
+    """Against plain loops over full features, before and after."""
+    encoders = [Encoder.from_pretrained(folder) for folder in model_folders[:2]]
+    old, new = (encoder.encode(pictures[:40]).numpy().astype(np.float64) for encoder in encoders)
+    labels = [file.parent.name for file in picture_files]
+
+    def accuracy(gallery):
+        right = 0
+        for n, query in enumerate(new):
+            scores = gallery @ query
+            scores[n] = -2  # itself; the item without a label does not count
+            right += labels[int(scores.argmax())] == labels[n]
+        return right / 40
+
+    assert accuracy(old) != accuracy(new)
+    done = upgraded.backfill()
+    assert done.accuracy[0] == (0.0, pytest.approx(accuracy(old)))
+    assert done.accuracy[-1] == (pytest.approx(40 / 41), pytest.approx(accuracy(new)))
+    assert [round(share, 3) for share, _ in done.accuracy] == [0.0, round(32 / 41, 3), round(40 / 41, 3)]
+    record = upgraded.backfill_record()
+    assert [(point["share"], point["accuracy"]) for point in record["accuracy"]] == done.accuracy
+    assert (record["to"], record["running"], record["without_image"]) == (2, False, 1)
+
+
+def test_oldest_first(upgraded, model_folders, picture_files):
+    upgraded.add([Item("second", path=picture_files[0])])
+    upgraded.register(model_folders[2], force=True)
+    upgraded.add([Item("late", path=picture_files[0])], version=1)
+    assert upgraded.backfill(limit=3).moving.moved == 3
+    found = versions_of(upgraded, [file.stem for file in picture_files])
+    assert [name for name, version in found.items() if version == 3] == ["000", "001", "002"]
+    done = upgraded.backfill(2, limit=100)
+    assert (done.to, done.moving.moved) == (2, 38)  # version 3's three stay there: a backfill leads forward
+    assert versions_of(upgraded, ["000", "003", "late", "second"]) == {"000": 3, "003": 2, "late": 2, "second": 2}
+
+
+def test_most_hit_first(upgraded, model_folders, pictures, tmp_path):
+    for n, times in ((5, 3), (30, 2), (11, 1)):
+        for _ in range(times):
+            assert upgraded.search(pictures[n], version=1, k=1)[0].id == f"{n:03d}"
+    upgraded.search(vector=np.ones(32), version=1, k=1, filter={"n": 11})
+    upgraded.search(vector=np.ones(32), version=1, k=1, filter={"n": 11})  # 11 is now ahead of 30, level with 5
+    upgraded.close()
+    with Gallery.open(tmp_path / "g") as gallery:
+        assert gallery.backfill(order="most-hit", limit=2).moving.moved == 2
+        assert versions_of(gallery, ["005", "011", "030", "000"]) == {"005": 2, "011": 2, "030": 1, "000": 1}
+        gallery.delete(["030"])
+        assert gallery._catalogue.read("SELECT id FROM hits ORDER BY id") == [("005",), ("011",)]
+        gallery.backfill(order="most-hit", limit=1)
+        assert versions_of(gallery, ["000"]) == {"000": 2}
+
+
+def test_counts_are_written_when_they_become_many(upgraded, monkeypatch):
+    monkeypatch.setattr("holdfast.gallery.hit_counts.FLUSH_AT", 30)
+    upgraded.search(vector=np.ones(32), version=1, k=29)
+    assert upgraded._catalogue.read("SELECT * FROM hits") == []
+    upgraded.search(vector=np.ones(32), version=1, k=41)
+    assert sum(count for _, count in upgraded._catalogue.read("SELECT * FROM hits")) == 70
+
+
+def test_a_rate_is_kept(upgraded):
+    started, times = time.monotonic(), []
+    done = upgraded.backfill(rate=20, limit=20, probes=0, progress=lambda s: times.append(s.moving.seconds_left))
+    assert done.moving.moved == 20
+    assert time.monotonic() - started >= 0.95
+    assert times[0] is None
+    assert done.accuracy == []
+    assert done.moving.seconds_left == 0
+
+
+def test_it_goes_on_where_it_was_stopped(upgraded):
+    stop = threading.Event()
+    first = upgraded.backfill(rate=8, stop=stop, progress=lambda state: stop.set() if state.moving.moved else None)
+    assert (first.moving.moved, first.moving.left) == (8, 32)
+    second = upgraded.backfill()
+    assert (second.moving.moved, second.moving.left) == (32, 0)
+    assert second.accuracy[:2] == first.accuracy
+    assert len(second.accuracy) > 2
+
+
+def test_what_others_changed_meanwhile_is_left_alone(upgraded, monkeypatch, pictures):
+    embed, turned = upgraded._models.image_vectors, []
+
+    def meanwhile(*given):
+        if not turned:
+            turned.append(True)
+            upgraded.delete(["000"])
+            upgraded.add([Item("001", vector=np.ones(32), label="other")], version=1)
+        return embed(*given)
+
+    monkeypatch.setattr(upgraded._models, "image_vectors", meanwhile)
+    done = upgraded.backfill(probes=0)
+    assert (done.moving.moved, done.moving.changed, done.moving.left) == (38, 2, 0)
+    assert upgraded.get(["000", "001"]) == {"001": {"version": 1, "label": "other", "metadata": {}, "path": None}}
+    assert sorted(hit.id for hit in upgraded.search(pictures[0], k=100)).count("001") == 1
+    assert [(row["items"], row["vectors"]) for row in upgraded.stats()["versions"]] == [(2, 2), (38, 38)]
+
+
+def test_images_that_cannot_be_read_stay(upgraded, tmp_path):
+    for name, content in (("gone", None), ("broken", b"not an image")):
+        file = tmp_path / f"{name}.png"
+        Image.new("L", (16, 16), 77).save(file)
+        upgraded.add([Item(name, path=file)], version=1)
+        if content is None:
+            file.unlink()
+        else:
+            file.write_bytes(content)
+    done = upgraded.backfill()
+    assert (done.moving.moved, done.moving.unreadable, done.moving.left) == (40, 2, 0)
+    assert [bad["id"] for bad in done.moving.reasons] == ["gone", "broken"]
+    assert versions_of(upgraded, ["gone", "broken"]) == {"gone": 1, "broken": 1}
+    assert upgraded.backfill(limit=1).moving.unreadable == 2  # they do not use up the limit
+
+
+def test_refusals(upgraded):
+    for options, reason in (
+        ({"to": 7}, "unknown version '7'"),
+        ({"order": "newest"}, "unknown order 'newest'"),
+        ({"rate": 0}, "above 0"),
+        ({"rate": float("nan")}, "above 0"),
+        ({"limit": 0}, "at least 1"),
+    ):
+        with pytest.raises(HoldfastError, match=reason):
+            upgraded.backfill(**options)
+    seen = []
+
+    def second(state):
+        with pytest.raises(HoldfastError, match="under way"):
+            upgraded.backfill()
+        with pytest.raises(HoldfastError, match="under way"):
+            upgraded.rollback()
+        seen.append(upgraded.backfill_record()["running"])
+
+    upgraded.backfill(limit=1, progress=second)
+    assert seen == [True, True]
