@@ -123,7 +123,7 @@ def test_search_goes_on_while_a_version_is_registered(gallery, models, pictures,
 
 
 def test_search_goes_on_while_items_move_there_and_back(gallery, models, pictures, tmp_path, ask):
-    """A backfill and a rollback of a served gallery, by the commands' own way; the items' places change, no answer does."""
+    """A backfill and a rollback of a served gallery, as the commands ask for them."""
     client, folder, told = ask(control=tmp_path / "g"), tmp_path / "g", []
     ask_server(folder, "register", model=str(models[1]), force=True)
     done: dict = {}
