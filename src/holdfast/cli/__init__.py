@@ -19,8 +19,10 @@ from holdfast.cli import (
     run,
     schema,
     slots,
+    start,
     sweep,
     theory,
+    update,
 )
 
 app = typer.Typer(
@@ -34,6 +36,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("start")(start.start)
+app.command("update")(update.update)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
