@@ -6,11 +6,12 @@ import pytest
 from letters_on_disk import OWN, RECIPE, SIZE, write_folder
 
 from holdfast.data import ImageSet, load_split
+from holdfast.updating import start, update
 
 
 @pytest.fixture(scope="session")
 def letters() -> ImageSet:
-    return load_split("glyphs", "train", size=SIZE, train_classes=9, test_classes=3, per_class_train=8)
+    return load_split("glyphs", "train", size=SIZE, train_classes=9, test_classes=3, per_class_train=12)
 
 
 @pytest.fixture(scope="session")
@@ -26,8 +27,24 @@ def photos(letters: ImageSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "own.toml"
+@pytest.fixture(scope="session")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipes") / "own.toml"
     path.write_text(RECIPE + OWN)
     return path
+
+
+@pytest.fixture(scope="session")
+def first(photos: Path, recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Version 1, to be read; a test that changes it takes a copy."""
+    folder = tmp_path_factory.mktemp("models") / "1"
+    start(photos / "1", folder, recipe=str(recipe), device="cpu")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def second(first: Path, photos: Path) -> Path:
+    """Version 2, to be read."""
+    folder = first.parent / "2"
+    update(first, photos / "2", folder, device="cpu")
+    return folder

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from holdfast.data import ImageSet
@@ -40,6 +41,9 @@ colour = "grey"
 
 [buffer]
 per_class = 3
+
+[held_out]
+share = 0.5
 """
 
 
@@ -51,4 +55,14 @@ def write_folder(images: ImageSet, labels: Iterable[int], folder: Path) -> Path:
         rows = [row for row in range(len(images)) if images.labels[row] == label]
         for row in rows:
             Image.fromarray(images.images[row, ..., 0]).save(where / f"{(row * 7919) % 10007}.png")
+    return folder
+
+
+def rolled(images: ImageSet, classes: int, folder: Path) -> Path:
+    """So many classes of two images each that no other folder has."""
+    for number in range(classes):
+        where = folder / f"rolled {number}"
+        where.mkdir(parents=True)
+        for row in (2 * number, 2 * number + 1):
+            Image.fromarray(np.roll(images.images[row, ..., 0], 5)).save(where / f"{row}.png")
     return folder

@@ -1,6 +1,7 @@
 """Version after version, each from the folder of the one before, is what one run over the same tasks gives."""
 
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ from holdfast.backbones import Encoder
 from holdfast.data import load_split
 from holdfast.evaluation import compatibility_matrix
 from holdfast.features import extract
-from holdfast.methods import METHODS
 from holdfast.recipes.execute import execute
 from holdfast.recipes.load import with_overrides
 from holdfast.recipes.schema import check_recipe
@@ -40,10 +40,11 @@ def run_tables(photos: Path, method: str) -> dict:
     return with_overrides(tomllib.loads(RECIPE + CL2R + data), changes)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [name if name == "simplex_hoc" else pytest.param(name, marks=pytest.mark.slow) for name in METHODS],
-)
+# A classifier that grows, maps between models, class means and radii, features of past models: all that is handed on.
+OTHERS = ("er", "fan", "advbct", "simplex_hoc_views")
+
+
+@pytest.mark.parametrize("method", ["simplex_hoc", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
 def test_three_updates_are_a_run_of_four_tasks(method, photos, tmp_path):
     tables = run_tables(photos, method)
     metrics = execute(check_recipe(tables), RunFolder(tmp_path / "run"), device="cpu")
@@ -53,7 +54,7 @@ def test_three_updates_are_a_run_of_four_tasks(method, photos, tmp_path):
     versions = [tmp_path / str(number) for number in (1, 2, 3, 4)]
     everything = ["held_out.share=0"]
     start(photos / "1", versions[0], recipe=str(recipe), overrides=everything, device="cpu")
-    for before, after in zip(versions, versions[1:], strict=False):
+    for before, after in pairwise(versions):
         info = update(before, photos / after.name, after, device="cpu", check_on=photos / "query")
     assert info["task"] == 4
 

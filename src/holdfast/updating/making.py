@@ -1,7 +1,7 @@
 """The work on one version in its folder: train, judge, write; the same command goes on after a kill."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,9 @@ def make(
     looks = Looks(size, making.preprocess.colour, making.preprocess.resize)
     judged = plan.judged.pixels(looks, "held-out images") if parent else None  # bad files are refused before the work
     encoder, task = first_encoder(), plan.task
-    old = parent.encoder if parent and (task.start != "loaded" or parent.encoder.dim == encoder.dim) else None
+    old = parent.encoder if parent and parent.encoder.dim == encoder.dim else None
+    if old is None:
+        task = replace(task, reference="none")  # features of two sizes cannot be compared
     if parent and parent.number:
         restore_method(method, _task_before(parent, task), encoder.dim, parent.method_state)
     with folder.held():

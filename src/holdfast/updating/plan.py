@@ -63,8 +63,10 @@ def lay_out(
     known = parent.classes if parent else ()
     earlier = parent.held_out if parent else KeptImages()
     held = held_out(pictures, share, frozenset(one.sha256 for one in earlier.pictures))
-    replayed = frozenset(one.sha256 for one in buffer.pictures)
-    fresh = [one for one, out in zip(pictures, held, strict=True) if not out and one.sha256 not in replayed]
+    replayed = frozenset((one.name, one.sha256) for one in buffer.pictures)
+    fresh = [
+        one for one, out in zip(pictures, held, strict=True) if not out and (one.name, one.sha256) not in replayed
+    ]
     if not fresh:
         raise HoldfastError(f"nothing to train on: all {len(pictures)} images are held out or in the buffer already")
     looks = Looks(recipe["data"]["size"], recipe["data"]["colour"])
@@ -72,12 +74,10 @@ def lay_out(
     names = sorted({one.name for one in fresh})
     classes = (*known, *(name for name in names if name not in known))
     pixels = looks.decoded([one.path for one in fresh])
-    local = np.array([names.index(one.name) for one in fresh])
-    order, fingerprint = canonical_order(pixels, local, names, source="new images")
+    order, fingerprint = canonical_order(pixels, _numbered(fresh, names), names, source="new images")
     fresh, pixels = [fresh[row] for row in order], pixels[order]
 
-    arrival = {name: label for label, name in enumerate(classes)}
-    labels = np.array([arrival[one.name] for one in (*buffer.pictures, *fresh)], dtype=np.int64)
+    labels = _numbered([*buffer.pictures, *fresh], classes)
     images = ImageSet(np.concatenate([replayed_pixels, pixels]), labels, classes, fingerprint)
     registry = _with_new(registry, classes, method, parent)
     number = parent.number + 1 if parent else 1
@@ -95,7 +95,7 @@ def lay_out(
         model=str(parent.folder) if parent and loaded else None,
     )
     chosen = _chosen(labels[len(buffer) :], buffer, classes, recipe["buffer"]["per_class"], recipe.seed)
-    more = _once([one for one, out in zip(pictures, held, strict=True) if out], earlier)
+    more = once([one for one, out in zip(pictures, held, strict=True) if out], earlier)
     later = _first(more, earlier, recipe["held_out"]["per_class"])
     return Plan(
         images,
@@ -115,12 +115,16 @@ def drawn_buffer(pictures: Sequence[Picture], parent: Parent, per_class: int, se
     if not names:
         raise HoldfastError(f"--buffer-from: has no image of a class that {parent.folder} knows")
     known = [one for one in pictures if one.name in parent.classes]
-    local = np.array([names.index(one.name) for one in known])
-    order, _ = canonical_order(looks.decoded([one.path for one in known]), local, names, source="--buffer-from")
+    pixels = looks.decoded([one.path for one in known])
+    order, _ = canonical_order(pixels, _numbered(known, names), names, source="--buffer-from")
     ordered = [known[row] for row in order]
-    labels = np.array([parent.classes.index(one.name) for one in ordered])
-    rows = buffer_indices(labels, range(len(parent.classes)), per_class, seed)
+    rows = buffer_indices(_numbered(ordered, parent.classes), range(len(parent.classes)), per_class, seed)
     return KeptImages(tuple(ordered[row] for row in rows))
+
+
+def _numbered(pictures: Sequence[Picture], names: Sequence[str]) -> np.ndarray:
+    number = {name: label for label, name in enumerate(names)}
+    return np.array([number[one.name] for one in pictures], dtype=np.int64)
 
 
 def _with_new(registry: SlotRegistry, classes: Sequence[str], method: Method, parent: Parent | None) -> SlotRegistry:
@@ -146,7 +150,7 @@ def _chosen(labels: np.ndarray, buffer: KeptImages, classes: Sequence[str], per_
     return np.concatenate(rows)
 
 
-def _once(pictures: Sequence[Picture], earlier: KeptImages) -> list[Picture]:
+def once(pictures: Sequence[Picture], earlier: KeptImages) -> list[Picture]:
     """Each content once: an image that both asks and is stored would find itself."""
     seen = {one.sha256 for one in earlier.pictures}
     found: list[Picture] = []

@@ -1,5 +1,6 @@
 """How the next version is trained: the recipe, held against the model it goes on from."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from holdfast.backbones import Preprocess
 from holdfast.backbones.vector_input import input_from_json
 from holdfast.errors import HoldfastError
-from holdfast.methods import Method
+from holdfast.methods import METHODS, Method
 from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.recipes.assemble import encoder_maker, method_maker
 from holdfast.recipes.load import read_recipe, with_overrides
@@ -34,21 +35,21 @@ def update_settings(
     """
     description = describe_model(model)
     given = without_the_run(read_recipe(recipe)) if recipe is not None else None
-    beside = None if recipe is not None else recipe_beside(model)
+    beside = recipe_beside(model)
     if given is None and beside is None:
         raise HoldfastError(f"{model}: no recipe of its training lies beside it; name one with --recipe")
     raw = with_overrides(given if given is not None else without_the_run(beside or {}), overrides)
+    made_by = _table(beside, "method").get("name") if beside else None
     if given is None:
         _table(raw, "method").pop("slots", None)  # slots may have been added since
     if replace_with is not None and not (Path(replace_with) / "config.json").is_file():
-        own = raw.get("backbone")
-        named = isinstance(own, Mapping) and own.get("name") == replace_with
-        raw["backbone"] = own if named else {"name": replace_with}
+        own = _table(raw, "backbone")
+        raw["backbone"] = {**(own if own.get("name", replace_with) == replace_with else {}), "name": replace_with}
     _fill_in(raw, description, model)
     checked = check_update_recipe(raw)
     _build_own_code(description, checked, model)
     parent = read_parent(model)
-    _refuse_contradictions(checked, parent, replaced=replace_with is not None)
+    _refuse_contradictions(checked, parent, made_by, replaced=replace_with is not None)
     return parent, checked
 
 
@@ -72,7 +73,8 @@ def _fill_in(raw: dict[str, Any], description: Mapping[str, Any], model: Path) -
             data.setdefault("size", preprocess["size"][0])
     slots = description.get("info", {}).get("slots")
     method = _table(raw, "method")
-    if isinstance(slots, Mapping) and description.get("dim") == slots.get("num_slots", 0) - 1:
+    takes_slots = "slots" in inspect.signature(METHODS.get(method.get("name", ""), object)).parameters
+    if takes_slots and isinstance(slots, Mapping) and description.get("dim") == slots.get("num_slots", 0) - 1:
         own = method.setdefault("slots", slots["num_slots"])
         if own != slots["num_slots"]:
             raise HoldfastError(
@@ -100,10 +102,9 @@ def _built_spec(recipe: Recipe, preprocess: Any) -> Any:
     return getattr(encoder.backbone, "backbone_spec", None)
 
 
-def _refuse_contradictions(recipe: Recipe, parent: Parent, *, replaced: bool) -> None:
-    method = parent.info.get("method")
-    if method is not None and recipe.method != method:
-        raise HoldfastError(f"method.name: {recipe.method}, but {parent.folder} was trained with {method}")
+def _refuse_contradictions(recipe: Recipe, parent: Parent, made_by: str | None, *, replaced: bool) -> None:
+    if made_by is not None and recipe.method != made_by:
+        raise HoldfastError(f"method.name: {recipe.method}, but {parent.folder} was trained with {made_by}")
     fresh = method_of(recipe)
     if fresh.num_slots is None and parent.encoder.dim != fresh.feature_dim(parent.encoder.feature_dim):
         raise HoldfastError(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from holdfast.backbones import Encoder, Preprocess
+from holdfast.checking.check import RESAMPLES, check_options
 from holdfast.data import ImageSet
 from holdfast.engine import FitOptions, resolve_device
 from holdfast.engine.slot_record import read_slots
@@ -21,9 +22,9 @@ from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SlotRegistry
 from holdfast.updating.kept_images import KeptImages, Looks
 from holdfast.updating.making import Making, make
-from holdfast.updating.parent import Parent
+from holdfast.updating.parent import Parent, describe_model
 from holdfast.updating.pictures import find_pictures
-from holdfast.updating.plan import Plan, drawn_buffer, lay_out
+from holdfast.updating.plan import Plan, drawn_buffer, lay_out, once
 from holdfast.updating.settings import method_of, start_settings, update_settings
 
 Log = Callable[[dict[str, Any]], None]
@@ -95,6 +96,7 @@ def update(
     replace_with: another network (a backbone's name) or another model's folder instead of the model's own weights.
     buffer_from: draw the buffer anew from these images. check_on: judge by these, and hold nothing out of ``data``.
     """
+    check_options("instance", 0.95, min_gain, RESAMPLES)
     parent, settings = update_settings(model, recipe, overrides, replace_with)
     where = resolve_device(device)
     if out.resolve() == model.resolve():
@@ -118,7 +120,7 @@ def update(
         registry=registry,
     )
     if check_on is not None:
-        plan = replace(plan, judged=KeptImages(tuple(find_pictures(check_on))))
+        plan = replace(plan, judged=KeptImages(tuple(once(find_pictures(check_on), KeptImages()))))
     options = _options(settings)
     build = _network(parent, settings, brought_in, replace_with)
     _try(build, parent.preprocess, method, options)
@@ -183,6 +185,9 @@ def _network(
         source = Path(replace_with) if replace_with is not None else parent.folder
         encoder = Encoder.from_pretrained(source).float()
         encoder.preprocess = parent.preprocess
+        if brought_in is not None:
+            weights = describe_model(source)["weights_sha256"]
+            encoder.info["origin"] = {"model": source.resolve().name, "weights_sha256": weights}
         if recipe["backbone"].get("freeze") is not None:
             encoder.freeze(recipe["backbone"]["freeze"])
         return encoder
