@@ -55,10 +55,17 @@ def _input(preprocess: Mapping[str, Any] | None) -> str:
 
 
 def _data(info: Mapping[str, Any]) -> str:
-    data = info.get("data") or info.get("pretrained")
-    if not isinstance(data, Mapping) or "fingerprint" not in data:
-        return "not recorded"
-    return f"{data['images']:,} images of {data['classes']:,} classes, fingerprint `{data['fingerprint']}`"
+    told = []
+    for key, before in (
+        ("data", ""),
+        ("training_set", f"tasks 1 to {info.get('task')} of "),
+        ("pretrained", "before: "),
+    ):
+        data = info.get(key)
+        if isinstance(data, Mapping) and {"images", "classes", "fingerprint"} <= data.keys():
+            counts = f"{data['images']:,} images of {data['classes']:,} classes"
+            told.append(f"{before}{counts}, fingerprint `{data['fingerprint']}`")
+    return "; ".join(told) or "not recorded"
 
 
 def _evidence(info: Mapping[str, Any]) -> list[str]:

@@ -64,9 +64,7 @@ def lay_out(
     earlier = parent.held_out if parent else KeptImages()
     held = held_out(pictures, share, frozenset(one.sha256 for one in earlier.pictures))
     replayed = frozenset((one.name, one.sha256) for one in buffer.pictures)
-    fresh = [
-        one for one, out in zip(pictures, held, strict=True) if not out and (one.name, one.sha256) not in replayed
-    ]
+    fresh = [one for one, out in zip(pictures, held, strict=True) if not out and (one.name, one.sha256) not in replayed]
     if not fresh:
         raise HoldfastError(f"nothing to train on: all {len(pictures)} images are held out or in the buffer already")
     looks = Looks(recipe["data"]["size"], recipe["data"]["colour"])

@@ -43,7 +43,7 @@ def write_version(
         write_json(out / VERDICT, verdict)
         if "queries" in verdict:
             write_check(verdict, out / PAGE)
-    stale = ("parent", "evidence", "data")
+    stale = ("parent", "evidence", "data", "training_set")
     encoder.info = {
         **{key: value for key, value in encoder.info.items() if key not in stale},
         "task": plan.task.number,
