@@ -138,7 +138,8 @@ def _claim(folder: RunFolder, request: dict[str, Any]) -> None:
 def _task_before(parent: Parent, task: Task) -> Task:
     """As much of the task before as its method's shapes depend on."""
     seen = tuple(range(len(parent.classes)))
-    new = int(parent.info.get("data", {}).get("new_classes", len(seen)))
+    data = parent.info.get("data")
+    new = int(data["new_classes"]) if isinstance(data, dict) and "new_classes" in data else len(seen)
     return Task(
         number=parent.number,
         new_classes=seen[len(seen) - new :],

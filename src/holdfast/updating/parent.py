@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.backbones import Encoder, Preprocess
 from holdfast.backbones.own_code import is_own_code
 from holdfast.errors import HoldfastError
+from holdfast.scenarios import SlotRegistry
 from holdfast.seal import SEAL, refuse_broken_seal
 from holdfast.storage import read_json
 from holdfast.updating.kept_images import KeptImages
@@ -61,7 +62,7 @@ def read_parent(folder: Path) -> Parent:
     if height != width:
         raise HoldfastError(f"{folder}: takes images of {height} x {width}; only squares are read from files")
     info = encoder.info
-    owners = list(info["slots"]["owners"]) if "task" in info and "slots" in info else []
+    owners = SlotRegistry.from_json(info["slots"]).owners if "task" in info and "slots" in info else {}
     return Parent(
         folder,
         encoder,

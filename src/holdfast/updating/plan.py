@@ -62,7 +62,9 @@ def lay_out(
     """
     known = parent.classes if parent else ()
     earlier = parent.held_out if parent else KeptImages()
+    trained = frozenset(one.sha256 for one in buffer.pictures)
     held = held_out(pictures, share, frozenset(one.sha256 for one in earlier.pictures))
+    held &= np.array([one.sha256 not in trained for one in pictures])
     replayed = frozenset((one.name, one.sha256) for one in buffer.pictures)
     fresh = [one for one, out in zip(pictures, held, strict=True) if not out and (one.name, one.sha256) not in replayed]
     if not fresh:
@@ -107,16 +109,23 @@ def lay_out(
     )
 
 
-def drawn_buffer(pictures: Sequence[Picture], parent: Parent, per_class: int, seed: int, looks: Looks) -> KeptImages:
-    """A buffer for a model that has none, or lost it: ``per_class`` images of each of its classes."""
-    names = sorted({one.name for one in pictures if one.name in parent.classes})
+def drawn_buffer(pictures: Sequence[Picture], recipe: Recipe, parent: Parent) -> KeptImages:
+    """A buffer for a model that has none, or lost it: ``buffer.per_class`` images of each of its classes.
+
+    What is held out is not drawn, nor what would be if it came as new.
+    """
+    held = held_out(pictures, recipe["held_out"]["share"], frozenset(one.sha256 for one in parent.held_out.pictures))
+    known = [one for one, out in zip(pictures, held, strict=True) if not out and one.name in parent.classes]
+    names = sorted({one.name for one in known})
     if not names:
         raise HoldfastError(f"--buffer-from: has no image of a class that {parent.folder} knows")
-    known = [one for one in pictures if one.name in parent.classes]
+    looks = Looks(recipe["data"]["size"], recipe["data"]["colour"])
     pixels = looks.decoded([one.path for one in known])
     order, _ = canonical_order(pixels, _numbered(known, names), names, source="--buffer-from")
     ordered = [known[row] for row in order]
-    rows = buffer_indices(_numbered(ordered, parent.classes), range(len(parent.classes)), per_class, seed)
+    rows = buffer_indices(
+        _numbered(ordered, parent.classes), range(len(parent.classes)), recipe["buffer"]["per_class"], recipe.seed
+    )
     return KeptImages(tuple(ordered[row] for row in rows))
 
 

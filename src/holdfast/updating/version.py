@@ -105,9 +105,7 @@ def update(
     method = method_of(settings)
     buffer = parent.buffer or KeptImages()
     if buffer_from is not None:
-        looks = Looks(settings["data"]["size"], settings["data"]["colour"])
-        per_class = settings["buffer"]["per_class"]
-        buffer = drawn_buffer(find_pictures(buffer_from), parent, per_class, settings.seed, looks)
+        buffer = drawn_buffer(find_pictures(buffer_from), settings, parent)
     registry, brought_in = _slots_and_replacement(parent, method, replace_with)
     plan = lay_out(
         find_pictures(data),
@@ -122,6 +120,7 @@ def update(
     if check_on is not None:
         plan = replace(plan, judged=KeptImages(tuple(once(find_pictures(check_on), KeptImages()))))
     options = _options(settings)
+    _seen_size(plan.images, options)
     build = _network(parent, settings, brought_in, replace_with)
     _try(build, parent.preprocess, method, options)
     if not len(buffer) and parent.classes:
