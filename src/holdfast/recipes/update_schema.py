@@ -41,7 +41,7 @@ class _HeldOut(Strict):
     per_class: int = Field(20, ge=0)
 
 
-class _Top(Strict):
+class OwnTop(Strict):
     title: str = ""
     seed: int = Field(0, ge=0)
     data: dict[str, Any] = Field(default_factory=dict)
@@ -54,20 +54,22 @@ class _Top(Strict):
     held_out: dict[str, Any] = Field(default_factory=dict)
 
 
+SECTIONS: dict[str, type[Strict]] = {"data": _Data, "buffer": _Buffer, "held_out": _HeldOut}
+
+
 def check_update_recipe(raw: Mapping[str, Any]) -> Recipe:
     """Check a recipe as read from TOML; ``backbone`` is empty where it names none, and the model's own is meant."""
-    top = validated(_Top, raw, "")
+    top = validated(OwnTop, raw, "")
     for name, options in top.pop("methods").items():
         named_section({"name": name, **options}, METHODS, "method", f"methods.{name}")
-    top["data"] = validated(_Data, top["data"], "data")
+    for name, section in SECTIONS.items():
+        top[name] = validated(section, top[name], name)
     top["backbone"] = backbone_section(top["backbone"]) if top["backbone"] else {}
     top["method"] = named_section(top["method"], METHODS, "method", "method")
     top["train"] = train_section(top["train"], {"name": "folder"})
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     if top["preprocess"]["unit"] is not None:
         raise HoldfastError("preprocess.unit is for vectors, and these are images; leave it out")
-    top["buffer"] = validated(_Buffer, top["buffer"], "buffer")
-    top["held_out"] = validated(_HeldOut, top["held_out"], "held_out")
     return Recipe(top)
 
 
