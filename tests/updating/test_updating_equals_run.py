@@ -40,8 +40,8 @@ def run_tables(photos: Path, method: str) -> dict:
     return with_overrides(tomllib.loads(RECIPE + CL2R + data), changes)
 
 
-# A classifier that grows, maps between models, class means and radii, features of past models: all that is handed on.
-OTHERS = ("er", "fan", "advbct", "simplex_hoc_views")
+# A classifier that grows, maps between models, features of past models: all that is handed on.
+OTHERS = ("er", "fan", "simplex_hoc_views")
 
 
 @pytest.mark.parametrize("method", ["simplex_hoc", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])

@@ -44,11 +44,11 @@ def test_what_is_done_is_left_alone(first, second, photos):
 
 @pytest.mark.slow
 def test_every_write(first, second, photos, tmp_path):
-    """A child dies without a word at every third of its calls for the disk, which come two or three to a file."""
+    """A child dies without a word at every fifth of its calls for the disk, which come two to a file."""
     expected = lasting(second)
     count = 0
     while True:
-        count += 3
+        count += 5
         folder = tmp_path / f"{count:03d}"
         child = os.fork()
         if child == 0:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from letters_on_disk import rolled, write_folder
 from PIL import Image
 
@@ -186,3 +187,13 @@ def test_a_lost_buffer_is_drawn_anew(second, first, photos, tmp_path):
     found = images_of(tmp_path / "2", "buffer")[:9]
     assert Counter(one["class"] for one in found) == Counter(one["class"] for one in record["images"])
     assert all(one["path"].startswith(str(photos / "all")) for one in found)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["simplex_hoc", "simplex_hoc_views"])
+def test_on_a_gpu(method, photos, recipe, tmp_path):
+    own = ["method.slots=12", f"method.name={method}"]
+    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=own, device="cuda")
+    info = update(tmp_path / "1", photos / "2", tmp_path / "2", device="cuda")
+    assert len(info["evidence"]) == 3
+    refuse_broken_seal(tmp_path / "2")
