@@ -11,6 +11,7 @@ from letters_on_disk import RECIPE, SIZE
 
 from holdfast.backbones import Encoder
 from holdfast.data import load_split
+from holdfast.errors import HoldfastError
 from holdfast.evaluation import compatibility_matrix
 from holdfast.features import extract
 from holdfast.recipes.execute import execute
@@ -71,3 +72,16 @@ def test_three_updates_are_a_run_of_four_tasks(method, photos, tmp_path):
         for name, weight in there.state_dict().items():
             torch.testing.assert_close(model.state_dict()[name], weight, rtol=0, atol=0, msg=f"{number} {name}")
         assert model.info["slots"]["owners"] == there.info["slots"]["owners"]
+
+
+@pytest.mark.slow
+def test_from_the_middle_of_a_run(photos, tmp_path):
+    """A run's model has no buffer; drawn from the same images, it is the one that the run would have replayed."""
+    run = RunFolder(tmp_path / "run")
+    execute(check_recipe(run_tables(photos, "simplex_hoc")), run, device="cpu")
+    out = tmp_path / "3"
+    everything = {"overrides": ["held_out.share=0"], "buffer_from": photos / "all", "device": "cpu"}
+    update(run.model(2), photos / "3", out, check_on=photos / "query", **everything)
+    assert (out / "model.safetensors").read_bytes() == (run.model(3) / "model.safetensors").read_bytes()
+    with pytest.raises(HoldfastError, match=r"method.name: er, but .* was trained with simplex_hoc"):
+        update(run.model(2), photos / "3", tmp_path / "4", device="cpu", overrides=["method.name=er"])
