@@ -37,10 +37,13 @@ ALLOWED = {
         "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports", "scenarios",
         "sinks", "theory",
     },
+    "updating": {
+        "backbones", "checking", "data", "engine", "features", "methods", "recipes", "reports", "scenarios",
+    },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
         "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods", "metrics", "recipes",
-        "reports", "reproduction", "scenarios", "service", "sinks", "theory",
+        "reports", "reproduction", "scenarios", "service", "sinks", "theory", "updating",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

@@ -45,7 +45,8 @@ def test_train_save_load_same_features(name, options, tmp_path):
     assert not again.training
     assert again.preprocess == GREY
     assert again.backbone.backbone_spec == {"name": name, "options": options}
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["config.json", "model", "model.safetensors"]
+    written = ["README.md", "config.json", "model", "model.safetensors"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == written
 
 
 def test_projection_is_there_only_when_the_size_changes():

@@ -124,12 +124,12 @@ class Encoder(nn.Module):
         return features
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json`` and ``model.safetensors`` as one folder; an older one is replaced at once."""
+        """Write ``config.json``, ``model.safetensors`` and a card as one folder; an older one is replaced at once."""
         with replacing_folder(Path(folder)) as temporary:
             self.write_into(temporary)
 
     def write_into(self, folder: str | Path) -> None:
-        """Write the two files into a folder that exists, for callers who make a larger folder atomic themselves."""
+        """Write the files into a folder that exists, for callers who make a larger folder atomic themselves."""
         description = {
             "backbone": getattr(self.backbone, "backbone_spec", None),
             "backbone_class": type(self.backbone).__name__,

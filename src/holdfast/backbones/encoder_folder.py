@@ -1,6 +1,5 @@
-"""An encoder on disk: ``config.json`` says what it is, ``model.safetensors`` holds its weights."""
+"""An encoder on disk: ``config.json`` says what it is, ``model.safetensors`` holds its weights; a card for people."""
 
-import hashlib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -9,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.backbones.model_card import write_card
 from holdfast.backbones.table import rebuild_backbone
 from holdfast.errors import HoldfastError
+from holdfast.seal import sha256_of
 from holdfast.storage import read_json, read_tensors, write_json, write_tensors
 
 FORMAT = "holdfast-encoder"
@@ -30,7 +31,9 @@ def write(folder: Path, description: Mapping[str, Any], state: Mapping[str, Any]
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
     write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
     head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": _version()}
-    write_json(folder / CONFIG, {**head, **description, "weights_sha256": _sha256(folder / WEIGHTS)})
+    weights = sha256_of(folder / WEIGHTS)
+    write_card(folder, description, weights)
+    write_json(folder / CONFIG, {**head, **description, "weights_sha256": weights})
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -52,7 +55,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
         raise HoldfastError(f"{folder / CONFIG}: frozen must be a list of names, found {frozen!r}")
     tensors, _ = read_tensors(folder / WEIGHTS)
-    if _sha256(folder / WEIGHTS) != description["weights_sha256"]:
+    if sha256_of(folder / WEIGHTS) != description["weights_sha256"]:
         raise HoldfastError(f"{folder / WEIGHTS}: not the weights {CONFIG} was written for (sha256 differs)")
     return description, tensors
 
@@ -95,11 +98,6 @@ def load(encoder: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> Non
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
     return ", ".join(names[:8]) + more if names else "none"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _version() -> str | None:

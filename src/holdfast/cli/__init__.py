@@ -21,8 +21,10 @@ from holdfast.cli import (
     schema,
     serve,
     slots,
+    start,
     sweep,
     theory,
+    update,
 )
 
 app = typer.Typer(
@@ -36,6 +38,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.command("start")(start.start)
+app.command("update")(update.update)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)

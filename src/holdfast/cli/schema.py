@@ -1,13 +1,17 @@
 """``holdfast schema``: what a recipe may say, for editors."""
 
+import typer
+
 from holdfast.cli.show import print_json
 
 
-def schema() -> None:
+def schema(
+    own: bool = typer.Option(False, "--own", help="Of recipes for holdfast start and update, not holdfast run."),
+) -> None:
     """Print the JSON Schema of recipes, with which editors complete and check them.
 
     Save it and name it in the first line of a recipe: #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
     """
-    from holdfast.recipes.json_schema import recipe_json_schema
+    from holdfast.recipes.json_schema import own_recipe_json_schema, recipe_json_schema
 
-    print_json(recipe_json_schema())
+    print_json(own_recipe_json_schema() if own else recipe_json_schema())

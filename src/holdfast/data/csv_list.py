@@ -4,10 +4,9 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from holdfast.data.decode import decode
 from holdfast.data.images import ImageSet, canonical
+from holdfast.data.listing import Listing, listed
 from holdfast.data.root import located
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.pixels import Colour
@@ -27,7 +26,13 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
     Image paths are relative to the CSV file, labels are any text. The classes are the sorted labels of the whole
     file, so that all its splits agree on them.
     """
-    table = located(root, path)
+    listing, origins = csv_listing(located(root, path), split)
+    images = decode(listing.files, size=size, colour=colour, origins=origins)
+    return canonical(images, listing.labels, listing.class_names, source=f"{listing.source}, split {split}")
+
+
+def csv_listing(table: Path, split: str = "train") -> tuple[Listing, list[str]]:
+    """The files that ``csv_list`` reads and their classes, and where each was named; nothing is decoded."""
     rows = _rows(table)
     classes = sorted({row.label for row in rows})
     number = {name: index for index, name in enumerate(classes)}
@@ -37,14 +42,8 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
     for row in chosen:
         if not row.file.is_file():
             raise HoldfastError(f"{table}, line {row.line}: {row.file}: no such image file")
-    images = decode(
-        [row.file for row in chosen],
-        size=size,
-        colour=colour,
-        origins=[f"{table}, line {row.line}" for row in chosen],
-    )
-    labels = np.array([number[row.label] for row in chosen])
-    return canonical(images, labels, classes, source=f"{table}, split {split}")
+    found = [(row.file, number[row.label]) for row in chosen]
+    return listed(table, found, classes), [f"{table}, line {row.line}" for row in chosen]
 
 
 def _rows(table: Path) -> list[_Row]:

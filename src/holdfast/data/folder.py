@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from holdfast.data.decode import decode
 from holdfast.data.images import ImageSet, canonical
-from holdfast.data.listing import image_files
+from holdfast.data.listing import Listing, image_files, listed
 from holdfast.data.root import located
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour
@@ -20,20 +18,24 @@ def folder(root: Path, split: str, *, path: str, size: int = 32, colour: Colour 
     The classes are the folders of that split in the order of their names. Within a class, folders are walked and
     links followed; what is hidden or has no image suffix is ignored. A class without images is refused.
     """
-    top = _split_folder(located(root, path), split)
+    listing = folder_listing(located(root, path), split)
+    images = decode(listing.files, size=size, colour=colour)
+    return canonical(images, listing.labels, listing.class_names, source=str(listing.source))
+
+
+def folder_listing(path: Path, split: str = "train") -> Listing:
+    """The files that ``folder`` reads, and their classes; nothing is decoded."""
+    top = _split_folder(path, split)
     classes = sorted((entry for entry in _visible(top) if entry.is_dir()), key=lambda entry: entry.name)
     if not classes:
         raise HoldfastError(f"{top}: empty; expected one folder per class")
-    files: list[Path] = []
-    labels: list[int] = []
+    found: list[tuple[Path, int]] = []
     for label, folder_of_class in enumerate(classes):
-        found = image_files(folder_of_class)
-        if not found:
+        files = image_files(folder_of_class)
+        if not files:
             raise HoldfastError(f"{folder_of_class}: no images; remove the folder or fill it")
-        files += found
-        labels += [label] * len(found)
-    images = decode(files, size=size, colour=colour)
-    return canonical(images, np.array(labels), [entry.name for entry in classes], source=str(top))
+        found += [(file, label) for file in files]
+    return listed(top, found, [entry.name for entry in classes])
 
 
 def _split_folder(top: Path, split: str) -> Path:

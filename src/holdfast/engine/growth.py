@@ -11,6 +11,7 @@ from holdfast.backbones import Encoder
 from holdfast.engine.slot_record import read_slots
 from holdfast.errors import HoldfastError
 from holdfast.geometry import cosine_matrix, grown
+from holdfast.seal import SEAL, seal
 from holdfast.storage import replacing_folder
 
 TOLERANCE = 1e-5
@@ -37,6 +38,8 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
         with replacing_folder(target) as temporary:
             shutil.copytree(folder, temporary, dirs_exist_ok=True)
             encoder.write_into(temporary)
+            if (temporary / SEAL).exists():
+                seal(temporary)
     return [target for _, target, _ in planned]
 
 

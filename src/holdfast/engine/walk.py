@@ -10,6 +10,7 @@ from holdfast.data.stream import StreamedImages
 from holdfast.engine.checkpoint import CheckpointFile
 from holdfast.engine.fit import Log, fit
 from holdfast.engine.kept import KeptFeatures, Remembered, remember
+from holdfast.engine.method_state import restore_method
 from holdfast.engine.options import FitOptions
 from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.engine.share import share_of
@@ -51,7 +52,10 @@ def walk(
     for task in scenario.tasks:
         if not folder.model(task.number).is_dir():
             encoder = _starting_encoder(task, folder, make_encoder, load_model, options.seed)
-            method = _restored_method(task, scenario, folder, make_method, encoder.dim)
+            method = make_method()
+            if task.number > 1:
+                previous = scenario.tasks[task.number - 2]
+                restore_method(method, previous, encoder.dim, folder.method(previous.number))
             old = _reference(task, folder, load_model)
             kept = _kept(task, images, folder, encoder.dim) if method.reads_kept else None
             fit(
@@ -104,23 +108,6 @@ def _reference(task: Task, folder: RunFolder, load_model: Callable[[str], Encode
         assert task.model is not None
         return load_model(task.model)
     return _load(folder, task.number - 1) if task.reference == "previous" else None
-
-
-def _restored_method(
-    task: Task, scenario: Scenario, folder: RunFolder, make_method: Callable[[], Method], dim: int
-) -> Method:
-    method = make_method()
-    if task.number > 1:
-        previous = scenario.tasks[task.number - 2]
-        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
-            method.begin(previous, dim)  # for the shapes; what it draws is replaced
-        path = folder.method(previous.number)
-        state, _ = read_tensors(path)
-        try:
-            method.restore(state)
-        except (RuntimeError, AttributeError) as error:
-            raise HoldfastError(f"{path}: does not fit this method ({str(error).splitlines()[0]})") from error
-    return method
 
 
 def _load(folder: RunFolder, number: int) -> Encoder:

@@ -96,9 +96,18 @@ def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
         **_without_name(recipe["scenario"]),
     )
     preprocess = preprocess_of(recipe["preprocess"], data.train, size=data.query.images.shape[1:3])
-    make_encoder = encoder_maker(recipe, preprocess, make_method)
+    build = encoder_maker(recipe, preprocess, make_method)
     with GLOBAL_GENERATOR:
-        try_encoder(make_encoder(), preprocess, make_method(), options)
+        try_encoder(build(), preprocess, make_method(), options)
+
+    def make_encoder() -> Encoder:
+        encoder = build()
+        train = data.train
+        encoder.info["training_set"] = {
+            "images": len(train), "classes": train.num_classes, "fingerprint": train.fingerprint
+        }  # fmt: skip
+        return encoder
+
     return Experiment(data, scenario, make_encoder, make_method, options)
 
 

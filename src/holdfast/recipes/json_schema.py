@@ -8,12 +8,15 @@ to ``holdfast run``.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
 from holdfast.backbones import BACKBONES, backbone_builder
 from holdfast.data import DATASETS
 from holdfast.engine import FitOptions
 from holdfast.methods import METHODS
 from holdfast.recipes.options import options_schema
 from holdfast.recipes.schema import SPLITS, PreprocessSection, _Evaluation, _GivenBackbone, _Top
+from holdfast.recipes.update_schema import SECTIONS, OwnTop
 from holdfast.scenarios import SCENARIOS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -24,24 +27,39 @@ Schema = dict[str, Any]
 
 def recipe_json_schema() -> Schema:
     """A schema for recipe files. One that ``extends`` another says only what it changes, so its sections are free."""
-    methods = _by_name(METHODS)
-    train = options_schema(FitOptions, leave_out={"seed"}).model_json_schema()
     sections = {
-        "title": {"type": "string"},
-        "seed": {"type": "integer", "minimum": 0, "default": 0},
+        **_training(),
         "data": _object({split: _by_name(DATASETS, _split_keys()) for split in SPLITS}, SPLITS),
         "scenario": _by_name(SCENARIOS, leave_out={"num_slots", "seed", "models"}),
-        "backbone": _backbone(),
-        "method": methods,
-        "methods": _object({name: _settings(build) for name, build in METHODS.items()}),
-        "train": train,
-        "preprocess": PreprocessSection.model_json_schema(),
         "evaluation": _Evaluation.model_json_schema(),
     }
-    required = [name for name, field in _Top.model_fields.items() if field.is_required()]
+    return _recipe("A Holdfast recipe", sections, _Top)
+
+
+def own_recipe_json_schema() -> Schema:
+    """The same for recipes of ``holdfast start`` and ``holdfast update``."""
+    sections = {name: section.model_json_schema() for name, section in SECTIONS.items()}
+    return _recipe("A Holdfast recipe for own images", {**_training(), **sections}, OwnTop)
+
+
+def _training() -> dict[str, Schema]:
+    """What every recipe may say of how models are trained."""
+    return {
+        "title": {"type": "string"},
+        "seed": {"type": "integer", "minimum": 0, "default": 0},
+        "backbone": _backbone(),
+        "method": _by_name(METHODS),
+        "methods": _object({name: _settings(build) for name, build in METHODS.items()}),
+        "train": options_schema(FitOptions, leave_out={"seed"}).model_json_schema(),
+        "preprocess": PreprocessSection.model_json_schema(),
+    }
+
+
+def _recipe(title: str, sections: dict[str, Schema], top: type[BaseModel]) -> Schema:
+    required = [name for name, field in top.model_fields.items() if field.is_required()]
     return {
         "$schema": DIALECT,
-        "title": "A Holdfast recipe",
+        "title": title,
         "if": {"required": ["extends"]},
         "then": {"properties": {"extends": {"type": "string"}, **dict.fromkeys(sections, True)}},
         "else": {"properties": sections, "required": required},

@@ -1,0 +1,100 @@
+"""A page for people beside every saved model: what it is, what it was trained on, whose galleries it may search."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.storage import write_text
+
+CARD = "README.md"
+
+
+def write_card(folder: Path, description: Mapping[str, Any], weights_sha256: str) -> None:
+    """Write the card of the model that ``description`` (its config) describes; nothing reads it but people."""
+    write_text(folder / CARD, card(description, weights_sha256))
+
+
+def card(description: Mapping[str, Any], weights_sha256: str) -> str:
+    """Facts only, each from the model's own record; what is not recorded is said not to be."""
+    info = description["info"]
+    lines = ["# Holdfast model", ""]
+    lines += _table(["", ""], [*_facts(description), ("weights, sha256", f"`{weights_sha256}`")])
+    lines += ["", "## Whose stored vectors its queries may search", "", *_evidence(info)]
+    lines += ["", "## Use", "", "```python", "from holdfast import Encoder", ""]
+    lines += ['encoder = Encoder.from_pretrained("this folder")', 'encoder.encode(["image.jpg"])', "```", ""]
+    return "\n".join(lines)
+
+
+def _facts(description: Mapping[str, Any]) -> list[tuple[str, str]]:
+    info, spec = description["info"], description["backbone"]
+    network = spec["name"] if isinstance(spec, Mapping) else description["backbone_class"]
+    size, own = description["dim"], description["feature_dim"]
+    facts = [("network", f"{network}, {own} features" + (f" projected to {size}" if size != own else ""))]
+    if info.get("method"):
+        facts.append(("method", str(info["method"])))
+    if info.get("task"):
+        facts.append(("version", str(info["task"])))
+    parent, slots = info.get("parent"), info.get("slots")
+    if isinstance(parent, Mapping):
+        facts.append(("trained from", f"`{parent['weights_sha256'][:16]}` ({parent['name']})"))
+    facts.append(("input", _input(description["preprocess"])))
+    facts.append(("trained on", _data(info)))
+    if isinstance(slots, Mapping) and isinstance(slots.get("owners"), Mapping):
+        total, owned = slots["num_slots"], len(slots["owners"])
+        facts.append(("slots", f"{total}: {owned} owned, {total - owned} free"))
+    return facts
+
+
+def _input(preprocess: Mapping[str, Any] | None) -> str:
+    if preprocess is None:
+        return "tensors, preprocessed by the caller"
+    if "size" not in preprocess:
+        return "vectors"
+    height, width = preprocess["size"]
+    return f"{preprocess['colour']} images, {height} x {width}"
+
+
+def _data(info: Mapping[str, Any]) -> str:
+    told = []
+    for key, before in (
+        ("data", ""),
+        ("training_set", f"tasks 1 to {info.get('task')} of "),
+        ("pretrained", "before: "),
+    ):
+        data = info.get(key)
+        if isinstance(data, Mapping) and {"images", "classes", "fingerprint"} <= data.keys():
+            counts = f"{data['images']:,} images of {data['classes']:,} classes"
+            told.append(f"{before}{counts}, fingerprint `{data['fingerprint']}`")
+    return "; ".join(told) or "not recorded"
+
+
+def _evidence(info: Mapping[str, Any]) -> list[str]:
+    found = info.get("evidence")
+    if not isinstance(found, list) or not found:
+        return ["Not checked against another version."]
+    header = ["version", "weights", "verdict", "gain, points (interval)", "measured on"]
+    rows = [
+        [
+            str(entry["name"]),
+            f"`{entry['weights_sha256'][:16]}`",
+            f"**{entry['verdict']}**",
+            _gain(entry),
+            f"{entry['classes']} classes ({entry['which']}), {entry['queries']} queries, {entry['gallery']} stored",
+        ]
+        for entry in found
+    ]
+    first = found[0]
+    how = f"{first['score']}, {first['protocol']} protocol, {100 * first['confidence']:g} % intervals, held-out images."
+    return [*_table(header, rows), "", f"{how} The gain is that of new queries over the old model's own."]
+
+
+def _gain(entry: Mapping[str, Any]) -> str:
+    gain = entry.get("gain")
+    if gain is None:
+        return "–"
+    return f"{100 * gain['value']:+.2f} ({100 * gain['low']:+.2f} to {100 * gain['high']:+.2f})"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]

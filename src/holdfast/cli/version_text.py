@@ -1,0 +1,79 @@
+"""What ``start`` and ``update`` show: progress while they work, and what came out."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from holdfast.cli.show import print_json, print_table
+
+
+@contextlib.contextmanager
+def making(name: str, *, quiet: bool) -> Iterator[Any]:
+    """Progress on stderr; an interruption is told in one line."""
+    from holdfast.cli.progress import watcher
+
+    try:
+        with watcher(name, quiet=quiet) as watch:
+            yield watch
+    except KeyboardInterrupt:
+        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
+        raise typer.Exit(130) from None
+
+
+def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
+    """Print what the model in ``out`` is; its verdict, None where there was nothing to be judged against."""
+    from holdfast.storage import read_json
+
+    path = out / "check.json"
+    check = read_json(path) if path.exists() else None
+    verdict = None if check is None else str(check["verdict"])
+    if json:
+        slots = info["slots"]
+        print_json(
+            {
+                "model": str(out),
+                "version": info["task"],
+                "method": info["method"],
+                "data": info["data"],
+                "classes": info["classes"],
+                "slots": {"all": slots["num_slots"], "owned": len(slots["owners"])},
+                "verdict": verdict,
+                "check": check,
+            }
+        )
+        return verdict
+    data = info["data"]
+    known = data["classes"] - data["new_classes"]
+    also = f" and {known} known" if known else ""
+    typer.echo(
+        f"{out}: version {info['task']}, trained on {data['images']:,} images of {data['new_classes']} new{also} "
+        f"classes, {data['replayed']:,} replayed; {len(info['classes'])} classes in {info['slots']['num_slots']} slots"
+    )
+    if check is None:
+        typer.echo(f"Next: holdfast update --from {out} --data NEW_IMAGES --out NEXT")
+    elif "queries" not in check:
+        typer.echo(f"Not judged: {check['reason']}")
+    else:
+        _tell_check(info["evidence"], check, out)
+    return verdict
+
+
+def _tell_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:
+    typer.echo(f"{str(check['verdict']).capitalize()} with {evidence[0]['name']}: {check['reason']}.")
+    rows = [[entry["which"], entry["verdict"], str(entry["queries"]), *_scores(entry)] for entry in evidence]
+    header = ["asked for", "verdict", "queries", "old %", "new %", "gain, points"]
+    print_table(header, rows, right=(2, 3, 4, 5))
+    typer.echo(f"Evidence: {out / 'check.html'}")
+
+
+def _scores(entry: dict[str, Any]) -> list[str]:
+    from holdfast.cli.show import per_cent
+
+    old, new, gain = (entry[key] for key in ("self_test", "cross_test", "gain"))
+    shown = [per_cent(None if score is None else score["value"]) for score in (old, new)]
+    if gain is None:
+        return [*shown, "–"]
+    return [*shown, f"{100 * gain['value']:+.1f} ({100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"]

@@ -1,0 +1,101 @@
+"""Images that travel with a model: the buffer that is replayed, and those it is judged by."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.decode import decode
+from holdfast.errors import HoldfastError
+from holdfast.pixels import Colour
+from holdfast.storage import read_array, read_json, write_array, write_json
+from holdfast.updating.pictures import Picture, hashes
+
+
+@dataclass(frozen=True)
+class Looks:
+    """How pictures are decoded: the side of the square, the colour, and the shorter side before it is cut out."""
+
+    size: int
+    colour: Colour
+    resize: int | None = None
+
+    def decoded(self, paths: Sequence[Path]) -> np.ndarray:
+        """uint8, N x size x size x C."""
+        return decode(paths, size=self.size, colour=self.colour, resize=self.resize)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.size, self.size, 3 if self.colour == "rgb" else 1
+
+
+@dataclass(frozen=True, eq=False)
+class KeptImages:
+    """Pictures by path and hash, and their pixels where these are embedded; new ones only ever join at the end."""
+
+    pictures: tuple[Picture, ...] = ()
+    embedded: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def pixels(self, looks: Looks, what: str) -> np.ndarray:
+        """uint8 N x H x W x C; refused where a file is gone or not the one that was kept. ``what`` names them."""
+        if self.embedded is not None:
+            if len(self) and self.embedded.shape[1:] != looks.shape:
+                raise HoldfastError(f"{what}: embedded as {self.embedded.shape[1:]}, but {looks.shape} is asked for")
+            return self.embedded
+        gone = [one.path for one in self.pictures if not one.path.is_file()]
+        left = frozenset(self.pictures if gone else self.left().pictures)
+        changed = [one.path for one in self.pictures if one not in left]
+        for bad, how in ((gone, "gone"), (changed, "changed (sha256 differs)")):
+            if bad:
+                raise HoldfastError(
+                    f"{what}: {len(bad)} of {len(self)} images are {how}, the first is {bad[0]}; put them back, or "
+                    "draw others with --buffer-from FOLDER"
+                )
+        return looks.decoded([one.path for one in self.pictures])
+
+    def left(self) -> "KeptImages":
+        """Those whose files are still there and unchanged; all of them where they are embedded."""
+        if self.embedded is not None:
+            return self
+        there = [one for one in self.pictures if one.path.is_file()]
+        now = hashes([one.path for one in there])
+        return KeptImages(tuple(one for one, found in zip(there, now, strict=True) if one.sha256 == found))
+
+    def joined(self, pictures: Sequence[Picture], pixels: np.ndarray) -> "KeptImages":
+        """With more pictures at the end; ``pixels`` are theirs, kept only where the others' are."""
+        embedded = None if self.embedded is None else np.concatenate([self.embedded, pixels])
+        return KeptImages((*self.pictures, *pictures), embedded)
+
+    def with_pixels(self, pixels: np.ndarray) -> "KeptImages":
+        """Embedded: the files are no longer needed."""
+        return replace(self, embedded=pixels)
+
+    def counts(self) -> Counter[str]:
+        return Counter(picture.name for picture in self.pictures)
+
+    def save(self, folder: Path, stem: str) -> None:
+        items = [{"class": one.name, "path": str(one.path), "sha256": one.sha256} for one in self.pictures]
+        write_json(folder / f"{stem}.json", {"embedded": self.embedded is not None, "images": items})
+        if self.embedded is not None:
+            write_array(folder / f"{stem}.npy", self.embedded)
+
+    @classmethod
+    def load(cls, folder: Path, stem: str) -> "KeptImages | None":
+        """None where the folder has none."""
+        path = folder / f"{stem}.json"
+        if not path.exists():
+            return None
+        record = read_json(path)
+        try:
+            items = tuple(Picture(item["class"], Path(item["path"]), item["sha256"]) for item in record["images"])
+            embedded = read_array(folder / f"{stem}.npy") if record["embedded"] else None
+        except (KeyError, TypeError):
+            raise HoldfastError(f"{path}: not a record of kept images") from None
+        if embedded is not None and len(embedded) != len(items):
+            raise HoldfastError(f"{path}: {len(items)} images recorded, {len(embedded)} embedded")
+        return cls(items, embedded)

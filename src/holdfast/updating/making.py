@@ -1,0 +1,153 @@
+"""The work on one version in its folder: train, judge, write; the same command goes on after a kill."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.backbones import Encoder, Preprocess
+from holdfast.data.sampler import steps_per_epoch
+from holdfast.data.stream import place
+from holdfast.engine import FitOptions, fit
+from holdfast.engine.checkpoint import CheckpointFile
+from holdfast.engine.journal import Journal
+from holdfast.engine.method_state import restore_method
+from holdfast.environment import describe
+from holdfast.errors import HoldfastError
+from holdfast.methods import Method
+from holdfast.recipes.schema import Recipe
+from holdfast.run_folder import RunFolder
+from holdfast.scenarios import Task
+from holdfast.seal import SEAL
+from holdfast.storage import TEMPORARY, read_json, sweep_temporaries, write_json, write_text
+from holdfast.updating.evidence import judge
+from holdfast.updating.kept_images import Looks
+from holdfast.updating.parent import Parent
+from holdfast.updating.past import kept_features, remembered
+from holdfast.updating.plan import Plan
+from holdfast.updating.writing import write_version
+
+Log = Callable[[dict[str, Any]], None]
+REQUEST = "update.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Making:
+    """All that decides what comes out, checked and laid out."""
+
+    recipe: Recipe
+    options: FitOptions
+    plan: Plan
+    preprocess: Preprocess
+    parent: Parent | None
+    replace_with: str | None = None
+    new_buffer: bool = False
+    min_gain: float = 0.0
+
+    def request(self) -> dict[str, Any]:
+        """What was asked for, by content: a folder that holds part of the same work may be gone on with."""
+        plan = self.plan
+        return {
+            "version": plan.task.number,
+            "from": self.parent.record() if self.parent else None,
+            "replace_with": self.replace_with,
+            "images": {"new": plan.num_trained, "fingerprint": plan.fingerprint},
+            "buffer": [one.sha256 for one in plan.buffer.pictures],
+            "judged": sorted(one.sha256 for one in plan.judged.pictures),
+            "embed_buffer": plan.buffer.embedded is not None,
+            "min_gain": self.min_gain,
+            "recipe": dict(self.recipe.tables),
+        }
+
+
+def make(
+    making: Making,
+    out: Path,
+    method: Method,
+    first_encoder: Callable[[], Encoder],
+    device: torch.device,
+    watch: Log,
+) -> dict[str, Any]:
+    """Train into ``out`` unless it is done there already; what ``config.json`` then says in ``info``."""
+    folder, request, parent, plan = RunFolder(out), making.request(), making.parent, making.plan
+    _claim(folder, request)
+    if (out / SEAL).exists():
+        watch({"event": "done"})
+        return Encoder.from_pretrained(out).info
+    size = making.preprocess.height_width[0]
+    looks = Looks(size, making.preprocess.colour, making.preprocess.resize)
+    judged = plan.judged.pixels(looks, "held-out images") if parent else None  # bad files are refused before the work
+    encoder, task = first_encoder(), plan.task
+    old = parent.encoder if parent and parent.encoder.dim == encoder.dim else None
+    if old is None:
+        task = replace(task, reference="none")  # features of two sizes cannot be compared
+    if parent and parent.number:
+        restore_method(method, _task_before(parent, task), encoder.dim, parent.method_state)
+    with folder.held():
+        sweep_temporaries(out)
+        write_json(out / REQUEST, request)
+        write_text(folder.recipe, making.recipe.to_toml())
+        write_json(folder.environment, describe(str(device)))
+        journal, checkpoint = Journal(folder.log), CheckpointFile(folder.checkpoint)
+
+        def log(event: dict[str, Any]) -> None:
+            journal(event)
+            watch({**event, "task": 1} if "task" in event else event)  # of this sitting, whatever the version
+
+        images = place(plan.images, device, making.options.images)
+        options = making.options
+        counts = len(task.new_indices), len(task.buffer_indices)
+        watch({"event": "plan", "steps": [options.epochs * steps_per_epoch(*counts, options.batch_size)]})
+        kept, past = kept_features(method, task, images, parent, encoder.dim, anew=making.new_buffer)
+        fit(encoder, method, task, images, old=old, kept=kept, options=options, log=log, checkpoint=checkpoint)
+        watch({"event": "features", "task": 1})
+        verdict = None
+        if parent is not None and judged is not None:
+            verdict = judge(
+                parent.encoder,
+                encoder,
+                plan.judged.pictures,
+                judged,
+                frozenset(parent.classes),
+                min_gain=making.min_gain,
+                device=device,
+            )
+        past = remembered(method, encoder, images, plan, past)
+        info = write_version(out, encoder, method, plan, making.recipe, parent, verdict, past)
+        checkpoint.clear()
+    watch({"event": "done"})
+    return info
+
+
+def _claim(folder: RunFolder, request: dict[str, Any]) -> None:
+    """Refuse a folder with something else in it; where the same was asked for before, the work goes on."""
+    path = folder.path
+    if path.exists() and not path.is_dir():
+        raise HoldfastError(f"{path}: not a folder; choose another --out")
+    if (path / REQUEST).exists():
+        if read_json(path / REQUEST) != request:
+            raise HoldfastError(f"{path}: holds a version made of something else; choose another --out")
+    elif path.exists() and not all(
+        entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in path.iterdir()
+    ):
+        raise HoldfastError(f"{path}: not empty and not a version in the making; choose another --out")
+
+
+def _task_before(parent: Parent, task: Task) -> Task:
+    """As much of the task before as its method's shapes depend on."""
+    seen = tuple(range(len(parent.classes)))
+    data = parent.info.get("data")
+    new = int(data["new_classes"]) if isinstance(data, dict) and "new_classes" in data else len(seen)
+    return Task(
+        number=parent.number,
+        new_classes=seen[len(seen) - new :],
+        seen_classes=seen,
+        new_indices=task.buffer_indices,
+        buffer_indices=task.buffer_indices,
+        registry=task.registry,
+        slots=task.slots[: len(seen)],
+        start="scratch" if parent.number == 1 else "previous",
+        reference="none" if parent.number == 1 else "previous",
+    )

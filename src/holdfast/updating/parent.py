@@ -1,0 +1,113 @@
+"""The model that the next one goes on from: its network, classes, slots, buffer and what it was judged by."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.backbones import Encoder, Preprocess
+from holdfast.backbones.own_code import is_own_code
+from holdfast.errors import HoldfastError
+from holdfast.scenarios import SlotRegistry
+from holdfast.seal import SEAL, refuse_broken_seal
+from holdfast.storage import read_json
+from holdfast.updating.kept_images import KeptImages
+
+BUFFER, HELD_OUT, METHOD, RECIPE = "buffer", "held_out", "method.safetensors", "recipe.toml"
+
+
+@dataclass(frozen=True, eq=False)
+class Parent:
+    """A model folder that Holdfast wrote; read once, and never written to.
+
+    number: of its task; 0 for a model that was pre-trained. classes: those it knows, by arrival.
+    buffer: None where the folder has none, as those of ``holdfast run`` and ``pretrain``.
+    """
+
+    folder: Path
+    encoder: Encoder
+    weights_sha256: str
+    number: int
+    classes: tuple[str, ...]
+    buffer: KeptImages | None
+    held_out: KeptImages
+
+    @property
+    def info(self) -> dict[str, Any]:
+        return self.encoder.info
+
+    @property
+    def preprocess(self) -> Preprocess:
+        assert isinstance(self.encoder.preprocess, Preprocess)
+        return self.encoder.preprocess
+
+    @property
+    def method_state(self) -> Path:
+        return self.folder / METHOD
+
+    def record(self) -> dict[str, str]:
+        """Which model it is, without where it lies."""
+        return {"name": self.folder.resolve().name, "weights_sha256": self.weights_sha256}
+
+
+def read_parent(folder: Path) -> Parent:
+    """Refused: a folder that was changed since it was written, a model of vectors, images that are not square."""
+    description = describe_model(folder)
+    refuse_broken_seal(folder)
+    encoder = Encoder.from_pretrained(folder).float()
+    if not isinstance(encoder.preprocess, Preprocess):
+        raise HoldfastError(f"{folder}: takes no images (it has no picture preprocessing), so no folder of them either")
+    height, width = encoder.preprocess.height_width
+    if height != width:
+        raise HoldfastError(f"{folder}: takes images of {height} x {width}; only squares are read from files")
+    info = encoder.info
+    owners = SlotRegistry.from_json(info["slots"]).owners if "task" in info and "slots" in info else {}
+    return Parent(
+        folder,
+        encoder,
+        str(description["weights_sha256"]),
+        int(info.get("task", 0)),
+        tuple(info.get("classes", owners)),
+        KeptImages.load(folder, BUFFER),
+        KeptImages.load(folder, HELD_OUT) or KeptImages(),
+    )
+
+
+def describe_model(folder: Path) -> dict[str, Any]:
+    """A model's ``config.json``, of which only the outside is looked at yet."""
+    if not (folder / "config.json").is_file():
+        raise HoldfastError(f"{folder}: no model here; give a folder with config.json and model.safetensors")
+    description = read_json(folder / "config.json")
+    if not isinstance(description, dict) or not {"backbone", "preprocess", "weights_sha256"} <= description.keys():
+        raise HoldfastError(f"{folder / 'config.json'}: does not describe a Holdfast encoder")
+    return description
+
+
+def own_code_of(description: Mapping[str, Any]) -> str | None:
+    """The name of the user's code that the network is built by; None for Holdfast's own networks."""
+    spec = description["backbone"]
+    name = spec.get("name") if isinstance(spec, Mapping) else None
+    return name if isinstance(name, str) and is_own_code(name) else None
+
+
+def recipe_beside(folder: Path) -> dict[str, Any] | None:
+    """The recipe that the model was made by, without its backbone: a model folder never names code to be run.
+
+    That of the folder itself, or of the run it belongs to (RUN/models/NN); None where there is neither.
+    """
+    models = folder.resolve().parent
+    if (folder / SEAL).exists():
+        path = folder / RECIPE
+    elif models.name == "models":
+        path = models.parent / RECIPE
+    else:
+        return None
+    if not path.is_file():
+        return None
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{path}: not valid TOML: {error}") from None
+    tables.pop("backbone", None)
+    return tables

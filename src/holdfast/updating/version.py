@@ -1,0 +1,223 @@
+"""Train one version of a user's own model, judge it and write it; killed, it goes on."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.backbones import Encoder, Preprocess
+from holdfast.checking.check import RESAMPLES, check_options
+from holdfast.data import ImageSet
+from holdfast.engine import FitOptions, resolve_device
+from holdfast.engine.slot_record import read_slots
+from holdfast.errors import HoldfastError
+from holdfast.methods import Method
+from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
+from holdfast.recipes.assemble import encoder_maker, preprocess_of, try_encoder
+from holdfast.recipes.options import keywords
+from holdfast.recipes.schema import Recipe
+from holdfast.scenarios import SlotRegistry
+from holdfast.updating.kept_images import KeptImages, Looks
+from holdfast.updating.making import Making, make
+from holdfast.updating.parent import Parent, describe_model
+from holdfast.updating.pictures import find_pictures
+from holdfast.updating.plan import Plan, drawn_buffer, lay_out, once
+from holdfast.updating.settings import method_of, start_settings, update_settings
+
+Log = Callable[[dict[str, Any]], None]
+FEWEST_SLOTS = 100
+
+
+def start(
+    data: Path,
+    out: Path,
+    *,
+    recipe: str | None = None,
+    overrides: Sequence[str] = (),
+    slots: int | None = None,
+    embed_buffer: bool = False,
+    device: str = "auto",
+    watch: Log = lambda event: None,
+) -> dict[str, Any]:
+    """Version 1, from nothing: ``Encoder.from_pretrained(out)`` afterwards reads it. What it was trained on.
+
+    slots: room for classes, now and later; by default the recipe's ``method.slots``, or twice the classes there are,
+    at least 100.
+    """
+    settings = start_settings(recipe, overrides)
+    where = resolve_device(device)
+    pictures = find_pictures(data)
+    if "slots" in settings["method"]:
+        own = slots or settings["method"]["slots"] or max(FEWEST_SLOTS, 2 * len({one.name for one in pictures}))
+        settings = Recipe({**settings.tables, "method": {**settings["method"], "slots": own}})
+    elif slots is not None:
+        raise HoldfastError(f"--slots: {settings.method} has none; leave it out")
+    method = method_of(settings)
+    plan = lay_out(
+        pictures,
+        settings,
+        method,
+        None,
+        KeptImages(),
+        share=settings["held_out"]["share"],
+        registry=SlotRegistry(method.num_slots or 1),
+    )
+    options = _options(settings)
+    preprocess = preprocess_of(settings["preprocess"], plan.images, size=_seen_size(plan.images, options))
+    assert isinstance(preprocess, Preprocess)
+    build = encoder_maker(settings, preprocess, lambda: method_of(settings))
+    _try(build, preprocess, method, options)
+    if embed_buffer:
+        plan = _embedding(plan, preprocess)
+    making = Making(settings, options, plan, preprocess, None)
+    return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
+
+
+def update(
+    model: Path,
+    data: Path,
+    out: Path,
+    *,
+    recipe: str | None = None,
+    overrides: Sequence[str] = (),
+    replace_with: str | None = None,
+    embed_buffer: bool = False,
+    buffer_from: Path | None = None,
+    check_on: Path | None = None,
+    min_gain: float = 0.0,
+    device: str = "auto",
+    watch: Log = lambda event: None,
+) -> dict[str, Any]:
+    """The version after ``model``, trained on ``data`` and the buffer, held to ``model`` and judged against it.
+
+    replace_with: another network (a backbone's name) or another model's folder instead of the model's own weights.
+    buffer_from: draw the buffer anew from these images. check_on: judge by these, and hold nothing out of ``data``.
+    """
+    check_options("instance", 0.95, min_gain, RESAMPLES)
+    parent, settings = update_settings(model, recipe, overrides, replace_with)
+    where = resolve_device(device)
+    if out.resolve() == model.resolve():
+        raise HoldfastError(f"{out}: --out must not be the model itself, whose stored vectors are still in use")
+    parent = _judged_by_what_is_left(parent, watch)
+    method = method_of(settings)
+    buffer = parent.buffer or KeptImages()
+    if buffer_from is not None:
+        buffer = drawn_buffer(find_pictures(buffer_from), settings, parent)
+    registry, brought_in = _slots_and_replacement(parent, method, replace_with)
+    plan = lay_out(
+        find_pictures(data),
+        settings,
+        method,
+        parent,
+        buffer,
+        share=0.0 if check_on else settings["held_out"]["share"],
+        replaced=replace_with is not None,
+        registry=registry,
+    )
+    if check_on is not None:
+        plan = replace(plan, judged=KeptImages(tuple(once(find_pictures(check_on), KeptImages()))))
+    options = _options(settings)
+    _seen_size(plan.images, options)
+    build = _network(parent, settings, brought_in, replace_with)
+    _try(build, parent.preprocess, method, options)
+    if not len(buffer) and parent.classes:
+        text = f"{parent.folder} has no buffer: only the new images are trained on; --buffer-from FOLDER draws one"
+        watch({"event": "warning", "text": text})
+    if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
+        plan = _embedding(plan, parent.preprocess)
+    making = Making(
+        settings,
+        options,
+        plan,
+        parent.preprocess,
+        parent,
+        replace_with=replace_with,
+        new_buffer=buffer_from is not None,
+        min_gain=min_gain,
+    )
+    return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
+
+
+def _judged_by_what_is_left(parent: Parent, watch: Log) -> Parent:
+    """Without the held-out images whose files are gone or changed: fewer to judge by, but no reason to stop."""
+    left = parent.held_out.left()
+    lost = len(parent.held_out) - len(left)
+    if lost:
+        text = f"{lost} of {len(parent.held_out)} held-out images of earlier versions are gone or changed; left out"
+        watch({"event": "warning", "text": text})
+    return replace(parent, held_out=left)
+
+
+def _options(recipe: Recipe) -> FitOptions:
+    return FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
+
+
+def _seen_size(images: ImageSet, options: FitOptions) -> tuple[int, ...]:
+    size, crop = images.images.shape[1:3], options.resized_crop
+    if crop > min(size):
+        raise HoldfastError(f"train.resized_crop: {crop} is more than data.size, {size[0]}; crop less")
+    return (crop, crop) if crop else size
+
+
+def _try(build: Callable[[], Encoder], preprocess: Preprocess, method: Method, options: FitOptions) -> None:
+    with GLOBAL_GENERATOR:
+        try_encoder(build(), preprocess, method, options)
+
+
+def _seeded(build: Callable[[], Encoder], seed: int) -> Encoder:
+    with GLOBAL_GENERATOR:
+        torch.manual_seed(derived_seed(seed, 0, "encoder"))
+        return build()
+
+
+def _network(
+    parent: Parent, recipe: Recipe, brought_in: Encoder | None, replace_with: str | None
+) -> Callable[[], Encoder]:
+    """What makes the network that training begins with, with the model's preprocessing and the recipe's freezing."""
+
+    def build() -> Encoder:
+        if replace_with is not None and brought_in is None:
+            return encoder_maker(recipe, parent.preprocess, lambda: method_of(recipe))()
+        source = Path(replace_with) if replace_with is not None else parent.folder
+        encoder = Encoder.from_pretrained(source).float()
+        encoder.preprocess = parent.preprocess
+        if brought_in is not None:
+            weights = describe_model(source)["weights_sha256"]
+            encoder.info["origin"] = {"model": source.resolve().name, "weights_sha256": weights}
+        if recipe["backbone"].get("freeze") is not None:
+            encoder.freeze(recipe["backbone"]["freeze"])
+        return encoder
+
+    return build
+
+
+def _slots_and_replacement(
+    parent: Parent, method: Method, replace_with: str | None
+) -> tuple[SlotRegistry, Encoder | None]:
+    """Who owns which slot before the new classes come, and the model brought in, whose slots must agree."""
+    if method.num_slots is None:
+        registry = SlotRegistry(max(1, len(parent.classes)), {name: i for i, name in enumerate(parent.classes)})
+    else:
+        registry = read_slots(parent.encoder, parent.folder)
+    if replace_with is None or not (Path(replace_with) / "config.json").is_file():
+        return registry, None
+    brought_in = Encoder.from_pretrained(replace_with)
+    if method.num_slots is not None:
+        try:
+            registry = registry.meet(read_slots(brought_in, Path(replace_with)))
+        except HoldfastError as error:
+            raise HoldfastError(f"--replace-with {replace_with}: {error}") from error
+    return registry, brought_in
+
+
+def _embedding(plan: Plan, preprocess: Preprocess) -> Plan:
+    """The same with the pixels of what is kept, so that no file of it is needed any more."""
+    looks = Looks(preprocess.height_width[0], preprocess.colour, preprocess.resize)
+    buffer = plan.buffer.with_pixels(np.ascontiguousarray(plan.images.images[plan.next_rows]))
+    kept_out = plan.kept_out
+    if kept_out.embedded is None:
+        kept_out = kept_out.with_pixels(kept_out.pixels(looks, "held-out images"))
+    return replace(plan, buffer=buffer, kept_out=kept_out)
