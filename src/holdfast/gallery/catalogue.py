@@ -77,8 +77,11 @@ class Catalogue:
             change.execute(
                 "INSERT INTO versions VALUES (?, ?) ON CONFLICT DO UPDATE SET record = excluded.record", values
             )
-            for name, value in settings.items():
-                change.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
+            _put_settings(change, settings)
+
+    def put_settings(self, settings: dict[str, Any]) -> None:
+        with self._change() as change:
+            _put_settings(change, settings)
 
     def versions(self) -> dict[int, dict[str, Any]]:
         with self._lock:
@@ -189,6 +192,11 @@ def _retire(change: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[int, s
 def _stored(row: Sequence[Any]) -> Stored:
     key, name, version, label, metadata, path = row
     return Stored(key, name, version, label, json.loads(metadata), path)
+
+
+def _put_settings(change: sqlite3.Connection, settings: dict[str, Any]) -> None:
+    rows = [(name, json.dumps(value)) for name, value in settings.items()]
+    change.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
