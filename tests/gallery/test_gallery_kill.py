@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,14 +43,18 @@ with Gallery.open(folder) as gallery:
 """
 
 
-def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtful: set) -> None:
+def kill_at_once(process: subprocess.Popen) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtful: set, kill: Callable) -> None:
     """Let a process write, kill it, and follow what it acknowledged; ``doubtful``: what it may or may not have done."""
     process = subprocess.Popen(
         [sys.executable, "-c", INGEST, str(folder), str(seed)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "open\n"
     time.sleep(seconds)
-    os.kill(process.pid, signal.SIGKILL)
+    kill(process)
     lines = process.stdout.read().split("\n")[:-1]  # an unfinished line was not acknowledged
     process.stdout.close()
     assert process.wait() == -signal.SIGKILL
@@ -66,12 +71,16 @@ def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtf
 
 @pytest.mark.slow
 def test_killed_ingest(model_folders, tmp_path):
-    folder = tmp_path / "g"
-    with Gallery.create(folder, model_folders[0]) as gallery:
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
         gallery.register(model_folders[1])
+    check_after_kill(tmp_path / "g", trials=5)
+
+
+def check_after_kill(folder: Path, trials: int, kill: Callable = kill_at_once) -> None:
+    """Kill a process that writes to a gallery of two versions, again and again; each time all is as it must be."""
     moments, known, doubtful = random.Random(0), {}, set()
-    for trial in range(5):
-        ingest_and_kill(folder, trial, moments.uniform(0.05, 1.0), known, doubtful)
+    for trial in range(trials):
+        ingest_and_kill(folder, trial, moments.uniform(0.05, 1.0), known, doubtful, kill)
         with Gallery.open(folder) as gallery:
             there = gallery.get([str(i) for i in range(3000)])
             # The batch under way when the process died may be there as a whole, unacknowledged.
@@ -89,7 +98,7 @@ def test_killed_ingest(model_folders, tmp_path):
             assert [row["vectors"] for row in rows] == [row["items"] for row in rows]
             assert gallery._catalogue.unsettled() == {}
             known = {name: (item["metadata"]["turn"], item["version"]) for name, item in there.items()}
-    assert len(known) > 500
+    assert len(known) > 100 * trials
 
 
 def last_turn(known: dict, trial: int) -> int:

@@ -143,15 +143,15 @@ class QdrantEngine:
     def close(self) -> None:
         self._client.close()
 
-    def _ask(self, work: Callable[[], T], *, patience: float = RECONNECT_SECONDS) -> T:
-        """The server's answer, or, if it is away for less than ``patience`` seconds, its answer once it is back."""
+    def _ask(self, work: Callable[[], T], *, patience: float | None = None) -> T:
+        """The server's answer, or, if it is away for no more than ``patience`` seconds, once it is back."""
         deadline: float | None = None
         while True:
             try:
                 return work()
             except self._lost as error:
                 if deadline is None:
-                    deadline = time.monotonic() + patience
+                    deadline = time.monotonic() + (RECONNECT_SECONDS if patience is None else patience)
                 if time.monotonic() >= deadline:
                     raise HoldfastError(f"{self._place.url}: no answer ({_one_line(error)})") from error
                 time.sleep(0.5)
