@@ -1,4 +1,4 @@
-"""What docs/gallery.md tells a reader to type works."""
+"""What docs/gallery.md and the pages on engines tell a reader to type works."""
 
 import re
 from pathlib import Path
@@ -10,18 +10,60 @@ from holdfast.cli import app
 
 pytest.importorskip("qdrant_edge")
 
-PAGE = (Path(__file__).parents[2] / "docs" / "gallery.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ["gallery.md", *(f"engines/{name}.md" for name in ("embedded", "postgresql", "qdrant"))]
+FOREIGN = {"--name", "--shm-size", "--engine", "--alone"}
+"""Options of docker, and of bench/gallery.py, which has a test of its own."""
+
+
+def text_of(page):
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL)
 
 
 def test_python(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (code,) = blocks("gallery.md", "python")
     exec(compile(code, "docs/gallery.md", "exec"), {})
     assert capsys.readouterr().out == "a 1.000 from version 1\n"
 
 
-def test_commands_and_options_exist():
+def test_postgresql(capsys, tmp_path, monkeypatch, postgres_server):
+    """The administrator's statements, then the gallery's, on a real server."""
+    import psycopg
+
+    monkeypatch.chdir(tmp_path)
+    (statements,) = blocks("engines/postgresql.md", "sql")
+    before, after = statements.split("\\c galleries\n")
+    # The page calls the role as the test server calls its administrator.
+    url = postgres_server.url
+    with psycopg.connect(url, autocommit=True) as administrator:
+        for statement in before.replace("ROLE holdfast", "ROLE galleries").strip().splitlines():
+            administrator.execute(statement)
+    url = url.replace("/postgres?", "/galleries?")
+    with psycopg.connect(url, autocommit=True) as administrator:
+        administrator.execute(after)
+    (code,) = blocks("engines/postgresql.md", "python")
+    assert "postgresql://holdfast@localhost/galleries" in code
+    exec(compile(code.replace("postgresql://holdfast@localhost/galleries", url), "page", "exec"), {})
+    assert capsys.readouterr().out == "a 1.000\n"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_options_exist(page):
     verbs = get_command(app).commands["gallery"].commands  # type: ignore[attr-defined]
-    assert set(re.findall(r"holdfast gallery (\w+)", PAGE)) <= set(verbs)
+    for verb, rest in re.findall(r"holdfast gallery (\w+)([^\n`]*)", text_of(page)):
+        assert verb in verbs
+        known = {name for option in verbs[verb].params for name in option.opts}
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest)) <= known, rest
     known = {name for verb in verbs.values() for option in verb.params for name in option.opts}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of(page))) <= known | FOREIGN
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", text_of(page)):
+        assert ((DOCS / page).parent / target).exists(), target

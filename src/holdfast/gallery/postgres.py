@@ -23,9 +23,12 @@ _READING = {
     "hnsw.ef_search": str(EF_SEARCH),
     # Go on walking the graph until enough vectors fit the filter; who comes first is settled afterwards, in float32.
     "hnsw.iterative_scan": "relaxed_order",
+    # Vectors beyond 2,000 numbers lie apart from their rows, which makes reading all of them look cheap to the planner.
+    "enable_seqscan": "off",
     "plan_cache_mode": "force_custom_plan",  # a plan made for any filter would be one for none
     "jit": "off",
 }
+_COMPARE_ALL = "SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true)"
 _MADE_BY = "made by holdfast"
 _TABLES = """
 SELECT c.relname, a.atttypmod, to_regclass(format('%%I.%%I', n.nspname, c.relname || '_hnsw')) IS NOT NULL
@@ -179,7 +182,7 @@ class PostgresEngine:
             plain = candidates is not None and candidates <= EF_SEARCH
             with contextlib.nullcontext() if plain else connection.transaction():
                 if candidates is None:
-                    connection.execute("SET LOCAL enable_indexscan = off")
+                    connection.execute(_COMPARE_ALL)
                 elif candidates > EF_SEARCH:
                     connection.execute(f"SET LOCAL hnsw.ef_search = {min(candidates, _LARGEST_EF)}")
                 return connection.execute(statement, parameters).fetchall()

@@ -69,7 +69,8 @@ class Sessions:
                     break
                 if not connection.closed:
                     return self._done(work, connection, self._reader_connection, self._idle.append)
-            return self._done(work, self._reader_connection(), self._reader_connection, self._idle.append)
+            fresh = self._patiently(self._reader_connection)
+            return self._done(work, fresh, self._reader_connection, self._idle.append)
 
     def write(self, work: Work[T]) -> T:
         with self._writing:
