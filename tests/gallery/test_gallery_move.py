@@ -1,6 +1,7 @@
 """A gallery moves from engine to engine: nothing is lost, searches go on, and a move that was cut short goes on."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -10,8 +11,10 @@ import time
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from holdfast import Gallery
+from holdfast.cli import app
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item, engine_move
 
@@ -178,6 +181,25 @@ def test_killed_between_switch_and_drop(gallery, address_of, tmp_path, monkeypat
         assert again.engine.startswith("postgresql:")
         assert list((tmp_path / "g" / "vectors").iterdir()) == []
         assert len(again.search(vector=np.ones(32), version=1, k=500)) == 197
+
+
+def test_on_the_command_line(gallery, address_of, tmp_path):
+    def said(*words, status=0):
+        done = CliRunner().invoke(app, ["gallery", *map(str, words)])
+        assert done.exit_code == status, done.output
+        return done.stdout
+
+    folder, url = tmp_path / "g", address_of("postgresql")
+    gallery.close()
+    found = json.loads(said("move", folder, "--to", url, "--namespace", "by_hand", "--keep", "--json"))
+    assert (found["from"], found["engine"], found["namespace"]) == ("embedded", url, "by_hand")
+    assert (found["copied"], found["kept"]) == (197, True)
+    assert {name: row["count"] for name, row in found["collections"].items()} == {"v0001": 89, "v0002": 108}
+    assert f"engine {url}, mode exact" in said("stats", folder)
+    assert f"{folder}: 197 vectors of 2 versions are on embedded now" in said("move", folder, "--to", "embedded")
+    model = json.loads(said("versions", folder, "--json"))[0]["source"]
+    said("create", tmp_path / "h", "--model", model, "--engine", url, "--namespace", "by_hand")
+    assert said("search", tmp_path / "h", "--id", "none", status=1) == ""
 
 
 MOVE = """

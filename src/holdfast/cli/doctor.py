@@ -83,6 +83,8 @@ def _extras() -> list[dict[str, Any]]:
         ("timm", "backbones timm:NAME"),
         ("tensorboard", "--tensorboard"),
         ("qdrant_edge", "holdfast gallery"),
+        ("psycopg", "holdfast gallery on postgresql://"),
+        ("qdrant_client", "holdfast gallery on http(s)://"),
     ):
         try:
             __import__(name)

@@ -20,6 +20,12 @@ def make_gallery(path: Path, model: Path, place: Place, mode: str) -> None:
     slots = None if candidate.registry is None else candidate.registry.to_json()
     with replacing_folder(path) as temporary:
         home = GalleryFolder(temporary)
+        keep_model(candidate, home.version(1))
+        catalogue = Catalogue(home.catalogue, new=True)
+        settings = {"engine": place.url, "place": place.options, "mode": mode, "slots": slots}
+        catalogue.put_version(1, version.as_json(), settings)
+        catalogue.close()
+        # Last: what is made on a server does not go with the folder if something fails.
         store = open_engine(place, home.vectors, mode)
         try:
             if store.collections():
@@ -27,8 +33,3 @@ def make_gallery(path: Path, model: Path, place: Place, mode: str) -> None:
             store.create(version.collection, version.stored_dim)
         finally:
             store.close()
-        keep_model(candidate, home.version(1))
-        catalogue = Catalogue(home.catalogue, new=True)
-        settings = {"engine": place.url, "place": place.options, "mode": mode, "slots": slots}
-        catalogue.put_version(1, version.as_json(), settings)
-        catalogue.close()

@@ -109,37 +109,45 @@ class Sessions:
         while True:
             try:
                 return connect()
-            except (HoldfastError, self._psycopg.Error):
+            except HoldfastError:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.2)
 
     def _reader_connection(self) -> Any:
-        connection = self._connected(READ_SECONDS)
-        for name, value in self._settings.items():
-            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
-        return connection
+        def prepare(connection: Any) -> None:
+            for name, value in self._settings.items():
+                connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+
+        return self._connected(READ_SECONDS, prepare)
 
     def _writer_connection(self) -> Any:
-        connection = self._connected(WRITE_SECONDS)
-        connection.execute(_DURABLE)
-        with contextlib.suppress(self._psycopg.Error):  # not every server's system can tell that a client is gone
-            connection.execute("SET client_connection_check_interval = '1s'")
-        deadline = time.monotonic() + LOCK_SECONDS
-        while not connection.execute("SELECT pg_try_advisory_lock(%s)", (self._lock_number,)).fetchone()[0]:
-            if time.monotonic() > deadline:
-                connection.close()
-                raise HoldfastError(f"{self.url}: the gallery's vectors are open elsewhere; close them there first")
-            time.sleep(0.05)
-        return connection
+        def prepare(connection: Any) -> None:
+            connection.execute(_DURABLE)
+            # Not every server, nor every server's system, can tell that a client is gone.
+            with contextlib.suppress(self._psycopg.DataError, self._psycopg.ProgrammingError):
+                connection.execute("SET client_connection_check_interval = '1s'")
+            deadline = time.monotonic() + LOCK_SECONDS
+            while not connection.execute("SELECT pg_try_advisory_lock(%s)", (self._lock_number,)).fetchone()[0]:
+                if time.monotonic() > deadline:
+                    raise HoldfastError(f"{self.url}: the gallery's vectors are open elsewhere; close them there first")
+                time.sleep(0.05)
 
-    def _connected(self, seconds: int) -> Any:
+        return self._connected(WRITE_SECONDS, prepare)
+
+    def _connected(self, seconds: int, prepare: Callable[[Any], None]) -> Any:
+        connection = None
         try:
             connection = self._psycopg.connect(**self._parameters, autocommit=True)
             speak_vectors(connection)
             connection.execute(_TIMEOUT, (f"{seconds}s",))
-        except self._psycopg.Error as error:
-            raise HoldfastError(f"{self.url}: {_first_line(error)}") from error
+            prepare(connection)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, self._psycopg.Error):
+                raise HoldfastError(f"{self.url}: {_first_line(error)}") from error
+            raise
         return connection
 
     def _keep_writer(self, connection: Any) -> None:
