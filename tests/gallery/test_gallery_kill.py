@@ -53,9 +53,10 @@ def ingest_and_kill(folder: Path, seed: int, seconds: float, known: dict, doubtf
         [sys.executable, "-c", INGEST, str(folder), str(seed)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "open\n"
+    first = "" if seed else process.stdout.readline()  # so that there is something to lose
     time.sleep(seconds)
     kill(process)
-    lines = process.stdout.read().split("\n")[:-1]  # an unfinished line was not acknowledged
+    lines = (first + process.stdout.read()).split("\n")[:-1]  # an unfinished line was not acknowledged
     process.stdout.close()
     assert process.wait() == -signal.SIGKILL
     doubtful.clear()
@@ -98,7 +99,7 @@ def check_after_kill(folder: Path, trials: int, kill: Callable = kill_at_once) -
             assert [row["vectors"] for row in rows] == [row["items"] for row in rows]
             assert gallery._catalogue.unsettled() == {}
             known = {name: (item["metadata"]["turn"], item["version"]) for name, item in there.items()}
-    assert len(known) > 100 * trials
+    assert len(known) >= (500 if trials >= 5 else 80)
 
 
 def last_turn(known: dict, trial: int) -> int:

@@ -111,15 +111,16 @@ class Mover:
         if name not in target.collections():
             target.create(name, version.stored_dim)
             noted["done"].pop(name, None)
-        for keys, vectors in self._engine.scan(name, block=BLOCK, after=noted["done"].get(name, -1)):
-            owned, _ = self._catalogue.by_key(keys.tolist())
-            rows = [row for row, key in enumerate(keys.tolist()) if key in owned]
-            if rows:
-                kept = keys[rows].tolist()
-                target.upsert(name, kept, vectors[rows], [owned[key].fields() for key in kept])
-            noted["done"][name] = int(keys[-1])
-            self._catalogue.put_settings({"move": noted})
-            progress(len(rows))
+        with self._engine.in_use() as source:
+            for keys, vectors in source.scan(name, block=BLOCK, after=noted["done"].get(name, -1)):
+                owned, _ = self._catalogue.by_key(keys.tolist())
+                rows = [row for row, key in enumerate(keys.tolist()) if key in owned]
+                if rows:
+                    kept = keys[rows].tolist()
+                    target.upsert(name, kept, vectors[rows], [owned[key].fields() for key in kept])
+                noted["done"][name] = int(keys[-1])
+                self._catalogue.put_settings({"move": noted})
+                progress(len(rows))
 
     def _verify(self, target: Engine) -> dict[str, Contents]:
         """Make good what changed while it was copied, and compare all of it."""

@@ -240,7 +240,7 @@ class Gallery:
         """Take all vectors to another engine, compared by count and checksum before it takes over; see ``engine_move``.
 
         Searches go on; writers wait while the two are compared. A move that was cut short goes on when it is called
-        again. keep: do not drop what the engine before holds. options: for the new place, see ``new_place``.
+        again, to where it was going. keep: do not drop what the engine before holds. options: see ``new_place``.
         """
         found = self._mover.move(new_place(to, **options), self._writing, keep=keep, progress=progress)
         self.engine = found["engine"]

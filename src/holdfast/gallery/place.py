@@ -63,7 +63,7 @@ def _check_no_secret(url: str) -> None:
     try:
         parts = urlsplit(url)
         asked = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        secret = parts.password is not None or bool(asked & set(_SECRETS))
+        secret = bool(parts.password) or bool(asked & set(_SECRETS))
     except ValueError:
         raise HoldfastError(f"the address after {scheme}: cannot be read as a URL") from None
     if secret:
