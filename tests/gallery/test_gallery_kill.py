@@ -2,6 +2,8 @@
 
 import os
 import random
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,9 +54,14 @@ def test_killed_ingest(model_folders, nursery, tmp_path, trials):
     folder = tmp_path / "g"
     with Gallery.create(folder, model_folders[0]) as gallery:
         gallery.register(model_folders[1])
+    check_after_kill(nursery, folder, trials)
+
+
+def check_after_kill(nursery, folder: Path, trials: int, **how: Callable[[int], None]) -> None:
+    """Kill a process that writes to a gallery of two versions, again and again; each time all is as it must be."""
     moments, known, doubtful = random.Random(0), {}, set()
     for trial in range(trials):
-        lines = nursery.run_and_kill(INGEST, moments, 8, folder=str(folder), seed=trial)
+        lines = nursery.run_and_kill(INGEST, moments, 8, folder=str(folder), seed=trial, **how)
         follow(lines, known, doubtful)
         with Gallery.open(folder) as gallery:
             there = gallery.get([str(i) for i in range(3000)])
@@ -73,7 +80,7 @@ def test_killed_ingest(model_folders, nursery, tmp_path, trials):
             assert [row["vectors"] for row in rows] == [row["items"] for row in rows]
             assert gallery._catalogue.unsettled() == {}
             known = {name: (item["metadata"]["turn"], item["version"]) for name, item in there.items()}
-    assert len(known) > 100
+    assert len(known) >= 80
 
 
 def last_turn(known: dict, trial: int) -> int:

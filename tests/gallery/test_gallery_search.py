@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")
+ENGINES = ("embedded", "postgresql", "qdrant")
 
 
 def features(folder, count, seed):
@@ -39,9 +40,9 @@ def assert_same(hits, query, ids, full, k):
         assert abs(hit.score - score_of[hit.id]) < 1e-5
 
 
-def three_versions(folder, model_folders):
+def three_versions(folder, model_folders, engine="embedded"):
     """A gallery of three versions with 200 items each, its ids and their full features."""
-    gallery = Gallery.create(folder, model_folders[0], mode="exact")
+    gallery = Gallery.create(folder, model_folders[0], engine=engine, mode="exact")
     ids, full = [], []
     for number, folder in enumerate(model_folders, 1):
         if number > 1:
@@ -58,9 +59,9 @@ def three_versions(folder, model_folders):
     return gallery, ids, np.concatenate(full)
 
 
-@pytest.fixture(scope="module")
-def read_only(model_folders, tmp_path_factory):
-    made = three_versions(tmp_path_factory.mktemp("gallery") / "g", model_folders)
+@pytest.fixture(scope="module", params=ENGINES)
+def read_only(model_folders, address_of, tmp_path_factory, request):
+    made = three_versions(tmp_path_factory.mktemp("gallery") / "g", model_folders, address_of(request.param))
     yield made
     made[0].close()
 

@@ -85,6 +85,8 @@ def _extras() -> list[dict[str, Any]]:
         ("wandb", "--log wandb"),
         ("mlflow", "--log mlflow"),
         ("qdrant_edge", "holdfast gallery"),
+        ("psycopg", "holdfast gallery on postgresql://"),
+        ("qdrant_client", "holdfast gallery on http(s)://"),
     ):
         try:
             __import__(name)

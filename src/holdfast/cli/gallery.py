@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, move, place_options
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 
@@ -16,6 +17,7 @@ gallery = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+gallery.command("move")(move)
 _FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
 
 
@@ -23,14 +25,18 @@ _FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
 def create(
     folder: Path = _FOLDER,
     model: Path = typer.Option(..., "--model", help="A model folder, such as RUN/models/01."),
-    engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept."),
+    engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept: embedded, or a server's address."),
     mode: str = typer.Option("hnsw", "--mode", help="hnsw: with an index; exact: compare every vector."),
+    namespace: str | None = NAMESPACE_OPTION,
+    shards: int | None = SHARDS_OPTION,
+    replicas: int | None = REPLICAS_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Make an empty gallery whose first version is MODEL."""
     from holdfast.gallery import Gallery
 
-    with Gallery.create(folder, model, engine=engine, mode=mode) as made:  # type: ignore[arg-type]
+    options = place_options(namespace, shards, replicas)
+    with Gallery.create(folder, model, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
         (version,) = made.versions()
     if json:
         print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})

@@ -9,7 +9,7 @@ import numpy as np
 from holdfast.errors import HoldfastError
 from holdfast.gallery.edge_folders import EdgeFolders
 from holdfast.gallery.engine import Found
-from holdfast.gallery.filters import Condition, Filter, Value
+from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
 """Edges per node, candidates when building, candidates when searching."""
@@ -54,7 +54,7 @@ class EdgeEngine:
     ) -> None:
         point = self._edge.Point
         points = [
-            point(key, vector, dict(_kept(*field) for field in row.items()))
+            point(key, vector, dict(stored_field(*field) for field in row.items()))
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
         self._update(collection, self._edge.UpdateOperation.upsert_points(points))
@@ -82,8 +82,8 @@ class EdgeEngine:
         records = self._shards[collection].retrieve(list(keys), with_payload=False, with_vector=True)
         return {record.id: np.asarray(record.vector, dtype=np.float32) for record in records}
 
-    def scan(self, collection: str, *, block: int = 1000) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        start: int | None = None
+    def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        start: int | None = after + 1
         while True:
             request = self._edge.ScrollRequest(offset=start, limit=block, with_payload=False, with_vector=True)
             records, start = self._shards[collection].scroll(request)
@@ -158,14 +158,8 @@ class EdgeEngine:
 
     def _equal(self, field: str, value: Value) -> Any:
         edge = self._edge
-        name, kept = _kept(field, value)
+        name, kept = stored_field(field, value)
         if isinstance(kept, str):
             return edge.FieldCondition(name, match=edge.MatchValue(kept))
         # By range: a whole number and the same float are then one, whichever was stored.
         return edge.FieldCondition(name, range=edge.RangeFloat(gte=float(kept), lte=float(kept)))
-
-
-def _kept(field: str, value: Value) -> tuple[str, Value]:
-    """A field as it is stored: true and false as text under a name of their own, for no filter of qdrant-edge's Python
-    package finds them as they are (0.9.0 takes the true of a match for the number 1)."""
-    return (f"{field}-bool", str(value)) if isinstance(value, bool) else (field, value)

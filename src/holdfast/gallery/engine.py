@@ -48,8 +48,8 @@ class Engine(Protocol):
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
         """The vectors of those keys that are there."""
 
-    def scan(self, collection: str, *, block: int = 1000) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Everything, as (keys, vectors) of at most ``block`` at a time, by ascending key."""
+    def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """All keys beyond ``after``, as (keys, vectors) of at most ``block`` at a time, by ascending key."""
 
     def count(self, collection: str) -> int:
         """How many keys the collection holds."""
@@ -64,4 +64,4 @@ class Engine(Protocol):
         """How many vectors a search has to compare one by one because no index holds them yet."""
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Let go of all files and connections."""

@@ -7,21 +7,40 @@ from typing import Literal, get_args
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.edge import EdgeEngine
 from holdfast.gallery.engine import Engine
+from holdfast.gallery.place import EMBEDDED, Place
+from holdfast.gallery.postgres import PostgresEngine
+from holdfast.gallery.qdrant import QdrantEngine, connected
 
 Mode = Literal["hnsw", "exact"]
 """hnsw: an index, and one by one what it does not hold yet; exact: every vector is compared, in float32."""
 
-ENGINES: dict[str, Callable[[str, Path, bool], Engine]] = {
-    "embedded": lambda name, folder, indexed: EdgeEngine(folder, indexed=indexed),
+Maker = Callable[[Place, Path, bool], Engine]
+
+
+def _postgres(place: Place, folder: Path, indexed: bool) -> Engine:
+    return PostgresEngine(place.url, place.namespace, indexed=indexed)
+
+
+def _qdrant(place: Place, folder: Path, indexed: bool) -> Engine:
+    return QdrantEngine(connected(place.url), place, indexed=indexed)
+
+
+ENGINES: dict[str, Maker] = {
+    EMBEDDED: lambda place, folder, indexed: EdgeEngine(folder, indexed=indexed),
+    "postgresql": _postgres,
+    "postgres": _postgres,
+    "http": _qdrant,
+    "https": _qdrant,
 }
-"""By what comes before the first colon: (the whole name, the gallery's folder for vectors, with an index?)."""
+"""By what comes before the first colon: (where, the gallery's folder for vectors, with an index?)."""
 
 
-def open_engine(name: str, folder: Path, mode: str) -> Engine:
-    """The engine called ``name``; collections that it holds already are there at once."""
-    scheme = name.partition(":")[0]
+def open_engine(where: str | Place, folder: Path, mode: str) -> Engine:
+    """The engine of this address; collections that it holds already are there at once."""
+    place = Place(where) if isinstance(where, str) else where
+    scheme = place.url.partition(":")[0]
     if scheme not in ENGINES:
         raise unknown_name("gallery engine", scheme, ENGINES)
     if mode not in get_args(Mode):
         raise HoldfastError(f"unknown gallery mode {mode!r}; known: {', '.join(get_args(Mode))}")
-    return ENGINES[scheme](name, folder, mode == "hnsw")
+    return ENGINES[scheme](place, folder, mode == "hnsw")

@@ -79,6 +79,12 @@ def plain_value(what: str, value: object) -> Value:
     raise HoldfastError(f"{what}: {value!r} is not text, true, false or a finite number of at most 2^53")
 
 
+def stored_field(field: str, value: Value) -> tuple[str, Value]:
+    """A field as Qdrant's engines store it: true and false as text under a name of their own, for no filter of
+    qdrant-edge's Python package finds them as they are (0.9.0 takes the true of a match for the number 1)."""
+    return (f"{field}-bool", str(value)) if isinstance(value, bool) else (field, value)
+
+
 def _bounds(field: str, wanted: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
     found = []
     for name, value in wanted.items():

@@ -16,7 +16,9 @@ from holdfast.errors import HoldfastError
 from holdfast.gallery.accuracy import MOST_PROBES
 from holdfast.gallery.backfill import Backfill, Order, backfill, backfill_record
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.engines import Mode, open_engine
+from holdfast.gallery.creating import make_gallery
+from holdfast.gallery.engine_move import Mover, opened, place_of
+from holdfast.gallery.engines import Mode
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.hit_counts import HitCounts
@@ -25,14 +27,14 @@ from holdfast.gallery.items import Item, checked_id
 from holdfast.gallery.models import Models
 from holdfast.gallery.moving import Moving, moving_alone
 from holdfast.gallery.parts import Parts
+from holdfast.gallery.place import new_place
 from holdfast.gallery.registration import register
 from holdfast.gallery.repair import repair
 from holdfast.gallery.rollback import cancel as cancel_rollback
 from holdfast.gallery.rollback import roll_back
 from holdfast.gallery.searching import Question, search_all, stored_item
-from holdfast.gallery.versions import Version, keep_model, read_candidate
+from holdfast.gallery.versions import Version
 from holdfast.gallery.writing import Writer
-from holdfast.storage import replacing_folder
 
 MOST_HITS = 10_000
 ITEMS_AT_ONCE = 256
@@ -50,9 +52,9 @@ class Gallery:
         self._writing = threading.RLock()
         self._catalogue = Catalogue(folder.catalogue)
         try:
-            self.engine = self._catalogue.setting("engine")
             self.mode: Mode = self._catalogue.setting("mode")
-            self._engine = open_engine(self.engine, folder.vectors, self.mode)
+            self._engine = opened(folder, self._catalogue)
+            self.engine = place_of(self._catalogue).url
         except BaseException:
             self._catalogue.close()
             raise
@@ -61,29 +63,19 @@ class Gallery:
         self._stores = (self._engine, self._catalogue, self._models)
         self._parts = Parts(folder, *self._stores, self._writer, self._writing)
         self._hits = HitCounts(self._catalogue)
+        self._mover = Mover(folder, self._catalogue, self._engine, self._models, self._writer)
         repair(self._parts)
 
     @classmethod
     def create(
-        cls, folder: str | Path, model: str | Path, *, engine: str = "embedded", mode: Mode = "hnsw"
+        cls, folder: str | Path, model: str | Path, *, engine: str = "embedded", mode: Mode = "hnsw", **options: Any
     ) -> "Gallery":
-        """A new gallery with one version, in a folder that does not exist yet or is empty."""
-        path = Path(folder)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
-        candidate = read_candidate(Path(model))
-        version = candidate.version(1, [])
-        slots = None if candidate.registry is None else candidate.registry.to_json()
-        with replacing_folder(path) as temporary:
-            home = GalleryFolder(temporary)
-            store = open_engine(engine, home.vectors, mode)
-            store.create(version.collection, version.stored_dim)
-            store.close()
-            keep_model(candidate, home.version(1))
-            catalogue = Catalogue(home.catalogue, new=True)
-            catalogue.put_version(1, version.as_json(), {"engine": engine, "mode": mode, "slots": slots})
-            catalogue.close()
-        return cls.open(path)
+        """A new gallery with one version, in a folder that does not exist yet or is empty.
+
+        engine: ``embedded``, or the address of a server; options for these: see ``new_place``.
+        """
+        make_gallery(Path(folder), Path(model), new_place(engine, **options), mode)
+        return cls.open(folder)
 
     @classmethod
     def open(cls, folder: str | Path) -> "Gallery":
@@ -277,6 +269,19 @@ class Gallery:
         with self._writing:
             built = [self._engine.build_index(one.collection) for one in self.versions()]
         return any(built)
+
+    def move(
+        self, to: str, *, keep: bool = False, progress: Callable[[int], None] = lambda copied: None, **options: Any
+    ) -> dict[str, Any]:
+        """Take all vectors to another engine, compared by count and checksum before it takes over; see ``engine_move``.
+
+        Searches go on; writers wait while the two are compared. A move that was cut short goes on when it is called
+        again, to where it was going. keep: do not drop what the engine before holds. options: see ``new_place``.
+        """
+        with moving_alone(self._parts):
+            found = self._mover.move(new_place(to, **options), self._writing, keep=keep, progress=progress)
+        self.engine = found["engine"]
+        return found
 
     def close(self) -> None:
         with self._writing:

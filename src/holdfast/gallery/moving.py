@@ -67,9 +67,9 @@ class Moving:
 
 @contextmanager
 def moving_alone(parts: Parts) -> Iterator[None]:
-    """One backfill or rollback at a time; a second one is refused."""
+    """One backfill, rollback or move to another engine at a time; a second one is refused."""
     if not parts.moving.acquire(blocking=False):
-        raise HoldfastError("a backfill or a rollback of this gallery is under way; wait for it, or stop it")
+        raise HoldfastError("a backfill, a rollback or a move of this gallery is under way; wait for it, or stop it")
     try:
         yield
     finally:

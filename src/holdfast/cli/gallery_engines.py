@@ -1,0 +1,57 @@
+"""``holdfast gallery move``, and the options that say where a server keeps a gallery."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from holdfast.cli.progress import LINE_SECONDS
+from holdfast.cli.run import QUIET_OPTION
+from holdfast.cli.show import JSON_OPTION, print_json
+
+NAMESPACE_OPTION = typer.Option(
+    None, "--namespace", help="On a server: begins the names of what the gallery keeps there; made up by default."
+)
+SHARDS_OPTION = typer.Option(None, "--shards", help="On a Qdrant cluster: parts of each collection.")
+REPLICAS_OPTION = typer.Option(None, "--replicas", help="On a Qdrant cluster: copies of each part.")
+
+
+def place_options(namespace: str | None, shards: int | None, replicas: int | None) -> dict[str, Any]:
+    """Those that were given."""
+    given = {"namespace": namespace, "shards": shards, "replicas": replicas}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def move(
+    folder: Path = typer.Argument(..., help="The gallery's folder.", show_default=False),
+    to: str = typer.Option(..., "--to", help="embedded, postgresql://..., http://... or https://..."),
+    keep: bool = typer.Option(False, "--keep", help="Do not drop the vectors where they were."),
+    namespace: str | None = NAMESPACE_OPTION,
+    shards: int | None = SHARDS_OPTION,
+    replicas: int | None = REPLICAS_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Take all vectors to another engine. They are compared before it takes over; cut short, run it again."""
+    from holdfast.gallery import Gallery
+
+    copied, printed = 0, time.monotonic()
+
+    def tell(more: int) -> None:
+        nonlocal copied, printed
+        copied += more
+        if not (quiet or json) and time.monotonic() - printed > LINE_SECONDS:
+            printed = time.monotonic()
+            sys.stderr.write(f"move: {copied} vectors copied\n")
+
+    with Gallery.open(folder) as opened:
+        before = opened.engine
+        found = opened.move(to, keep=keep, progress=tell, **place_options(namespace, shards, replicas))
+    if json:
+        print_json({"gallery": str(folder), "from": before, "copied": copied, "kept": keep, **found})
+        return
+    total = sum(row["count"] for row in found["collections"].values())
+    typer.echo(f"{folder}: {total} vectors of {len(found['collections'])} versions are on {found['engine']} now")
+    typer.echo("the same by count and checksum" + (f"; those on {before} were kept" if keep else ""))

@@ -1,0 +1,214 @@
+"""What is PostgreSQL's own: its index, its limits, its restarts, and sharing a server."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from test_gallery_kill import check_after_kill
+
+from holdfast import Gallery
+from holdfast.errors import HoldfastError
+from holdfast.gallery import Item, open_engine, postgres_sessions
+from holdfast.gallery.filters import parse_filter
+from holdfast.gallery.place import Place, new_place
+
+
+@pytest.fixture
+def address(address_of):
+    return address_of("postgresql")
+
+
+def made_engine(address, tmp_path, mode="hnsw", **options):
+    return open_engine(new_place(address, **options), tmp_path, mode)
+
+
+def asked(engine, statement, *values):
+    return engine._sessions.read(lambda connection: connection.execute(statement, values).fetchall())
+
+
+def index_scans(engine):
+    asked(engine, "SELECT pg_stat_force_next_flush()")
+    (row,) = asked(engine, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'v0001_hnsw'")
+    return row[0]
+
+
+def test_index_recall_and_few_that_fit(address, tmp_path):
+    """5,000 vectors in clusters: recall@10 of the index against exact search; what few items have is found too."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((200, 32), dtype=np.float32)
+    some = centres[rng.integers(0, 200, 5_060)] + 0.6 * rng.standard_normal((5_060, 32), dtype=np.float32)
+    some /= np.linalg.norm(some, axis=1, keepdims=True)
+    engine = made_engine(address, tmp_path)
+    engine.create("v0001", 32)
+    fields = [{"rare": i % 1250 == 7, "n": i} for i in range(5_000)]
+    engine.upsert("v0001", range(5_000), some[:5_000], fields)
+    assert engine.unindexed("v0001") == 5_000
+    assert engine.build_index("v0001")
+    assert engine.unindexed("v0001") == 0
+    shares = []
+    for query in some[5_000:]:
+        near = engine.search("v0001", query, 10)
+        truth = engine.search("v0001", query, 10, exact=True)
+        assert sorted(near, key=lambda one: -one.score) == near
+        shares.append(len({one.key for one in near} & {one.key for one in truth}) / 10)
+        both = {one.key: one.score for one in truth}
+        assert all(one.score == pytest.approx(both.get(one.key, one.score), abs=1e-6) for one in near)  # float32
+    assert np.mean(shares) >= 0.98
+    assert index_scans(engine) == 60  # none of them for the exact answers
+    where = parse_filter({"rare": True}, {"rare"})
+    found = engine.search("v0001", some[5_000], 4, where)
+    assert {one.key for one in found} == {7, 1257, 2507, 3757}
+    assert len(engine.search("v0001", some[5_000], 5, where)) == 4
+    assert len(engine.search("v0001", some[5_000], 3_000)) == 3_000
+    engine.drop("v0001")
+    engine.close()
+
+
+def test_sizes_that_pgvector_does_not_take(address, tmp_path):
+    with_index, without = made_engine(address, tmp_path), made_engine(address, tmp_path, "exact")
+    with pytest.raises(HoldfastError, match="vectors of 4001 numbers: pgvector takes 4,000 here; in exact mode"):
+        with_index.create("v0001", 4001)
+    with_index.create("v0001", 4000)
+    with_index.upsert("v0001", [1], np.ones((1, 4000), dtype=np.float32), [{}])
+    assert with_index.build_index("v0001")
+    without.create("v0001", 16_000)
+    without.upsert("v0001", [1], np.ones((1, 16_000), dtype=np.float32), [{}])
+    assert without.search("v0001", np.ones(16_000, dtype=np.float32), 1) == [(1, 16_000)]
+    with pytest.raises(HoldfastError, match=r"vectors of 16001 numbers: pgvector takes 16,000 here$"):
+        without.create("v0002", 16_001)
+    for engine in (with_index, without):
+        engine.drop("v0001")
+        engine.close()
+
+
+def test_galleries_share_a_server(address, model_folders, tmp_path):
+    galleries = [Gallery.create(tmp_path / name, model_folders[0], engine=address) for name in "ab"]
+    for number, gallery in enumerate(galleries):
+        gallery.add([Item(f"{number}", vector=np.ones(32))])
+    assert [[hit.id for hit in one.search(vector=np.ones(32))] for one in galleries] == [["0"], ["1"]]
+    namespace = galleries[0]._catalogue.setting("place")["namespace"]
+    galleries[0].close()
+    with pytest.raises(HoldfastError, match=f"the namespace {namespace} is in use"):
+        Gallery.create(tmp_path / "c", model_folders[0], engine=address, namespace=namespace)
+    galleries[1].close()
+    for bad in ("Upper", 'quote"', "a.b", "", "1st", "x" * 41):
+        with pytest.raises(HoldfastError, match="use at most 40 small letters"):
+            Gallery.create(tmp_path / "c", model_folders[0], engine=address, namespace=bad)
+    with pytest.raises(HoldfastError, match="shards are for a Qdrant cluster"):
+        Gallery.create(tmp_path / "c", model_folders[0], engine=address, shards=2)
+
+
+def test_open_elsewhere(address, tmp_path, monkeypatch):
+    monkeypatch.setattr(postgres_sessions, "LOCK_SECONDS", 0.2)
+    engine = made_engine(address, tmp_path, namespace="only_one")
+    with pytest.raises(HoldfastError, match="the gallery's vectors are open elsewhere"):
+        made_engine(address, tmp_path, namespace="only_one")
+    engine.close()
+    made_engine(address, tmp_path, namespace="only_one").close()
+
+
+def test_a_schema_that_was_given_stays(address, tmp_path):
+    given, own = (made_engine(address, tmp_path, namespace=name) for name in ("given_one", "own_one"))
+    given._sessions.write(lambda connection: connection.execute("CREATE SCHEMA given_one"))
+    for engine in (given, own):
+        engine.create("v0001", 3)
+        engine.drop("v0001")
+    there = {name for (name,) in asked(own, "SELECT nspname FROM pg_namespace WHERE nspname LIKE %s", "%_one")}
+    assert "given_one" in there
+    assert "own_one" not in there
+    given._sessions.write(lambda connection: connection.execute("DROP SCHEMA given_one"))
+    given.close()
+    own.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://me:secret@here/db", "postgres://here/db?user=me&password=secret", "https://me:secret@here:6333"],
+)
+def test_a_password_is_never_kept(url, model_folders, tmp_path):
+    with pytest.raises(HoldfastError, match="would be kept in plain sight") as caught:
+        Gallery.create(tmp_path / "g", model_folders[0], engine=url)
+    assert "secret" not in str(caught.value)
+    assert not (tmp_path / "g").exists()
+
+
+def test_no_server_there_is_one_line(tmp_path):
+    for url in (f"postgresql://me@/db?host={tmp_path}", "postgresql://here/db?nonsense=1"):
+        with pytest.raises(HoldfastError) as caught:
+            open_engine(Place(url, "x"), tmp_path, "exact")
+        assert "\n" not in str(caught.value)
+        assert str(caught.value).startswith(url)
+
+
+def test_a_restart_in_the_middle_of_ingest(postgres_server, model_folders, tmp_path):
+    """The server is stopped at once, twice; writer and reader wait for it, and all that was acknowledged is there."""
+    told, stop, wrong = [], threading.Event(), []
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=postgres_server.url, mode="exact") as gallery:
+        gallery.add([Item("first", vector=np.ones(32))])
+
+        def write():
+            try:
+                for turn in range(10**6):
+                    if stop.is_set():
+                        return
+                    rows = np.random.default_rng(turn).standard_normal((50, 32))
+                    gallery.add([Item(f"{turn}/{i}", vector=row) for i, row in enumerate(rows)])
+                    told.append(turn)
+            except Exception as error:
+                wrong.append(error)
+
+        def ask():
+            try:
+                while not stop.is_set():
+                    assert gallery.search(vector=np.ones(32), k=1)[0].id == "first"
+            except Exception as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=write), threading.Thread(target=ask)]
+        for thread in threads:
+            thread.start()
+        for pause in (0.13, 0.21):
+            time.sleep(pause)
+            postgres_server.stop()
+            postgres_server.start()
+            before, deadline = len(told), time.monotonic() + 20
+            while len(told) < before + 2 and not wrong and time.monotonic() < deadline:
+                time.sleep(0.02)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+        found = {hit.id for hit in gallery.search(vector=np.ones(32), k=10_000)}
+        assert found == {"first"} | {f"{turn}/{i}" for turn in told for i in range(50)}
+        (row,) = gallery.stats()["versions"]
+        assert row["items"] == row["vectors"] == len(found)
+
+
+def trials(few):
+    """More of them with HOLDFAST_TRIALS."""
+    return int(os.environ.get("HOLDFAST_TRIALS", few))
+
+
+@pytest.mark.slow
+def test_killed_ingest(address, model_folders, nursery, tmp_path):
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=address) as gallery:
+        gallery.register(model_folders[1])
+    check_after_kill(nursery, tmp_path / "g", trials(2))
+
+
+@pytest.mark.slow
+def test_stopped_server_and_killed_ingest(postgres_server, model_folders, nursery, tmp_path):
+    """The server goes first, then the process that waits for it."""
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=postgres_server.url) as gallery:
+        gallery.register(model_folders[1])
+
+    def restart(process):
+        postgres_server.stop()
+        time.sleep(0.1)
+        os.kill(process, signal.SIGKILL)
+        postgres_server.start()
+
+    check_after_kill(nursery, tmp_path / "g", trials(1), kill=restart)
