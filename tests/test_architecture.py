@@ -28,6 +28,7 @@ ALLOWED = {
     "features": {"backbones", "data", "geometry"},
     "evaluation": {"metrics", "features", "geometry"},
     "checking": {"evaluation", "metrics", "features", "geometry"},
+    "adoption": {"backbones", "checking", "engine", "geometry", "losses", "metrics", "scenarios"},
     "gallery": {"backbones", "checking", "features", "scenarios"},
     "reports": set(),
     "theory": {"geometry"},
@@ -37,8 +38,8 @@ ALLOWED = {
     },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
-        "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods", "metrics", "recipes",
-        "reports", "reproduction", "scenarios", "theory",
+        "adoption", "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods",
+        "metrics", "recipes", "reports", "reproduction", "scenarios", "theory",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

@@ -19,6 +19,7 @@ class _Row:
     file: Path
     label: str
     split: str
+    name: str
 
 
 def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
@@ -44,7 +45,8 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
         origins=[f"{table}, line {row.line}" for row in chosen],
     )
     labels = np.array([number[row.label] for row in chosen])
-    return canonical(images, labels, classes, source=f"{table}, split {split}")
+    names = [row.name for row in chosen]
+    return canonical(images, labels, classes, source=f"{table}, split {split}", names=names)
 
 
 def _rows(table: Path) -> list[_Row]:
@@ -73,4 +75,4 @@ def _row(fields: list[str], line: int, columns: int, table: Path) -> _Row:
     file, label, split = (field.strip() for field in (*fields, "train")[:3])
     if not (file and label and split):
         raise HoldfastError(f"{table}, line {line}: an empty field")
-    return _Row(line, table.parent / file, label, split)
+    return _Row(line, table.parent / file, label, split, file)

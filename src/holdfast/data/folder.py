@@ -33,7 +33,8 @@ def folder(root: Path, split: str, *, path: str, size: int = 32, colour: Colour 
         files += found
         labels += [label] * len(found)
     images = decode(files, size=size, colour=colour)
-    return canonical(images, np.array(labels), [entry.name for entry in classes], source=str(top))
+    names = [file.relative_to(top).as_posix() for file in files]
+    return canonical(images, np.array(labels), [entry.name for entry in classes], source=str(top), names=names)
 
 
 def _split_folder(top: Path, split: str) -> Path:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
@@ -30,6 +31,7 @@ def walk(
     make_method: Callable[[], Method],
     options: FitOptions,
     load_model: Callable[[str], Encoder] = Encoder.from_pretrained,
+    load_reference: Callable[[str], nn.Module] | None = None,
     log: Log = lambda event: None,
     after_task: Callable[[Task, Encoder], None] = lambda task, encoder: None,
     ranks: Ranks = ALONE,
@@ -38,7 +40,8 @@ def walk(
 
     Each task reads the previous model and the method's state from the folder even when they are still in memory: an
     uninterrupted run and a resumed one then take the same path. ``load_model`` gives the models that tasks bring in, by
-    name. ``after_task`` is called for every task in order, also for those found finished. Of several ranks the first
+    name; ``load_reference`` those they are only held to, where these are read otherwise.
+    ``after_task`` is called for every task in order, also for those found finished. Of several ranks the first
     alone writes and calls it, while the others wait.
     """
     for task in scenario.tasks:
@@ -52,7 +55,7 @@ def walk(
         if not folder.model(task.number).is_dir():
             encoder = _starting_encoder(task, folder, make_encoder, load_model, options.seed)
             method = _restored_method(task, scenario, folder, make_method, encoder.dim)
-            old = _reference(task, folder, load_model)
+            old = _reference(task, folder, load_reference or load_model)
             kept = _kept(task, images, folder, encoder.dim) if method.reads_kept else None
             fit(
                 encoder,
@@ -99,7 +102,7 @@ def _starting_encoder(
         return make_encoder()
 
 
-def _reference(task: Task, folder: RunFolder, load_model: Callable[[str], Encoder]) -> Encoder | None:
+def _reference(task: Task, folder: RunFolder, load_model: Callable[[str], nn.Module]) -> nn.Module | None:
     if task.reference == "loaded":
         assert task.model is not None
         return load_model(task.model)
