@@ -2,9 +2,9 @@
 
     python bench/adopt.py [--data glyphs|cifar] [--seeds 0 1 2] [--epochs 15] [--lambdas 0.1 0.3] [--json FILE]
 
-The old model is trained by ER, a plain classifier, on half of the training classes; its features of all training images
-are what ``adopt`` gets, and its features of images of classes that no model is ever trained on are the store. From
-here on the old network is not used. New models see all training classes:
+The old model is trained by ER, a plain classifier, on a third of the training classes; its features of all training
+images are what ``adopt`` gets, and its features of images of classes that no model is ever trained on are the store.
+From here on the old network is not used. New models see all training classes:
 
     projection  d-Simplex-HOC held to the stored vectors through the adopted projection
     means       Means-HOC held to the stored vectors as they are
@@ -12,7 +12,7 @@ here on the old network is not used. New models see all training classes:
 
 ``check`` judges the queries of each on the store as it is, whole classes drawn. ``adopt`` itself is given the plain new
 model's features: whether the way it prefers is the one that wins after a whole training is part of what is printed.
-CIFAR (old model on 50 classes of CIFAR100, store of CIFAR10) needs HOLDFAST_DATA and a GPU.
+CIFAR (old model on 33 classes of CIFAR100, store of CIFAR10) needs HOLDFAST_DATA and a GPU.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--data", choices=list(DATA), default="glyphs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int)
-    parser.add_argument("--lambdas", type=float, nargs="+", default=[0.1, 0.3, 0.5])
+    parser.add_argument("--lambdas", type=float, nargs="+", default=[0.3, 0.5])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
@@ -70,8 +70,8 @@ class Story:
         )
 
     def told(self) -> dict[str, Any]:
-        half = only_classes(self.train, self.train.class_names[: self.train.num_classes // 2])
-        old = self.trained(METHODS["er"](), half)
+        third = only_classes(self.train, self.train.class_names[: self.train.num_classes // 3])
+        old = self.trained(METHODS["er"](), third)
         plain = self.trained(METHODS["er"](), self.train)
         store, asked = self.features(old, self.gallery), self.features(old, self.query)
         with tempfile.TemporaryDirectory() as place:
@@ -201,7 +201,7 @@ def points(estimate: dict[str, float]) -> str:
 
 
 def glyphs() -> tuple[ImageSet, ImageSet, ImageSet, tuple[str, dict[str, Any]], FitOptions]:
-    sizes = {"train_classes": 60, "test_classes": 40, "per_class_train": 60, "per_class_query": 20}
+    sizes = {"train_classes": 100, "test_classes": 150, "per_class_train": 50, "per_class_gallery": 10}
     sets = [load_split("glyphs", split, None, None, **sizes) for split in ("train", "query", "gallery")]
     options = FitOptions(epochs=15, batch_size=64, lr=0.3, crop_padding=2, flip=False)
     return sets[0], sets[1], sets[2], ("small", {"width": 32, "in_channels": 1}), options

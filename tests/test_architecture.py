@@ -29,12 +29,12 @@ ALLOWED = {
     "evaluation": {"metrics", "features", "geometry"},
     "checking": {"evaluation", "metrics", "features", "geometry"},
     "adoption": {"backbones", "checking", "engine", "geometry", "losses", "metrics", "scenarios"},
-    "gallery": {"backbones", "checking", "features", "scenarios"},
+    "gallery": {"backbones", "checking", "features", "geometry", "scenarios"},
     "reports": set(),
     "theory": {"geometry"},
     "recipes": {
-        "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports", "scenarios",
-        "theory",
+        "adoption", "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports",
+        "scenarios", "theory",
     },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from holdfast.adoption.folder import file_hash, write_adopted
 from holdfast.adoption.maps import procrustes_map, ridge_map
-from holdfast.adoption.projection import fit_projection
+from holdfast.adoption.projection import STEPS
 from holdfast.adoption.result import MAP, PROJECTION, WAYS, Adoption, choose
 from holdfast.adoption.stored import paired_rows, read_stored, split_classes
-from holdfast.adoption.trial import Trial, try_ways
+from holdfast.adoption.trial import Trial, fitted_projection, try_ways
 from holdfast.backbones import Encoder
 from holdfast.checking import FeatureSet, feature_set
 from holdfast.checking.check import check_options
@@ -40,6 +40,7 @@ def adopt(
     min_gain: float = 0.0,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    steps: int = STEPS,
 ) -> Adoption:
     """Judge the three ways on held-out classes and write the best, or ``way``, to the folder ``out``.
 
@@ -49,6 +50,7 @@ def adopt(
     written too. slots: vertices of the projection's simplex; None is twice the classes, or two more than the
     vectors have numbers if that is more: below that a projection loses dimensions.
     held_out: the share of classes that nothing is fitted to. What is written was fitted again, to all classes.
+    steps: of Adam, for each fit that has no closed form.
     ``out`` None writes nothing. A new model trained as a whole may reach more than the linear layers tried here.
     """
     check_options("instance", confidence, min_gain, resamples)
@@ -62,9 +64,9 @@ def adopt(
     paired = None if new is None else paired_rows(stored, _new_set(new))
     split = split_classes(stored.labels, held_out=held_out, seed=seed, name=stored.name)
     room = slots or max(2 * len(stored.class_names), stored.dim + 2)
-    registry = SlotRegistry(room).take_left(stored.class_names)
     if room == stored.dim + 1:
         raise HoldfastError(f"slots {room}: its simplex has the vectors' own {stored.dim} dimensions; take one more")
+    registry = SlotRegistry(room).take_left(stored.class_names)
     slot = torch.tensor([registry.slot(name) for name in stored.class_names])
     trial = Trial(
         stored.vectors,
@@ -77,6 +79,7 @@ def adopt(
         resamples,
         min_gain,
         seed,
+        steps,
     )
     ways = list(try_ways(trial))
     chosen, reason, good = choose(ways, way)
@@ -107,7 +110,7 @@ def _write(
     settings = found.way(found.chosen).settings
     matrix = None
     if found.chosen == PROJECTION:
-        matrix = fit_projection(trial.old, trial.slots, trial.simplex, pull=settings["pull"], seed=trial.seed)
+        matrix = fitted_projection(trial, settings["pull"], slice(None))
     elif found.chosen == MAP:
         assert trial.new is not None
         is_ridge = settings["map"] == "ridge"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.adoption.maps import RIDGES, means_head, procrustes_map, ridge_map, simplex_head
-from holdfast.adoption.projection import PULLS, fit_projection
+from holdfast.adoption.projection import PULLS, STEPS, fit_projection
 from holdfast.adoption.result import MAP, MEANS, PROJECTION, Later, Way
 from holdfast.adoption.stored import ClassSplit
 from holdfast.checking import feature_set
@@ -41,6 +41,7 @@ class Trial:
     resamples: int
     min_gain: float
     seed: int
+    steps: int = STEPS
 
     def judged(self, queries: Tensor, gallery: Tensor) -> Judgement:
         """Held-out queries on the held-out part of the store, both N x d of all items."""
@@ -89,12 +90,15 @@ def try_ways(trial: Trial) -> Iterator[Way]:
         yield _map(trial, as_stored, trial.new)
 
 
+def fitted_projection(trial: Trial, pull: float, rows: Tensor | slice) -> Tensor:
+    """The projection fitted to these rows of the store."""
+    old, slots = trial.old[rows], trial.slots[rows]
+    return fit_projection(old, slots, trial.simplex, pull=pull, seed=trial.seed, steps=trial.steps)
+
+
 def best_pull(trial: Trial) -> tuple[float, Tensor]:
     """The pull whose projection finds most on the choosing classes, the strongest of equals, and the projection."""
-    old = trial.old[trial.fit]
-    tried = [
-        (pull, fit_projection(old, trial.slots[trial.fit], trial.simplex, pull=pull, seed=trial.seed)) for pull in PULLS
-    ]
+    tried = [(pull, fitted_projection(trial, pull, trial.fit)) for pull in PULLS]
     return max(tried, key=lambda one: trial.chosen_by(trial.old @ one[1].T, trial.old @ one[1].T))
 
 
@@ -106,11 +110,9 @@ def _projection(trial: Trial, as_stored: Judgement) -> Way:
     later = None
     if trial.new is not None:
         fit, new = trial.fit, trial.new
+        fitted = (new[fit], projected[fit], trial.slots[fit], trial.simplex)
         heads = {
-            lambda_: simplex_head(
-                new[fit], projected[fit], trial.slots[fit], trial.simplex, lambda_=lambda_, seed=trial.seed
-            )
-            for lambda_ in LAMBDAS
+            lambda_: simplex_head(*fitted, lambda_=lambda_, seed=trial.seed, steps=trial.steps) for lambda_ in LAMBDAS
         }
         lambda_ = max(heads, key=lambda one: trial.chosen_by(new @ heads[one].T, projected))
         settings["lambda"] = lambda_
@@ -125,7 +127,7 @@ def _means(trial: Trial, as_stored: Judgement) -> Way:
     fit, new = trial.fit, trial.new
     labels = torch.from_numpy(trial.labels)
     heads = {
-        lambda_: means_head(new[fit], trial.old[fit], labels[fit], lambda_=lambda_, seed=trial.seed)
+        lambda_: means_head(new[fit], trial.old[fit], labels[fit], lambda_=lambda_, seed=trial.seed, steps=trial.steps)
         for lambda_ in LAMBDAS
     }
     lambda_ = max(heads, key=lambda one: trial.chosen_by(new @ heads[one].T, trial.old))

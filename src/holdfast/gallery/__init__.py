@@ -1,9 +1,23 @@
 """The gallery: items embedded by successive models, searched by the newest, exactly; nothing is embedded again."""
 
+from holdfast.gallery.attached import AttachedGallery, open_gallery
+from holdfast.gallery.attached_source import Address
 from holdfast.gallery.engine import Engine, Found
 from holdfast.gallery.engines import ENGINES, open_engine
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit, Item
 from holdfast.gallery.versions import Version
 
-__all__ = ["ENGINES", "Engine", "Found", "Gallery", "Hit", "Item", "Version", "open_engine"]
+__all__ = [
+    "ENGINES",
+    "Address",
+    "AttachedGallery",
+    "Engine",
+    "Found",
+    "Gallery",
+    "Hit",
+    "Item",
+    "Version",
+    "open_engine",
+    "open_gallery",
+]

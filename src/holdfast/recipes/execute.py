@@ -97,6 +97,7 @@ def _follow(
         make_method=experiment.make_method,
         options=experiment.options,
         load_model=experiment.load_model,
+        load_reference=experiment.load_reference,
         ranks=ranks,
     )
     ranks.wait()
@@ -147,6 +148,7 @@ def _train(
         make_method=experiment.make_method,
         options=experiment.options,
         load_model=experiment.load_model,
+        load_reference=experiment.load_reference,
         log=log,
         after_task=keep_features,
         ranks=ranks,

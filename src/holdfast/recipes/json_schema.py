@@ -13,7 +13,7 @@ from holdfast.data import DATASETS
 from holdfast.engine import FitOptions
 from holdfast.methods import METHODS
 from holdfast.recipes.options import options_schema
-from holdfast.recipes.schema import SPLITS, PreprocessSection, _Evaluation, _GivenBackbone, _Top
+from holdfast.recipes.schema import SPLITS, AdoptedSection, PreprocessSection, _Evaluation, _GivenBackbone, _Top
 from holdfast.scenarios import SCENARIOS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -37,6 +37,7 @@ def recipe_json_schema() -> Schema:
         "train": train,
         "preprocess": PreprocessSection.model_json_schema(),
         "evaluation": _Evaluation.model_json_schema(),
+        "adopted": AdoptedSection.model_json_schema(),
     }
     required = [name for name, field in _Top.model_fields.items() if field.is_required()]
     return {
