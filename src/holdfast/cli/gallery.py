@@ -53,7 +53,7 @@ def attach(
     """Serve a store that exists in place, read-only: nothing is copied and nothing written to it.
 
     Then: holdfast gallery search OUT, and holdfast gallery register OUT MODEL for a newer model. A password in URL is
-    used now and not kept; later ones come from PGPASSWORD, a password file or QDRANT's own settings.
+    used now and not kept; later ones come from PGPASSWORD or a password file, Qdrant's key from QDRANT_API_KEY.
     """
     from holdfast.gallery import Address, AttachedGallery
 

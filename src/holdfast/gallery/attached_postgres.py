@@ -37,7 +37,7 @@ class PostgresSource:
         self._where = address
         self.name = f"{address.shown} {address.table}"
         sql = psycopg.sql
-        self._table = sql.Identifier(*address.table.split("."))
+        self._table = sql.Identifier(*address.table.split(".", 1))
         try:
             self._connection = psycopg.connect(address.url, autocommit=True, connect_timeout=10)
             self._connection.read_only = True

@@ -1,6 +1,7 @@
 """An existing Qdrant collection, read in place: on a server (http, https) or in a folder (qdrant:FOLDER)."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.attached_source import Address, Nearby, Sample, refuse_bad
 
 OWN_ID = "id"
+KEY = "QDRANT_API_KEY"
+"""The environment variable with the key of a server that wants one."""
 _BLOCK = 1000
 
 
@@ -26,12 +29,12 @@ class QdrantSource:
         self._where = address
         self.name = f"{address.shown} {address.table}"
         rest = address.url.removeprefix("qdrant:")
-        local = rest != address.url and not rest.startswith(("http://", "https://"))
+        self._local = local = rest != address.url and not rest.startswith(("http://", "https://"))
         if local and not Path(rest).is_dir():
             raise HoldfastError(f"{rest}: no such folder of Qdrant's")
         self._client: Any = None
         try:
-            self._client = qdrant_client.QdrantClient(path=rest) if local else qdrant_client.QdrantClient(url=rest)
+            self._client = qdrant_client.QdrantClient(path=rest) if local else self._server(qdrant_client, rest)
             known = [one.name for one in self._client.get_collections().collections]
         except Exception as error:  # the client raises what its transport does: no one class covers it
             raise HoldfastError(f"{address.shown}: cannot be opened ({_line(error)})") from None
@@ -43,13 +46,17 @@ class QdrantSource:
             self._client.close()
             raise
 
+    @staticmethod
+    def _server(qdrant: Any, url: str) -> Any:
+        return qdrant.QdrantClient(url=url, api_key=os.environ.get(KEY), check_compatibility=False)
+
     def search(self, query: np.ndarray, k: int, *, exact: bool = False) -> list[Nearby]:
         found = self._ask(
             "query_points",
             query=query.astype(np.float32).tolist(),
             using=self._where.vector or None,
             limit=k,
-            search_params=self._models.SearchParams(exact=exact),
+            search_params=self._models.SearchParams(exact=True) if exact and not self._local else None,
             with_payload=True,
             with_vectors=self._vectors() if self._dot else False,
         )
