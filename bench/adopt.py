@@ -50,10 +50,12 @@ def main() -> None:
     options = parser.parse_args()
     environment = describe(options.device)
     print(f"{environment['processor']}, {options.device}; {options.data}, top-1 in per cent")
-    stories = [Story(seed, options).told() for seed in options.seeds]
-    if options.json:
-        found = without_nan({"load": os.getloadavg(), "stories": stories})
-        write_figures(options.json, "adopt", environment, options, **found)
+    stories: list[dict[str, Any]] = []
+    for seed in options.seeds:
+        stories.append(Story(seed, options).told())
+        if options.json:  # after each: a seed takes minutes
+            found = without_nan({"load": os.getloadavg(), "stories": stories})
+            write_figures(options.json, "adopt", environment, options, **found)
 
 
 class Story:

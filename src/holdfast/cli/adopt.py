@@ -26,6 +26,7 @@ def adopt(
     confidence: float = typer.Option(0.95, "--confidence", help="Of the two-sided intervals."),
     min_gain: float = typer.Option(0.0, "--min-gain", help="Good enough is more than this, as a fraction of 1."),
     seed: int = typer.Option(0, "--seed", help="Of the split by class, the fits and the resamples."),
+    steps: int = typer.Option(300, "--steps", help="Of each fit that has no closed form."),
     json: bool = JSON_OPTION,
 ) -> None:
     """Make a foreign model (only its vectors and their classes are needed) version 0 for later, compatible ones.
@@ -49,6 +50,7 @@ def adopt(
         confidence=confidence,
         min_gain=min_gain,
         seed=seed,
+        steps=steps,
     )
     if json:
         print_json({"folder": str(out), **found.as_json()})
@@ -76,7 +78,8 @@ def _print(found: "Adoption", out: Path) -> None:
         for way in found.ways
     ]
     level = f"{100 * found.confidence:g} %"
-    print_table(["way", "stored vectors, points", "new queries on the store, points", f"{level}"], rows)
+    _say(f"Gains over what is stored, in points, with {level} intervals:")
+    print_table(["way", "the stored vectors", "new queries on them", "verdict"], rows)
     for way in found.ways:
         if way.later is not None and way.later.untouched is not None:
             _say(f"{way.name}, with the store searched as it is: {_gain(way.later.untouched)} points.")

@@ -37,7 +37,7 @@ class MeansHOC(Method):
         self,
         *,
         dim: int | None = None,
-        lambda_: float = 0.3,
+        lambda_: float = 0.5,
         rho: float = 5.0,
         scale: float = 16.0,
         negatives: Negatives = "authors",
