@@ -139,6 +139,8 @@ def way(name: str, gain: float | None, low: float = -1.0, stored: float | None =
         ([way("projection", 0.1), way("means", 0.2, 0.1), way("map", 0.0)], None, "means", True),
         ([way("projection", 0.1), way("means", 0.0), way("map", -0.1)], None, "projection", False),
         ([way("projection", 0.1), way("means", 0.2, 0.1), way("map", 0.0)], "map", "map", False),
+        ([way("projection", 0.3), way("means", 0.2, 0.1), way("map", 0.0)], None, "means", True),
+        ([way("projection", 0.1), way("means", 0.1), way("map", 0.1)], None, "means", False),
     ],
 )
 def test_what_is_offered(ways, wanted, chosen, good):

@@ -34,7 +34,7 @@ def test_the_report(files, holdfast, holdfast_json, tmp_path):
     )
     assert "240 vectors of 8 numbers, 40 classes" in text
     for way in ("projection", "means", "map"):
-        assert f"\n{way}" in text
+        assert way in text
     assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(str(tmp_path)))
     found = holdfast_json(
         "adopt", "--features", files["stored"], "--labels", files["labels"], "--out", tmp_path / "by", *QUICK

@@ -8,6 +8,7 @@ from holdfast.checking.result import COMPATIBLE
 from holdfast.storage import without_nan
 
 PROJECTION, MEANS, MAP = "projection", "means", "map"
+_LEAST_CHANGE = (MEANS, MAP, PROJECTION)
 WAYS = {
     PROJECTION: "a bias-free projection of the stored vectors into a simplex; new models train on its vertices",
     MEANS: "prototypes at the stored class means; new models train into the stored vectors' own space",
@@ -80,18 +81,24 @@ class Adoption:
         return found
 
 
+def _is_good(later: Later) -> bool:
+    return later.verdict == COMPATIBLE
+
+
 def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
     """The way to offer, why, and whether it is good enough.
 
-    With a new model's features: the largest gain of its queries. Without: the projection if the stored vectors are
+    With a new model's features: the largest gain of its queries, among the ways where one is shown if there are any;
+    of equals the one that changes least. Without: the projection if the stored vectors are
     shown to gain by it, else prototypes at the means, which leave them as they are.
     """
     judged = {way.name: way.later for way in ways if way.later is not None}
     if judged:
-        best = max(judged, key=lambda name: judged[name].gain.value)
+        by_change = sorted(judged, key=_LEAST_CHANGE.index)
+        best = max(by_change, key=lambda name: (_is_good(judged[name]), judged[name].gain.value))
         name = wanted or best
-        good = judged[name].verdict == COMPATIBLE
-        any_good = any(later.verdict == COMPATIBLE for later in judged.values())
+        good = _is_good(judged[name])
+        any_good = any(map(_is_good, judged.values()))
         reason = "asked for" if wanted else "the largest gain of new queries on held-out classes"
         if not any_good:
             reason += "; none of the ways is good enough: no gain is shown on held-out classes"
