@@ -1,6 +1,6 @@
 """A store filled by a network that never saw a simplex is adopted, and new models are trained against its vectors.
 
-    python bench/adopt.py [--data glyphs|cifar] [--seeds 0 1 2] [--epochs 15] [--lambdas 0.1 0.3] [--json FILE]
+    python bench/adopt.py [--data glyphs|cifar] [--seeds 0 1 2] [--epochs 15] [--lambdas 0.3 0.5] [--json FILE]
 
 The old model is trained by ER, a plain classifier, on a third of the training classes; its features of all training
 images are what ``adopt`` gets, and its features of images of classes that no model is ever trained on are the store.
@@ -27,6 +27,7 @@ import torch
 from timing import write_figures
 
 from holdfast.adoption import Adopted, adopt, read_adopted
+from holdfast.adoption.projection import STEPS
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.checking import CheckResult, check, feature_set
 from holdfast.data import ImageSet, load_split
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--lambdas", type=float, nargs="+", default=[0.3, 0.5])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--toy", action="store_true", help="so small that it shows nothing but that it runs")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     environment = describe(options.device)
@@ -63,7 +65,9 @@ class Story:
 
     def __init__(self, seed: int, options: argparse.Namespace) -> None:
         self.seed, self.device, self.lambdas = seed, torch.device(options.device), options.lambdas
-        self.train, self.query, self.gallery, self.backbone, self.options = DATA[options.data]()
+        read = toy if options.toy else DATA[options.data]
+        self.train, self.query, self.gallery, self.backbone, self.options = read()
+        self.steps = 10 if options.toy else STEPS
         self.options = replace(self.options, seed=seed, epochs=options.epochs or self.options.epochs)
         pixels = self.train.images.astype(np.float32).reshape(-1, self.train.images.shape[-1]) / 255
         colour = "grey" if self.train.images.shape[-1] == 1 else "rgb"
@@ -82,10 +86,10 @@ class Story:
             for name, model in (("old", old), ("new", plain)):
                 ids = image_names(self.train)
                 np.savez(files[name], features=extract(model, self.train, device=self.device), labels=labels, ids=ids)
-            report = adopt(files["old"], out=None, new=files["new"], seed=self.seed)
+            report = adopt(files["old"], out=None, new=files["new"], seed=self.seed, steps=self.steps)
             adopted = {}
             for way in ("projection", "means", "map"):
-                adopt(files["old"], out=Path(place) / way, new=files["new"], way=way, seed=self.seed)
+                adopt(files["old"], out=Path(place) / way, new=files["new"], way=way, seed=self.seed, steps=self.steps)
                 adopted[way] = read_adopted(Path(place) / way)
             judged = self.judge(plain, adopted, store, asked)
         story = {"seed": self.seed, "adopt": report.as_json(), "checks": judged}
@@ -207,6 +211,13 @@ def glyphs() -> tuple[ImageSet, ImageSet, ImageSet, tuple[str, dict[str, Any]], 
     sets = [load_split("glyphs", split, None, None, **sizes) for split in ("train", "query", "gallery")]
     options = FitOptions(epochs=15, batch_size=64, lr=0.3, crop_padding=2, flip=False)
     return sets[0], sets[1], sets[2], ("small", {"width": 32, "in_channels": 1}), options
+
+
+def toy() -> tuple[ImageSet, ImageSet, ImageSet, tuple[str, dict[str, Any]], FitOptions]:
+    sizes = {"size": 16, "train_classes": 24, "test_classes": 12, "per_class_train": 8, "per_class_gallery": 4}
+    sets = [load_split("glyphs", split, None, None, **sizes) for split in ("train", "query", "gallery")]
+    options = FitOptions(epochs=2, batch_size=32, lr=0.1, crop_padding=1, flip=False)
+    return sets[0], sets[1], sets[2], ("small", {"width": 8, "in_channels": 1}), options
 
 
 def cifar() -> tuple[ImageSet, ImageSet, ImageSet, tuple[str, dict[str, Any]], FitOptions]:
