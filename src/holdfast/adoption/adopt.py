@@ -1,6 +1,5 @@
 """Make a foreign model version 0, from its stored vectors alone."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from holdfast.adoption.folder import file_hash, write_adopted
 from holdfast.adoption.maps import procrustes_map, ridge_map
 from holdfast.adoption.projection import STEPS
 from holdfast.adoption.result import MAP, PROJECTION, WAYS, Adoption, choose
-from holdfast.adoption.stored import paired_rows, read_stored, split_classes
+from holdfast.adoption.stored import StoredVectors, paired_rows, read_stored, split_classes
 from holdfast.adoption.trial import Trial, fitted_projection, try_ways
 from holdfast.backbones import Encoder
 from holdfast.checking import FeatureSet, feature_set
@@ -97,15 +96,21 @@ def adopt(
         as_stored=trial.score(trial.judged(stored.vectors, stored.vectors)),
         new_alone=None if paired is None else trial.score(trial.judged(paired, paired)),
         ways=ways,
-        notes=_notes(room, stored.dim, stored.has_ids),
+        notes=_notes(room, stored.dim, stored.has_ids, paired is not None),
     )
     if target is not None:
-        _write(target, found, trial, registry, features, labels, model)
+        _write(target, found, trial, registry, stored, _origin(features, labels, stored), model)
     return found
 
 
 def _write(
-    target: Path, found: Adoption, trial: Trial, registry: SlotRegistry, features: Source, labels: Any, model: Any
+    target: Path,
+    found: Adoption,
+    trial: Trial,
+    registry: SlotRegistry,
+    stored: StoredVectors,
+    origin: dict[str, Any],
+    model: Encoder | None,
 ) -> None:
     settings = found.way(found.chosen).settings
     matrix = None
@@ -117,15 +122,6 @@ def _write(
         matrix = (
             ridge_map(trial.new, trial.old, settings["ridge"]) if is_ridge else procrustes_map(trial.new, trial.old)
         )
-    on_disk = isinstance(features, str | Path)
-    origin = {
-        "path": str(Path(features).absolute()) if on_disk else None,  # type: ignore[arg-type]
-        "sha256": file_hash(Path(features)) if on_disk and Path(features).is_file() else None,  # type: ignore[arg-type]
-        "labels": str(Path(labels).absolute()) if isinstance(labels, str | Path) else None,
-        "vectors": found.vectors,
-        "dim": found.dim,
-    }
-    stored = replace(read_stored(features, labels), vectors=trial.old)
     write_adopted(
         target,
         stored,
@@ -138,12 +134,28 @@ def _write(
     )
 
 
-def _notes(slots: int, dim: int, has_ids: bool) -> list[str]:
+def _origin(features: Source, labels: str | Path | ArrayLike | None, stored: StoredVectors) -> dict[str, Any]:
+    """Where the vectors lie, for those who train against them later; nothing of it for arrays in memory."""
+    file = Path(features).absolute() if isinstance(features, str | Path) else None
+    return {
+        "path": None if file is None else str(file),
+        "sha256": file_hash(file) if file is not None and file.is_file() else None,
+        "labels": str(Path(labels).absolute()) if isinstance(labels, str | Path) else None,
+        "vectors": len(stored),
+        "dim": stored.dim,
+    }
+
+
+def _notes(slots: int, dim: int, has_ids: bool, has_new: bool) -> list[str]:
     notes = []
     if slots - 1 < dim:
         notes.append(f"{slots} slots are fewer than the vectors' {dim} numbers, so the projection loses dimensions")
     if not has_ids:
         notes.append("the vectors have no ids: new models cannot be trained against them, only judged")
+    if has_new:
+        notes.append(
+            "a new model that was trained on the held-out classes gains more on them than on classes it never saw"
+        )
     return notes
 
 

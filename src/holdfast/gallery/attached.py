@@ -41,10 +41,14 @@ class AttachedGallery:
         self._record = record
         self._versions = [Version(**one) for one in record["versions"]]
         address = Address(**record["address"])
-        self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
         first = Encoder.from_pretrained(self._model(0))
-        self._space: StoredSpace = stored_space(first, self._source.dim, self._model(0))
         self._encoder: tuple[int, Encoder] = (0, first)
+        self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
+        try:
+            self._space: StoredSpace = stored_space(first, self._source.dim, self._model(0))
+        except BaseException:
+            self._source.close()
+            raise
 
     @classmethod
     def attach(cls, folder: str | Path, address: Address, model: str | Path) -> "AttachedGallery":
