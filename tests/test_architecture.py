@@ -28,22 +28,23 @@ ALLOWED = {
     "features": {"backbones", "data", "geometry"},
     "evaluation": {"metrics", "features", "geometry"},
     "checking": {"evaluation", "metrics", "features", "geometry"},
-    "gallery": {"backbones", "checking", "features", "scenarios"},
+    "adoption": {"backbones", "checking", "engine", "geometry", "losses", "metrics", "scenarios"},
+    "gallery": {"backbones", "checking", "features", "geometry", "scenarios"},
     "service": {"gallery"},
     "reports": set(),
     "sinks": set(),
     "theory": {"geometry"},
     "recipes": {
-        "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports", "scenarios",
-        "sinks", "theory",
+        "adoption", "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports",
+        "scenarios", "sinks", "theory",
     },
     "updating": {
         "backbones", "checking", "data", "engine", "features", "methods", "recipes", "reports", "scenarios",
     },
     "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
-        "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods", "metrics", "recipes",
-        "reports", "reproduction", "scenarios", "service", "sinks", "theory", "updating",
+        "adoption", "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods",
+        "metrics", "recipes", "reports", "reproduction", "scenarios", "service", "sinks", "theory", "updating",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

@@ -10,6 +10,7 @@ training    build_backbone, load_weights, Encoder, Preprocess, VectorInput, cl2r
 evaluation  compatibility_matrix, average_compatibility, average_accuracy, average_compatible_accuracy,
             compatibility_summary
 release     check, check_history
+adoption    adopt, read_adopted
 serving     Gallery
 errors      HoldfastError
 """
@@ -18,6 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast.adoption import adopt, read_adopted
     from holdfast.backbones import Encoder, Preprocess, VectorInput, build_backbone, load_weights
     from holdfast.checking import check, check_history
     from holdfast.data import ImageSet, load_split
@@ -49,6 +51,7 @@ _HOME = {
     "Preprocess": "backbones",
     "SlotRegistry": "scenarios",
     "VectorInput": "backbones",
+    "adopt": "adoption",
     "average_accuracy": "metrics",
     "average_compatibility": "metrics",
     "average_compatible_accuracy": "metrics",
@@ -66,6 +69,7 @@ _HOME = {
     "load_split": "data",
     "load_weights": "backbones",
     "nearest": "geometry",
+    "read_adopted": "adoption",
     "read_dataset": "data.torch_dataset",
     "run_recipe": "recipes.run",
     "simplex_cross_entropy": "losses",
@@ -82,6 +86,7 @@ __all__ = [
     "Preprocess",
     "SlotRegistry",
     "VectorInput",
+    "adopt",
     "average_accuracy",
     "average_compatibility",
     "average_compatible_accuracy",
@@ -99,6 +104,7 @@ __all__ = [
     "load_split",
     "load_weights",
     "nearest",
+    "read_adopted",
     "read_dataset",
     "run_recipe",
     "simplex_cross_entropy",

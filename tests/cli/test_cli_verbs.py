@@ -66,8 +66,8 @@ def test_ls_shows_options_with_the_names_recipes_use(holdfast_json):
 
 def test_ls_says_which_method_is_ours(holdfast, holdfast_json):
     rows = holdfast_json("ls", "methods")
-    assert [row["name"] for row in rows if row["origin"] == "ours"] == ["simplex_hoc_views"]
-    assert holdfast("ls", "methods").count("origin: ours") == 1
+    assert [row["name"] for row in rows if row["origin"] == "ours"] == ["simplex_hoc_views", "means_hoc"]
+    assert holdfast("ls", "methods").count("origin: ours") == 2
 
 
 def test_run_folder(tiny_run):

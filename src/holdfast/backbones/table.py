@@ -14,10 +14,11 @@ from holdfast.backbones.resnet import resnet18, resnet50
 from holdfast.backbones.resnet_cifar import resnet32
 from holdfast.backbones.senet import senet18
 from holdfast.backbones.small import small
-from holdfast.backbones.vector_networks import linear, mlp
+from holdfast.backbones.vector_networks import identity, linear, mlp
 from holdfast.errors import HoldfastError, unknown_name
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
+    "identity": identity,
     "lenet_plus_plus": lenet_plus_plus,
     "linear": linear,
     "mlp": mlp,

@@ -18,6 +18,12 @@ class VectorNetwork(nn.Module):
         return self.layers(x)
 
 
+def identity(*, in_channels: int) -> VectorNetwork:
+    """Vectors as they are: for a model of which only the vectors are left."""
+    check_positive("identity", in_channels=in_channels)
+    return VectorNetwork(nn.Identity(), in_channels)
+
+
 def linear(*, in_channels: int, width: int = 128) -> VectorNetwork:
     """One linear map of vectors, with a bias: features of size ``width``."""
     check_positive("linear", in_channels=in_channels, width=width)

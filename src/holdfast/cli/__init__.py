@@ -5,6 +5,7 @@ import sys
 import typer
 
 from holdfast.cli import (
+    adopt,
     check,
     demo,
     doctor,
@@ -45,6 +46,7 @@ app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
+app.command("adopt")(adopt.adopt)
 app.command("check")(check.check)
 app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)

@@ -6,6 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from holdfast.cli.check_sources import (
+    ID_OPTION,
+    LABEL_OPTION,
+    SAMPLE_OPTION,
+    TABLE_OPTION,
+    THROUGH_OPTION,
+    VECTOR_OPTION,
+    carried_through,
+    gallery_source,
+)
 from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json
 
@@ -17,7 +27,7 @@ _BAD_INPUT = 2
 
 def check(
     run: Path | None = typer.Argument(None, help="A run folder: judge its whole history."),
-    gallery: Path | None = typer.Option(None, "--gallery", help="The old model's gallery, as it is stored."),
+    gallery: str | None = typer.Option(None, "--gallery", help="The old model's gallery as it is stored: file or URL."),
     queries_old: Path | None = typer.Option(None, "--queries-old", help="Queries embedded by the old model."),
     queries_new: Path | None = typer.Option(None, "--queries-new", help="The same queries by the new model."),
     gallery_new: Path | None = typer.Option(None, "--gallery-new", help="The gallery by the new model: the ceiling."),
@@ -37,6 +47,12 @@ def check(
     pairs: int = typer.Option(6000, "--pairs", help="Pairs drawn for auc and tar."),
     resamples: int = typer.Option(4000, "--resamples", help="Resamples for the intervals."),
     seed: int = typer.Option(0, "--seed", help="Of the resamples."),
+    table: str | None = TABLE_OPTION,
+    id_: str = ID_OPTION,
+    vector: str = VECTOR_OPTION,
+    label: str | None = LABEL_OPTION,
+    sample: int | None = SAMPLE_OPTION,
+    through: Path | None = THROUGH_OPTION,
     html: Path | None = typer.Option(None, "--html", help="Write one self-contained page to this file."),
     markdown: bool = typer.Option(False, "--markdown", help="Print Markdown for a pull-request comment."),
     device: str = DEVICE_OPTION,
@@ -46,7 +62,8 @@ def check(
     """Say whether a new model's queries can be used on an old model's gallery as it is, with evidence.
 
     Features come as .npz (arrays features, labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those
-    names) or a folder of a feature store (RUN/features/01). Ids are optional; with them queries are paired by id.
+    names) or a folder of a feature store (RUN/features/01). Ids are optional; with them queries are paired by id. The
+    gallery may also be a store that is sampled in place: postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.
 
     Exit status: 0 compatible, 1 not shown or incompatible, 2 could not be judged.
     """
@@ -65,7 +82,13 @@ def check(
     try:
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
-        files = (gallery, queries_old, queries_new, gallery_new)
+        stored: Any = gallery_source(gallery, table, id_, vector, label, sample, seed)
+        if through is not None and (stored is None or queries_old is None):
+            raise HoldfastError("--through goes with --gallery and --queries-old")
+        old: Any = queries_old
+        if through is not None:
+            stored, old = carried_through(through, stored, old)
+        files = (stored, old, queries_new, gallery_new)
         result = _judge(run, model, files, given, pair, device, quiet or json or markdown)
         record = result.as_json()
         if html is not None:
@@ -106,7 +129,7 @@ def _say_why_not(reason: str, *, json: bool, markdown: bool) -> None:
 def _judge(
     run: Path | None,
     model: list[str],
-    files: tuple[Path | None, ...],
+    files: tuple[Any, ...],
     given: dict[str, Any],
     pair: dict[str, Any],
     device: str,

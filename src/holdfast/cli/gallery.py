@@ -45,6 +45,34 @@ def create(
         typer.echo(f"Next: holdfast gallery add {folder} IMAGES...")
 
 
+@gallery.command("attach")
+def attach(
+    url: str = typer.Argument(..., help="postgresql://..., http(s)://... of Qdrant, or qdrant:FOLDER."),
+    table: str = typer.Option(..., "--table", help="The table (perhaps SCHEMA.TABLE) or collection."),
+    id_: str = typer.Option("id", "--id", help="The column of ids; in Qdrant id, or a payload field."),
+    vector: str = typer.Option("", "--vector", help="The column of vectors; in Qdrant the name of a vector."),
+    label: str | None = typer.Option(None, "--label", help="A column of classes, if there is one."),
+    model: Path = typer.Option(..., "--model", help="Version 0: an adopted model, or the model that filled the store."),
+    out: Path = typer.Option(..., "--out", help="A new folder for what describes the gallery."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Serve a store that exists in place, read-only: nothing is copied and nothing written to it.
+
+    Then: holdfast gallery search OUT, and holdfast gallery register OUT MODEL for a newer model. A password in URL is
+    used now and not kept; later ones come from PGPASSWORD or a password file, Qdrant's key from QDRANT_API_KEY.
+    """
+    from holdfast.gallery import Address, AttachedGallery
+
+    address = Address(url, table, id_, vector, label)
+    with AttachedGallery.attach(out, address, model) as made:
+        found = made.stats()
+    if json:
+        print_json({"gallery": str(out), **found})
+        return
+    typer.echo(f"{out}: {found['items']} vectors of {found['versions'][0]['stored_dim']} numbers in {found['engine']}")
+    typer.echo(f"{found['mode']}; version 0 is {model}")
+
+
 @gallery.command("register")
 def register(
     folder: Path = _FOLDER,
@@ -56,14 +84,14 @@ def register(
 
     A gallery that is being served takes it in while it goes on answering.
     """
-    from holdfast.gallery import Gallery, Version
+    from holdfast.gallery import Version, open_gallery
     from holdfast.service.control import ask_server
 
     served = ask_server(folder, "register", model=str(model.absolute()), force=force)
     if served is not None:
         version = Version(**served)
     else:
-        with Gallery.open(folder) as opened:
+        with open_gallery(folder) as opened:
             version = opened.register(model, force=force)
     if json:
         print_json(version.as_json())
@@ -93,9 +121,9 @@ def add(
     already is replaced. Files that cannot be read are named and passed over; the exit status is then 1.
     """
     from holdfast.cli.gallery_add import add_images
-    from holdfast.gallery import Gallery
+    from holdfast.gallery import open_gallery
 
-    with Gallery.open(folder) as opened:
+    with open_gallery(folder) as opened:
         found = add_images(
             opened, paths, label=label, from_folders=labels_from_folders, metadata=_pairs(meta), quiet=quiet or json
         )
@@ -120,9 +148,9 @@ def search(
     json: bool = JSON_OPTION,
 ) -> None:
     """Find the items nearest to an image, over all versions, by true cosine."""
-    from holdfast.gallery import Gallery
+    from holdfast.gallery import open_gallery
 
-    with Gallery.open(folder) as opened:
+    with open_gallery(folder) as opened:
         hits = opened.search(image, id=id_, k=k, filter=_pairs(where), exact=exact)
     if json:
         print_json([hit.as_json() for hit in hits])
@@ -138,9 +166,9 @@ def delete(
     json: bool = JSON_OPTION,
 ) -> None:
     """Take items out. Ids that are not there are named; the exit status is then 1."""
-    from holdfast.gallery import Gallery
+    from holdfast.gallery import open_gallery
 
-    with Gallery.open(folder) as opened:
+    with open_gallery(folder) as opened:
         gone = opened.delete(ids)
     unknown = [one for one in dict.fromkeys(ids) if one not in set(gone)]
     if json:
@@ -156,9 +184,9 @@ def delete(
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """List the models, oldest first, with what the check said when they were registered."""
-    from holdfast.gallery import Gallery
+    from holdfast.gallery import open_gallery
 
-    with Gallery.open(folder) as opened:
+    with open_gallery(folder) as opened:
         known, counts = opened.versions(), {row["version"]: row["items"] for row in opened.stats()["versions"]}
     if json:
         print_json([{**one.as_json(), "items": counts[one.number]} for one in known])
@@ -180,9 +208,9 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
 @gallery.command("stats")
 def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """Say how many items each version holds and what the gallery takes up."""
-    from holdfast.gallery import Gallery
+    from holdfast.gallery import open_gallery
 
-    with Gallery.open(folder) as opened:
+    with open_gallery(folder) as opened:
         found = opened.stats()
     if json:
         print_json(found)

@@ -10,13 +10,13 @@ from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.gallery import Gallery
+    from holdfast.gallery import AttachedGallery, Gallery
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
 
 
 def add_images(
-    gallery: "Gallery",
+    gallery: "Gallery | AttachedGallery",
     paths: list[Path],
     *,
     label: str | None,

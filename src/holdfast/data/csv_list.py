@@ -18,6 +18,7 @@ class _Row:
     file: Path
     label: str
     split: str
+    name: str
 
 
 def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
@@ -26,24 +27,35 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
     Image paths are relative to the CSV file, labels are any text. The classes are the sorted labels of the whole
     file, so that all its splits agree on them.
     """
-    listing, origins = csv_listing(located(root, path), split)
+    table = located(root, path)
+    rows, classes = _chosen(table, split)
+    listing, origins = _listing(table, rows, classes)
     images = decode(listing.files, size=size, colour=colour, origins=origins)
-    return canonical(images, listing.labels, listing.class_names, source=f"{listing.source}, split {split}")
+    names = [row.name for row in rows]
+    return canonical(images, listing.labels, listing.class_names, source=f"{table}, split {split}", names=names)
 
 
 def csv_listing(table: Path, split: str = "train") -> tuple[Listing, list[str]]:
     """The files that ``csv_list`` reads and their classes, and where each was named; nothing is decoded."""
+    return _listing(table, *_chosen(table, split))
+
+
+def _chosen(table: Path, split: str) -> tuple[list[_Row], list[str]]:
+    """The rows of one split, and the classes of all."""
     rows = _rows(table)
-    classes = sorted({row.label for row in rows})
-    number = {name: index for index, name in enumerate(classes)}
     chosen = [row for row in rows if row.split == split]
     if not chosen:
         raise unknown_name(f"split of {table}", split, {row.split for row in rows})
     for row in chosen:
         if not row.file.is_file():
             raise HoldfastError(f"{table}, line {row.line}: {row.file}: no such image file")
-    found = [(row.file, number[row.label]) for row in chosen]
-    return listed(table, found, classes), [f"{table}, line {row.line}" for row in chosen]
+    return chosen, sorted({row.label for row in rows})
+
+
+def _listing(table: Path, rows: list[_Row], classes: list[str]) -> tuple[Listing, list[str]]:
+    number = {name: index for index, name in enumerate(classes)}
+    found = [(row.file, number[row.label]) for row in rows]
+    return listed(table, found, classes), [f"{table}, line {row.line}" for row in rows]
 
 
 def _rows(table: Path) -> list[_Row]:
@@ -72,4 +84,4 @@ def _row(fields: list[str], line: int, columns: int, table: Path) -> _Row:
     file, label, split = (field.strip() for field in (*fields, "train")[:3])
     if not (file and label and split):
         raise HoldfastError(f"{table}, line {line}: an empty field")
-    return _Row(line, table.parent / file, label, split)
+    return _Row(line, table.parent / file, label, split, file)

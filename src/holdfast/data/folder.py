@@ -20,7 +20,8 @@ def folder(root: Path, split: str, *, path: str, size: int = 32, colour: Colour 
     """
     listing = folder_listing(located(root, path), split)
     images = decode(listing.files, size=size, colour=colour)
-    return canonical(images, listing.labels, listing.class_names, source=str(listing.source))
+    names = [file.relative_to(listing.source).as_posix() for file in listing.files]
+    return canonical(images, listing.labels, listing.class_names, source=str(listing.source), names=names)
 
 
 def folder_listing(path: Path, split: str = "train") -> Listing:

@@ -17,12 +17,14 @@ class ImageSet:
     labels: int64, N; an index into ``class_names``.
     class_names: one name per class, in label order.
     fingerprint: a hash of pixels and labels in canonical order, the same in whatever form the data came.
+    names: what each image is called where it came from (a path), or None; no part of the fingerprint.
     """
 
     images: np.ndarray
     labels: np.ndarray
     class_names: tuple[str, ...]
     fingerprint: str
+    names: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -36,7 +38,14 @@ class ImageSet:
         return self.images.dtype == np.float32
 
 
-def canonical(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str], *, source: str) -> ImageSet:
+def canonical(
+    images: np.ndarray,
+    labels: np.ndarray,
+    class_names: Sequence[str],
+    *,
+    source: str,
+    names: Sequence[str] | np.ndarray | None = None,
+) -> ImageSet:
     """Check raw arrays and put them in canonical order: by class, then by a hash of the pixels.
 
     The order of files on a disk or of rows in an archive then has no influence: a seed means the same buffer and the
@@ -47,7 +56,8 @@ def canonical(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str]
         images = images[..., None]
     order, fingerprint = canonical_order(images, labels, class_names, source=source)
     labels = np.asarray(labels).astype(np.int64)[order]
-    return ImageSet(images[order], labels, tuple(str(name) for name in class_names), fingerprint)
+    ordered = None if names is None else np.asarray(names)[order]
+    return ImageSet(images[order], labels, tuple(str(name) for name in class_names), fingerprint, ordered)
 
 
 def canonical_order(
@@ -88,7 +98,7 @@ def only_classes(images: ImageSet, names: Sequence[str]) -> ImageSet:
         return images
     labels = renumbering(images.class_names, names)[images.labels]
     kept = labels >= 0
-    return canonical(images.images[kept], labels[kept], names, source="subset")
+    return canonical(images.images[kept], labels[kept], names, source="subset", names=_kept(images, kept))
 
 
 def renumbering(class_names: Sequence[str], names: Sequence[str]) -> np.ndarray:
@@ -124,4 +134,17 @@ def first_per_class(images: ImageSet, count: int) -> ImageSet:
         raise HoldfastError(f"per_class must be at least 1, got {count}")
     starts = np.searchsorted(images.labels, images.labels)
     kept = np.arange(len(images)) - starts < count
-    return canonical(images.images[kept], images.labels[kept], images.class_names, source="subset")
+    return canonical(
+        images.images[kept], images.labels[kept], images.class_names, source="subset", names=_kept(images, kept)
+    )
+
+
+def image_names(images: ImageSet) -> np.ndarray:
+    """What each image is called, N strings: its path where it was read from files, else a hash of its pixels."""
+    if images.names is not None:
+        return images.names
+    return np.array([hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest() for one in images.images])
+
+
+def _kept(images: ImageSet, kept: np.ndarray) -> np.ndarray | None:
+    return None if images.names is None else images.names[kept]

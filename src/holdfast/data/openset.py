@@ -87,4 +87,4 @@ def _renumbered(images: ImageSet, names: tuple[str, ...], source: str) -> ImageS
     if images.class_names == names:
         return images
     labels = renumbering(images.class_names, names)[images.labels]
-    return canonical(images.images, labels, names, source=source)
+    return canonical(images.images, labels, names, source=source, names=images.names)

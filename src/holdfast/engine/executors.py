@@ -71,7 +71,7 @@ def kind_of(step: TrainingStep) -> Hashable:
         method.old_features,
         method.reads_view,
         step.kept is None,
-        step.old is None,
+        type(step.old),
         repr(getattr(step.encoder.backbone, "backbone_spec", type(step.encoder.backbone))),
         step.encoder.dim,
         step.compiled,

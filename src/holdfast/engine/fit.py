@@ -24,6 +24,7 @@ from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.engine.schedule import learning_rate, make_optimizer, parameter_groups, set_rate
 from holdfast.engine.share import Share, share_of
 from holdfast.engine.step import TrainingStep
+from holdfast.engine.stored_reference import StoredReference
 from holdfast.engine.survey import ImageSurvey
 from holdfast.engine.sync_batch_norm import synchronise_batch_norm
 from holdfast.engine.tally import Tally
@@ -55,7 +56,7 @@ def fit(
     an ``ImageSet`` on that of the encoder. A torch ``Dataset`` of (image, label) is read once (``read_dataset``); over
     several tasks, read it yourself and pass what comes back.
     old: the model the task is held to (the previous one, or one brought in), read by methods that ask for it; it is
-    frozen and put in eval mode.
+    frozen and put in eval mode. Or a ``StoredReference``: the vectors that are left of it.
     kept: what past models gave the buffered images, read by methods that ask for it.
     log: called with plain dicts: "begin", "epoch" with the mean of each loss term, and a "pulse" some times a second.
     checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there. A
@@ -155,6 +156,8 @@ def prepare_step(
         images = read_dataset(images)
     if isinstance(images, ImageSet):
         images = place(images, next(encoder.parameters()).device, options.images)
+    if isinstance(old, StoredReference):
+        _refuse_unlike(old, len(images), encoder.dim)
     device = images.device
     with GLOBAL_GENERATOR:
         torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
@@ -195,6 +198,13 @@ def prepare_step(
     method.prepare(task, survey_of(step, task))
     ranks.align(encoder, method)
     return step, TrainingState(encoder, method, step.optimizer, generator, step.tally)
+
+
+def _refuse_unlike(old: StoredReference, images: int, dim: int) -> None:
+    if len(old.table) != images:
+        raise HoldfastError(f"{len(old.table)} stored vectors for {images} training images; one for each is needed")
+    if old.dim != dim:
+        raise HoldfastError(f"stored vectors of {old.dim} numbers, but the model in training gives {dim}")
 
 
 def survey_of(step: TrainingStep, task: Task) -> ImageSurvey:

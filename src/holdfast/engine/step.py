@@ -13,6 +13,7 @@ from holdfast.data.stream import Ring, StreamedImages
 from holdfast.engine.kept import KeptFeatures
 from holdfast.engine.options import FitOptions
 from holdfast.engine.share import Share
+from holdfast.engine.stored_reference import StoredReference
 from holdfast.engine.tally import Tally
 from holdfast.methods import Batch, Method, Progress
 
@@ -25,7 +26,7 @@ class TrainingStep:
     So a step takes no arguments, and a CUDA graph of it can be replayed.
 
     labels: per image of the set, the class in order of arrival (images of classes not yet seen are never indexed).
-    old: the frozen model that the task is held to, or None.
+    old: the frozen model that the task is held to, the vectors that are left of it, or None.
     source: where the batches' pixels are read from.
     batches: steps of an epoch x batch; rows of the set, those from the buffer first.
     share: the part of each batch that is this process's, all of it where there is only one.
@@ -69,7 +70,7 @@ class TrainingStep:
         batch = Batch(self.labels[self.share.seen(indices)], self.share.replayed_seen)
         with self._autocast():
             x = self._view(own)
-            z_old = self._old_features(x)
+            z_old = self._old_features(x, indices)
             z = self.share.whole(self._new(x))
             z_view = self.share.whole(self._new(self._view(own))) if self.method.reads_view else None
             z_kept = None if self.kept is None else self.kept[self.share.seen(indices)[: self.share.replayed_seen]]
@@ -105,10 +106,13 @@ class TrainingStep:
         )
         return self.preprocess.normalise(pixels)
 
-    def _old_features(self, x: Tensor) -> Tensor | None:
+    def _old_features(self, x: Tensor, indices: Tensor) -> Tensor | None:
         if self._old is None or self.method.old_features == "none":
             return None
         if self.method.old_features == "replayed" and not self.share.replayed_seen:
             return None  # no buffer, so there is no image to ask about
+        if isinstance(self.old, StoredReference):  # every rank has the whole table, so there is nothing to gather
+            seen = self.share.seen(indices)
+            return self._old(seen if self.method.old_features == "all" else seen[: self.share.replayed_seen])
         with torch.no_grad():
             return self.share.whole(self._old(x if self.method.old_features == "all" else x[: self.share.replayed]))

@@ -11,6 +11,7 @@ from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
+from holdfast.engine.stored_reference import StoredReference
 from holdfast.scenarios import Task
 
 BATCH = 512
@@ -44,6 +45,8 @@ class ImageSurvey:
     def _through(self, network: nn.Module, mirrored: bool) -> tuple[Tensor, Tensor]:
         parts = [torch.from_numpy(rows) for rows in (self.task.new_indices, self.task.buffer_indices)]
         indices = torch.cat(parts).to(self.images.device)
+        if isinstance(network, StoredReference):  # a mirrored image has the vector of the image
+            return network(indices).repeat(2 if mirrored else 1, 1), self.labels[indices].repeat(2 if mirrored else 1)
         features = [
             features_of(network, self.preprocess, self.images, indices, mirror=mirror)
             for mirror in ((False, True) if mirrored else (False,))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
@@ -31,6 +32,7 @@ def walk(
     make_method: Callable[[], Method],
     options: FitOptions,
     load_model: Callable[[str], Encoder] = Encoder.from_pretrained,
+    load_reference: Callable[[str], nn.Module] | None = None,
     log: Log = lambda event: None,
     after_task: Callable[[Task, Encoder], None] = lambda task, encoder: None,
     ranks: Ranks = ALONE,
@@ -39,7 +41,8 @@ def walk(
 
     Each task reads the previous model and the method's state from the folder even when they are still in memory: an
     uninterrupted run and a resumed one then take the same path. ``load_model`` gives the models that tasks bring in, by
-    name. ``after_task`` is called for every task in order, also for those found finished. Of several ranks the first
+    name; ``load_reference`` those they are only held to, where these are read otherwise.
+    ``after_task`` is called for every task in order, also for those found finished. Of several ranks the first
     alone writes and calls it, while the others wait.
     """
     for task in scenario.tasks:
@@ -56,7 +59,7 @@ def walk(
             if task.number > 1:
                 previous = scenario.tasks[task.number - 2]
                 restore_method(method, previous, encoder.dim, folder.method(previous.number))
-            old = _reference(task, folder, load_model)
+            old = _reference(task, folder, load_reference or load_model)
             kept = _kept(task, images, folder, encoder.dim) if method.reads_kept else None
             fit(
                 encoder,
@@ -103,7 +106,7 @@ def _starting_encoder(
         return make_encoder()
 
 
-def _reference(task: Task, folder: RunFolder, load_model: Callable[[str], Encoder]) -> Encoder | None:
+def _reference(task: Task, folder: RunFolder, load_model: Callable[[str], nn.Module]) -> nn.Module | None:
     if task.reference == "loaded":
         assert task.model is not None
         return load_model(task.model)

@@ -1,5 +1,7 @@
 """The gallery: items embedded by successive models, searched by the newest, exactly; nothing is embedded again."""
 
+from holdfast.gallery.attached import AttachedGallery, open_gallery
+from holdfast.gallery.attached_source import Address
 from holdfast.gallery.backfill import Backfill
 from holdfast.gallery.engine import Engine, Found
 from holdfast.gallery.engines import ENGINES, open_engine
@@ -7,4 +9,17 @@ from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit, Item
 from holdfast.gallery.versions import Version
 
-__all__ = ["ENGINES", "Backfill", "Engine", "Found", "Gallery", "Hit", "Item", "Version", "open_engine"]
+__all__ = [
+    "ENGINES",
+    "Address",
+    "AttachedGallery",
+    "Backfill",
+    "Engine",
+    "Found",
+    "Gallery",
+    "Hit",
+    "Item",
+    "Version",
+    "open_engine",
+    "open_gallery",
+]

@@ -7,6 +7,7 @@ from holdfast.methods.er import ER
 from holdfast.methods.fan import FAN
 from holdfast.methods.interface import Batch, FeaturePhase, Method, Progress, Survey, TaskView
 from holdfast.methods.lce import LCE
+from holdfast.methods.means_hoc import MeansHOC
 from holdfast.methods.simplex_fd import SimplexFD
 from holdfast.methods.simplex_hoc import SimplexHOC
 from holdfast.methods.simplex_hoc_views import SimplexHOCViews
@@ -21,6 +22,7 @@ METHODS: dict[str, type[Method]] = {
     "simplex_fd": SimplexFD,
     "simplex_hoc": SimplexHOC,
     "simplex_hoc_views": SimplexHOCViews,
+    "means_hoc": MeansHOC,
 }
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "AdvBCT",
     "Batch",
     "FeaturePhase",
+    "MeansHOC",
     "Method",
     "Progress",
     "SimplexFD",

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from holdfast.backbones import Encoder, Preprocess, VectorInput, backbone_builder, build_backbone, load_weights
 from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
@@ -21,6 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS, Method
 from holdfast.pixels import Colour
 from holdfast.randomness import GLOBAL_GENERATOR
+from holdfast.recipes.adopted import HeldTo
 from holdfast.recipes.models import BroughtIn, models_root, named_models, with_head
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import GIVEN_BACKBONE, SPLITS, Recipe
@@ -37,6 +39,7 @@ class Experiment:
     make_method: Callable[[], Method]
     options: FitOptions
     load_model: Callable[[str], Encoder] = Encoder.from_pretrained
+    load_reference: Callable[[str], nn.Module] | None = None
 
 
 class SharedData:
@@ -84,9 +87,12 @@ def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
     """Read the data, lay out the tasks and try every part once, so that what cannot work is refused now."""
     shared = shared or SharedData()
     data = shared.open_set(recipe)
-    make_method = method_maker(recipe, data.train.num_classes)
+    held = HeldTo.named(recipe["adopted"], shared.models) if "adopted" in recipe.tables else None
+    make_method = method_maker(recipe, data.train.num_classes, held)
     options = FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
     if "model" in recipe["scenario"]:
+        if held is not None:
+            raise HoldfastError("adopted: models that a scenario brings in are references already; leave the table out")
         return _assemble_from_models(recipe, data, make_method, options, shared.models)
     scenario = SCENARIOS[recipe["scenario"]["name"]](
         data.train.labels,
@@ -99,6 +105,8 @@ def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
     build = encoder_maker(recipe, preprocess, make_method)
     with GLOBAL_GENERATOR:
         try_encoder(build(), preprocess, make_method(), options)
+        if held is not None:
+            held.refuse_unfit(make_method(), build())
 
     def make_encoder() -> Encoder:
         encoder = build()
@@ -108,7 +116,10 @@ def assemble(recipe: Recipe, shared: SharedData | None = None) -> Experiment:
         }  # fmt: skip
         return encoder
 
-    return Experiment(data, scenario, make_encoder, make_method, options)
+    if held is None:
+        return Experiment(data, scenario, make_encoder, make_method, options)
+    scenario, loader = held.scenario(scenario, data.train), held.loader(data.train)
+    return Experiment(data, scenario, make_encoder, make_method, options, load_reference=loader)
 
 
 def _assemble_from_models(
@@ -147,10 +158,13 @@ def _read(section: dict[str, Any], data_root: Path | None) -> ImageSet:
     )
 
 
-def method_maker(recipe: Recipe, num_classes: int) -> Callable[[], Method]:
+def method_maker(recipe: Recipe, num_classes: int, held: HeldTo | None = None) -> Callable[[], Method]:
     build = METHODS[recipe.method]
     arguments = keywords(build, _without_name(recipe["method"]))
-    if "slots" in inspect.signature(build).parameters:
+    known = set(inspect.signature(build).parameters)
+    for name, value in (held.method_options(known) if held else {}).items():
+        arguments[name] = value if arguments.get(name) is None else arguments[name]
+    if "slots" in known:
         arguments.setdefault("slots", num_classes)
     return lambda: build(**arguments)
 

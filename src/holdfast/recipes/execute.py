@@ -102,6 +102,7 @@ def _follow(
         make_method=experiment.make_method,
         options=experiment.options,
         load_model=experiment.load_model,
+        load_reference=experiment.load_reference,
         ranks=ranks,
     )
     ranks.wait()
@@ -149,6 +150,7 @@ def _train(
         make_method=experiment.make_method,
         options=experiment.options,
         load_model=experiment.load_model,
+        load_reference=experiment.load_reference,
         log=log,
         after_task=keep_features,
         ranks=ranks,

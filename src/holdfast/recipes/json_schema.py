@@ -15,7 +15,7 @@ from holdfast.data import DATASETS
 from holdfast.engine import FitOptions
 from holdfast.methods import METHODS
 from holdfast.recipes.options import options_schema
-from holdfast.recipes.schema import SPLITS, PreprocessSection, _Evaluation, _GivenBackbone, _Top
+from holdfast.recipes.schema import SPLITS, AdoptedSection, PreprocessSection, _Evaluation, _GivenBackbone, _Top
 from holdfast.recipes.update_schema import SECTIONS, OwnTop
 from holdfast.scenarios import SCENARIOS
 
@@ -32,6 +32,7 @@ def recipe_json_schema() -> Schema:
         "data": _object({split: _by_name(DATASETS, _split_keys()) for split in SPLITS}, SPLITS),
         "scenario": _by_name(SCENARIOS, leave_out={"num_slots", "seed", "models"}),
         "evaluation": _Evaluation.model_json_schema(),
+        "adopted": AdoptedSection.model_json_schema(),
     }
     return _recipe("A Holdfast recipe", sections, _Top)
 

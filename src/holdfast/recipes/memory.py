@@ -25,7 +25,8 @@ def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages)
 
     Where models are brought in, the one that takes most.
     """
-    brought_in = dict.fromkeys(task.model for task in experiment.scenario.tasks if task.model)
+    started = [task for task in experiment.scenario.tasks if task.start == "loaded"]
+    brought_in = dict.fromkeys(task.model for task in started if task.model)
     if not brought_in:
         return _bytes_of(experiment.make_encoder, experiment, images)
     return max(_bytes_of(partial(experiment.load_model, name), experiment, images) for name in brought_in)

@@ -33,6 +33,7 @@ class _Top(Strict):
     train: dict[str, Any] = {}
     preprocess: dict[str, Any] = {}
     evaluation: dict[str, Any] = {}
+    adopted: dict[str, Any] | None = None
 
 
 class PreprocessSection(Strict):
@@ -48,6 +49,13 @@ class _Evaluation(Strict):
     protocols: list[Literal["template", "instance", "mixed"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
     batch_size: int | None = Field(None, ge=1)
     compact: bool = False
+
+
+class AdoptedSection(Strict):
+    """folder: of an adopted model, which the first task is held to. features: where its vectors lie, if moved."""
+
+    folder: str
+    features: str | None = None
 
 
 class _GivenBackbone(Strict):
@@ -111,6 +119,9 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     top["train"] = train_section(top["train"], data["train"])
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     top["evaluation"] = validated(_Evaluation, top["evaluation"], "evaluation")
+    adopted = top.pop("adopted")  # left out where there is none: recipes of older runs are equal to themselves
+    if adopted is not None:
+        top["adopted"] = validated(AdoptedSection, adopted, "adopted")
     if set(top["evaluation"]["protocols"]) == {"mixed"}:
         raise HoldfastError("evaluation.protocols: mixed gives no matrix; put template or instance beside it")
     return Recipe(top)

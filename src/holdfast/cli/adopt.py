@@ -1,0 +1,105 @@
+"""``holdfast adopt``: a model of which only the stored vectors are at hand becomes version 0."""
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table
+
+if TYPE_CHECKING:
+    from holdfast.adoption import Adoption
+
+
+def adopt(
+    features: Path = typer.Option(..., "--features", help="The stored vectors: .npz, .npy or .parquet."),
+    labels: Path | None = typer.Option(
+        None, "--labels", help="Their classes, .npy or one a line; default: those in the features' file."
+    ),
+    out: Path = typer.Option(..., "--out", help="A new folder for the adopted model."),
+    new: Path | None = typer.Option(None, "--new", help="A new model's features of the same items: judges all ways."),
+    new_model: Path | None = typer.Option(None, "--new-model", help="That model's folder, to put a map behind it."),
+    way: str | None = typer.Option(None, "--way", help="projection, means or map; default: the best."),
+    slots: int | None = typer.Option(None, "--slots", help="Vertices of the projection's simplex."),
+    held_out: float = typer.Option(0.3, "--held-out", help="The share of classes that nothing is fitted to."),
+    confidence: float = typer.Option(0.95, "--confidence", help="Of the two-sided intervals."),
+    min_gain: float = typer.Option(0.0, "--min-gain", help="Good enough is more than this, as a fraction of 1."),
+    seed: int = typer.Option(0, "--seed", help="Of the split by class, the fits and the resamples."),
+    steps: int = typer.Option(300, "--steps", help="Of each fit that has no closed form."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Make a foreign model (only its vectors and their classes are needed) version 0 for later, compatible ones.
+
+    Three ways are tried on classes held out from all fitting: a projection into a simplex, prototypes at the class
+    means, and, with --new, a map from a new model's queries. The report says what each costs or gains, with
+    intervals, and when none is good enough. Ids in the file (paths of the images) let later models be trained against
+    it.
+    """
+    from holdfast.adoption import adopt as judge_and_write
+
+    found = judge_and_write(
+        features,
+        labels,
+        out=out,
+        new=new,
+        new_model=new_model,
+        way=way,
+        slots=slots,
+        held_out=held_out,
+        confidence=confidence,
+        min_gain=min_gain,
+        seed=seed,
+        steps=steps,
+    )
+    if json:
+        print_json({"folder": str(out), **found.as_json()})
+    else:
+        _print(found, out)
+
+
+def _print(found: "Adoption", out: Path) -> None:
+    from holdfast.adoption.result import WAYS
+
+    _say(
+        f"{found.vectors:,} vectors of {found.dim} numbers, {found.classes:,} classes; judged by {found.queries:,} "
+        f"queries of {found.held_out_classes:,} classes held out from all fitting."
+    )
+    _say(f"As stored: {_score(found.as_stored)} top-1.")
+    if found.new_alone is not None:
+        _say(f"The new model by itself, everything embedded anew: {_score(found.new_alone)}.")
+    rows = [
+        [
+            way.name,
+            "untouched" if way.stored_gain is None else _gain(way.stored_gain),
+            "not known" if way.later is None else _gain(way.later.gain),
+            "" if way.later is None else way.later.verdict,
+        ]
+        for way in found.ways
+    ]
+    level = f"{100 * found.confidence:g} %"
+    _say(f"Gains over what is stored, in points, with {level} intervals:")
+    print_table(["way", "the stored vectors", "new queries on them", "verdict"], rows)
+    for way in found.ways:
+        if way.later is not None and way.later.untouched is not None:
+            _say(f"{way.name}, with the store searched as it is: {_gain(way.later.untouched)} points.")
+    for note in found.notes:
+        _say(f"Note: {note}.")
+    _say(f"Chosen: {found.chosen}, {WAYS[found.chosen]}. Why: {found.reason}.")
+    if found.good_enough is False:
+        _say("Not good enough: the new model's queries are not shown to beat the old ones on the store.")
+    elif found.good_enough is None:
+        _say("Whether a new model's queries beat the old ones is not known yet: give its features (--new).")
+    typer.echo(f"{out}: written.")
+
+
+def _score(estimate: Any) -> str:
+    return f"{per_cent(estimate.value)} % ({per_cent(estimate.low)} to {per_cent(estimate.high)})"
+
+
+def _gain(estimate: Any) -> str:
+    return f"{100 * estimate.value:+.2f} ({100 * estimate.low:+.2f} to {100 * estimate.high:+.2f})"
+
+
+def _say(sentence: str) -> None:
+    typer.echo("\n".join(textwrap.wrap(sentence, 78)))

@@ -1,0 +1,219 @@
+"""A gallery over somebody else's store: searched in place by newer models, nothing copied, nothing written there.
+
+Its folder holds ``attached.json`` (where the vectors lie; never a password) and copies of the models.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from holdfast.backbones import Encoder
+from holdfast.backbones.preprocess import OneImage
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.gallery.attached_source import Address, AttachedSource, open_source, without_password
+from holdfast.gallery.attached_space import StoredSpace, stored_space
+from holdfast.gallery.gallery import MOST_HITS, Gallery
+from holdfast.gallery.items import Hit
+from holdfast.gallery.models import ready
+from holdfast.gallery.versions import MODEL, Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.storage import read_json, replacing_folder, write_json
+
+RECORD = "attached.json"
+FORMAT = "holdfast-attached"
+_CANDIDATES = 100
+"""Fetched at least, where the store's own order is not the true one."""
+
+
+class AttachedGallery:
+    """Made by ``attach`` or ``open``. Version 0 is the model whose space the stored vectors live in."""
+
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self._folder = folder
+        record = read_json(folder / RECORD)
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
+        self._record = record
+        self._versions = [Version(**one) for one in record["versions"]]
+        address = Address(**record["address"])
+        first = Encoder.from_pretrained(self._model(0))
+        self._encoder: tuple[int, Encoder] = (0, first)
+        self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
+        try:
+            self._space: StoredSpace = stored_space(first, self._source.dim, self._model(0))
+        except BaseException:
+            self._source.close()
+            raise
+
+    @classmethod
+    def attach(cls, folder: str | Path, address: Address, model: str | Path) -> "AttachedGallery":
+        """Describe a store in a new folder; ``model``: an adopted model, or the Holdfast model that filled it."""
+        path = Path(folder)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
+        candidate = read_candidate(Path(model))
+        source = open_source(address)
+        try:
+            space = stored_space(candidate.encoder, source.dim, Path(model))
+        finally:
+            source.close()
+        version = replace(candidate.version(0, []), stored_dim=space.stored)
+        slots = None if candidate.registry is None else candidate.registry.to_json()
+        kept = {**asdict(address), "url": without_password(address.url)}
+        with replacing_folder(path) as temporary:
+            keep_model(candidate, temporary / "versions" / "0000")
+            write_json(
+                temporary / RECORD,
+                {"format": FORMAT, "address": kept, "slots": slots, "versions": [version.as_json()]},
+            )
+        return cls(path, address.url)
+
+    @classmethod
+    def open(cls, folder: str | Path, *, url: str | None = None) -> "AttachedGallery":
+        """url: with a password, where the server wants one and no PGPASSWORD or password file holds it."""
+        return cls(Path(folder), url)
+
+    def register(self, model: str | Path, *, force: bool = False) -> Version:
+        """Make a model the one that queries are embedded by; refused where slots or sizes clash.
+
+        Nothing is known here of the images behind stored vectors, so ``holdfast check`` has to judge it; ``force`` has
+        nothing to force.
+        """
+        candidate = read_candidate(Path(model))
+        if any(known.weights_sha256 == candidate.weights_sha256 for known in self._versions):
+            raise HoldfastError(f"{model}: these weights are a version already")
+        slots = slots_together(registry_of(self._record["slots"]), candidate, self._space.dim)
+        version = candidate.version(len(self._versions), [])
+        keep_model(candidate, self._folder / "versions" / f"{version.number:04d}")
+        self._versions.append(version)
+        self._record |= {
+            "slots": None if slots is None else slots.to_json(),
+            "versions": [one.as_json() for one in self._versions],
+        }
+        write_json(self._folder / RECORD, self._record)
+        return version
+
+    def search(
+        self,
+        image: OneImage | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        id: str | None = None,
+        k: int = 10,
+        filter: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        exact: bool = False,
+    ) -> list[Hit]:
+        """The ``k`` stored vectors nearest to an image, a vector or a stored one, best first, by true cosine.
+
+        vector: a full feature of any version, or a vector as the store holds them. Where version 0 compares through a
+        projection that is no isometry, the store's own order only proposes candidates, ten times ``k``, which are then
+        compared truly: a better one beyond them is missed. Equal scores go to the smaller id.
+        """
+        given = [name for name, value in (("image", image), ("vector", vector), ("id", id)) if value is not None]
+        if len(given) != 1:
+            raise HoldfastError(f"search takes one of image, vector and id, not {' and '.join(given) or 'none'}")
+        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_HITS:
+            raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
+        if filter:
+            raise HoldfastError("an attached gallery is not filtered: its fields are the store's own; ask the store")
+        if id is not None:
+            found = self._source.fetch([id])
+            if id not in found:
+                raise HoldfastError(f"no item {id!r} in {self._source.name}")
+            z = self._space.feature(torch.from_numpy(found[id]))
+        elif vector is not None:
+            z = self._space.given(vector)
+        else:
+            z = self._embedded(image, version)
+        hits = self._nearest(z, k + (id is not None), exact)
+        return [hit for hit in hits if hit.id != id][:k]
+
+    def _nearest(self, z: Tensor, k: int, exact: bool) -> list[Hit]:
+        space = self._space
+        query = space.query(z)
+        length = float(query.norm())
+        if length == 0:
+            raise HoldfastError("query: has nothing in the directions that the stored vectors span")
+        wanted = k if space.up is None else max(_CANDIDATES, 10 * k)
+        found = self._source.search(query.numpy(), wanted, exact=exact)
+        scores = {near.id: near.cosine * length for near in found}
+        if space.up is not None:
+            vectors = self._source.fetch([near.id for near in found])
+            scores = {name: float(space.feature(torch.from_numpy(row)) @ z) for name, row in vectors.items()}
+        hits = [Hit(near.id, scores[near.id], 0, near.label) for near in found if near.id in scores]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
+
+    def _embedded(self, image: OneImage | None, number: int | None) -> Tensor:
+        chosen = len(self._versions) - 1 if number is None else number
+        if not 0 <= chosen < len(self._versions):
+            raise unknown_name("version", str(chosen), map(str, range(len(self._versions))))
+        if self._encoder[0] != chosen:
+            self._encoder = (chosen, Encoder.from_pretrained(self._model(chosen)))
+        encoder = self._encoder[1]
+        (z,) = encoder.encode(ready(encoder, image))
+        return z
+
+    def add(self, items: Iterable[Any], **options: Any) -> NoReturn:
+        """Refused."""
+        self._refuse()
+
+    def delete(self, ids: Iterable[str]) -> NoReturn:
+        """Refused."""
+        self._refuse()
+
+    def build_index(self) -> NoReturn:
+        """Refused."""
+        self._refuse()
+
+    def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Which of these ids are stored."""
+        found = self._source.fetch(list(ids))
+        return {name: {"version": 0, "label": None, "metadata": {}, "path": None} for name in found}
+
+    def versions(self) -> list[Version]:
+        """Version 0, whose space the stored vectors live in, and the models registered after it."""
+        return list(self._versions)
+
+    def stats(self) -> dict[str, Any]:
+        count = self._source.count()
+        rows = [
+            {
+                "version": one.number,
+                "items": count if one.number == 0 else 0,
+                "vectors": count if one.number == 0 else 0,
+                "unindexed": 0,
+                "stored_dim": one.stored_dim,
+                "dim": one.dim,
+            }
+            for one in self._versions
+        ]
+        shown = {"items": count, "labelled": count if self._record["address"]["label"] else 0, "with_path": 0}
+        about = {"fields": [], "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
+        held = sum(512 * file.stat().st_blocks for file in self._folder.rglob("*") if file.is_file())
+        return {**shown, **about, "bytes_on_disk": held, "versions": rows}
+
+    def close(self) -> None:
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _refuse(self) -> NoReturn:
+        raise HoldfastError(f"{self._folder}: attached, and so read-only; write to {self._source.name} itself")
+
+    def _model(self, number: int) -> Path:
+        return self._folder / "versions" / f"{number:04d}" / MODEL
+
+
+def open_gallery(folder: str | Path) -> Gallery | AttachedGallery:
+    """A gallery of either kind."""
+    return AttachedGallery.open(folder) if (Path(folder) / RECORD).is_file() else Gallery.open(folder)

@@ -1,0 +1,110 @@
+"""``holdfast adopt`` and what goes with it: a check through the adopted model, a store attached and checked."""
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.adoption import read_adopted
+from holdfast.errors import HoldfastError
+
+CLASSES, EACH, DIM = 40, 6, 8
+QUICK = ("--steps", "10")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Stored vectors of 40 classes with ids, queries of the same by the old model and by a sharper one, turned."""
+    root = tmp_path_factory.mktemp("vectors")
+    centres = np.random.default_rng(0).normal(size=(CLASSES, DIM))
+    turn, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(DIM, DIM)))
+    labels = np.repeat(np.arange(CLASSES), EACH)
+    for seed, (name, noise, how) in enumerate(
+        (("stored", 0.9, np.eye(DIM)), ("new", 0.2, turn), ("old", 0.9, np.eye(DIM)), ("sharp", 0.2, np.eye(DIM)))
+    ):
+        draw = np.random.default_rng(seed)
+        features = (centres[labels] + noise * draw.normal(size=(len(labels), DIM))) @ how.T
+        np.savez(root / f"{name}.npz", features=features, labels=labels, ids=np.arange(len(labels)))
+    (root / "labels.txt").write_text("\n".join(f"class {label}" for label in labels) + "\n")
+    return {file.stem: file for file in root.iterdir()}
+
+
+def test_the_report(files, holdfast, holdfast_json, tmp_path):
+    text = holdfast(
+        "adopt", "--features", files["stored"], "--new", files["new"], "--out", tmp_path / "adopted", *QUICK
+    )
+    assert "240 vectors of 8 numbers, 40 classes" in text
+    for way in ("projection", "means", "map"):
+        assert way in text
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(str(tmp_path)))
+    found = holdfast_json(
+        "adopt", "--features", files["stored"], "--labels", files["labels"], "--out", tmp_path / "by", *QUICK
+    )
+    assert found["good_enough"] is None
+    assert read_adopted(tmp_path / "by").class_names[:2] == ("class 0", "class 1")
+
+
+def test_check_through_an_adopted_projection(files, holdfast_json, holdfast, tmp_path):
+    holdfast("adopt", "--features", files["stored"], "--way", "projection", "--out", tmp_path / "adopted", *QUICK)
+    adopted = read_adopted(tmp_path / "adopted")
+    with np.load(files["sharp"]) as held:
+        features = adopted.carried(torch.from_numpy(held["features"])).numpy()
+        np.savez(tmp_path / "new.npz", features=features, labels=held["labels"], ids=held["ids"])
+    words = [
+        "check",
+        "--gallery",
+        files["stored"],
+        "--queries-old",
+        files["old"],
+        "--queries-new",
+        tmp_path / "new.npz",
+    ]
+    found = holdfast_json(*words, "--through", tmp_path / "adopted", "--resamples", "200")
+    assert found["verdict"] == "compatible"
+    refused = holdfast(*words, "--json", "--sample", "3", status=2)
+    assert "--sample goes with a --gallery that is a URL" in refused
+
+
+def test_bad_input_is_one_line_and_nothing_changes(files, holdfast, tmp_path):
+    out = tmp_path / "adopted"
+    short = tmp_path / "short.npy"
+    np.save(short, np.arange(7))
+    for words, message in (
+        (["--features", tmp_path / "none.npz"], "no such file"),
+        (["--features", files["stored"], "--labels", short], "240 vectors but labels of shape (7,)"),
+        (["--features", files["stored"], "--way", "map"], "needs a new model's features"),
+    ):
+        with pytest.raises(HoldfastError) as refused:
+            holdfast("adopt", *words, "--out", out)
+        assert message in str(refused.value)
+        assert "\n" not in str(refused.value)
+        assert not out.exists()
+
+
+def test_a_collection_is_attached_searched_and_checked(files, holdfast, holdfast_json, tmp_path):
+    qdrant = pytest.importorskip("qdrant_client")
+    models = qdrant.models
+    client = qdrant.QdrantClient(path=str(tmp_path / "store"))
+    client.create_collection("items", models.VectorParams(size=DIM, distance=models.Distance.COSINE))
+    with np.load(files["stored"]) as held:
+        rows = list(zip(held["features"].tolist(), held["labels"].tolist(), strict=True))
+    points = [models.PointStruct(id=i, vector=v, payload={"kind": label}) for i, (v, label) in enumerate(rows)]
+    client.upsert("items", points)
+    client.close()
+    url, place = f"qdrant:{tmp_path / 'store'}", ["--table", "items", "--label", "kind"]
+    holdfast("adopt", "--features", files["stored"], "--way", "means", "--out", tmp_path / "adopted", *QUICK)
+    gallery = tmp_path / "gallery"
+    text = holdfast("gallery", "attach", url, *place, "--model", tmp_path / "adopted", "--out", gallery)
+    assert "240 vectors of 8 numbers" in text
+    assert "read-only" in text
+    hits = holdfast_json("gallery", "search", gallery, "--id", "3", "--k", "4")
+    assert len(hits) == 4
+    assert hits[0]["score"] >= hits[-1]["score"]
+    assert holdfast_json("gallery", "stats", gallery)["items"] == 240
+    with pytest.raises(HoldfastError, match="attached, and so read-only"):
+        holdfast("gallery", "delete", gallery, "3")
+    with np.load(files["old"]) as old, np.load(files["sharp"]) as sharp:  # a store's labels are text
+        for name, kept in (("q_old", old), ("q_new", sharp)):
+            np.savez(tmp_path / f"{name}.npz", features=kept["features"], labels=kept["labels"].astype(str))
+    words = ["--queries-old", tmp_path / "q_old.npz", "--queries-new", tmp_path / "q_new.npz", "--resamples", "200"]
+    found = holdfast_json("check", "--gallery", url, *place, "--sample", "200", *words)
+    assert (found["verdict"], found["gallery"]) == ("compatible", 200)
