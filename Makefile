@@ -17,7 +17,7 @@ help:
 
 $(VENV)/core: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[gallery]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[serve]"
 	@touch $@
 
 $(VENV)/dev: $(VENV)/core
