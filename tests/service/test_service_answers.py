@@ -98,7 +98,7 @@ def test_versions_and_matrix(ask, gallery, models):
     found = ask().get("/v1/versions").json()
     assert [(row["number"], row["items"], row["newest"]) for row in found["versions"]] == [(1, 40, False), (2, 1, True)]
     assert [row["share"] for row in found["versions"]] == [pytest.approx(40 / 41), pytest.approx(1 / 41)]
-    assert [row["name"] for row in found["versions"]] == ["first", "second"]
+    assert [(row["name"], row["backbone"]) for row in found["versions"]] == [("first", "small"), ("second", "small")]
     (cell,) = found["matrix"]
     (check,) = gallery.versions()[1].checks
     assert (cell["query"], cell["items"]) == (2, 1)

@@ -28,6 +28,7 @@ class Version:
 
     source: the folder it was registered from. dim: numbers of a full feature, K - 1 for a simplex. stored_dim: numbers
     of a stored vector. slots: K, None for a model without a slot registry. checks: one verdict for each older version.
+    backbone: the network's name; None in galleries that were made before it was kept.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Version:
     slots: int | None
     registered: str
     checks: list[dict[str, Any]] = field(default_factory=list)
+    backbone: str | None = None
 
     @property
     def collection(self) -> str:
@@ -67,6 +69,7 @@ class Candidate:
             slots=None if self.registry is None else self.registry.num_slots,
             registered=datetime.now(UTC).isoformat(timespec="seconds"),
             checks=checks,
+            backbone=_backbone_name(self.encoder),
         )
 
 
@@ -83,6 +86,11 @@ def read_candidate(folder: Path) -> Candidate:
         )
     sha256 = read_json(folder / _FILES[0])["weights_sha256"]
     return Candidate(folder, encoder, compact_basis(encoder), sha256, registry)
+
+
+def _backbone_name(encoder: Encoder) -> str:
+    spec = getattr(encoder.backbone, "backbone_spec", None)
+    return type(encoder.backbone).__name__ if spec is None else str(spec["name"])
 
 
 def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:

@@ -21,6 +21,7 @@ def versions_json(versions: Sequence[Version], stats: Mapping[str, Any]) -> dict
         {
             "number": one.number,
             "name": PurePath(one.source).name,
+            "backbone": one.backbone,
             "weights": one.weights_sha256[:12],
             "dim": one.dim,
             "stored_dim": one.stored_dim,
