@@ -11,8 +11,8 @@ from holdfast.service.limits import Limits
 from holdfast.service.metrics import Metrics
 from holdfast.service.refusals import RefusedError
 
-# Images that a page has fetched with its token are shown from blobs; nothing is ever loaded from elsewhere.
-# No form is sent by the browser itself, and no text becomes markup: where Trusted Types are known, trying it is an error.
+# Images that the page fetched with its token are shown from blobs; nothing is ever loaded from elsewhere. The browser
+# sends no form by itself, and where it knows Trusted Types it refuses to make markup of text.
 POLICY = (
     "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
     "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

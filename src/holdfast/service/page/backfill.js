@@ -10,32 +10,34 @@ const WINDOW_MS = 30_000;
 /** Items per second that newer versions won from older ones within the last half minute, or 0. */
 export function moveRate(seen) {
   const recent = seen.filter((one) => one.at >= seen.at(-1).at - WINDOW_MS);
-  const [first, last] = [recent[0], recent.at(-1)];
-  if (first === last || first.older <= last.older || first.newest >= last.newest) return 0;
-  return (first.older - last.older) / ((last.at - first.at) / 1000);
+  let moved = 0;
+  for (let n = 1; n < recent.length; n++) {
+    // Items that are only added or deleted do not count as moved.
+    const [lost, won] = [recent[n - 1].older - recent[n].older, recent[n].newest - recent[n - 1].newest];
+    moved += Math.max(0, Math.min(lost, won));
+  }
+  return moved === 0 ? 0 : moved / ((recent.at(-1).at - recent[0].at) / 1000);
 }
 
 /** seen: {at, older, newest} for every look so far, the last of them being `state`. */
 export function drawBackfill(box, state, seen) {
   const newest = state.versions.find((one) => one.newest);
   if (!box.firstChild) {
-    const bar = element("progress", { max: 1, "aria-label": "Items embedded by the newest version" });
-    box.replaceChildren(element("div", { class: "strata" }), element("ul", { class: "legend" }), bar, element("p", { class: "progress" }));
+    box.append(element("p", { class: "progress" }), element("div", { class: "strata" }), element("ul", { class: "legend" }));
   }
-  const [strata, legend, bar, told] = box.children;
+  const [told, strata, legend] = box.children;
+  told.replaceChildren(...sentence(state, newest, moveRate(seen)));
   drawStrata(strata, state.versions);
-  const holding = state.versions.filter((one) => one.items > 0);
+  const holding = state.versions.filter((one) => one.items > 0).toReversed();
   legend.replaceChildren(...holding.map((one) => element("li", {}, badge(one.number), ` ${figures.items(one.items)}, ${figures.percent(one.share)}`)));
-  bar.value = newest.share ?? 0;
-  bar.hidden = state.items === 0;
-  told.textContent = sentence(state, newest, moveRate(seen));
 }
 
 function sentence(state, newest, rate) {
-  if (state.items === 0) return "No items yet, so nothing to embed again.";
+  if (state.items === 0) return ["No items yet, so nothing to embed again."];
   const left = state.items - newest.items;
-  if (left === 0) return `All ${figures.items(state.items)} are embedded by v${newest.number}.`;
-  const there = `${figures.percent(newest.share)} embedded by v${newest.number}; ${figures.items(left)} by older versions.`;
-  if (rate === 0) return `${there} Nothing is moving.`;
-  return `${there} Moving ${figures.count(Math.max(1, Math.round(rate)))} a second, about ${figures.duration(left / rate)} left.`;
+  const share = element("strong", {}, figures.percent(newest.share));
+  if (left === 0) return [share, `All ${figures.items(state.items)} are embedded by v${newest.number}.`];
+  const there = `embedded by v${newest.number}; ${figures.items(left)} by older versions.`;
+  const pace = `Moving ${figures.count(Math.max(1, Math.round(rate)))} a second, about ${figures.duration(left / rate)} left.`;
+  return [share, `${there} ${rate === 0 ? "Nothing is moving." : pace}`];
 }

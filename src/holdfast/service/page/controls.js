@@ -5,6 +5,7 @@ import { addCondition, offerFields, readFilter } from "./filter.js";
 
 export function prepareControls(changed) {
   const form = byId("controls");
+  byId("refine").open = !matchMedia("(max-width: 56rem)").matches; // on a phone the hits come first
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     changed();

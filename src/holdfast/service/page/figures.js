@@ -4,17 +4,20 @@ const whole = new Intl.NumberFormat("en");
 const one = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const signed = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1, signDisplay: "exceptZero" });
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
-const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const minute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export const count = (number) => whole.format(number);
 export const items = (number) => `${whole.format(number)} ${number === 1 ? "item" : "items"}`;
 export const score = (cosine) => cosine.toFixed(3);
 export const percent = (share) => `${one.format(100 * share)} %`;
-export const points = (gain) => signed.format(100 * gain);
+export const points = (gain) => signed.format(100 * gain).replace("-", "−");
 
-export function date(text, { long = false } = {}) {
+export const date = (text) => dated(text, day);
+export const moment = (text) => dated(text, minute);
+
+function dated(text, format) {
   const then = new Date(text);
-  return Number.isNaN(then.getTime()) ? String(text) : (long ? moment : day).format(then);
+  return Number.isNaN(then.getTime()) ? String(text) : format.format(then);
 }
 
 export function mebibytes(bytes) {

@@ -3,7 +3,9 @@
 import { byId, element, foreign } from "./dom.js";
 
 function show(kind, title, ...rest) {
-  const box = element("div", { class: `message ${kind}`, role: kind === "error" ? "alert" : null }, element("p", { class: "title" }, title), ...rest);
+  const sign = kind === "idle" ? element("img", { class: "sign", src: "/static/mark.svg", alt: "" }) : null;
+  const role = kind === "error" ? "alert" : null;
+  const box = element("div", { class: `message ${kind}`, role }, sign, element("p", { class: "title" }, title), ...rest);
   byId("message").replaceChildren(box);
 }
 

@@ -22,14 +22,14 @@ function row(version) {
       fact("Backbone", version.backbone ?? "not known"),
       fact("K", version.slots === null ? "no slots" : figures.count(version.slots)),
       fact("Numbers kept", version.stored_dim === version.dim ? figures.count(version.dim) : `${figures.count(version.stored_dim)} of ${figures.count(version.dim)}`),
-      fact("Registered", figures.date(version.registered, { long: true })),
+      fact("Registered", figures.date(version.registered), figures.moment(version.registered)),
       fact("Weights", version.weights),
     ),
-    element("div", { class: "held" }, share, element("p", {}, held + (version.unindexed ? `; ${figures.count(version.unindexed)} not indexed yet` : ""))),
+    element("div", { class: "held" }, share, element("p", {}, held), version.unindexed ? element("p", { class: "hint" }, `${figures.count(version.unindexed)} not indexed yet`) : null),
   );
   return toned(made, version.number);
 }
 
-function fact(name, value) {
-  return element("div", {}, element("dt", {}, name), element("dd", {}, foreign(value)));
+function fact(name, value, title = null) {
+  return element("div", { title }, element("dt", {}, name), element("dd", {}, foreign(value)));
 }

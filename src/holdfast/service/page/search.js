@@ -10,6 +10,7 @@ import { clearThumbnails, picture, shown } from "./thumbnails.js";
 import { badge } from "./tones.js";
 
 let running = null;
+const narrow = () => matchMedia("(max-width: 56rem)").matches;
 
 /** Stop waiting for an answer; whether there was one to wait for. */
 export function cancelSearch() {
@@ -95,4 +96,5 @@ function showAnswer({ version, hits }, wanted, milliseconds, walking) {
   byId("found-title").textContent = `${figures.count(hits.length)} ${hits.length === 1 ? "hit" : "hits"}`;
   byId("status").replaceChildren("asked with ", badge(version, `the question was embedded by version ${version}`), ", answered by", ...parts, ` in ${Math.round(milliseconds)} ms`);
   if (walking) byId("hits").querySelector(".more").focus();
+  else if (narrow()) byId("found-title").scrollIntoView();
 }

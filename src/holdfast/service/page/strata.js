@@ -4,9 +4,9 @@ import { element } from "./dom.js";
 import { percent } from "./figures.js";
 import { toned } from "./tones.js";
 
-/** Layers are kept and only change their width, so that a backfill can be watched. */
+/** The newest at the left, so that it grows like a bar of progress. Layers are kept and only change their width. */
 export function drawStrata(box, versions) {
-  const shown = versions.filter((one) => one.items > 0);
+  const shown = versions.filter((one) => one.items > 0).toReversed();
   box.hidden = shown.length === 0;
   box.setAttribute("role", "img");
   box.setAttribute("aria-label", `Share of the items: ${shown.map((one) => `v${one.number} ${percent(one.share)}`).join(", ")}`);

@@ -1,0 +1,86 @@
+"""What the page's tests drive: Debian's Chromium by Playwright, and the service on a port of its own."""
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.gallery import Gallery
+from holdfast.service.access import Access
+
+PATIENCE_S = 20
+NEEDED = "HOLDFAST_NEED_BROWSER"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+# As root, without a screen, and silent: nothing but the page asks for anything.
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+]  # fmt: skip
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    """One browser; without one the test is skipped or, where the environment says that it is needed, fails."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        program = None
+    if program is None:
+        reason = f"no {NAMES[0]} or no playwright: the page is not tested in a browser"
+        if os.environ.get(NEEDED):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def served(gallery: Gallery, access: Access | None = None, **options: Any) -> Iterator[str]:
+    """The address of the gallery's service, which runs in a thread."""
+    import uvicorn
+
+    from holdfast.service.app import build_app
+
+    app = build_app(gallery, access=access or Access({}), **options)
+    config = uvicorn.Config(app, port=0, lifespan="on", log_level="warning", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until = time.monotonic() + 30
+    while not server.started:
+        assert thread.is_alive()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def until(page: Any, expression: str) -> None:
+    """Wait until it holds in the page. (Playwright's own waiting makes code of text there, which the page forbids.)"""
+    end = time.monotonic() + PATIENCE_S
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(30)
+
+
+# What a browser does with a pasted or dropped file, which no key press can bring about without a clipboard.
+GIVE = """([kind, bytes]) => {
+  const carried = new DataTransfer();
+  carried.items.add(new File([new Uint8Array(bytes)], "query.png", { type: "image/png" }));
+  const told = kind === "paste" ? { clipboardData: carried } : { dataTransfer: carried };
+  const event = kind === "paste" ? new ClipboardEvent("paste", { ...told, bubbles: true, cancelable: true })
+    : new DragEvent(kind, { ...told, bubbles: true, cancelable: true });
+  document.body.dispatchEvent(event);
+  return event.defaultPrevented;
+}"""

@@ -1,0 +1,298 @@
+"""The web page in a real browser: every way to ask, what it shows, what it must never do."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from page_browser import GIVE, PATIENCE_S, chromium, served, until
+from service_inputs import png
+
+from holdfast.gallery import Gallery, Item
+from holdfast.service.access import Access, read_tokens
+from holdfast.service.limits import Limits
+
+pytestmark = pytest.mark.slow
+
+TOKEN = "read-token-of-thirty-two-letters"
+HOSTILE = "<img src=x onerror=window.hacked=1>\u202e\"'&amp;"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def gallery(filled, models, tmp_path_factory):
+    """40 items of the first version, one of the second, which was not checked on anything."""
+    folder = shutil.copytree(filled, tmp_path_factory.mktemp("page") / "shop")
+    with Gallery.open(folder) as opened:
+        opened.register(models[1], force=True)
+        vector = -np.ones(32)  # far from the pictures
+        opened.add([Item(HOSTILE, vector=vector, label=HOSTILE, metadata={"price": 99, "note": HOSTILE})])
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def address(gallery):
+    with served(gallery, name="shop") as url:
+        yield url
+
+
+@pytest.fixture
+def visit(browser):
+    """Opens pages; at the end nothing may have gone wrong or elsewhere, but for what a test expects."""
+    contexts, wrong, expected = [], [], []
+
+    def open_page(url, *, width=1280, height=800, expect=(), **options):
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(1000 * PATIENCE_S)
+        contexts.append(context)
+        page = context.new_page()
+        expected.extend(expect)
+        origin = re.match(r"http://[^/]+", url)[0]
+        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith((origin, "blob:")) else wrong.append(request.url),
+        )
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [text for text in wrong if not any(one in text for one in expected)] == []
+
+
+def shown(page):
+    """The ids of the hits once they are there."""
+    page.wait_for_selector(".hit")
+    return page.locator(".hit .id").all_inner_texts()
+
+
+def asked(gallery, **question):
+    return [hit.id for hit in gallery.search(**question)]
+
+
+def test_search_by_file_filter_and_k(visit, address, gallery, pictures):
+    page = visit(address)
+    page.wait_for_selector("text=Nothing asked yet")
+    assert page.inner_text(".which").split() == ["shop", "41", "items"]
+    page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": png(pictures[7])})
+    expected = gallery.search(pictures[7], k=12)
+    assert shown(page) == [hit.id for hit in expected]
+    first = page.locator(".hit").first
+    assert first.locator(".figure").inner_text() == f"{expected[0].score:.3f}"
+    assert first.locator(".badge").inner_text().split() == ["version", f"v{expected[0].version}"]
+    assert first.locator("dl").inner_text().split() == ["price", str(expected[0].metadata["price"])]
+    until(page, "document.querySelector('.hit img')?.naturalWidth === 16")
+    until(page, "document.querySelector('#preview img').naturalWidth === 16")
+
+    page.fill("#k", "3")
+    page.press("#k", "Enter")
+    until(page, "document.querySelectorAll('.hit').length === 3")
+    page.click("#add-condition")
+    page.get_by_label("Field").select_option("price")
+    page.get_by_label("Comparison").select_option("lt")
+    page.get_by_label("Value").fill("5")
+    page.get_by_label("Value").press("Enter")
+    wanted = asked(gallery, image=pictures[7], k=3, filter={"price": {"lt": 5}})
+    until(page, f"document.querySelector('.hit .id')?.innerText === '{wanted[0]}'")
+    assert shown(page) == wanted
+    page.get_by_label("Value").fill("cheap")
+    page.get_by_label("Value").press("Enter")
+    assert page.inner_text("#filter-problem") == "price: cheap is not a number"
+    page.get_by_label("Value").fill("-1")
+    page.get_by_label("Value").press("Enter")
+    page.wait_for_selector("text=No other item fits all conditions")
+
+
+@pytest.mark.parametrize("way", ["paste", "drop"])
+def test_search_by_paste_and_drop(visit, address, gallery, pictures, way):
+    page = visit(address)
+    page.wait_for_selector(".message.idle")
+    if way == "drop":
+        page.evaluate(GIVE, ["dragenter", list(png(pictures[9]))])
+        assert page.is_visible("#dropping")
+        assert page.evaluate(GIVE, ["dragover", list(png(pictures[9]))])
+    assert page.evaluate(GIVE, [way, list(png(pictures[9]))])
+    assert shown(page) == asked(gallery, image=pictures[9], k=12)
+    assert not page.is_visible("#dropping")
+
+
+def test_keyboard_alone(visit, address, gallery):
+    page = visit(address)
+    page.wait_for_selector(".message.idle")
+    focused = "document.activeElement.id || document.activeElement.textContent.trim()"
+
+    def tab_to(name):
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            if page.evaluate(focused) == name:
+                return
+        raise AssertionError(f"no way to {name}: {page.evaluate(focused)}")
+
+    tab_to("skip")
+    page.keyboard.press("Enter")
+    assert page.evaluate(focused) == "main"
+    tab_to("file")
+    tab_to("id")
+    page.keyboard.type("a/4")
+    page.keyboard.press("Enter")
+    found = shown(page)
+    assert found == asked(gallery, id="a/4", k=12)
+    tab_to("More like this")
+    columns = page.evaluate("getComputedStyle(document.querySelector('#hits')).gridTemplateColumns.split(' ').length")
+    place = "[...document.querySelectorAll('.more')].indexOf(document.activeElement)"
+    for key, expected in (
+        ("ArrowRight", 1), ("ArrowDown", 1 + columns), ("ArrowLeft", columns), ("ArrowUp", 0), ("ArrowLeft", 0),
+        ("End", 11), ("Home", 0), ("ArrowRight", 1),
+    ):  # fmt: skip
+        page.keyboard.press(key)
+        assert page.evaluate(place) == expected, key
+    outline = "getComputedStyle(document.activeElement.closest('.hit')).outlineStyle"
+    assert page.evaluate(outline) == "solid"
+    page.keyboard.press("Enter")
+    until(page, f"document.querySelector('#id').value === '{found[1]}'")
+    assert shown(page) == asked(gallery, id=found[1], k=12)
+    assert page.evaluate(place) == 0  # whoever walks, walks on
+    page.keyboard.press("Escape")
+    assert page.evaluate(focused) == "file"
+    page.go_back()
+    until(page, "document.querySelector('#id').value === 'a/4'")
+    assert shown(page) == found
+
+
+def test_hostile_strings_stay_text(visit, address):
+    page = visit(f"{address}/#like/a%2F4", expect=["TrustedHTML"])
+    page.fill("#k", "41")
+    page.press("#k", "Enter")
+    until(page, "document.querySelectorAll('.hit').length === 40")
+    hit = page.locator(".hit", has_text="onerror").last
+    assert hit.locator(".id").inner_text() == HOSTILE
+    assert hit.locator(".label").inner_text() == HOSTILE
+    assert hit.locator("dd").nth(1).inner_text() == HOSTILE
+    assert hit.locator(".picture").inner_text() == "no image kept"
+    hit.locator(".more").click()
+    until(page, "document.querySelector('#preview bdi')?.textContent.includes('onerror')")
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img[src='x']").count() == 0
+    # Should the page ever make markup of text, the browser refuses.
+    refused = "() => { try { document.body.innerHTML = '<b>x</b>'; return ''; } catch (error) { return error.name; } }"
+    assert page.evaluate(refused) == "TypeError"
+
+
+@pytest.fixture(scope="module")
+def small_service(gallery):
+    with served(gallery, limits=Limits(body=1 << 20)) as url:
+        yield url
+
+
+def test_errors_say_the_servers_reason(visit, small_service):
+    page = visit(small_service, expect=["404", "422"])
+    page.fill("#id", "nothing like it")
+    page.press("#id", "Enter")
+    assert "no item 'nothing like it' in the gallery" in page.inner_text(".message.error")
+    page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.wait_for_selector("text=Not searched >> visible=true")
+    until(page, "document.querySelector('.message.error')?.textContent.includes('image')")
+    assert page.get_attribute(".message.error", "role") == "alert"
+    page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": bytes(2 << 20)})
+    page.wait_for_selector("text=This file has 2.0 MiB; the service takes 1.0 MiB.")
+
+
+def test_versions_and_matrix(visit, address, gallery):
+    page = visit(f"{address}/#versions")
+    page.wait_for_selector(".model")
+    rows = page.locator(".model").all_inner_texts()
+    assert [re.search(r"v\d", row)[0] for row in rows] == ["v2", "v1"]
+    assert "answers now" in rows[0]
+    assert "answers now" not in rows[1]
+    for word in ("first", "small", "60", "32 of 59", "40 items, 97.6 %", gallery.versions()[0].weights_sha256[:12]):
+        assert word in rows[1]
+    (check,) = gallery.versions()[1].checks
+    cell = page.locator(".verdict")
+    gain = f"{100 * check['gain']['value']:+.1f}".replace("-", "−")
+    assert cell.inner_text().split()[1:] == [*check["verdict"].split(), gain, "points"]
+    detail = page.inner_text("#detail")
+    assert check["reason"] in detail
+    assert f"{100 * check['self_test']['value']:.1f} %" in detail
+    assert f"{check['queries']} queries among {check['gallery']} items" in detail
+
+
+def test_watching_a_backfill_and_what_is_not_known(visit, models, filled, tmp_path):
+    folder = shutil.copytree(filled, tmp_path / "g")
+    with Gallery.open(folder) as gallery:
+        items = gallery.get([f"{'ab'[n % 2]}/{n}" for n in range(40)])
+        gallery.delete(items)
+        gallery.register(models[1])
+        with served(gallery) as url:
+            page = visit(url)
+            page.wait_for_selector("text=This gallery is empty")
+            page.click("#to-versions")
+            page.wait_for_selector("text=No items yet")
+            assert page.inner_text(".verdict").split() == ["–", "not", "known"]
+            assert "not checked" in page.inner_text("#detail")
+            gallery.add([Item(str(n), vector=np.eye(32)[n]) for n in range(4)], version=1)
+            page.wait_for_selector("text=embedded by v2; 4 items by older versions. Nothing is moving.")
+            gallery.add([Item(str(n), vector=np.eye(32)[n]) for n in range(2)], version=2)
+            page.wait_for_selector("text=/2 items by older versions. Moving \\d+ a second/")
+            assert page.inner_text(".progress strong") == "50.0 %"
+            layers = page.get_attribute("#strata", "aria-label")
+            assert layers == "Share of the items: v2 50.0 %, v1 50.0 %"
+
+
+def test_token_is_asked_for_and_stays_in_the_tab(visit, gallery, pictures, tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text(f"read {TOKEN}\n")
+    with served(gallery, Access(read_tokens(file, {}))) as url:
+        page = visit(url, expect=["401"])
+        page.fill("#token", "a-token-that-nobody-knows")
+        page.press("#token", "Enter")
+        page.wait_for_selector("text=unknown token")
+        page.fill("#token", TOKEN)
+        page.press("#token", "Enter")
+        page.wait_for_selector(".message.idle")
+        page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": png(pictures[7])})
+        assert shown(page) == asked(gallery, image=pictures[7], k=12)
+        until(page, "document.querySelector('.hit img')?.naturalWidth === 16")  # fetched with the token
+        kept = page.evaluate("[JSON.stringify(localStorage), document.cookie, location.href]")
+        assert not any(TOKEN in place for place in kept)
+        page.click("#forget-token")
+        page.wait_for_selector("#token-dialog[open]")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("text=A token is needed >> visible=true")
+
+
+def test_offline_and_back(visit, gallery, address):
+    page = visit(address, expect=["ERR_INTERNET_DISCONNECTED"])
+    page.wait_for_selector(".message.idle")
+    page.context.set_offline(True)
+    page.fill("#id", "a/4")
+    page.press("#id", "Enter")
+    page.wait_for_selector("text=The service does not answer.")
+    assert page.is_visible("#offline")
+    page.context.set_offline(False)
+    assert shown(page) == asked(gallery, id="a/4", k=12)
+    assert not page.is_visible("#offline")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_phone(visit, address, scheme):
+    page = visit(
+        f"{address}/#like/a%2F4", width=375, height=700, color_scheme=scheme, has_touch=True, reduced_motion="reduce"
+    )
+    assert len(shown(page)) == 12
+    wide = "document.documentElement.scrollWidth - innerWidth"
+    assert page.evaluate(wide) == 0
+    small = """() => [...document.querySelectorAll('button, input:not([type=checkbox]), .drop label, nav a')]
+        .filter((one) => one.offsetParent && one.id !== 'file' && one.getBoundingClientRect().height < 40)
+        .map((one) => one.outerHTML)"""
+    assert page.evaluate(small) == []
+    page.click("#to-versions")
+    page.wait_for_selector(".verdict")
+    assert page.evaluate(wide) == 0
