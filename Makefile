@@ -28,10 +28,10 @@ demo: $(VENV)/core
 	$(BIN)/holdfast demo
 
 test: $(VENV)/dev
-	$(BIN)/pytest -n auto --dist loadfile -m "not slow"
+	$(BIN)/pytest -n auto --dist loadfile -rs -m "not slow"
 
 test-all: $(VENV)/dev
-	$(BIN)/pytest -n auto --dist loadfile
+	$(BIN)/pytest -n auto --dist loadfile -rs
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

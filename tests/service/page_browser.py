@@ -1,6 +1,7 @@
 """What the page's tests drive: Debian's Chromium by Playwright, and the service on a port of its own."""
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import threading
@@ -23,19 +24,22 @@ ARGUMENTS = [
 ]  # fmt: skip
 
 
-@contextlib.contextmanager
-def chromium() -> Iterator[Any]:
-    """One browser; without one the test is skipped or, where the environment says that it is needed, fails."""
+def browser_program() -> str:
+    """Without a browser the test is skipped or, where the environment says that one is needed, fails."""
     program = next(filter(None, map(shutil.which, NAMES)), None)
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        program = None
-    if program is None:
-        reason = f"no {NAMES[0]} or no playwright: the page is not tested in a browser"
+    if program is None or importlib.util.find_spec("playwright") is None:
+        reason = f"no {NAMES[0]} or no playwright here: the page is not tested in a browser"
         if os.environ.get(NEEDED):
             pytest.fail(reason)
         pytest.skip(reason)
+    return program
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Any]:
+    program = browser_program()
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield browser

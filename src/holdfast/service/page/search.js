@@ -10,7 +10,6 @@ import { clearThumbnails, picture, shown } from "./thumbnails.js";
 import { badge } from "./tones.js";
 
 let running = null;
-const narrow = () => matchMedia("(max-width: 56rem)").matches;
 
 /** Stop waiting for an answer; whether there was one to wait for. */
 export function cancelSearch() {
@@ -43,12 +42,14 @@ export async function search(question, gallery, trouble) {
     const started = performance.now();
     const answer = await put(question, wanted, gallery, mine.signal);
     showAnswer(answer, wanted, performance.now() - started, walking);
+    if (!walking) bringIntoSight();
   } catch (error) {
     if (mine.signal.aborted) return;
     const retry = button("Try again", () => search(question, gallery, trouble));
     if (error instanceof Unreachable) messages.showProblem("Not answered", error.message, retry);
     else if (error instanceof Refused) messages.showProblem("Not searched", error.message, ...(error.status >= 500 ? [retry] : []));
     else throw error;
+    bringIntoSight();
     trouble(error);
   } finally {
     if (running === mine) running = null;
@@ -63,6 +64,11 @@ function put(question, wanted, gallery, signal) {
     throw new Refused(413, `This file has ${figures.mebibytes(question.file.size)}; the service takes ${figures.mebibytes(gallery.limits.body)}.`);
   }
   return searchByImage(question.file, wanted, signal);
+}
+
+/** Where the hits stand below what was asked, not beside it. */
+function bringIntoSight() {
+  if (matchMedia("(max-width: 56rem)").matches) byId("hits").parentElement.scrollIntoView();
 }
 
 function clearAnswer() {
@@ -92,9 +98,8 @@ function showAnswer({ version, hits }, wanted, milliseconds, walking) {
   byId("hits").replaceChildren(...hits.map(card));
   const mix = new Map();
   for (const hit of hits) mix.set(hit.version, (mix.get(hit.version) ?? 0) + 1);
-  const parts = [...mix.keys()].sort((a, b) => b - a).flatMap((number) => [" ", badge(number), ` × ${mix.get(number)}`]);
+  const parts = [...mix.keys()].sort((a, b) => b - a).flatMap((number) => [" ", element("span", { class: "pair" }, badge(number), ` × ${mix.get(number)}`)]);
   byId("found-title").textContent = `${figures.count(hits.length)} ${hits.length === 1 ? "hit" : "hits"}`;
   byId("status").replaceChildren("asked with ", badge(version, `the question was embedded by version ${version}`), ", answered by", ...parts, ` in ${Math.round(milliseconds)} ms`);
   if (walking) byId("hits").querySelector(".more").focus();
-  else if (narrow()) byId("found-title").scrollIntoView();
 }
