@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from holdfast.service.limits import Limits
 pytestmark = pytest.mark.slow
 
 TOKEN = "read-token-of-thirty-two-letters"
-HOSTILE = "<img src=x onerror=window.hacked=1>\u202e\"'&amp;"
+HOSTILE = "<img src=x onerror=window.hacked=1>\u202e\"'&amp;" + "W" * 200
 
 
 @pytest.fixture(scope="module")
@@ -284,15 +285,35 @@ def test_offline_and_back(visit, gallery, address):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_phone(visit, address, scheme):
     page = visit(
-        f"{address}/#like/a%2F4", width=375, height=700, color_scheme=scheme, has_touch=True, reduced_motion="reduce"
+        f"{address}/#like/{quote(HOSTILE)}",
+        width=375,
+        height=700,
+        color_scheme=scheme,
+        has_touch=True,
+        reduced_motion="reduce",
     )
     assert len(shown(page)) == 12
     wide = "document.documentElement.scrollWidth - innerWidth"
+    assert page.evaluate(wide) == 0
+    page.click("summary")
+    page.fill("#k", "41")
+    page.fill("#id", "a/4")
+    page.press("#id", "Enter")
+    until(page, "document.querySelectorAll('.hit').length === 40")
     assert page.evaluate(wide) == 0
     small = """() => [...document.querySelectorAll('button, input:not([type=checkbox]), .drop label, nav a')]
         .filter((one) => one.offsetParent && one.id !== 'file' && one.getBoundingClientRect().height < 40)
         .map((one) => one.outerHTML)"""
     assert page.evaluate(small) == []
+    page.route("**/v1/versions", lambda route: route.fulfill(json=many_versions(route.fetch().json(), 9)))
     page.click("#to-versions")
-    page.wait_for_selector(".verdict")
+    until(page, "document.querySelectorAll('.verdict').length === 36")
     assert page.evaluate(wide) == 0
+
+
+def many_versions(state, count):
+    """The service's answer as if there were more versions, each checked on all before it."""
+    first, cell = state["versions"][0], state["matrix"][0]
+    rows = [{**first, "number": n, "newest": n == count, "share": 1 / count} for n in range(1, count + 1)]
+    cells = [{**cell, "query": new, "items": old} for new in range(2, count + 1) for old in range(1, new)]
+    return {"items": count * first["items"], "versions": rows, "matrix": cells}

@@ -22,7 +22,7 @@ const look = watchVersions({
   near: () => route().view === "versions",
   seen(state) {
     drawVersions(state);
-    if (gallery && (state.items !== gallery.items || state.versions.at(-1).number !== gallery.newest)) refresh();
+    if (gallery && (state.items !== gallery.items || state.versions.at(-1).number !== gallery.newest)) refresh().catch(trouble);
   },
   failed(error) {
     versionsLate(error);
