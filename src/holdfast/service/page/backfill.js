@@ -23,13 +23,21 @@ export function moveRate(seen) {
 export function drawBackfill(box, state, seen) {
   const newest = state.versions.find((one) => one.newest);
   if (!box.firstChild) {
-    box.append(element("p", { class: "progress" }), element("div", { class: "strata" }), element("ul", { class: "legend" }));
+    box.append(
+      element("p", { class: "progress" }),
+      element("div", { class: "strata" }),
+      element("ul", { class: "legend" }),
+    );
   }
   const [told, strata, legend] = box.children;
   told.replaceChildren(...sentence(state, newest, moveRate(seen)));
   drawStrata(strata, state.versions);
   const holding = state.versions.filter((one) => one.items > 0).toReversed();
-  legend.replaceChildren(...holding.map((one) => element("li", {}, badge(one.number), ` ${figures.items(one.items)}, ${figures.percent(one.share)}`)));
+  legend.replaceChildren(
+    ...holding.map((one) =>
+      element("li", {}, badge(one.number), ` ${figures.items(one.items)}, ${figures.percent(one.share)}`),
+    ),
+  );
 }
 
 function sentence(state, newest, rate) {
@@ -38,6 +46,7 @@ function sentence(state, newest, rate) {
   const share = element("strong", {}, figures.percent(newest.share));
   if (left === 0) return [share, `All ${figures.items(state.items)} are embedded by v${newest.number}.`];
   const there = `embedded by v${newest.number}; ${figures.items(left)} by older versions.`;
-  const pace = `Moving ${figures.count(Math.max(1, Math.round(rate)))} a second, about ${figures.duration(left / rate)} left.`;
+  const moving = `Moving ${figures.count(Math.max(1, Math.round(rate)))} a second`;
+  const pace = `${moving}, about ${figures.duration(left / rate)} left.`;
   return [share, `${there} ${rate === 0 ? "Nothing is moving." : pace}`];
 }

@@ -14,6 +14,14 @@ export function element(tag, attributes = {}, ...children) {
 // Text from outside may hold letters that turn the direction of what stands beside it: bdi keeps that inside.
 export const foreign = (text, name = null) => element("bdi", { class: name }, String(text));
 
+/** Names and values; a row may have a longer form of its value as its title. */
+export function definitions(rows) {
+  const made = rows.map(([name, value, title = null]) =>
+    element("div", { title }, element("dt", {}, foreign(name)), element("dd", {}, foreign(value))),
+  );
+  return element("dl", {}, ...made);
+}
+
 export function button(text, action, attributes = {}) {
   const made = element("button", { type: "button", ...attributes }, text);
   made.addEventListener("click", action);

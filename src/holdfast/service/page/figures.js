@@ -2,15 +2,20 @@
 
 const whole = new Intl.NumberFormat("en");
 const one = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
-const signed = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 1, signDisplay: "exceptZero" });
+const signed = new Intl.NumberFormat("en", {
+  minimumFractionDigits: 1,
+  maximumFractionDigits: 1,
+  signDisplay: "exceptZero",
+});
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 const minute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export const count = (number) => whole.format(number);
 export const items = (number) => `${whole.format(number)} ${number === 1 ? "item" : "items"}`;
 export const score = (cosine) => cosine.toFixed(3);
-export const percent = (share) => `${one.format(100 * share)} %`;
-export const points = (gain) => signed.format(100 * gain).replace("-", "−");
+// The service writes null for a number that could not be measured.
+export const percent = (share) => (share === null ? "–" : `${one.format(100 * share)} %`);
+export const points = (gain) => (gain === null ? "–" : signed.format(100 * gain).replace("-", "−"));
 
 export const date = (text) => dated(text, day);
 export const moment = (text) => dated(text, minute);

@@ -21,14 +21,22 @@ export function offerFields(names) {
 export function addCondition() {
   const label = (name) => ({ "aria-label": name, name });
   const field = element("select", label("Field"), ...fields.map((name) => element("option", { value: name }, name)));
-  const how = element("select", label("Comparison"), ...COMPARISONS.map(([value, text]) => element("option", { value }, text)));
+  const how = element(
+    "select",
+    label("Comparison"),
+    ...COMPARISONS.map(([value, text]) => element("option", { value }, text)),
+  );
   const value = element("input", { ...label("Value"), "aria-describedby": "filter-hint", spellcheck: "false" });
   const row = element("li", {}, field, how, value);
-  const remove = button("×", () => {
-    row.remove();
-    byId("add-condition").focus();
-    byId("controls").dispatchEvent(new Event("change"));
-  }, { class: "quiet", "aria-label": "Remove this condition" });
+  const remove = button(
+    "×",
+    () => {
+      row.remove();
+      byId("add-condition").focus();
+      byId("controls").dispatchEvent(new Event("change"));
+    },
+    { class: "quiet", "aria-label": "Remove this condition" },
+  );
   row.append(remove);
   byId("conditions").append(row);
   field.focus();

@@ -22,7 +22,8 @@ const look = watchVersions({
   near: () => route().view === "versions",
   seen(state) {
     drawVersions(state);
-    if (gallery && (state.items !== gallery.items || state.versions.at(-1).number !== gallery.newest)) refresh().catch(trouble);
+    const changed = state.items !== gallery?.items || state.versions.at(-1).number !== gallery?.newest;
+    if (gallery && changed) refresh().catch(trouble);
   },
   failed(error) {
     versionsLate(error);
@@ -36,7 +37,8 @@ async function start() {
     await refresh();
   } catch (error) {
     const retry = button("Try again", start);
-    messages.showProblem(error instanceof Unreachable ? "Not answered" : "The gallery cannot be read", error.message, retry);
+    const title = error instanceof Unreachable ? "Not answered" : "The gallery cannot be read";
+    messages.showProblem(title, error.message, retry);
     trouble(error);
     return;
   }
@@ -70,11 +72,22 @@ async function trouble(error) {
   if (error instanceof Refused && error.status === 401) {
     if (byId("token-dialog").open) return;
     if (await askForToken(error.message)) start();
-    else messages.showProblem("A token is needed", error.message, button("Enter a token", () => trouble(error)));
+    else
+      messages.showProblem(
+        "A token is needed",
+        error.message,
+        button("Enter a token", () => trouble(error)),
+      );
   } else if (error instanceof Unreachable && !reviving) {
     reviving = true;
     byId("offline").hidden = false;
-    while (!(await alive().then(() => true, () => false))) await new Promise((done) => setTimeout(done, RETRY_MS));
+    while (
+      !(await alive().then(
+        () => true,
+        () => false,
+      ))
+    )
+      await new Promise((done) => setTimeout(done, RETRY_MS));
     byId("offline").hidden = true;
     reviving = false;
     start();

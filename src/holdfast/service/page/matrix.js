@@ -1,6 +1,6 @@
 // Who was found compatible with whom: queries of the row's version on items of the column's.
 
-import { byId, element, foreign } from "./dom.js";
+import { byId, definitions, element, foreign } from "./dom.js";
 import * as figures from "./figures.js";
 import { badge } from "./tones.js";
 
@@ -22,20 +22,33 @@ export function drawMatrix(box, state) {
   }
   const cells = new Map(state.matrix.map((cell) => [key(cell), cell]));
   const olds = state.versions.filter((one) => !one.newest);
-  const head = element("tr", {}, element("th", { class: "corner", scope: "col" }, "queries of ↓ on items of →"), ...olds.map((one) => element("th", { scope: "col" }, badge(one.number, `items of version ${one.number}`))));
-  const rows = state.versions.slice(1).toReversed().map((asking) =>
-    element(
-      "tr",
-      {},
-      element("th", { scope: "row" }, badge(asking.number, `queries of version ${asking.number}`)),
-      ...olds.map((held) => {
-        const cell = cells.get(`${asking.number} ${held.number}`);
-        return cell ? element("td", {}, face(cell)) : element("td", { class: "blank" });
-      }),
-    ),
+  const corner = element("th", { class: "corner", scope: "col" }, "queries of ↓ on items of →");
+  const columns = olds.map((one) =>
+    element("th", { scope: "col" }, badge(one.number, `items of version ${one.number}`)),
   );
+  const head = element("tr", {}, corner, ...columns);
+  const rows = state.versions
+    .slice(1)
+    .toReversed()
+    .map((asking) =>
+      element(
+        "tr",
+        {},
+        element("th", { scope: "row" }, badge(asking.number, `queries of version ${asking.number}`)),
+        ...olds.map((held) => {
+          const cell = cells.get(`${asking.number} ${held.number}`);
+          return cell ? element("td", {}, face(cell)) : element("td", { class: "blank" });
+        }),
+      ),
+    );
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
-  const detail = element("div", { class: "detail", id: "detail", role: "region", "aria-label": "The chosen check", "aria-live": "polite" });
+  const detail = element("div", {
+    class: "detail",
+    id: "detail",
+    role: "region",
+    "aria-label": "The chosen check",
+    "aria-live": "polite",
+  });
   box.replaceChildren(element("div", { class: "scroll" }, table), detail);
   choose(cells.get(chosen) ?? state.matrix.at(-1));
 }
@@ -45,17 +58,32 @@ const key = (cell) => `${cell.query} ${cell.items}`;
 function face(cell) {
   const [kind, sign, word] = VERDICTS[cell.verdict] ?? UNKNOWN;
   const gain = cell.gain ? element("span", { class: "gain" }, `${figures.points(cell.gain.value)} points`) : null;
-  const made = element("button", { type: "button", class: `verdict ${kind}`, "data-cell": key(cell), "aria-controls": "detail" }, element("span", { class: "sign", "aria-hidden": "true" }, sign), element("span", {}, word), gain);
+  const made = element(
+    "button",
+    { type: "button", class: `verdict ${kind}`, "data-cell": key(cell), "aria-controls": "detail" },
+    element("span", { class: "sign", "aria-hidden": "true" }, sign),
+    element("span", {}, word),
+    gain,
+  );
   made.addEventListener("click", () => choose(cell));
   return made;
 }
 
 function choose(cell) {
   chosen = key(cell);
-  for (const one of byId("matrix").querySelectorAll(".verdict")) one.setAttribute("aria-pressed", one.dataset.cell === chosen);
+  for (const one of byId("matrix").querySelectorAll(".verdict"))
+    one.setAttribute("aria-pressed", one.dataset.cell === chosen);
   const [, , word] = VERDICTS[cell.verdict] ?? UNKNOWN;
   byId("detail").replaceChildren(
-    element("p", { class: "title" }, "Queries of ", badge(cell.query), " on items of ", badge(cell.items), `: ${cell.verdict ?? word}`),
+    element(
+      "p",
+      { class: "title" },
+      "Queries of ",
+      badge(cell.query),
+      " on items of ",
+      badge(cell.items),
+      `: ${cell.verdict ?? word}`,
+    ),
     element("p", {}, foreign(cell.reason)),
     measured(cell),
   );
@@ -63,12 +91,12 @@ function choose(cell) {
 
 function measured(cell) {
   if (!cell.gain) return null;
-  const share = ({ value, low, high }) => `${figures.percent(value)} (${figures.percent(low)} to ${figures.percent(high)})`;
+  const told = ({ value, low, high }, form) => `${form(value)} (${form(low)} to ${form(high)})`;
   const rows = [
-    [`v${cell.items} asks, ${cell.score}`, share(cell.self_test)],
-    [`v${cell.query} asks, ${cell.score}`, share(cell.cross_test)],
-    ["Gain, points", `${figures.points(cell.gain.value)} (${figures.points(cell.gain.low)} to ${figures.points(cell.gain.high)})`],
+    [`v${cell.items} asks, ${cell.score}`, told(cell.self_test, figures.percent)],
+    [`v${cell.query} asks, ${cell.score}`, told(cell.cross_test, figures.percent)],
+    ["Gain, points", told(cell.gain, figures.points)],
     ["Measured with", `${figures.count(cell.queries)} queries among ${figures.items(cell.gallery)}`],
   ];
-  return element("dl", {}, ...rows.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, foreign(value)))));
+  return definitions(rows);
 }

@@ -1,6 +1,6 @@
 // The models of a gallery, one row each.
 
-import { element, foreign } from "./dom.js";
+import { definitions, element, foreign } from "./dom.js";
 import * as figures from "./figures.js";
 import { badge, toned } from "./tones.js";
 
@@ -11,25 +11,35 @@ export function drawModels(list, versions) {
 function row(version) {
   const share = element("div", { class: "meter" }, element("span"));
   share.firstChild.style.width = `${100 * (version.share ?? 0)}%`;
-  const held = version.share === null ? figures.items(0) : `${figures.items(version.items)}, ${figures.percent(version.share)}`;
-  const made = element(
-    "li",
-    { class: "model" },
-    element("p", { class: "name" }, badge(version.number, `version ${version.number}`), " ", foreign(version.name), version.newest ? element("span", { class: "tag" }, "answers now") : null),
+  const unindexed = `${figures.count(version.unindexed)} not indexed yet`;
+  const held = element(
+    "div",
+    { class: "held" },
+    share,
     element(
-      "dl",
+      "p",
       {},
-      fact("Backbone", version.backbone ?? "not known"),
-      fact("K", version.slots === null ? "no slots" : figures.count(version.slots)),
-      fact("Numbers kept", version.stored_dim === version.dim ? figures.count(version.dim) : `${figures.count(version.stored_dim)} of ${figures.count(version.dim)}`),
-      fact("Registered", figures.date(version.registered), figures.moment(version.registered)),
-      fact("Weights", version.weights),
+      figures.items(version.items) + (version.share === null ? "" : `, ${figures.percent(version.share)}`),
     ),
-    element("div", { class: "held" }, share, element("p", {}, held), version.unindexed ? element("p", { class: "hint" }, `${figures.count(version.unindexed)} not indexed yet`) : null),
+    version.unindexed ? element("p", { class: "hint" }, unindexed) : null,
   );
-  return toned(made, version.number);
+  const name = element(
+    "p",
+    { class: "name" },
+    badge(version.number, `version ${version.number}`),
+    " ",
+    foreign(version.name),
+  );
+  if (version.newest) name.append(element("span", { class: "tag" }, "answers now"));
+  return toned(element("li", { class: "model" }, name, definitions(facts(version)), held), version.number);
 }
 
-function fact(name, value, title = null) {
-  return element("div", { title }, element("dt", {}, name), element("dd", {}, foreign(value)));
+function facts({ backbone, slots, dim, stored_dim: stored, registered, weights }) {
+  return [
+    ["Backbone", backbone ?? "not known"],
+    ["K", slots === null ? "no slots" : figures.count(slots)],
+    ["Numbers kept", stored === dim ? figures.count(dim) : `${figures.count(stored)} of ${figures.count(dim)}`],
+    ["Registered", figures.date(registered), figures.moment(registered)],
+    ["Weights", weights],
+  ];
 }

@@ -25,7 +25,8 @@ export function goToImage(file) {
 }
 
 function go(hash) {
-  if (location.hash === hash) dispatchEvent(new HashChangeEvent("hashchange")); // asked again
+  if (location.hash === hash)
+    dispatchEvent(new HashChangeEvent("hashchange")); // asked again
   else location.hash = hash;
 }
 

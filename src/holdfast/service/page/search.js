@@ -45,10 +45,11 @@ export async function search(question, gallery, trouble) {
     if (!walking) bringIntoSight();
   } catch (error) {
     if (mine.signal.aborted) return;
+    if (!(error instanceof Refused || error instanceof Unreachable)) throw error;
     const retry = button("Try again", () => search(question, gallery, trouble));
-    if (error instanceof Unreachable) messages.showProblem("Not answered", error.message, retry);
-    else if (error instanceof Refused) messages.showProblem("Not searched", error.message, ...(error.status >= 500 ? [retry] : []));
-    else throw error;
+    const hopeful = error instanceof Unreachable || error.status >= 500;
+    const title = error instanceof Unreachable ? "Not answered" : "Not searched";
+    messages.showProblem(title, error.message, ...(hopeful ? [retry] : []));
     bringIntoSight();
     trouble(error);
   } finally {
@@ -61,7 +62,8 @@ function put(question, wanted, gallery, signal) {
   if (question.kind === "id") return searchById(question.id, wanted, signal);
   if (question.file.size > gallery.limits.body) {
     // Sent all the same, it would be cut off, and the browser could not tell why.
-    throw new Refused(413, `This file has ${figures.mebibytes(question.file.size)}; the service takes ${figures.mebibytes(gallery.limits.body)}.`);
+    const [size, most] = [question.file.size, gallery.limits.body].map(figures.mebibytes);
+    throw new Refused(413, `This file has ${size}; the service takes ${most}.`);
   }
   return searchByImage(question.file, wanted, signal);
 }
@@ -79,7 +81,10 @@ function clearAnswer() {
 
 async function showQuestion(question, signal) {
   if (question.kind === "image") {
-    byId("preview").replaceChildren(shown(question.file), element("p", {}, foreign(question.file.name || "pasted image")));
+    byId("preview").replaceChildren(
+      shown(question.file),
+      element("p", {}, foreign(question.file.name || "pasted image")),
+    );
     return;
   }
   byId("id").value = question.id;
@@ -98,8 +103,16 @@ function showAnswer({ version, hits }, wanted, milliseconds, walking) {
   byId("hits").replaceChildren(...hits.map(card));
   const mix = new Map();
   for (const hit of hits) mix.set(hit.version, (mix.get(hit.version) ?? 0) + 1);
-  const parts = [...mix.keys()].sort((a, b) => b - a).flatMap((number) => [" ", element("span", { class: "pair" }, badge(number), ` × ${mix.get(number)}`)]);
+  const pair = (number) => element("span", { class: "pair" }, badge(number), ` × ${mix.get(number)}`);
+  const parts = [...mix.keys()].sort((a, b) => b - a).flatMap((number) => [" ", pair(number)]);
   byId("found-title").textContent = `${figures.count(hits.length)} ${hits.length === 1 ? "hit" : "hits"}`;
-  byId("status").replaceChildren("asked with ", badge(version, `the question was embedded by version ${version}`), ", answered by", ...parts, ` in ${Math.round(milliseconds)} ms`);
+  const asking = badge(version, `the question was embedded by version ${version}`);
+  byId("status").replaceChildren(
+    "asked with ",
+    asking,
+    ", answered by",
+    ...parts,
+    ` in ${Math.round(milliseconds)} ms`,
+  );
   if (walking) byId("hits").querySelector(".more").focus();
 }

@@ -9,7 +9,8 @@ export function drawStrata(box, versions) {
   const shown = versions.filter((one) => one.items > 0).toReversed();
   box.hidden = shown.length === 0;
   box.setAttribute("role", "img");
-  box.setAttribute("aria-label", `Share of the items: ${shown.map((one) => `v${one.number} ${percent(one.share)}`).join(", ")}`);
+  const told = shown.map((one) => `v${one.number} ${percent(one.share)}`).join(", ");
+  box.setAttribute("aria-label", `Share of the items: ${told}`);
   const layers = new Map([...box.children].map((layer) => [layer.dataset.version, layer]));
   const kept = shown.map((one) => {
     const layer = layers.get(String(one.number)) ?? toned(element("span", { "data-version": one.number }), one.number);

@@ -1,4 +1,4 @@
-// Pictures of items. They are fetched with the token, which an img element cannot send, and only once they are in sight.
+// Pictures of items. They are fetched with the token, which an img element cannot send, and only when in sight.
 
 import { thumbnail } from "./api.js";
 import { element } from "./dom.js";
@@ -19,13 +19,16 @@ export function clearThumbnails() {
 }
 
 const waiting = new WeakMap();
-const watcher = new IntersectionObserver((entries) => {
-  for (const { isIntersecting, target } of entries) {
-    if (!isIntersecting) continue;
-    watcher.unobserve(target);
-    load(target, waiting.get(target));
-  }
-}, { rootMargin: "300px" });
+const watcher = new IntersectionObserver(
+  (entries) => {
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      watcher.unobserve(target);
+      load(target, waiting.get(target));
+    }
+  },
+  { rootMargin: "300px" },
+);
 
 /** A frame with the item's picture; where there is none, it says so. */
 export function picture({ id, image }) {

@@ -26,12 +26,16 @@ export function askForToken(reason) {
     };
     const listening = new AbortController();
     const { signal } = listening;
-    byId("token-form").addEventListener("submit", (event) => {
-      event.preventDefault();
-      sessionStorage.setItem(KEY, field.value.trim());
-      field.value = "";
-      done(true);
-    }, { signal });
+    byId("token-form").addEventListener(
+      "submit",
+      (event) => {
+        event.preventDefault();
+        sessionStorage.setItem(KEY, field.value.trim());
+        field.value = "";
+        done(true);
+      },
+      { signal },
+    );
     byId("token-cancel").addEventListener("click", () => done(false), { signal });
     dialog.addEventListener("cancel", () => done(false), { signal });
   });

@@ -10,5 +10,8 @@ export function toned(target, version) {
 }
 
 export function badge(version, title = `embedded by version ${version}`) {
-  return toned(element("span", { class: "badge", title }, element("span", { class: "hidden" }, "version "), `v${version}`), version);
+  return toned(
+    element("span", { class: "badge", title }, element("span", { class: "hidden" }, "version "), `v${version}`),
+    version,
+  );
 }

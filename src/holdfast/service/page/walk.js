@@ -29,12 +29,19 @@ function destination(key, here, all) {
   const later = cards.findIndex((card) => card.offsetTop > cards[0].offsetTop);
   const columns = later < 0 ? all.length : later;
   switch (key) {
-    case "ArrowRight": return here + 1;
-    case "ArrowLeft": return here - 1;
-    case "ArrowDown": return here + columns < all.length ? here + columns : null;
-    case "ArrowUp": return here - columns >= 0 ? here - columns : null;
-    case "Home": return 0;
-    case "End": return all.length - 1;
-    default: return null;
+    case "ArrowRight":
+      return here + 1;
+    case "ArrowLeft":
+      return here - 1;
+    case "ArrowDown":
+      return here + columns < all.length ? here + columns : null;
+    case "ArrowUp":
+      return here - columns >= 0 ? here - columns : null;
+    case "Home":
+      return 0;
+    case "End":
+      return all.length - 1;
+    default:
+      return null;
   }
 }
