@@ -11,7 +11,7 @@ from test_gallery_kill import check_after_kill
 
 from holdfast import Gallery
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item, open_engine, postgres_sessions
+from holdfast.gallery import Item, open_engine, postgres, postgres_sessions
 from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.place import Place, new_place
 
@@ -63,6 +63,26 @@ def test_index_recall_and_few_that_fit(address, tmp_path):
     assert {one.key for one in found} == {7, 1257, 2507, 3757}
     assert len(engine.search("v0001", some[5_000], 5, where)) == 4
     assert len(engine.search("v0001", some[5_000], 3_000)) == 3_000
+    engine.drop("v0001")
+    engine.close()
+
+
+def test_a_walk_that_ends_before_enough_fit(address, tmp_path, monkeypatch):
+    """The index may end its walk early; the items that fit the filter are found all the same."""
+    monkeypatch.setitem(postgres._READING, "hnsw.iterative_scan", "off")
+    monkeypatch.setitem(postgres._READING, "hnsw.ef_search", "20")
+    monkeypatch.setitem(postgres._READING, "enable_sort", "off")  # or the planner sorts all that fit, without the index
+    some = np.random.default_rng(0).standard_normal((2_000, 8), dtype=np.float32)
+    some /= np.linalg.norm(some, axis=1, keepdims=True)
+    some = some[np.argsort(-some @ some[0])]  # by nearness to the query: what is rare is farthest
+    engine = made_engine(address, tmp_path)
+    engine.create("v0001", 8)
+    engine.upsert("v0001", range(2_000), some, [{"rare": i >= 1_995} for i in range(2_000)])
+    assert engine.build_index("v0001")
+    where = parse_filter({"rare": True}, {"rare"})
+    assert engine._search("v0001", some[0], 5, where, candidates=64) == []
+    assert index_scans(engine) == 1
+    assert [one.key for one in engine.search("v0001", some[0], 5, where)] == [1995, 1996, 1997, 1998, 1999]
     engine.drop("v0001")
     engine.close()
 
