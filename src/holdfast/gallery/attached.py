@@ -18,6 +18,7 @@ from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.attached_source import Address, AttachedSource, open_source, without_password
 from holdfast.gallery.attached_space import StoredSpace, stored_space
+from holdfast.gallery.folder import bytes_below
 from holdfast.gallery.gallery import MOST_HITS, Gallery
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import ready
@@ -195,8 +196,7 @@ class AttachedGallery:
         ]
         shown = {"items": count, "labelled": count if self._record["address"]["label"] else 0, "with_path": 0}
         about = {"fields": [], "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
-        held = sum(512 * file.stat().st_blocks for file in self._folder.rglob("*") if file.is_file())
-        return {**shown, **about, "bytes_on_disk": held, "versions": rows}
+        return {**shown, **about, "bytes_on_disk": bytes_below(self._folder), "versions": rows}
 
     def close(self) -> None:
         self._source.close()

@@ -46,51 +46,50 @@ def opened(folder: GalleryFolder, catalogue: Catalogue) -> SwitchingEngine:
 
 
 class Mover:
-    """Moves a gallery; once at a time."""
+    """Moves a gallery; whoever calls sees to it that nothing else moves its items (``moving_alone``)."""
 
     def __init__(
         self, folder: GalleryFolder, catalogue: Catalogue, engine: SwitchingEngine, models: Models, writer: Writer
     ) -> None:
         self._catalogue, self._engine, self._models, self._writer = catalogue, engine, models, writer
         self._open_at = _opener(folder, catalogue)
-        self._busy = threading.Lock()
 
-    def move(self, wanted: Place, writing: Any, *, keep: bool, progress: Callable[[int], None]) -> dict[str, Any]:
+    def move(
+        self, wanted: Place, writing: Any, *, keep: bool, stop: threading.Event, progress: Callable[[int], None]
+    ) -> dict[str, Any]:
         """Where the gallery is now, and what its collections hold. writing: the lock that writers hold."""
-        if not self._busy.acquire(blocking=False):
-            raise HoldfastError("the gallery is being moved already")
+        place, target = self._begin(wanted)
         try:
-            place, target = self._begin(wanted)
-            try:
-                for version in self._models.versions():
-                    self._copy(version, target, progress)
-                    target.build_index(version.collection)
-                with writing:
-                    self._writer.sweep()
-                    found = self._verify(target)
-                    before = place_of(self._catalogue)
-                    retired = None if keep else {"url": before.url, **before.options}
-                    changed = {"engine": place.url, "place": place.options, "move": None, "retired": retired}
-                    self._catalogue.put_settings(changed)
-                    old = self._engine.switch(target)
-            except BaseException:
-                target.close()
-                raise
-            if keep:
-                old.close()
-            else:
+            for version in self._models.versions():
+                self._copy(version, target, stop, progress)
+                target.build_index(version.collection)
+            with writing:
+                self._writer.sweep()
+                found = self._verify(target)
+                before = place_of(self._catalogue)
+                retired = None if keep else {"url": before.url, **before.options}
+                changed = {"engine": place.url, "place": place.options, "move": None, "retired": retired}
+                self._catalogue.put_settings(changed)
+                old = self._engine.switch(target)
+        except BaseException:
+            target.close()
+            raise
+        if keep:
+            old.close()
+        else:
+            with contextlib.suppress(HoldfastError):  # its server went away: tried once more at the next opening
                 _drop_all(old)
                 self._catalogue.put_settings({"retired": None})
-            rows = {name: {"count": len(one.keys), "sha256": one.sha256} for name, one in found.items()}
-            return {"engine": place.url, **place.options, "collections": rows}
-        finally:
-            self._busy.release()
+        rows = {name: {"count": len(one.keys), "sha256": one.sha256} for name, one in found.items()}
+        return {"engine": place.url, **place.options, "collections": rows}
 
     def _begin(self, wanted: Place) -> tuple[Place, Engine]:
         """The place of an unfinished move to this address, or else the one that is wanted, noted; and its engine."""
         here, noted = place_of(self._catalogue), self._catalogue.setting("move")
         if wanted.url == here.url == EMBEDDED:
             raise HoldfastError("the gallery is on the embedded engine already")
+        if (wanted.url, wanted.namespace) == (here.url, here.namespace):
+            raise HoldfastError(f"the gallery is at {here.url} in the namespace {here.namespace} already")
         if noted is not None:
             pending = Place(noted["url"], **noted["place"])
             if pending.url == wanted.url:
@@ -106,7 +105,9 @@ class Mover:
         self._catalogue.put_settings({"move": {"url": wanted.url, "place": wanted.options, "done": {}}})
         return wanted, target
 
-    def _copy(self, version: Version, target: Engine, progress: Callable[[int], None]) -> None:
+    def _copy(
+        self, version: Version, target: Engine, stop: threading.Event, progress: Callable[[int], None]
+    ) -> None:
         name, noted = version.collection, self._catalogue.setting("move")
         if name not in target.collections():
             target.create(name, version.stored_dim)
@@ -121,6 +122,8 @@ class Mover:
                 noted["done"][name] = int(keys[-1])
                 self._catalogue.put_settings({"move": noted})
                 progress(len(rows))
+                if stop.is_set():
+                    raise HoldfastError("the move was stopped; what was copied stays there: move again goes on")
 
     def _verify(self, target: Engine) -> dict[str, Contents]:
         """Make good what changed while it was copied, and compare all of it."""

@@ -1,6 +1,8 @@
 """The names in a gallery's folder, and the lock that keeps a second process out."""
 
+import contextlib
 import fcntl
+import os
 from pathlib import Path
 from typing import IO
 
@@ -46,4 +48,14 @@ class GalleryFolder:
 
     def bytes_on_disk(self) -> int:
         """What the files take up, holes left out."""
-        return sum(512 * file.stat().st_blocks for file in self.path.rglob("*") if file.is_file())
+        return bytes_below(self.path)
+
+
+def bytes_below(folder: Path) -> int:
+    """What all files below a folder take up, holes left out; those that come or go meanwhile may be missed."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += 512 * os.lstat(os.path.join(place, name)).st_blocks
+    return total

@@ -23,6 +23,7 @@ from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.hit_counts import HitCounts
 from holdfast.gallery.hits import Hits
+from holdfast.gallery.holdings import holdings
 from holdfast.gallery.items import Item, checked_id
 from holdfast.gallery.models import Models
 from holdfast.gallery.moving import Moving, moving_alone
@@ -241,28 +242,7 @@ class Gallery:
 
     def stats(self) -> dict[str, Any]:
         """How many items each version holds, in how many vectors, and what that takes up on disk."""
-        counts = self._catalogue.counts()
-        with self.reading():
-            rows = [
-                {
-                    "version": one.number,
-                    "items": counts.get(one.number, 0),
-                    "vectors": self._engine.count(one.collection),
-                    "unindexed": self._engine.unindexed(one.collection),
-                    "stored_dim": one.stored_dim,
-                    "dim": one.dim,
-                }
-                for one in self.versions()
-            ]
-        return {
-            "items": sum(counts.values()),
-            **self._catalogue.described(),
-            "fields": sorted(self._catalogue.fields),
-            "engine": self.engine,
-            "mode": self.mode,
-            "bytes_on_disk": self._folder.bytes_on_disk(),
-            "versions": rows,
-        }
+        return {**holdings(self._parts), "engine": self.engine, "mode": self.mode}
 
     def build_index(self) -> bool:
         """Index all that is not indexed yet; whether there was anything to do. Searches go on meanwhile."""
@@ -271,15 +251,23 @@ class Gallery:
         return any(built)
 
     def move(
-        self, to: str, *, keep: bool = False, progress: Callable[[int], None] = lambda copied: None, **options: Any
+        self,
+        to: str,
+        *,
+        keep: bool = False,
+        stop: threading.Event | None = None,
+        progress: Callable[[int], None] = lambda copied: None,
+        **options: Any,
     ) -> dict[str, Any]:
         """Take all vectors to another engine, compared by count and checksum before it takes over; see ``engine_move``.
 
         Searches go on; writers wait while the two are compared. A move that was cut short goes on when it is called
-        again, to where it was going. keep: do not drop what the engine before holds. options: see ``new_place``.
+        again, to where it was going; one that ``stop`` ends between two blocks raises. keep: do not drop what the
+        engine before holds. progress: told how many vectors a block had. options: see ``new_place``.
         """
+        place, ended = new_place(to, **options), stop or threading.Event()
         with moving_alone(self._parts):
-            found = self._mover.move(new_place(to, **options), self._writing, keep=keep, progress=progress)
+            found = self._mover.move(place, self._writing, keep=keep, stop=ended, progress=progress)
         self.engine = found["engine"]
         return found
 
