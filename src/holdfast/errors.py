@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The exceptions a user is meant to read."""
 
 
 class HoldfastError(Exception):
@@ -7,6 +7,10 @@ class HoldfastError(Exception):
     The command line prints the message without a traceback and exits with 1; everything else that is raised is a
     defect of ours and keeps its traceback.
     """
+
+
+class UnavailableError(HoldfastError):
+    """A server that the call needs is away or failed; nothing was wrong with what was asked, and later it may work."""
 
 
 def unknown_name(kind: str, name: str, known: object) -> HoldfastError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, UnavailableError, unknown_name
 from holdfast.gallery.attached_source import Address, Nearby, Sample, refuse_bad
 
 OWN_ID = "id"
@@ -37,7 +37,7 @@ class QdrantSource:
             self._client = qdrant_client.QdrantClient(path=rest) if local else self._server(qdrant_client, rest)
             known = [one.name for one in self._client.get_collections().collections]
         except Exception as error:  # the client raises what its transport does: no one class covers it
-            raise HoldfastError(f"{address.shown}: cannot be opened ({_line(error)})") from None
+            raise UnavailableError(f"{address.shown}: cannot be opened ({_line(error)})") from None
         try:
             if address.table not in known:
                 raise unknown_name(f"collection of {address.shown}", address.table, known or ["none"])
@@ -136,7 +136,7 @@ class QdrantSource:
         try:
             return getattr(self._client, call)(self._where.table, **given)
         except Exception as error:  # as above
-            raise HoldfastError(f"{self.name}: {_line(error)}") from None
+            raise UnavailableError(f"{self.name}: {_line(error)}") from None
 
     def _vectors(self) -> Any:
         return [self._where.vector] if self._where.vector else True

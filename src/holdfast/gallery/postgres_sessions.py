@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery.postgres_values import speak_vectors
 
-CONNECT_SECONDS, RECONNECT_SECONDS, LOCK_SECONDS = 10, 30, 20
+CONNECT_SECONDS, RECONNECT_SECONDS, LOCK_SECONDS = 10, 20, 20
 READ_SECONDS, WRITE_SECONDS = 60, 300
 MOST_READERS = 16
 _DEFAULTS = {
@@ -96,7 +96,9 @@ class Sessions:
         except self._psycopg.Error as error:
             if not connection.closed:
                 keep(connection)
-            raise HoldfastError(f"{self.url}: {_first_line(error)}") from error
+            # A value that the server cannot take is the caller's; all else is the server's or the way to it.
+            kind = HoldfastError if isinstance(error, self._psycopg.DataError) else UnavailableError
+            raise kind(f"{self.url}: {_first_line(error)}") from error
         except BaseException:
             connection.close()  # stopped half-way: nobody knows what it would answer next
             raise
@@ -130,7 +132,7 @@ class Sessions:
             deadline = time.monotonic() + LOCK_SECONDS
             while not connection.execute("SELECT pg_try_advisory_lock(%s)", (self._lock_number,)).fetchone()[0]:
                 if time.monotonic() > deadline:
-                    raise HoldfastError(f"{self.url}: the gallery's vectors are open elsewhere; close them there first")
+                    raise UnavailableError(f"{self.url}: the gallery's vectors are open elsewhere; close them there first")
                 time.sleep(0.05)
 
         return self._connected(WRITE_SECONDS, prepare)
@@ -146,7 +148,7 @@ class Sessions:
             if connection is not None:
                 connection.close()
             if isinstance(error, self._psycopg.Error):
-                raise HoldfastError(f"{self.url}: {_first_line(error)}") from error
+                raise UnavailableError(f"{self.url}: {_first_line(error)}") from error
             raise
         return connection
 

@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery.engine import Found
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.place import Place, plain_name
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
 """Edges per node, candidates when building, candidates when searching."""
-REQUEST_SECONDS, RECONNECT_SECONDS = 60, 30
+REQUEST_SECONDS, RECONNECT_SECONDS = 60, 20
 _NUMBERS_AT_ONCE = 1_000_000
 """Of vectors in one request: some 20 MB as JSON, and a server takes 32 MB unless told otherwise."""
 
@@ -153,10 +153,10 @@ class QdrantEngine:
                 if deadline is None:
                     deadline = time.monotonic() + (RECONNECT_SECONDS if patience is None else patience)
                 if time.monotonic() >= deadline:
-                    raise HoldfastError(f"{self._place.url}: no answer ({_one_line(error)})") from error
+                    raise UnavailableError(f"{self._place.url}: no answer ({_one_line(error)})") from error
                 time.sleep(0.5)
             except self._refused as error:
-                raise HoldfastError(f"{self._place.url}: {_one_line(error)}") from error
+                raise UnavailableError(f"{self._place.url}: {_one_line(error)}") from error
 
     def _condition(self, one: Condition) -> Any:
         models = self._models

@@ -8,10 +8,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from holdfast.errors import HoldfastError
-from holdfast.service.refusals import RefusedError
+from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.service.refusals import LOG, RefusedError
 
 _LONGEST_REASON = 400
+_LATER = {"Retry-After": "5"}
 
 
 def error_body(status: int, reason: str) -> bytes:
@@ -44,6 +45,10 @@ def handle_errors(app: FastAPI) -> None:
     async def holdfast_error(request: Request, error: Any) -> Response:
         return error_response(422, str(error))
 
+    async def unavailable(request: Request, error: Any) -> Response:
+        LOG.error("%s", error)  # it names the server, which is not for everybody who asks
+        return error_response(503, "the store of the gallery's vectors does not answer; try again", _LATER)
+
     async def http(request: Request, error: Any) -> Response:
         known = HTTPStatus(error.status_code).phrase.lower()
         reason = f"{known}: {request.method} {request.url.path}" if error.status_code in (404, 405) else known
@@ -57,6 +62,7 @@ def handle_errors(app: FastAPI) -> None:
 
     app.add_exception_handler(RefusedError, refusal)
     app.add_exception_handler(HoldfastError, holdfast_error)
+    app.add_exception_handler(UnavailableError, unavailable)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, validation)
     app.add_exception_handler(Exception, defect)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Gallery, Hit, Item
 from holdfast.gallery.embedding import ImageEmbedder, OpenedImage
 from holdfast.service.batcher import Answer, Batcher
@@ -143,8 +143,9 @@ class Work:
         except HoldfastError as error:
             if stored:
                 LOG.error("after items were stored: %s", error)
-            elif len(places) == 1:
-                answer(places[0], error)
+            elif len(places) == 1 or isinstance(error, UnavailableError):
+                for place in places:
+                    answer(place, error)
             else:
                 for place in places:
                     self._store_some(additions, [place], answer)

@@ -1,0 +1,64 @@
+"""The server with a gallery's vectors goes away and comes back while the gallery is served over HTTP."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from holdfast import Gallery
+from holdfast.errors import UnavailableError
+from holdfast.gallery import Item, postgres_sessions, qdrant
+
+pytest.importorskip("fastapi")
+
+
+def test_a_store_that_is_away_is_503_with_a_reason(model_folders, postgres_server, tmp_path, monkeypatch, caplog):
+    from starlette.testclient import TestClient
+
+    from holdfast.service.access import Access
+    from holdfast.service.app import build_app
+
+    monkeypatch.setattr(postgres_sessions, "RECONNECT_SECONDS", 0.3)
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=postgres_server.url) as gallery:
+        gallery.add([Item(str(n), vector=row) for n, row in enumerate(np.eye(32))])
+        question = {"vector": [1.0] * 32, "k": 3}
+        items = {"items": [{"id": "late", "vector": [1.0] * 32}]}
+        with TestClient(build_app(gallery, access=Access({})), base_url="http://127.0.0.1") as client:
+            assert client.post("/v1/search/vector", json=question).status_code == 200
+            postgres_server.stop()
+            try:
+                with caplog.at_level(logging.ERROR, logger="holdfast.service"):
+                    found = [
+                        client.post("/v1/search/vector", json=question),
+                        client.post("/v1/items", json=items),
+                        client.get("/v1/ready"),
+                        client.get("/metrics"),
+                    ]
+                assert client.get("/v1/health").status_code == 200
+            finally:
+                postgres_server.start()
+            for answer in found:
+                assert answer.status_code == 503, answer.text
+                assert "the store of the gallery's vectors does not answer" in answer.json()["error"]["reason"]
+                assert "postgresql:" not in answer.text
+                assert answer.headers["retry-after"] == "5"
+            assert "postgresql:" in caplog.text
+            assert client.post("/v1/search/vector", json=question).status_code == 200
+            assert client.post("/v1/items", json=items).json() == {"stored": 1, "version": 1}
+            assert client.post("/v1/search/vector", json={**question, "k": 40}).json()["hits"][0]["id"] == "late"
+
+
+def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(qdrant, "RECONNECT_SECONDS", 0)
+
+    def away(*words, **options):
+        raise ConnectionError("refused")
+
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("qdrant")) as gallery:
+        gallery.add([Item("a", vector=np.ones(32))])
+        client = gallery._engine._engine._client
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "query_points", away)
+            with pytest.raises(UnavailableError, match=r"no answer \(refused\)"):
+                gallery.search(vector=np.ones(32))
+        assert [hit.id for hit in gallery.search(vector=np.ones(32))] == ["a"]
