@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.errors import HoldfastError
+from holdfast.gallery import Gallery
 
 TIMEOUT = 60
 
@@ -63,7 +64,9 @@ def test_serve_register_and_stop(filled, models, pictures, tmp_path):
     try:
         assert "no tokens: every program on this machine" in process.stdout.readline()
         assert get(f"{url}/v1/ready") == {"status": "ready", "version": 1}
-        assert "open elsewhere" in command("gallery", "stats", folder)
+        assert json.loads(command("gallery", "stats", folder, "--json"))["items"] == 40
+        with pytest.raises(HoldfastError, match="open elsewhere"):
+            Gallery.open(folder)
         assert json.loads(command("gallery", "register", folder, models[1], "--force", "--json"))["number"] == 2
         assert "these weights are version 2 already" in command("gallery", "register", folder, models[1])
         assert get(f"{url}/v1/gallery")["newest"] == 2

@@ -181,7 +181,7 @@ def test_control_refuses_and_is_the_owners_only(gallery, ask, models, tmp_path):
     assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
     with pytest.raises(HoldfastError, match="these weights are version 1"):
         ask_server(folder, "register", model=str(models[0]))
-    with pytest.raises(HoldfastError, match="unknown command 'stop'; known: backfill, register, rollback"):
+    with pytest.raises(HoldfastError, match="unknown command 'stop'; known: add, backfill"):
         ask_server(folder, "stop")
     with pytest.raises(HoldfastError):
         ask_server(folder, "register", nonsense=1)

@@ -84,15 +84,10 @@ def register(
 
     A gallery that is being served takes it in while it goes on answering.
     """
-    from holdfast.gallery import Version, open_gallery
-    from holdfast.service.control import ask_server
+    from holdfast.service.served import open_or_ask
 
-    served = ask_server(folder, "register", model=str(model.absolute()), force=force)
-    if served is not None:
-        version = Version(**served)
-    else:
-        with open_gallery(folder) as opened:
-            version = opened.register(model, force=force)
+    with open_or_ask(folder) as opened:
+        version = opened.register(model, force=force)
     if json:
         print_json(version.as_json())
         return
@@ -121,9 +116,9 @@ def add(
     already is replaced. Files that cannot be read are named and passed over; the exit status is then 1.
     """
     from holdfast.cli.gallery_add import add_images
-    from holdfast.gallery import open_gallery
+    from holdfast.service.served import open_or_ask
 
-    with open_gallery(folder) as opened:
+    with open_or_ask(folder) as opened:
         found = add_images(
             opened, paths, label=label, from_folders=labels_from_folders, metadata=_pairs(meta), quiet=quiet or json
         )
@@ -148,9 +143,9 @@ def search(
     json: bool = JSON_OPTION,
 ) -> None:
     """Find the items nearest to an image, over all versions, by true cosine."""
-    from holdfast.gallery import open_gallery
+    from holdfast.service.served import open_or_ask
 
-    with open_gallery(folder) as opened:
+    with open_or_ask(folder) as opened:
         hits = opened.search(image, id=id_, k=k, filter=_pairs(where), exact=exact)
     if json:
         print_json([hit.as_json() for hit in hits])
@@ -166,9 +161,9 @@ def delete(
     json: bool = JSON_OPTION,
 ) -> None:
     """Take items out. Ids that are not there are named; the exit status is then 1."""
-    from holdfast.gallery import open_gallery
+    from holdfast.service.served import open_or_ask
 
-    with open_gallery(folder) as opened:
+    with open_or_ask(folder) as opened:
         gone = opened.delete(ids)
     unknown = [one for one in dict.fromkeys(ids) if one not in set(gone)]
     if json:
@@ -184,10 +179,11 @@ def delete(
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """List the models, oldest first, with what the check said when they were registered."""
-    from holdfast.gallery import open_gallery
+    from holdfast.service.served import open_or_ask
 
-    with open_gallery(folder) as opened:
+    with open_or_ask(folder) as opened:
         known, counts = opened.versions(), {row["version"]: row["items"] for row in opened.stats()["versions"]}
+    known = [one for one in known if one.number in counts]  # a served gallery may lose one between the two
     if json:
         print_json([{**one.as_json(), "items": counts[one.number]} for one in known])
         return
@@ -208,9 +204,9 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
 @gallery.command("stats")
 def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """Say how many items each version holds and what the gallery takes up."""
-    from holdfast.gallery import open_gallery
+    from holdfast.service.served import open_or_ask
 
-    with open_gallery(folder) as opened:
+    with open_or_ask(folder) as opened:
         found = opened.stats()
     if json:
         print_json(found)

@@ -11,12 +11,13 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.gallery import AttachedGallery, Gallery
+    from holdfast.service.served import ServedGallery
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
 
 
 def add_images(
-    gallery: "Gallery | AttachedGallery",
+    gallery: "Gallery | AttachedGallery | ServedGallery",
     paths: list[Path],
     *,
     label: str | None,

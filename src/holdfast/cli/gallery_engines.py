@@ -1,13 +1,11 @@
 """``holdfast gallery move``, and the options that say where a server keeps a gallery."""
 
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from holdfast.cli.progress import LINE_SECONDS
+from holdfast.cli.gallery_moving import moved
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json
 
@@ -34,24 +32,15 @@ def move(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Take all vectors to another engine. They are compared before it takes over; cut short, run it again."""
-    from holdfast.gallery import Gallery
+    """Take all vectors to another engine. They are compared before it takes over; cut short, run it again.
 
-    copied, printed = 0, time.monotonic()
-
-    def tell(more: int) -> None:
-        nonlocal copied, printed
-        copied += more
-        if not (quiet or json) and time.monotonic() - printed > LINE_SECONDS:
-            printed = time.monotonic()
-            sys.stderr.write(f"move: {copied} vectors copied\n")
-
-    with Gallery.open(folder) as opened:
-        before = opened.engine
-        found = opened.move(to, keep=keep, progress=tell, **place_options(namespace, shards, replicas))
+    A gallery that is being served is moved by the process that serves it, while it goes on answering.
+    """
+    options = {"to": to, "keep": keep, **place_options(namespace, shards, replicas)}
+    found = moved("move", folder, options, quiet=quiet or json)
     if json:
-        print_json({"gallery": str(folder), "from": before, "copied": copied, "kept": keep, **found})
+        print_json({"gallery": str(folder), "kept": keep, **found})
         return
     total = sum(row["count"] for row in found["collections"].values())
     typer.echo(f"{folder}: {total} vectors of {len(found['collections'])} versions are on {found['engine']} now")
-    typer.echo("the same by count and checksum" + (f"; those on {before} were kept" if keep else ""))
+    typer.echo("the same by count and checksum" + (f"; those on {found['from']} were kept" if keep else ""))

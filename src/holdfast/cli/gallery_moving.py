@@ -1,4 +1,4 @@
-"""``holdfast gallery backfill`` and ``rollback``: items from version to version, with progress on stderr."""
+"""``holdfast gallery backfill`` and ``rollback``, and how all that moves shows its progress on stderr."""
 
 import sys
 import threading
@@ -32,7 +32,7 @@ def backfill(
     where they are, as searchable as before.
     """
     options = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
-    found = _moved("backfill", folder, options, quiet=quiet or json)
+    found = moved("backfill", folder, options, quiet=quiet or json)
     if json:
         print_json(found)
     else:
@@ -51,7 +51,7 @@ def rollback(
 
     Refused, with nothing changed, if items have no image at hand. Interrupted, the same command goes on.
     """
-    done = _moved("rollback", folder, {"drop": drop, "cancel": cancel, "rate": rate}, quiet=quiet or json)
+    done = moved("rollback", folder, {"drop": drop, "cancel": cancel, "rate": rate}, quiet=quiet or json)
     if json:
         print_json(done)
     elif cancel:
@@ -61,16 +61,17 @@ def rollback(
         typer.echo(f"{done['moved']} items embedded again, {done['dropped']} dropped")
 
 
-def _moved(verb: str, folder: Path, options: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
+def moved(verb: str, folder: Path, options: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
     """Have it done by the process that serves the gallery, or here where none does; what came of it."""
-    from holdfast.gallery import Gallery
-    from holdfast.service.control import COMMANDS, ask_server
+    from holdfast.gallery import open_gallery
+    from holdfast.service.commands import COMMANDS
+    from holdfast.service.control import ask_server
 
     shown = Shown(verb, quiet=quiet)
     try:
         done = ask_server(folder, verb, tell=shown.tell, **options)
         if done is None:
-            with Gallery.open(folder) as opened:
+            with open_gallery(folder) as opened:
                 done = COMMANDS[verb](opened, threading.Event(), shown.tell, **options)
     except KeyboardInterrupt:
         typer.echo(f"holdfast: stopped; what has moved stays: {verb} again goes on", err=True)
@@ -91,9 +92,12 @@ class Shown:
         if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
             return
         self._printed = now
-        left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
-        share = f"{per_cent(figures['share'])} % backfilled" if "share" in figures else ""
-        parts = [f"{figures['moved']} of {figures['total']}", share, f"{figures['rate']:.1f} items/s", left]
+        if "copied" in figures:  # a move to another engine
+            parts = [f"{figures['copied']} vectors copied", f"{figures['rate']:.0f} a second"]
+        else:
+            left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
+            share = f"{per_cent(figures['share'])} % backfilled" if "share" in figures else ""
+            parts = [f"{figures['moved']} of {figures['total']}", share, f"{figures['rate']:.1f} items/s", left]
         line = f"{self._verb}: {', '.join(part for part in parts if part)}"
         sys.stderr.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
         sys.stderr.flush()

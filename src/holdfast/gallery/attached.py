@@ -172,6 +172,18 @@ class AttachedGallery:
         """Refused."""
         self._refuse()
 
+    def backfill(self, to: int | None = None, **options: Any) -> NoReturn:
+        """Refused."""
+        self._refuse()
+
+    def rollback(self, **options: Any) -> NoReturn:
+        """Refused."""
+        self._refuse()
+
+    def move(self, to: str, **options: Any) -> NoReturn:
+        """Refused."""
+        self._refuse()
+
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Which of these ids are stored."""
         found = self._source.fetch(list(ids))

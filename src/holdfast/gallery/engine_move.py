@@ -105,9 +105,7 @@ class Mover:
         self._catalogue.put_settings({"move": {"url": wanted.url, "place": wanted.options, "done": {}}})
         return wanted, target
 
-    def _copy(
-        self, version: Version, target: Engine, stop: threading.Event, progress: Callable[[int], None]
-    ) -> None:
+    def _copy(self, version: Version, target: Engine, stop: threading.Event, progress: Callable[[int], None]) -> None:
         name, noted = version.collection, self._catalogue.setting("move")
         if name not in target.collections():
             target.create(name, version.stored_dim)

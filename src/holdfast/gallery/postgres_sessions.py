@@ -132,7 +132,9 @@ class Sessions:
             deadline = time.monotonic() + LOCK_SECONDS
             while not connection.execute("SELECT pg_try_advisory_lock(%s)", (self._lock_number,)).fetchone()[0]:
                 if time.monotonic() > deadline:
-                    raise UnavailableError(f"{self.url}: the gallery's vectors are open elsewhere; close them there first")
+                    raise UnavailableError(
+                        f"{self.url}: the gallery's vectors are open elsewhere; close them there first"
+                    )
                 time.sleep(0.05)
 
         return self._connected(WRITE_SECONDS, prepare)

@@ -48,8 +48,8 @@ def build_app(
             if control is not None:
                 try:
                     await stack.enter_async_context(ControlServer(gallery, control, changed=work.forget_stats))
-                except HoldfastError as error:  # a file system without sockets: all but one command works
-                    LOG.warning("%s; registering a version needs the service to be stopped", error)
+                except HoldfastError as error:  # a file system without sockets: the rest works
+                    LOG.warning("%s; commands for this gallery need the service to be stopped", error)
             started()
             yield
 

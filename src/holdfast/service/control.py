@@ -1,8 +1,8 @@
 """Commands of this machine to a gallery that is being served: a socket in the gallery's folder, for its owner only.
 
-One process has a gallery open at a time. So ``holdfast gallery register``, ``backfill`` and ``rollback`` hand their
-command to the process that serves the gallery, which runs it beside the searches. They name folders of models, which is
-why no token of the HTTP service is enough: whoever may open this socket may write to the gallery's folder anyway.
+One process has a gallery open at a time. So the verbs of ``holdfast gallery`` hand their command to the process that
+serves the gallery, which runs it beside the searches. They name folders of models and files of images, which is why no
+token of the HTTP service is enough: whoever may open this socket may write to the gallery's folder anyway.
 
 Lines of JSON: {"command": ..., arguments} one way, {"progress": ...} as often as there is any and then {"result": ...}
 or {"error": reason} the other. Whoever hangs up stops the command where it can be stopped; so does the server's end.
@@ -20,39 +20,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.gallery import Gallery
-from holdfast.gallery.backfill import Backfill
-
-Tell = Callable[[dict[str, Any]], None]
+from holdfast.gallery import AttachedGallery, Gallery
+from holdfast.service.commands import COMMANDS, Tell
+from holdfast.service.refusals import LOG
 
 SOCKET = "control.socket"
-_LONGEST_LINE = 64 * 1024
+_LONGEST_LINE = 16 * 1024 * 1024
 _LONGEST_ADDRESS = 100  # the system takes 107 bytes, macOS 103
-
-
-def _register(gallery: Gallery, stop: threading.Event, tell: Tell, *, model: str, force: bool = False) -> Any:
-    return gallery.register(Path(model), force=force).as_json()
-
-
-def _backfill(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -> Any:
-    def progress(state: Backfill) -> None:
-        tell({**state.moving.figures(), "share": state.share})
-
-    return gallery.backfill(stop=stop, progress=progress, **options).as_json()
-
-
-def _rollback(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -> Any:
-    return gallery.rollback(stop=stop, progress=lambda state: tell(state.figures()), **options)
-
-
-COMMANDS: dict[str, Callable[..., Any]] = {"register": _register, "backfill": _backfill, "rollback": _rollback}
-"""By name: a function of the gallery, an event that asks it to stop, where to tell progress, and keyword arguments."""
 
 
 class ControlServer:
     """Listens while it is entered; commands run in threads, and the gallery says which may run side by side."""
 
-    def __init__(self, gallery: Gallery, folder: Path, *, changed: Callable[[], None]) -> None:
+    def __init__(self, gallery: Gallery | AttachedGallery, folder: Path, *, changed: Callable[[], None]) -> None:
         self._gallery, self._folder, self._changed = gallery, folder, changed
         self._server: asyncio.Server | None = None
         self._stops: set[threading.Event] = set()
@@ -85,6 +65,9 @@ class ControlServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, ValueError):  # they went away, or sent no line
             line = await reader.readline()
+            if not line:  # somebody who only looked whether we are here
+                writer.close()
+                return
             me = asyncio.current_task()
             assert me is not None
             self._answering.add(me)
@@ -96,6 +79,9 @@ class ControlServer:
                 answer = {"result": await self._do(line, stop, _teller(writer))}
             except (HoldfastError, OSError, ValueError, TypeError) as error:
                 answer = {"error": str(error)}
+            except Exception:  # whoever asked is answered, whatever it was
+                LOG.exception("a command failed")
+                answer = {"error": "a defect of the service; its log says more"}
             finally:
                 left.cancel()
                 self._stops.discard(stop)
@@ -133,19 +119,24 @@ def _line(value: dict[str, Any]) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
+def is_served(folder: Path) -> bool:
+    """Whether a process serves the gallery in ``folder`` and takes commands."""
+    asking = _connected(folder)
+    if asking is None:
+        return False
+    asking.close()
+    return True
+
+
 def ask_server(folder: Path, command: str, *, tell: Tell = lambda progress: None, **arguments: Any) -> Any:
     """Have the process that serves the gallery in ``folder`` do something; None where no process serves it.
 
     Commands always give something, so None is no answer. ``tell`` is given the progress that is told on the way.
     """
-    if not (folder / SOCKET).exists():
+    asking = _connected(folder)
+    if asking is None:
         return None
-    with socket.socket(socket.AF_UNIX) as asking:
-        try:
-            with _address(folder) as address:
-                asking.connect(address)
-        except (ConnectionRefusedError, FileNotFoundError):  # left by a process that was killed
-            return None
+    with asking:
         asking.sendall(_line({"command": command, **arguments}))
         with asking.makefile("rb") as answers:
             for line in answers:
@@ -158,6 +149,23 @@ def ask_server(folder: Path, command: str, *, tell: Tell = lambda progress: None
     if "error" in answer:
         raise HoldfastError(answer["error"])
     return answer["result"]
+
+
+def _connected(folder: Path) -> socket.socket | None:
+    if not (folder / SOCKET).exists():
+        return None
+    asking = socket.socket(socket.AF_UNIX)
+    try:
+        with _address(folder) as address:
+            asking.connect(address)
+    except BaseException as error:
+        asking.close()
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):  # left by a process that was killed
+            return None
+        if isinstance(error, PermissionError):
+            raise HoldfastError(f"{folder / SOCKET}: only who serves the gallery may give it commands") from None
+        raise
+    return asking
 
 
 @contextlib.contextmanager

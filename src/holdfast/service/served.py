@@ -1,0 +1,95 @@
+"""A gallery that another process serves, asked through that process as if it were open here."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holdfast.errors import HoldfastError
+from holdfast.gallery import AttachedGallery, Gallery, Hit, Item, Version, open_gallery
+from holdfast.service.control import ask_server, is_served
+
+_ITEMS_AT_ONCE, _IDS_AT_ONCE = 32, 256
+
+
+def open_or_ask(folder: Path) -> "Gallery | AttachedGallery | ServedGallery":
+    """The gallery in ``folder``: opened, or, where a process serves it, asked there."""
+    return ServedGallery(folder) if is_served(folder) else open_gallery(folder)
+
+
+class ServedGallery:
+    """What the commands need of a gallery. Paths are made absolute: the other process may be elsewhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def register(self, model: str | Path, *, force: bool = False) -> Version:
+        return Version(**self._ask("register", model=_absolute(model), force=force))
+
+    def add(
+        self,
+        items: Iterable[Item],
+        *,
+        refused: Callable[[Item, HoldfastError], None],
+        progress: Callable[[int], None] = lambda done: None,
+    ) -> int:
+        """Items with paths, some at a time; see ``Gallery.add``."""
+        stream, done = iter(items), 0
+        while batch := list(itertools.islice(stream, _ITEMS_AT_ONCE)):
+            rows = [
+                {
+                    "id": one.id,
+                    "path": None if one.path is None else _absolute(one.path),
+                    "label": one.label,
+                    "metadata": dict(one.metadata),
+                }
+                for one in batch
+            ]
+            found = self._ask("add", items=rows)
+            by_id = {one.id: one for one in batch}
+            for bad in found["refused"]:
+                refused(by_id[bad["id"]], HoldfastError(bad["reason"]))
+            done += found["added"]
+            progress(done)
+        return done
+
+    def search(
+        self,
+        image: str | Path | None = None,
+        *,
+        id: str | None = None,
+        k: int = 10,
+        filter: Mapping[str, Any] | None = None,
+        exact: bool = False,
+    ) -> list[Hit]:
+        where = None if image is None else _absolute(image)
+        return [Hit(**row) for row in self._ask("search", image=where, id=id, k=k, filter=filter, exact=exact)]
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        gone: list[str] = []
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            gone += self._ask("delete", ids=list(ids[start : start + _IDS_AT_ONCE]))
+        return gone
+
+    def versions(self) -> list[Version]:
+        return [Version(**row) for row in self._ask("versions")]
+
+    def stats(self) -> dict[str, Any]:
+        return dict(self._ask("stats"))
+
+    def _ask(self, command: str, **arguments: Any) -> Any:
+        found = ask_server(self._folder, command, **arguments)
+        if found is None:
+            raise HoldfastError(f"{self._folder}: the process that served the gallery has ended; try again")
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        pass
+
+
+def _absolute(path: str | Path) -> str:
+    return str(Path(path).absolute())

@@ -1,0 +1,153 @@
+"""The verbs of ``holdfast gallery`` on a gallery that is being served: done by the process that serves it."""
+
+import json
+import threading
+
+import numpy as np
+import pytest
+from service_inputs import png
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.errors import HoldfastError
+from holdfast.gallery import Item, engine_move
+from holdfast.gallery.engines import ENGINES
+from holdfast.service import commands
+from holdfast.service.control import ask_server, is_served
+
+
+def said(*words, status=0):
+    done = CliRunner().invoke(app, ["gallery", *map(str, words)])
+    assert done.exit_code == status, done.output + repr(done.exception)
+    return done.stdout
+
+
+@pytest.fixture
+def served(gallery, ask, tmp_path):
+    """The folder of a gallery, and a client of its service."""
+    client = ask(control=tmp_path / "g")
+    assert is_served(tmp_path / "g")
+    return tmp_path / "g", client
+
+
+def test_look_add_search_and_delete(served, gallery, pictures, tmp_path, monkeypatch):
+    folder, client = served
+    before = json.loads(said("stats", folder, "--json"))
+    assert (before["items"], before["engine"]) == (40, "embedded")
+    assert [row["items"] for row in json.loads(said("versions", folder, "--json"))] == [40]
+    assert "40 items, 40 with a label" in said("stats", folder)
+    (tmp_path / "more" / "cat").mkdir(parents=True)
+    for n in range(40):
+        (tmp_path / "more" / "cat" / f"{n}.png").write_bytes(png(255 - pictures[n]))
+    (tmp_path / "more" / "cat" / "bad.png").write_bytes(b"no image")
+    monkeypatch.chdir(tmp_path)  # paths that the other process would not find as they are
+    done = json.loads(said("add", "g", "more", "--labels-from-folders", "--meta", "shop=north", "--json", status=1))
+    assert done["added"] == 40
+    assert [one["id"] for one in done["refused"]] == ["cat/bad.png"]
+    assert client.get("/v1/item?id=cat/7.png").json()["metadata"] == {"shop": "north"}
+    (first, *_) = hits = json.loads(said("search", "g", "more/cat/7.png", "--k", "3", "--json"))
+    assert (first["id"], first["label"], len(hits)) == ("cat/7.png", "cat", 3)
+    assert hits == [hit.as_json() for hit in gallery.search("more/cat/7.png", k=3)]
+    found = json.loads(said("search", "g", "--id", "cat/7.png", "--where", "shop=north", "--k", "50", "--json"))
+    assert sorted(hit["id"] for hit in found) == sorted(f"cat/{n}.png" for n in range(40) if n != 7)
+    assert json.loads(said("delete", "g", "cat/7.png", "nowhere", "--json", status=1)) == {
+        "deleted": ["cat/7.png"],
+        "unknown": ["nowhere"],
+    }
+    assert client.get("/v1/item?id=cat/7.png").status_code == 404
+    with pytest.raises(HoldfastError, match="no item 'nowhere'"):
+        CliRunner().invoke(app, ["gallery", "search", "g", "--id", "nowhere"], catch_exceptions=False)
+
+
+def test_a_served_gallery_moves_while_it_is_searched(served, gallery, pictures, monkeypatch):
+    pytest.importorskip("qdrant_client")
+    from qdrant_client import QdrantClient
+
+    from holdfast.gallery.qdrant import QdrantEngine
+
+    store = QdrantClient(":memory:")
+    monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
+    monkeypatch.setattr(engine_move, "BLOCK", 7)
+    folder, client = served
+    told, done = [], {}
+    searched = threading.Event()
+
+    def tell(progress):
+        told.append(progress["copied"])
+        assert searched.wait(30)
+
+    def move():
+        done.update(ask_server(folder, "move", to="local:", tell=tell))
+
+    thread = threading.Thread(target=move)
+    thread.start()
+    while thread.is_alive():
+        answer = client.post("/v1/search/vector", json={"vector": [1.0] * 32, "k": 40})
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["hits"]) == 40
+        searched.set()
+    assert told == [7, 14, 21, 28, 35, 40]
+    assert (done["from"], done["engine"], done["copied"]) == ("embedded", "local:", 40)
+    assert gallery.stats()["engine"] == "local:"
+    back = json.loads(said("move", folder, "--to", "embedded", "--json"))
+    assert (back["from"], back["engine"], back["copied"], back["kept"]) == ("local:", "embedded", 40, False)
+    with pytest.raises(HoldfastError, match="on the embedded engine already"):
+        ask_server(folder, "move", to="embedded")
+
+
+def test_hanging_up_stops_a_move(served, gallery, monkeypatch):
+    pytest.importorskip("qdrant_client")
+    from qdrant_client import QdrantClient
+
+    from holdfast.gallery.qdrant import QdrantEngine
+
+    store, left = QdrantClient(":memory:"), threading.Event()
+    monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
+    monkeypatch.setattr(store, "close", lambda: None)
+    monkeypatch.setattr(engine_move, "BLOCK", 5)
+    folder, _ = served
+    move, stopped = gallery.move, []
+
+    def watched(to, *, stop, **options):
+        def progress(more):
+            options_progress(more)
+            assert stop.wait(30)
+
+        options_progress = options.pop("progress")
+        try:
+            return move(to, stop=stop, progress=progress, **options)
+        except HoldfastError as error:
+            stopped.append(str(error))
+            left.set()
+            raise
+
+    def leave(progress):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gallery, "move", watched)
+    with pytest.raises(KeyboardInterrupt):
+        ask_server(folder, "move", to="local:", tell=leave)
+    assert left.wait(30)
+    assert "the move was stopped" in stopped[0]
+    monkeypatch.setattr(gallery, "move", move)
+    assert gallery.engine == "embedded"
+
+
+def test_a_command_that_fails_is_answered(served, monkeypatch):
+    folder, client = served
+
+    def broken(gallery, stop, tell):
+        raise RuntimeError("a defect\nof two lines")
+
+    monkeypatch.setitem(commands.COMMANDS, "stats", broken)
+    with pytest.raises(HoldfastError, match=r"^a defect of the service; its log says more$"):
+        ask_server(folder, "stats")
+    assert client.get("/v1/health").status_code == 200
+
+
+def test_many_ids_and_long_ones(served, gallery):
+    folder, _ = served
+    names = [f"{n:04d}" + "x" * 500 for n in range(600)]
+    rows = np.random.default_rng(0).standard_normal((600, 32))
+    gallery.add(Item(name, vector=row) for name, row in zip(names, rows, strict=True))
+    assert len(json.loads(said("delete", folder, *names, "--json"))["deleted"]) == 600
