@@ -7,7 +7,8 @@ import pytest
 
 from holdfast import Gallery
 from holdfast.errors import UnavailableError
-from holdfast.gallery import Item, postgres_sessions, qdrant
+from holdfast.gallery import Address, Item, postgres_sessions, qdrant
+from holdfast.gallery.attached_source import open_source
 
 pytest.importorskip("fastapi")
 
@@ -62,3 +63,25 @@ def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path,
             with pytest.raises(UnavailableError, match=r"no answer \(refused\)"):
                 gallery.search(vector=np.ones(32))
         assert [hit.id for hit in gallery.search(vector=np.ones(32))] == ["a"]
+
+
+def test_an_attached_table_outlives_a_restart_of_its_server(postgres_server):
+    import psycopg
+
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        connection.execute("CREATE TABLE restarted (id int PRIMARY KEY, v vector(3))")
+        connection.execute("INSERT INTO restarted VALUES (1, '[1,0,0]'), (2, '[0,1,0]')")
+    source = open_source(Address(postgres_server.url, "restarted", "id", "v"))
+    query = np.array([1.0, 0, 0], dtype=np.float32)
+    postgres_server.stop()
+    with pytest.raises(UnavailableError, match="cannot be opened"):
+        source.search(query, 1)
+    postgres_server.start()
+    assert [near.id for near in source.search(query, 1)] == ["1"]
+    postgres_server.stop()
+    postgres_server.start()
+    assert source.count() == 2  # the loss is noticed by this call, which is made once more
+    source.close()
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute("DROP TABLE restarted")

@@ -145,6 +145,24 @@ def test_search_goes_on_while_items_move_there_and_back(gallery, models, picture
     assert told[-1]["moved"] == told[-1]["total"] == 40
 
 
+def test_what_is_newest_while_a_version_leaves(gallery, models, pictures, ask, monkeypatch):
+    """A rollback that was stopped at once: version 2 is there, but version 1 asks and takes what is added."""
+    client, stop = ask(), threading.Event()
+    gallery.register(models[1], force=True)
+    client.put("/v1/item?id=x", content=png(pictures[0]), headers=PNG)
+    stop.set()
+    opened = gallery._models.newest  # an image that was opened just before the rollback began
+    last = gallery.versions()[-1]
+    answers = iter([last])
+    gallery.rollback(drop=True, stop=stop)
+    assert gallery.newest().number == 1
+    monkeypatch.setattr(gallery._models, "newest", lambda: next(answers, None) or opened())
+    assert client.put("/v1/item?id=y", content=png(pictures[1]), headers=PNG).json() == {"stored": 1, "version": 1}
+    rows = client.get("/v1/versions").json()["versions"]
+    assert [(row["number"], row["newest"]) for row in rows] == [(1, True), (2, False)]
+    assert "holdfast_gallery_newest_version 1" in client.get("/metrics").text
+
+
 def test_hanging_up_stops_a_backfill(gallery, models, tmp_path, ask):
     ask(control=tmp_path / "g")
     folder = tmp_path / "g"

@@ -27,7 +27,7 @@ def serve(
     Tokens come from --token-file and from HOLDFAST_READ_TOKEN and HOLDFAST_WRITE_TOKEN. Stop with Ctrl-C: requests that
     have begun are answered first.
     """
-    from holdfast.gallery import Gallery
+    from holdfast.gallery import AttachedGallery, Gallery
     from holdfast.service.access import read_tokens
     from holdfast.service.limits import Limits
     from holdfast.service.server import serve as run
@@ -37,11 +37,13 @@ def serve(
         body=max_body << 20, pixels=max_pixels << 20, k=max_k, batch=max_batch, seconds=timeout
     )  # fmt: skip
 
-    def say(url: str, gallery: Gallery) -> None:
+    def say(url: str, gallery: Gallery | AttachedGallery) -> None:
         newest = gallery.newest().number
-        typer.echo(f"{folder}: version {newest} answers at {url}")
+        reading = ", read-only" if isinstance(gallery, AttachedGallery) else ""
+        typer.echo(f"{folder}: version {newest} answers at {url}{reading}")
         if not tokens:
-            typer.echo("no tokens: every program on this machine may read and write; others cannot reach it")
+            what = "read" if reading else "read and write"
+            typer.echo(f"no tokens: every program on this machine may {what}; others cannot reach it")
 
     run(
         folder,

@@ -3,7 +3,10 @@
 Its folder holds ``attached.json`` (where the vectors lie; never a password) and copies of the models.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -13,16 +16,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from holdfast.backbones import Encoder
 from holdfast.backbones.preprocess import OneImage
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError
+from holdfast.gallery.attached_models import AttachedModels
 from holdfast.gallery.attached_source import Address, AttachedSource, open_source, without_password
 from holdfast.gallery.attached_space import StoredSpace, stored_space
-from holdfast.gallery.folder import bytes_below
+from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import MOST_HITS, Gallery
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import ready
-from holdfast.gallery.versions import MODEL, Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
 from holdfast.storage import read_json, replacing_folder, write_json
 
 RECORD = "attached.json"
@@ -40,13 +43,13 @@ class AttachedGallery:
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
         self._record = record
-        self._versions = [Version(**one) for one in record["versions"]]
+        self._registering = threading.Lock()
+        self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]])
         address = Address(**record["address"])
-        first = Encoder.from_pretrained(self._model(0))
-        self._encoder: tuple[int, Encoder] = (0, first)
+        first = self._models.encoder(self._models.version(0))
         self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
         try:
-            self._space: StoredSpace = stored_space(first, self._source.dim, self._model(0))
+            self._space: StoredSpace = stored_space(first, self._source.dim, self._models.folder(0))
         except BaseException:
             self._source.close()
             raise
@@ -85,18 +88,25 @@ class AttachedGallery:
         Nothing is known here of the images behind stored vectors, so ``holdfast check`` has to judge it; ``force`` has
         nothing to force.
         """
-        candidate = read_candidate(Path(model))
-        if any(known.weights_sha256 == candidate.weights_sha256 for known in self._versions):
+        with self._registering:
+            return self._register(Path(model))
+
+    def _register(self, model: Path) -> Version:
+        candidate = read_candidate(model)
+        known = self.versions()
+        if any(one.weights_sha256 == candidate.weights_sha256 for one in known):
             raise HoldfastError(f"{model}: these weights are a version already")
         slots = slots_together(registry_of(self._record["slots"]), candidate, self._space.dim)
-        version = candidate.version(len(self._versions), [])
-        keep_model(candidate, self._folder / "versions" / f"{version.number:04d}")
-        self._versions.append(version)
-        self._record |= {
+        version = candidate.version(len(known), [])
+        keep_model(candidate, self._models.folder(version.number))
+        record = {
+            **self._record,
             "slots": None if slots is None else slots.to_json(),
-            "versions": [one.as_json() for one in self._versions],
+            "versions": [one.as_json() for one in (*known, version)],
         }
-        write_json(self._folder / RECORD, self._record)
+        write_json(self._folder / RECORD, record)
+        self._record = record
+        self._models.welcome(version)
         return version
 
     def search(
@@ -123,6 +133,7 @@ class AttachedGallery:
             raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
         if filter:
             raise HoldfastError("an attached gallery is not filtered: its fields are the store's own; ask the store")
+        asking = self._models.version(version)
         if id is not None:
             found = self._source.fetch([id])
             if id not in found:
@@ -131,7 +142,9 @@ class AttachedGallery:
         elif vector is not None:
             z = self._space.given(vector)
         else:
-            z = self._embedded(image, version)
+            encoder = self._models.encoder(asking)
+            (row,) = self._models.image_vectors(ready(encoder, image), asking, encoder)
+            z = torch.from_numpy(row)
         hits = self._nearest(z, k + (id is not None), exact)
         return [hit for hit in hits if hit.id != id][:k]
 
@@ -149,16 +162,6 @@ class AttachedGallery:
             scores = {name: float(space.feature(torch.from_numpy(row)) @ z) for name, row in vectors.items()}
         hits = [Hit(near.id, scores[near.id], 0, near.label) for near in found if near.id in scores]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
-
-    def _embedded(self, image: OneImage | None, number: int | None) -> Tensor:
-        chosen = len(self._versions) - 1 if number is None else number
-        if not 0 <= chosen < len(self._versions):
-            raise unknown_name("version", str(chosen), map(str, range(len(self._versions))))
-        if self._encoder[0] != chosen:
-            self._encoder = (chosen, Encoder.from_pretrained(self._model(chosen)))
-        encoder = self._encoder[1]
-        (z,) = encoder.encode(ready(encoder, image))
-        return z
 
     def add(self, items: Iterable[Any], **options: Any) -> NoReturn:
         """Refused."""
@@ -191,7 +194,25 @@ class AttachedGallery:
 
     def versions(self) -> list[Version]:
         """Version 0, whose space the stored vectors live in, and the models registered after it."""
-        return list(self._versions)
+        return self._models.versions()
+
+    def newest(self) -> Version:
+        """The version that embeds what is asked."""
+        return self._models.newest()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """As ``Gallery.reading``; no version is ever taken out here."""
+        return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While this is held no other process serves the gallery."""
+        folder = GalleryFolder(self._folder)
+        folder.lock()
+        try:
+            yield
+        finally:
+            folder.unlock()
 
     def stats(self) -> dict[str, Any]:
         count = self._source.count()
@@ -204,7 +225,7 @@ class AttachedGallery:
                 "stored_dim": one.stored_dim,
                 "dim": one.dim,
             }
-            for one in self._versions
+            for one in self.versions()
         ]
         shown = {"items": count, "labelled": count if self._record["address"]["label"] else 0, "with_path": 0}
         about = {"fields": [], "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
@@ -221,9 +242,6 @@ class AttachedGallery:
 
     def _refuse(self) -> NoReturn:
         raise HoldfastError(f"{self._folder}: attached, and so read-only; write to {self._source.name} itself")
-
-    def _model(self, number: int) -> Path:
-        return self._folder / "versions" / f"{number:04d}" / MODEL
 
 
 def open_gallery(folder: str | Path) -> Gallery | AttachedGallery:

@@ -2,12 +2,12 @@
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, UnavailableError, unknown_name
 from holdfast.gallery.attached_source import Address, Nearby, Sample, refuse_bad
 
 _KINDS = ("vector", "halfvec")
@@ -38,12 +38,7 @@ class PostgresSource:
         self.name = f"{address.shown} {address.table}"
         sql = psycopg.sql
         self._table = sql.Identifier(*address.table.split(".", 1))
-        try:
-            self._connection = psycopg.connect(address.url, autocommit=True, connect_timeout=10)
-            self._connection.read_only = True
-            self._connection.execute("SET default_transaction_read_only = on")
-        except psycopg.Error as error:
-            raise HoldfastError(f"{address.shown}: cannot be opened ({_line(error)})") from None
+        self._connection = self._connected()
         try:
             kind, self.dim = self._checked_columns()
             table = self._table.as_string(self._connection)
@@ -65,11 +60,16 @@ class PostgresSource:
         statement = """SELECT id, 1 - distance, label FROM (
             SELECT {id}::text AS id, {label} AS label, {vector} <=> %s::{kind} AS distance FROM {table}
             WHERE {vector} IS NOT NULL ORDER BY {vector} <=> %s::{kind} LIMIT %s) AS found ORDER BY distance, id"""
-        with self._lock, self._failing(), self._connection.transaction():
-            self._connection.execute("SET TRANSACTION READ ONLY")
-            if exact:
-                self._connection.execute("SET LOCAL enable_indexscan = off")
-            rows = self._connection.execute(self._said(statement), (text, text, k)).fetchall()
+
+        def work(connection: Any) -> list[Any]:
+            with connection.transaction():
+                connection.execute("SET TRANSACTION READ ONLY")
+                if exact:
+                    connection.execute("SET LOCAL enable_indexscan = off")
+                found: list[Any] = connection.execute(self._said(statement), (text, text, k)).fetchall()
+            return found
+
+        rows = self._done(work)
         return [Nearby(name, float(cosine), label) for name, cosine, label in rows]
 
     def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:
@@ -123,26 +123,36 @@ class PostgresSource:
         return self._psycopg.sql.SQL(statement).format(**self._names)
 
     def _all(self, statement: Any, values: Sequence[Any] = (), *, binary: bool = False) -> list[tuple[Any, ...]]:
-        with self._lock, self._failing(), self._connection.cursor(binary=binary) as cursor:
-            found: list[tuple[Any, ...]] = cursor.execute(statement, values).fetchall()
-        return found
+        def work(connection: Any) -> list[tuple[Any, ...]]:
+            with connection.cursor(binary=binary) as cursor:
+                found: list[tuple[Any, ...]] = cursor.execute(statement, values).fetchall()
+            return found
 
-    def _failing(self) -> Any:
-        return _Failing(self._psycopg.Error, self.name)
+        return self._done(work)
 
+    def _connected(self) -> Any:
+        try:
+            connection = self._psycopg.connect(self._where.url, autocommit=True, connect_timeout=10)
+            connection.read_only = True
+            connection.execute("SET default_transaction_read_only = on")
+        except self._psycopg.Error as error:
+            raise UnavailableError(f"{self._where.shown}: cannot be opened ({_line(error)})") from None
+        return connection
 
-class _Failing:
-    """Turns the driver's errors into one line."""
-
-    def __init__(self, kind: type[Exception], name: str) -> None:
-        self._kind, self._name = kind, name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, self._kind):
-            raise HoldfastError(f"{self._name}: {_line(error)}") from None
+    def _done(self, work: Callable[[Any], list[Any]]) -> list[Any]:
+        """What ``work`` reads; where the connection turns out to be lost, once more on a new one."""
+        with self._lock:
+            for again in (True, False):
+                if self._connection.closed:
+                    self._connection = self._connected()
+                try:
+                    return work(self._connection)
+                except self._psycopg.Error as error:
+                    if again and self._connection.closed:
+                        continue
+                    kind = HoldfastError if isinstance(error, self._psycopg.DataError) else UnavailableError
+                    raise kind(f"{self.name}: {_line(error)}") from None
+        raise AssertionError("the second try returns or raises")
 
 
 def _numbers(raw: bytes) -> np.ndarray:

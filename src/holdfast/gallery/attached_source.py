@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.gallery.place import SECRETS
 
 POSTGRES = ("postgresql", "postgres")
 QDRANT = ("qdrant", "http", "https")
@@ -93,14 +94,17 @@ def open_source(address: Address) -> AttachedSource:
 
 
 def without_password(url: str) -> str:
+    """The address as it may be kept and shown: no password before the host, none among its options."""
     try:
         parts = urlsplit(url)
     except ValueError:
         return url.partition(":")[0] + ":..."
     user, at, host = parts.netloc.rpartition("@")
-    if not at:
-        return url
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}@{host}"))
+    if at:
+        parts = parts._replace(netloc=f"{user.partition(':')[0]}@{host}")
+    asked = parts.query.split("&") if parts.query else []
+    kept = "&".join(one for one in asked if unquote(one.partition("=")[0]).lower() not in SECRETS)
+    return url if not at and kept == parts.query else urlunsplit(parts._replace(query=kept))
 
 
 def refuse_bad(vectors: np.ndarray, name: str) -> np.ndarray:

@@ -15,7 +15,10 @@ from holdfast.gallery.versions import Version
 from holdfast.pixels import open_image
 
 if TYPE_CHECKING:
+    from holdfast.gallery.attached import AttachedGallery
+    from holdfast.gallery.attached_models import AttachedModels
     from holdfast.gallery.gallery import Gallery
+    from holdfast.gallery.models import Models
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,8 @@ class OpenedImage:
 class ImageEmbedder:
     """The two halves of embedding an image: opening, which any thread may do, and one forward pass for many."""
 
-    def __init__(self, gallery: "Gallery") -> None:
-        self._models = gallery._models
+    def __init__(self, gallery: "Gallery | AttachedGallery") -> None:
+        self._models: Models | AttachedModels = gallery._models
 
     def takes_images(self) -> bool:
         """Load the newest model where it is not yet; whether images can be given to it."""
@@ -48,7 +51,7 @@ class ImageEmbedder:
         return OpenedImage(version, encoder, encoder.preprocess(decoded))
 
     def embed(self, images: Sequence[OpenedImage]) -> list[np.ndarray | HoldfastError]:
-        """For each image its vector as its version stores it, 1-D, or why it has none."""
+        """For each image its vector, 1-D, as its version stores it (attached: its full feature), or why it has none."""
         found: list[np.ndarray | HoldfastError] = [HoldfastError("not embedded")] * len(images)
         for number in {image.version.number for image in images}:  # two only while a version is being registered
             places = [place for place, image in enumerate(images) if image.version.number == number]

@@ -10,7 +10,7 @@ from holdfast.errors import HoldfastError
 
 EMBEDDED = "embedded"
 _PLAIN = re.compile(r"[a-z][a-z0-9_]{0,39}")
-_SECRETS = ("password", "sslpassword", "api_key", "api-key", "token")
+SECRETS = ("password", "sslpassword", "api_key", "api-key", "token")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _check_no_secret(url: str) -> None:
     try:
         parts = urlsplit(url)
         asked = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        secret = bool(parts.password) or bool(asked & set(_SECRETS))
+        secret = bool(parts.password) or bool(asked & set(SECRETS))
     except ValueError:
         raise HoldfastError(f"the address after {scheme}: cannot be read as a URL") from None
     if secret:

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from holdfast.environment import version
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Gallery
+from holdfast.gallery import AttachedGallery, Gallery
 from holdfast.service.access import Access
 from holdfast.service.control import ControlServer
 from holdfast.service.describe import REFUSALS, describe
@@ -25,7 +25,7 @@ from holdfast.service.work import Work
 
 
 def build_app(
-    gallery: Gallery,
+    gallery: Gallery | AttachedGallery,
     *,
     access: Access,
     limits: Limits | None = None,

@@ -25,7 +25,7 @@ class Metrics:
         counts[bisect_left(BUCKETS, seconds)] += 1
         self._total[route] += seconds  # type: ignore[assignment]  # a Counter adds floats as well
 
-    def text(self, stats: Mapping[str, Any], queues: Mapping[str, tuple[int, int, int]]) -> str:
+    def text(self, stats: Mapping[str, Any], newest: int, queues: Mapping[str, tuple[int, int, int]]) -> str:
         """queues: by name (waiting now, jobs so far, batches so far)."""
         lines: list[str] = []
         answered = [
@@ -50,7 +50,6 @@ class Metrics:
         for name, text in (("items", "Items by the version that embedded them."), ("unindexed", "Not indexed yet.")):
             rows = [(f'{{version="{row["version"]}"}}', row[name]) for row in stats["versions"]]
             _write(lines, f"holdfast_gallery_{name}", "gauge", text, rows)
-        newest = max((row["version"] for row in stats["versions"]), default=0)
         _write(lines, "holdfast_gallery_newest_version", "gauge", "The version that embeds queries.", [("", newest)])
         _write(lines, "holdfast_gallery_bytes", "gauge", "Size on disk.", [("", stats["bytes_on_disk"])])
         return "\n".join(lines) + "\n"

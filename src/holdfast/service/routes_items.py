@@ -67,6 +67,7 @@ def item_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
     ) -> dict[str, Any]:
         """Add or replace one item by its image: the body is the bytes of the file."""
         access.demand("write", request.headers.get("authorization"))
+        work.demand_writable()
         name, fields = safe_id(id), {} if metadata is None else parsed(MetadataText, metadata).root
         image = await read_body(request, limits, IMAGE_TYPES)
         while True:
@@ -74,8 +75,8 @@ def item_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
             try:
                 await work.add([Item(name, vector=vector, label=label, metadata=fields)], version)
             except HoldfastError:
-                if work.knows(version):
-                    raise  # otherwise that version was taken out meanwhile
+                if work.gallery.newest().number == version:
+                    raise  # otherwise a rollback has begun to take that version out
             else:
                 work.forget_stats()
                 return {"stored": 1, "version": version}
@@ -84,6 +85,7 @@ def item_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
     async def post(request: Request) -> dict[str, Any]:
         """Add or replace items by their vectors or images, all of them or, where one is bad, none."""
         access.demand("write", request.headers.get("authorization"))
+        work.demand_writable()
         asked = await read_json(request, limits, NewItems)
         check_batch(len(asked.items))
         names = [_checked(item) for item in asked.items]
@@ -94,7 +96,7 @@ def item_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
         if images and asked.version not in (None, newest):
             raise RefusedError(422, "version: images are embedded by the newest version; leave it out")
         found = await asyncio.gather(*(work.embed(bytes_of(item.image or "", "image")) for item in images))
-        versions = {version for _, version in found} or {asked.version or newest}
+        versions = {version for _, version in found} or {newest if asked.version is None else asked.version}
         if len(versions) > 1:
             raise RefusedError(409, "a version was registered meanwhile; send the items again")
         embedded = {item.id: vector for item, (vector, _) in zip(images, found, strict=True)}
@@ -115,6 +117,7 @@ def item_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
     async def delete(request: Request, id: Id) -> dict[str, Any]:
         """Take one item out; 404 where it is not there."""
         access.demand("write", request.headers.get("authorization"))
+        work.demand_writable()
         name = safe_id(id)
         gone = await work.run(work.gallery.delete, [name])
         if not gone:
@@ -126,6 +129,7 @@ def item_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
     async def delete_many(request: Request) -> dict[str, Any]:
         """Take items out; those that are not there are named."""
         access.demand("write", request.headers.get("authorization"))
+        work.demand_writable()
         asked = await read_json(request, limits, Ids)
         check_batch(len(asked.ids))
         names = [safe_id(one) for one in dict.fromkeys(asked.ids)]

@@ -32,7 +32,7 @@ def state_routes(work: Work, access: Access, limits: Limits, metrics: Metrics) -
             "fields": stats["fields"],
             "mode": stats["mode"],
             "newest": work.gallery.newest().number,
-            "scope": access.scope(authorization),
+            "scope": "read" if work.read_only else access.scope(authorization),
             "limits": {name: value for name, value in asdict(limits).items() if name in _SHOWN},
         }
 
@@ -40,7 +40,8 @@ def state_routes(work: Work, access: Access, limits: Limits, metrics: Metrics) -
     async def versions(request: Request) -> dict[str, Any]:
         """The models, oldest first, with their share of the items, and which was found compatible with which."""
         access.demand("read", request.headers.get("authorization"))
-        return versions_json(work.gallery.versions(), await work.stats())
+        stats = await work.stats()
+        return versions_json(work.gallery.versions(), work.gallery.newest().number, stats)
 
     @router.get("/v1/health", response_model=None, openapi_extra=PUBLIC)
     async def health() -> dict[str, str]:
@@ -61,7 +62,7 @@ def state_routes(work: Work, access: Access, limits: Limits, metrics: Metrics) -
             name: (queue.queued, queue.jobs, queue.batches)
             for name, queue in (("encoder", work.encoder), ("writer", work.writer))
         }
-        text = metrics.text(await work.stats(), queues)
+        text = metrics.text(await work.stats(), work.gallery.newest().number, queues)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

@@ -30,7 +30,7 @@ Vector = Annotated[
         union_mode="left_to_right",
     ),
 ]
-VersionNumber = Annotated[StrictInt, Field(ge=1, le=HIGHEST_VERSION)]
+VersionNumber = Annotated[StrictInt, Field(ge=0, le=HIGHEST_VERSION)]  # 0: of an attached store
 Wanted = Value | Annotated[list[Value], Field(max_length=MOST_VALUES)] | dict[StrictStr, Number]
 Where = Annotated[
     dict[StrictStr, Wanted],

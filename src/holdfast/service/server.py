@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Gallery
+from holdfast.gallery import AttachedGallery, Gallery, open_gallery
 from holdfast.service.access import Access, Scope, check_binding
 from holdfast.service.limits import Limits
 
@@ -25,7 +25,7 @@ def serve(
     hosts: Collection[str] = (),
     limits: Limits | None = None,
     access_log: bool = False,
-    started: Callable[[str, Gallery], None] = lambda url, gallery: None,
+    started: Callable[[str, Gallery | AttachedGallery], None] = lambda url, gallery: None,
 ) -> None:
     """Serve the gallery in ``folder`` until SIGTERM or SIGINT; requests that have begun are answered first.
 
@@ -39,7 +39,7 @@ def serve(
         raise HoldfastError(f"serving needs {error.name}: pip install 'holdfast[serve]'") from None
     access, limits = Access(tokens, hosts), limits or Limits()
     check_binding(host, access)
-    with Gallery.open(folder) as gallery, _listening(host, port) as listening:
+    with _opened(folder) as gallery, _listening(host, port) as listening:
         _warm(gallery, limits)
         shown = listening.getsockname()
         url = f"http://{f'[{shown[0]}]' if ':' in shown[0] else shown[0]}:{shown[1]}"
@@ -72,6 +72,14 @@ def serve(
 
 
 @contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[Gallery | AttachedGallery]:
+    with open_gallery(folder) as gallery, contextlib.ExitStack() as held:
+        if isinstance(gallery, AttachedGallery):
+            held.enter_context(gallery.alone())
+        yield gallery
+
+
+@contextlib.contextmanager
 def _listening(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -82,7 +90,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listening
 
 
-def _warm(gallery: Gallery, limits: Limits) -> None:
+def _warm(gallery: Gallery | AttachedGallery, limits: Limits) -> None:
     """Load the newest model now rather than at the first request, and see that it works."""
     from PIL import Image
 

@@ -9,9 +9,10 @@ from holdfast.gallery import Version
 UNKNOWN = "not checked: when it was registered, that version held no items with labels and images that could be read"
 
 
-def versions_json(versions: Sequence[Version], stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Oldest first. ``share``: of all items, None in an empty gallery; while a backfill runs, that of its target grows.
+def versions_json(versions: Sequence[Version], newest: int, stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Oldest first. newest: embeds what is asked; not the last one while that is being rolled back.
 
+    share: of all items, None in an empty gallery; while a backfill runs, that of its target grows.
     matrix: one cell for each pair of a version and an older one, "queries of ``query`` on items of ``items``", with the
     verdict that ``check`` gave when ``query`` was registered, or None and the reason where nothing is known.
     """
@@ -27,7 +28,7 @@ def versions_json(versions: Sequence[Version], stats: Mapping[str, Any]) -> dict
             "stored_dim": one.stored_dim,
             "slots": one.slots,
             "registered": one.registered,
-            "newest": one.number == versions[-1].number,
+            "newest": one.number == newest,
             "items": counts.get(one.number, {}).get("items", 0),
             "unindexed": counts.get(one.number, {}).get("unindexed", 0),
             "share": counts.get(one.number, {}).get("items", 0) / total if total else None,

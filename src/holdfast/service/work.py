@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError
-from holdfast.gallery import Gallery, Hit, Item
+from holdfast.gallery import AttachedGallery, Gallery, Hit, Item
 from holdfast.gallery.embedding import ImageEmbedder, OpenedImage
 from holdfast.service.batcher import Answer, Batcher
 from holdfast.service.limits import Limits
@@ -35,7 +35,7 @@ class Addition:
 class Work:
     """The gallery behind the endpoints; made and closed inside the running event loop."""
 
-    def __init__(self, gallery: Gallery, limits: Limits, *, name: str) -> None:
+    def __init__(self, gallery: Gallery | AttachedGallery, limits: Limits, *, name: str) -> None:
         self.gallery, self.limits, self.name = gallery, limits, name
         self._embedder = ImageEmbedder(gallery)
         self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 2, thread_name_prefix="search")
@@ -45,6 +45,15 @@ class Work:
         )
         self.writer: Batcher[Addition, int] = Batcher(self._store, most=limits.batch, wait_s=0, name="write")
         self._stats: tuple[float, dict[str, Any]] | None = None
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the gallery is attached to somebody else's store."""
+        return isinstance(self.gallery, AttachedGallery)
+
+    def demand_writable(self) -> None:
+        if self.read_only:
+            raise RefusedError(403, "the gallery is attached to a store that is only read; write to that store itself")
 
     async def run(self, function: Callable[..., Result], *arguments: Any, opening: bool = False) -> Result:
         """A call in a thread; 503 where it takes too long."""
