@@ -25,14 +25,14 @@ def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
     monkeypatch.setattr("holdfast.gallery.writing.INDEX_FROM", 20)
     ids = [str(n) for n in range(40)]
     items = [Item(name, path=file) for name, file in zip(ids, picture_files, strict=True)]
-    busy = "a backfill, a rollback or a move of this gallery is under way"
     beside = []
 
     def change(copied):
         if not beside:
             for verb in (gallery.backfill, gallery.rollback, lambda: gallery.move("embedded")):
-                with pytest.raises(HoldfastError, match=busy):
+                with pytest.raises(HoldfastError, match="a move of this gallery is under way; wait for it, or stop"):
                     verb()
+            assert not gallery.backfill_record()["running"]
             beside.append(gallery.register(model_folders[2]).number)
             gallery.add(items[:10])
 
@@ -40,13 +40,15 @@ def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
         gallery.add(items[:20])
         gallery.register(model_folders[1])
         gallery.add(items[20:])
+        gallery.backfill(to=1, probes=0)  # leaves a record
         with Watch(gallery, full, ids, pictures) as watch:
             found = gallery.move(address_of("postgresql"), progress=change)
             assert [row["count"] for row in found["collections"].values()] == [10, 20, 10]
 
             def refuse_move(state):
-                with pytest.raises(HoldfastError, match=busy):
+                with pytest.raises(HoldfastError, match="a backfill of this gallery is under way"):
                     gallery.move("embedded")
+                assert gallery.backfill_record()["running"]
 
             gallery.backfill(limit=15, probes=0, progress=refuse_move)
             gallery.backfill(probes=0)

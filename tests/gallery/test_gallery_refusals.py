@@ -10,7 +10,7 @@ from PIL import Image
 
 from holdfast import Gallery
 from holdfast.backbones import Encoder, build_backbone
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")
@@ -212,3 +212,22 @@ def test_a_model_that_sees_the_same_is_not_refused(gallery, picture_files, model
     (check,) = gallery.register(tmp_path / "twin").checks
     assert check["verdict"] == "not shown"
     assert check["gain"]["value"] == 0
+
+
+def test_a_full_disk_is_one_line_and_changes_nothing(model_folders, tmp_path):
+    """SQLite is given no further page: what was acknowledged stays, and with room again all goes on."""
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add([Item("a", vector=np.ones(32))])
+        catalogue = gallery._catalogue
+        (pages,) = catalogue.read("PRAGMA page_count")[0]
+        catalogue.read(f"PRAGMA max_page_count = {pages}")
+        many = [Item(str(n), vector=np.ones(32), metadata={"text": "x" * 8000}) for n in range(50)]
+        with pytest.raises(
+            UnavailableError, match=r"catalogue\.sqlite: cannot be written \(database or disk is full\)$"
+        ):
+            gallery.add(many)
+        assert [hit.id for hit in gallery.search(vector=np.ones(32), k=100)] == ["a"]
+        catalogue.read("PRAGMA max_page_count = 1000000")
+        assert gallery.add(many) == 50
+        assert len(gallery.search(vector=np.ones(32), k=100)) == 51
+        assert gallery.stats()["versions"][0]["vectors"] == 51

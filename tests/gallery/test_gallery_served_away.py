@@ -40,7 +40,7 @@ def test_a_store_that_is_away_is_503_with_a_reason(model_folders, postgres_serve
                 postgres_server.start()
             for answer in found:
                 assert answer.status_code == 503, answer.text
-                assert "the store of the gallery's vectors does not answer" in answer.json()["error"]["reason"]
+                assert "the gallery's store cannot be reached or written" in answer.json()["error"]["reason"]
                 assert "postgresql:" not in answer.text
                 assert answer.headers["retry-after"] == "5"
             assert "postgresql:" in caplog.text

@@ -12,6 +12,7 @@ from holdfast.cli import (
     evaluate,
     export,
     gallery,
+    gallery_engines,
     gallery_moving,
     ls,
     metrics,
@@ -58,6 +59,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(theory.theory, name="theory")
 gallery.gallery.command("backfill")(gallery_moving.backfill)
 gallery.gallery.command("rollback")(gallery_moving.rollback)
+gallery.gallery.command("move")(gallery_engines.move)
 app.add_typer(gallery.gallery, name="gallery")
 app.command("serve")(serve.serve)
 

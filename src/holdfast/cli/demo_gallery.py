@@ -49,8 +49,6 @@ class DemoGallery:
         if self.missing:
             raise HoldfastError(f"nothing to serve: {self.missing}")
         verbs: Any = get_command(app)
-        if "serve" not in verbs.commands:
-            raise HoldfastError("serving a gallery is not part of this installation; pip install 'holdfast[serve]'")
         verbs.commands["serve"].main([str(self.folder)], standalone_mode=False)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, move, place_options
+from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 
@@ -17,7 +17,6 @@ gallery = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-gallery.command("move")(move)
 _FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
 
 
@@ -56,7 +55,7 @@ def attach(
     out: Path = typer.Option(..., "--out", help="A new folder for what describes the gallery."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Serve a store that exists in place, read-only: nothing is copied and nothing written to it.
+    """Search somebody else's store in place, read-only. Nothing is copied and nothing written to it.
 
     Then: holdfast gallery search OUT, and holdfast gallery register OUT MODEL for a newer model. A password in URL is
     used now and not kept; later ones come from PGPASSWORD or a password file, Qdrant's key from QDRANT_API_KEY.
@@ -80,7 +79,7 @@ def register(
     force: bool = typer.Option(False, "--force", help="Even if the check calls it incompatible."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Make MODEL the newest version: it embeds what is added and asked from now on. Nothing is embedded again.
+    """Make MODEL the newest version. It embeds what is added and asked from now on; nothing is embedded again.
 
     A gallery that is being served takes it in while it goes on answering.
     """
@@ -142,7 +141,7 @@ def search(
     exact: bool = typer.Option(False, "--exact", help="Compare every vector, index or not."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Find the items nearest to an image, over all versions, by true cosine."""
+    """Find the items nearest to an image. All versions are searched and compared by true cosine."""
     from holdfast.service.served import open_or_ask
 
     with open_or_ask(folder) as opened:
@@ -178,7 +177,7 @@ def delete(
 
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """List the models, oldest first, with what the check said when they were registered."""
+    """List the models, oldest first, with the verdicts of the check. They were given at registration."""
     from holdfast.service.served import open_or_ask
 
     with open_or_ask(folder) as opened:
@@ -203,7 +202,7 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
 
 @gallery.command("stats")
 def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """Say how many items each version holds and what the gallery takes up."""
+    """Say how many items each version holds. It also says what the gallery takes up on disk."""
     from holdfast.service.served import open_or_ask
 
     with open_or_ask(folder) as opened:

@@ -26,7 +26,7 @@ def backfill(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Embed items of older versions again, by a newer one, from their images.
+    """Embed items of older versions again, by a newer one. Their images are read for it.
 
     Interrupt it when you like: what has moved stays, and the same command goes on. Items without an image at hand stay
     where they are, as searchable as before.
@@ -47,7 +47,7 @@ def rollback(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Take the newest version out: the one before it asks from now on and embeds its items again, from their images.
+    """Take the newest version out. The one before it asks from now on and embeds its items again, from their images.
 
     Refused, with nothing changed, if items have no image at hand. Interrupted, the same command goes on.
     """

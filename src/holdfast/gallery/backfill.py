@@ -124,7 +124,7 @@ def backfill_record(parts: Parts) -> dict[str, Any] | None:
         "accuracy": curve,
         "share": count.share,
         "without_image": count.without_image,
-        "running": parts.moving.locked() and parts.models.leaving is None,
+        "running": parts.moving.what == "backfill",
     }
 
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery.items import Stored
 
 _TABLES = """
@@ -43,6 +43,7 @@ class Catalogue:
     def __init__(self, path: Path, *, new: bool = False) -> None:
         if not new and not path.exists():
             raise HoldfastError(f"{path}: no such file; it belongs to every gallery")
+        self._path = path
         self._lock = threading.RLock()
         self._handed_over = 0
         try:
@@ -61,12 +62,15 @@ class Catalogue:
     def _change(self) -> Iterator[sqlite3.Connection]:
         """One transaction: on disk when the block is left, undone where it raises."""
         with self._lock:
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
-            except BaseException:
-                self._connection.execute("ROLLBACK")
+            except BaseException as error:
+                if self._connection.in_transaction:  # some errors, a full disk among them, have undone it already
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    raise UnavailableError(f"{self._path}: cannot be written ({error})") from error
                 raise
 
     def still(self) -> AbstractContextManager[object]:

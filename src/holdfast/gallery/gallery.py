@@ -188,7 +188,7 @@ class Gallery:
         Killed or stopped (``stop``), the same call goes on where it was. ``progress`` is told after every batch on
         disk. Where ``probes`` labelled images or fewer are at hand, accuracy is measured at every tenth of the way.
         """
-        with moving_alone(self._parts):
+        with moving_alone(self._parts, "backfill"):
             self._hits.flush()
             return backfill(self._parts, to, order, rate, limit, probes, stop or threading.Event(), progress)
 
@@ -210,7 +210,7 @@ class Gallery:
         Refused, with nothing changed, where items have no image at hand, unless ``drop`` deletes them. Killed or
         stopped, the same call goes on; ``cancel`` lets the version stay after all, as the newest.
         """
-        with moving_alone(self._parts):
+        with moving_alone(self._parts, "rollback"):
             if cancel:
                 return {"cancelled": cancel_rollback(self._parts)}
             return roll_back(self._parts, drop=drop, rate=rate, stop=stop or threading.Event(), progress=progress)
@@ -266,7 +266,7 @@ class Gallery:
         engine before holds. progress: told how many vectors a block had. options: see ``new_place``.
         """
         place, ended = new_place(to, **options), stop or threading.Event()
-        with moving_alone(self._parts):
+        with moving_alone(self._parts, "move"):
             found = self._mover.move(place, self._writing, keep=keep, stop=ended, progress=progress)
         self.engine = found["engine"]
         return found

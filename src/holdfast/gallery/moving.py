@@ -66,14 +66,14 @@ class Moving:
 
 
 @contextmanager
-def moving_alone(parts: Parts) -> Iterator[None]:
+def moving_alone(parts: Parts, what: str) -> Iterator[None]:
     """One backfill, rollback or move to another engine at a time; a second one is refused."""
-    if not parts.moving.acquire(blocking=False):
-        raise HoldfastError("a backfill, a rollback or a move of this gallery is under way; wait for it, or stop it")
+    if not parts.moving.take(what):
+        raise HoldfastError(f"a {parts.moving.what or 'move'} of this gallery is under way; wait for it, or stop it")
     try:
         yield
     finally:
-        parts.moving.release()
+        parts.moving.give_back()
 
 
 def move(

@@ -1,4 +1,4 @@
-"""What a gallery consists of, for those who change it as a whole: backfill and rollback."""
+"""What a gallery consists of, for those who look at it or change it as a whole."""
 
 import threading
 from dataclasses import dataclass, field
@@ -14,7 +14,8 @@ from holdfast.gallery.writing import Writer
 
 @dataclass(frozen=True)
 class Parts:
-    """writing: held by whoever writes. moving: held, for as long as it takes, by the one who moves items."""
+    """writing: held by whoever writes. moving: held, for as long as it takes, by the one who moves items or
+    vectors."""
 
     folder: GalleryFolder
     engine: Engine
@@ -23,4 +24,23 @@ class Parts:
     writer: Writer
     writing: Any  # threading.RLock, which is a function to type checkers
     searches: SearchesUnderWay = field(default_factory=SearchesUnderWay)
-    moving: threading.Lock = field(default_factory=threading.Lock)
+    moving: "Turn" = field(default_factory=lambda: Turn())
+
+
+class Turn:
+    """Held by one at a time, with what it is held for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.what: str | None = None
+
+    def take(self, what: str) -> bool:
+        """Whether it was free; it is not waited for."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        self.what = what
+        return True
+
+    def give_back(self) -> None:
+        self.what = None
+        self._lock.release()

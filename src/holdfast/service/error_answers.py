@@ -47,7 +47,7 @@ def handle_errors(app: FastAPI) -> None:
 
     async def unavailable(request: Request, error: Any) -> Response:
         LOG.error("%s", error)  # it names the server, which is not for everybody who asks
-        return error_response(503, "the store of the gallery's vectors does not answer; try again", _LATER)
+        return error_response(503, "the gallery's store cannot be reached or written; try again", _LATER)
 
     async def http(request: Request, error: Any) -> Response:
         known = HTTPStatus(error.status_code).phrase.lower()
