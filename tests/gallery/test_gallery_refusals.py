@@ -231,3 +231,22 @@ def test_a_full_disk_is_one_line_and_changes_nothing(model_folders, tmp_path):
         assert gallery.add(many) == 50
         assert len(gallery.search(vector=np.ones(32), k=100)) == 51
         assert gallery.stats()["versions"][0]["vectors"] == 51
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 8193], ids=["zero", "surrogate", "long"])
+def test_text_that_no_store_holds(model_folders, tmp_path, text):
+    """Refused alike wherever it comes, before an engine with rules of its own sees it."""
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add([Item("a", vector=np.ones(32), metadata={"shop": "north"})])
+        for wanted in (text, ["north", text]):
+            with pytest.raises(HoldfastError, match=r"^filter on shop: .*$"):
+                gallery.search(vector=np.ones(32), filter={"shop": wanted})
+        with pytest.raises(HoldfastError, match=r"^id "):
+            gallery.get([text])
+
+
+def test_a_path_that_is_no_text(model_folders, tmp_path):
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        with pytest.raises(HoldfastError, match="item 'a': the path of its image is no Unicode text"):
+            gallery.add([Item("a", vector=np.ones(32), path="/pictures/\udcff/a.png")])
+        assert gallery.stats()["items"] == 0

@@ -26,8 +26,12 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for i, name in enumerate(header):
         last = i == len(header) - 1
-        overflow = "fold" if last else "ellipsis"  # a path has no place to wrap at, and half of one is of no use
-        table.add_column(name, justify="right" if i in right else "left", no_wrap=not last, overflow=overflow)
+        table.add_column(
+            name,
+            justify="right" if i in right else "left",
+            no_wrap=not last,
+            overflow="fold" if last else "ellipsis",  # a path has no place to wrap at, and half of one is of no use
+        )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

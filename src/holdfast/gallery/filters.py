@@ -3,6 +3,7 @@
 import math
 import operator
 import re
+import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from holdfast.errors import HoldfastError, unknown_name
 Value = str | int | float | bool
 
 LABEL = "label"
+LONGEST_TEXT = 8192
 LARGEST_WHOLE = 2**53
 """Stores compare numbers as doubles: beyond this two whole numbers may be one."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -50,7 +52,7 @@ def parse_filter(given: Mapping[str, Any] | None, known: Collection[str]) -> Fil
         values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
         if not values:
             raise HoldfastError(f"filter on {field}: an empty list fits nothing; leave the field out")
-        conditions.append(Condition(field, among=tuple(plain_value(f"filter on {field}", value) for value in values)))
+        conditions.append(Condition(field, among=tuple(_wanted(field, value) for value in values)))
     return tuple(conditions)
 
 
@@ -79,10 +81,25 @@ def plain_value(what: str, value: object) -> Value:
     raise HoldfastError(f"{what}: {value!r} is not text, true, false or a finite number of at most 2^53")
 
 
+def check_text(what: str, text: str) -> None:
+    """Refuse text that some store could not hold, or be asked for."""
+    if len(text) > LONGEST_TEXT:
+        raise HoldfastError(f"{what[:80]}: {len(text)} characters; at most {LONGEST_TEXT} are kept")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
+        raise HoldfastError(f"{what[:80]}: holds control characters or broken Unicode; remove them")
+
+
 def stored_field(field: str, value: Value) -> tuple[str, Value]:
     """A field as Qdrant's engines store it: true and false as text under a name of their own, for no filter of
     qdrant-edge's Python package finds them as they are (0.9.0 takes the true of a match for the number 1)."""
     return (f"{field}-bool", str(value)) if isinstance(value, bool) else (field, value)
+
+
+def _wanted(field: str, value: object) -> Value:
+    found = plain_value(f"filter on {field}", value)
+    if isinstance(found, str):
+        check_text(f"filter on {field}", found)
+    return found
 
 
 def _bounds(field: str, wanted: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:

@@ -226,7 +226,7 @@ class Gallery:
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """What is known of the ids that are there: version, label, metadata, path."""
-        found = self._catalogue.by_id(list(ids))
+        found = self._catalogue.by_id([checked_id(one) for one in ids])
         return {
             name: {"version": item.version, "label": item.label, "metadata": dict(item.metadata), "path": item.path}
             for name, item in found.items()

@@ -10,11 +10,10 @@ from numpy.typing import ArrayLike
 
 from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError
-from holdfast.gallery.filters import LABEL, Value, checked_name, plain_value
+from holdfast.gallery.filters import LABEL, Value, check_text, checked_name, plain_value
 
 LONGEST_ID = 512
 MOST_FIELDS = 64
-LONGEST_TEXT = 8192
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Stored:
 def checked_id(given: object) -> str:
     if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ID:
         raise HoldfastError(f"id {str(given)[:40]!r}: an id is text of 1 to {LONGEST_ID} characters")
-    _check_text(f"id {given!r}", given)
+    check_text(f"id {given!r}", given)
     return given
 
 
@@ -92,16 +91,11 @@ def checked(item: Item, key: int, version: int) -> Stored:
         where = f"item {name!r}, field {field_name!r}"
         metadata[checked_name(field_name)] = plain_value(where, value)
         if isinstance(value, str):
-            _check_text(where, value)
+            check_text(where, value)
     label = None if item.label is None else str(item.label)
     if label is not None:
-        _check_text(f"label of item {name!r}", label)
+        check_text(f"label of item {name!r}", label)
     path = None if item.path is None else str(Path(item.path).absolute())
+    if path is not None and not path.isascii() and any(unicodedata.category(letter) == "Cs" for letter in path):
+        raise HoldfastError(f"item {name!r}: the path of its image is no Unicode text; rename the file or its folder")
     return Stored(key, name, version, label, metadata, path)
-
-
-def _check_text(what: str, text: str) -> None:
-    if len(text) > LONGEST_TEXT:
-        raise HoldfastError(f"{what[:80]}: {len(text)} characters; at most {LONGEST_TEXT} are kept")
-    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
-        raise HoldfastError(f"{what[:80]}: holds control characters or broken Unicode; remove them")

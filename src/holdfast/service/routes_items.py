@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Request, Response
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item
-from holdfast.gallery.items import LONGEST_ID, LONGEST_TEXT
+from holdfast.gallery.filters import LONGEST_TEXT
+from holdfast.gallery.items import LONGEST_ID
 from holdfast.service.access import Access
 from holdfast.service.bodies import IMAGE_TYPES, parsed, read_body, read_json
 from holdfast.service.describe import body_of, image_body

@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from holdfast.errors import HoldfastError
-from holdfast.gallery.filters import LARGEST_WHOLE
-from holdfast.gallery.items import LONGEST_ID, LONGEST_TEXT, MOST_FIELDS
+from holdfast.gallery.filters import LARGEST_WHOLE, LONGEST_TEXT
+from holdfast.gallery.items import LONGEST_ID, MOST_FIELDS
 
 MOST_NUMBERS = 65_536
 MOST_CONDITIONS = 32
