@@ -9,7 +9,7 @@ from PIL import Image
 
 from holdfast import Gallery
 from holdfast.backbones import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")
@@ -188,3 +188,15 @@ def test_refusals(upgraded):
 
     upgraded.backfill(limit=1, progress=second)
     assert seen == [True, True]
+
+
+def test_hits_that_cannot_be_counted_do_not_fail_a_search(upgraded, pictures, monkeypatch):
+    def full(counts):
+        raise UnavailableError("the disk is full")
+
+    monkeypatch.setattr("holdfast.gallery.hit_counts.FLUSH_AT", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(upgraded._catalogue, "add_hits", full)
+        assert len(upgraded.search(pictures[0], k=5)) == 5
+    upgraded.search(pictures[0], k=1)
+    assert upgraded._catalogue.read("SELECT sum(count) FROM hits") == [(1,)]

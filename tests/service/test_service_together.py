@@ -1,6 +1,7 @@
 """Images embedded and items written together, registrations while searches go on, and limits on time and load."""
 
 import asyncio
+import socket
 import threading
 import time
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from service_inputs import ADDRESS, png
 
+from holdfast.errors import HoldfastError
 from holdfast.gallery import registration
 from holdfast.service.access import Access
 from holdfast.service.app import build_app
@@ -180,8 +182,6 @@ def test_hanging_up_stops_a_backfill(gallery, models, tmp_path, ask):
 
 
 def ask_server_when_free(folder):
-    from holdfast.errors import HoldfastError
-
     for _ in range(100):
         try:
             return ask_server(folder, "backfill", probes=0)
@@ -191,8 +191,6 @@ def ask_server_when_free(folder):
 
 
 def test_control_refuses_and_is_the_owners_only(gallery, ask, models, tmp_path):
-    from holdfast.errors import HoldfastError
-
     folder = tmp_path / "g"
     assert ask_server(folder, "register", model="x") is None  # nobody serves it
     ask(control=folder)
@@ -233,3 +231,20 @@ def test_a_body_that_does_not_arrive(gallery):
     sent = ("POST", "/v1/search/image", {"content": drip(), "headers": PNG})
     (answer,) = asyncio.run(answers(app, sent))
     assert answer.status_code == 408
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_line(tmp_path):
+    def die():
+        connection, _ = listening.accept()
+        connection.recv(1000)
+        connection.sendall(b'{"progress": {"moved": 1}}\n{"resu')
+        connection.close()
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / SOCKET))
+        listening.listen()
+        thread = threading.Thread(target=die)
+        thread.start()
+        with pytest.raises(HoldfastError, match="ended before it answered"):
+            ask_server(tmp_path, "stats")
+        thread.join()

@@ -1,9 +1,11 @@
 """How often each item was a hit: counted in memory, written to the catalogue now and then."""
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterable
 
+from holdfast.errors import UnavailableError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.items import Hit
 
@@ -12,7 +14,8 @@ FLUSH_AT = 1000
 
 
 class HitCounts:
-    """Any thread may count. A process that is killed loses the counts of up to ``FLUSH_AT`` items, and nothing else."""
+    """Any thread may count. A process that is killed, or a disk that is full, loses the counts of up to ``FLUSH_AT``
+    items, and nothing else."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -30,4 +33,5 @@ class HitCounts:
         with self._lock:
             counts, self._counts = self._counts, Counter()
         if counts:
-            self._catalogue.add_hits(counts)
+            with contextlib.suppress(UnavailableError):  # a full disk: a search was answered all the same
+                self._catalogue.add_hits(counts)

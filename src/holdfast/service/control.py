@@ -140,6 +140,8 @@ def ask_server(folder: Path, command: str, *, tell: Tell = lambda progress: None
         asking.sendall(_line({"command": command, **arguments}))
         with asking.makefile("rb") as answers:
             for line in answers:
+                if not line.endswith(b"\n"):  # cut off
+                    continue
                 answer = json.loads(line)
                 if "progress" not in answer:
                     break

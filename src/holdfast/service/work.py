@@ -21,6 +21,7 @@ from holdfast.service.refusals import LOG, RefusedError
 Result = TypeVar("Result")
 
 _STATS_SECONDS = 1.0
+_STATS_SECONDS_ATTACHED = 30.0  # to count somebody else's table means to read it
 _OPENERS = 2  # images decoded at once: each may take 4 bytes a pixel
 
 
@@ -109,8 +110,9 @@ class Work:
         return any(one.number == version for one in self.gallery.versions())
 
     async def stats(self) -> dict[str, Any]:
-        """The gallery's ``stats``, at most a second old."""
-        if self._stats is None or time.monotonic() - self._stats[0] > _STATS_SECONDS:
+        """The gallery's ``stats``, at most a second old, half a minute where it is attached."""
+        oldest = _STATS_SECONDS_ATTACHED if self.read_only else _STATS_SECONDS
+        if self._stats is None or time.monotonic() - self._stats[0] > oldest:
             found = await self.run(self.gallery.stats)
             self._stats = time.monotonic(), found
         return self._stats[1]
