@@ -220,6 +220,29 @@ def test_slow_work_and_too_much_of_it(gallery, monkeypatch):
     assert all("retry-after" in answer.headers for answer in found[:3])
 
 
+def test_bodies_that_are_too_large_together(gallery, pictures):
+    """Each is small enough, but three at once are not; those that were let in are answered, and later ones are too."""
+    app = build_app(gallery, access=Access({}), limits=Limits(bodies=1_500))
+
+    async def drip():
+        yield png(pictures[0])[:100]
+        yield b"x" * 500
+        await asyncio.sleep(0.3)
+        yield b"x"
+
+    slow = [("POST", "/v1/search/image", {"content": drip(), "headers": PNG}) for _ in range(3)]
+    whole = ("POST", "/v1/search/image", {"content": png(pictures[0]), "headers": PNG})
+
+    async def run():
+        return await answers(app, *slow), await answers(app, whole)
+
+    found, later = asyncio.run(run())
+    assert sorted(answer.status_code for answer in found) == [422, 422, 503]
+    (refused,) = (answer for answer in found if answer.status_code == 503)
+    assert refused.json()["error"]["reason"] == "too many large requests at once; try again"
+    assert [answer.status_code for answer in later] == [200]
+
+
 def test_a_body_that_does_not_arrive(gallery):
     app = build_app(gallery, access=Access({}), limits=Limits(seconds=0.1))
 

@@ -34,8 +34,13 @@ def serve(
 
     tokens = read_tokens(token_file)
     limits = Limits(
-        body=max_body << 20, pixels=max_pixels << 20, k=max_k, batch=max_batch, seconds=timeout
-    )  # fmt: skip
+        body=max_body << 20,
+        bodies=max(Limits.bodies, 4 * max_body << 20),
+        pixels=max_pixels << 20,
+        k=max_k,
+        batch=max_batch,
+        seconds=timeout,
+    )
 
     def say(url: str, gallery: Gallery | AttachedGallery) -> None:
         newest = gallery.newest().number

@@ -24,6 +24,7 @@ _HEADERS = [
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
 _NO_STORE = (b"cache-control", b"no-store")
+_LATER = {"Retry-After": "1", "Connection": "close"}  # the rest of the body is not read
 ALWAYS = "/v1/health"
 """Answered however busy the service is."""
 
@@ -33,6 +34,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, access: Access, limits: Limits, metrics: Metrics) -> None:
         self._app, self._access, self._limits, self._metrics = app, access, limits, metrics
+        self._held = 0  # bytes of the bodies of all requests that are being answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,6 +51,18 @@ class Gate:
                 message = {**message, "headers": [*given, *_HEADERS, *(() if cached else (_NO_STORE,))]}
             await send(message)
 
+        held = 0
+
+        async def receive_on() -> Message:
+            nonlocal held
+            message = await receive()
+            size = len(message.get("body", b""))
+            if size and self._held + size > self._limits.bodies:
+                raise RefusedError(503, "too many large requests at once; try again", _LATER)
+            held += size
+            self._held += size
+            return message
+
         self._metrics.in_flight += 1
         try:
             try:
@@ -57,8 +71,9 @@ class Gate:
                 answer = error_response(refusal.status, refusal.reason, refusal.headers)
                 await answer(scope, receive, send_on)
             else:
-                await self._app(scope, receive, send_on)
+                await self._app(scope, receive_on, send_on)
         finally:
+            self._held -= held
             self._metrics.in_flight -= 1
             route: Any = scope.get("route")
             path = getattr(route, "path", "unmatched")
