@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """body: bytes. bodies: bytes of all bodies that are held at once; more are sent away with 503. pixels: of one image,
-    by its header. k: hits. batch: items or ids in one request. url: bytes of a query string. seconds: for a body to
-    arrive, and again for the answer. in_flight: requests at once; more are sent away with 503. thumbnail: its longer
+    """body: bytes. bodies: bytes of all bodies that are held at once; more are sent away with 503. pixels: of one
+    image, by its header. k: hits. batch: items or ids in one request. url: bytes of a query string. seconds: for a body
+    to arrive, and again for the answer. in_flight: requests at once; more are sent away with 503. thumbnail: its longer
     side. encoder_batch, encoder_wait_ms: how many images are embedded together, and how long the first of them waits
     for others."""
 
