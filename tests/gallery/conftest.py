@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -171,6 +172,24 @@ def postgres_server() -> Iterator[PostgresServer]:
     server.remove()
 
 
+class OneAtATime:
+    """Qdrant's client in local mode, which a server would be: its arrays are not made for several threads."""
+
+    def __init__(self, client: object) -> None:
+        self._client, self._lock = client, threading.RLock()
+
+    def __getattr__(self, name: str) -> object:
+        value = getattr(self._client, name)
+        if not callable(value):
+            return value
+
+        def call(*arguments: object, **options: object) -> object:
+            with self._lock:
+                return value(*arguments, **options)
+
+        return call
+
+
 @pytest.fixture(scope="session")
 def address_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]:
     """The address of an engine by its kind.
@@ -195,7 +214,7 @@ def address_of(request: pytest.FixtureRequest) -> Iterator[Callable[[str], str]]
         from qdrant_client import QdrantClient
 
         if place.namespace not in clients:
-            clients[place.namespace] = QdrantClient(":memory:")
+            clients[place.namespace] = OneAtATime(QdrantClient(":memory:"))
             clients[place.namespace].close = lambda: None  # a server outlives its clients
         return QdrantEngine(clients[place.namespace], place, indexed=indexed)
 
