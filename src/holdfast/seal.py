@@ -1,6 +1,7 @@
 """A model folder's seal: the hash of every file that the next version goes on from."""
 
 import hashlib
+from collections.abc import Container
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
@@ -22,8 +23,11 @@ def seal(folder: Path) -> None:
     write_json(folder / SEAL, {"sha256": {name: sha256_of(folder / name) for name in _names(folder)}})
 
 
-def refuse_broken_seal(folder: Path) -> None:
-    """Refuse a folder in which a sealed file is gone or changed; one without a seal is taken as it is."""
+def refuse_broken_seal(folder: Path, only: Container[str] | None = None) -> None:
+    """Refuse a folder in which a sealed file is gone or changed; one without a seal is taken as it is.
+
+    only: look at the files of these names and leave the others, which may be large.
+    """
     if not (folder / SEAL).exists():
         return
     record = read_json(folder / SEAL)
@@ -31,6 +35,8 @@ def refuse_broken_seal(folder: Path) -> None:
     if not isinstance(sealed, dict):
         raise HoldfastError(f"{folder / SEAL}: not a seal; restore the folder as it was written")
     for name, expected in sealed.items():
+        if only is not None and name not in only:
+            continue
         path = folder / name
         if not path.is_file():
             raise HoldfastError(f"{path}: gone since the model was written; restore the folder as it was")

@@ -6,6 +6,8 @@ import shutil
 import pytest
 from letters_on_disk import rolled, write_folder
 
+from holdfast.backbones import Encoder
+from holdfast.engine.growth import grow_models
 from holdfast.errors import HoldfastError
 from holdfast.updating import start, update
 
@@ -65,6 +67,40 @@ def test_a_model_edited_by_hand(name, copied, photos, out):
         photos / "2",
         out,
     )
+
+
+def test_an_edited_description_is_refused_wherever_the_model_is_read(copied):
+    text = (copied / "config.json").read_text()
+    (copied / "config.json").write_text(text.replace('"method": "simplex_hoc"', '"method": "simplex_fd"', 1))
+    with pytest.raises(HoldfastError, match=r"config.json: changed since the model was written \(sha256 differs\)"):
+        Encoder.from_pretrained(copied)
+
+
+def test_more_slots_do_not_mend_a_broken_seal(copied):
+    (copied / "recipe.toml").write_text((copied / "recipe.toml").read_text().replace("0.05", "0.5", 1))
+    before = everything_in(copied)
+    with pytest.raises(HoldfastError, match="recipe.toml: changed since the model was written"):
+        grow_models([copied], 20)
+    assert everything_in(copied) == before
+
+
+def test_a_verdict_edited_by_hand_is_not_told_again(first, second, photos, tmp_path):
+    out = shutil.copytree(second, tmp_path / "2")
+    record = json.loads((out / "check.json").read_text())
+    (out / "check.json").write_text(json.dumps({**record, "verdict": "compatible", "exit_code": 0}))
+    with pytest.raises(HoldfastError, match="check.json: changed since the model was written"):
+        update(first, photos / "2", out, device="cpu")
+
+
+def test_nothing_to_train(photos, tmp_path, out, recipe):
+    """As many slots as leave the encoder without a projection, and the network frozen."""
+    still = ["method.slots=33", 'backbone.freeze=["*"]']
+    with pytest.raises(HoldfastError, match="nothing trains: all of the encoder is frozen"):
+        start(photos / "1", out, recipe=str(recipe), overrides=still, device="cpu")
+    assert not out.exists()
+    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=still[:1], device="cpu")
+    frozen = ["backbone.name=small", "backbone.width=8", still[1]]
+    refused("nothing trains", tmp_path / "1", photos / "2", out, recipe=str(recipe), overrides=[*still[:1], *frozen])
 
 
 def test_a_file_of_the_model_is_gone(copied, photos, out):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from holdfast.backbones.model_card import write_card
 from holdfast.backbones.table import rebuild_backbone
 from holdfast.errors import HoldfastError
-from holdfast.seal import sha256_of
+from holdfast.seal import refuse_broken_seal, sha256_of
 from holdfast.storage import read_json, read_tensors, write_json, write_tensors
 
 FORMAT = "holdfast-encoder"
@@ -57,6 +57,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     tensors, _ = read_tensors(folder / WEIGHTS)
     if sha256_of(folder / WEIGHTS) != description["weights_sha256"]:
         raise HoldfastError(f"{folder / WEIGHTS}: not the weights {CONFIG} was written for (sha256 differs)")
+    refuse_broken_seal(folder, only=(CONFIG,))
     return description, tensors
 
 

@@ -11,7 +11,7 @@ from holdfast.backbones import Encoder
 from holdfast.engine.slot_record import read_slots
 from holdfast.errors import HoldfastError
 from holdfast.geometry import cosine_matrix, grown
-from holdfast.seal import SEAL, seal
+from holdfast.seal import SEAL, refuse_broken_seal, seal
 from holdfast.storage import replacing_folder
 
 TOLERANCE = 1e-5
@@ -27,10 +27,12 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
     planned: list[tuple[Path, Path, Encoder]] = []
     for folder in folders:
         target = folder if out is None else out / folder.resolve().name
-        if out is None and (folder.resolve().parent.parent / "recipe.toml").exists():
+        in_a_run = not (folder / SEAL).exists() and (folder.resolve().parent.parent / "recipe.toml").exists()
+        if out is None and in_a_run:
             raise HoldfastError(f"{folder}: belongs to a run whose features have its size; write copies with --out")
         if target in [other for _, other, _ in planned]:
             raise HoldfastError(f"two models would be written to {target}; grow them one by one")
+        refuse_broken_seal(folder)  # a new seal must not vouch for what was changed under the old one
         encoder = Encoder.from_pretrained(folder)
         if read_slots(encoder, folder).num_slots != num_slots or out is not None:
             planned.append((folder, target, grown_encoder(encoder, folder, num_slots)))

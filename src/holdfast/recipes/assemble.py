@@ -17,7 +17,7 @@ from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import Placement, StreamedImages, place
 from holdfast.engine import FitOptions
-from holdfast.engine.schedule import lr_factors
+from holdfast.engine.schedule import parameter_groups
 from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS, Method
 from holdfast.pixels import Colour
@@ -26,7 +26,7 @@ from holdfast.recipes.adopted import HeldTo
 from holdfast.recipes.models import BroughtIn, models_root, named_models, with_head
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import GIVEN_BACKBONE, SPLITS, Recipe
-from holdfast.scenarios import SCENARIOS, Scenario
+from holdfast.scenarios import SCENARIOS, Scenario, SlotRegistry, Task
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,9 @@ def _assemble_from_models(
         seed=recipe.seed,
         **{"namespace": recipe["data"]["train"]["name"], **settings},
     )
-    for name in cards:
-        try_encoder(brought_in.load(name), preprocess, method, options)
+    with GLOBAL_GENERATOR:
+        for name in cards:
+            try_encoder(brought_in.load(name), preprocess, make_method(), options)
     return Experiment(data, scenario, lambda: brought_in.load(section["model"]), make_method, options, brought_in.load)
 
 
@@ -207,7 +208,7 @@ def _with_given(encoder: Encoder, given: dict[str, Any]) -> Encoder:
 
 @torch.no_grad()
 def try_encoder(encoder: Encoder, preprocess: Preprocess | VectorInput, method: Method, options: FitOptions) -> None:
-    """One black image, or zero vector, through the network, and what method and options ask of it."""
+    """One black image, or zero vector, through the network, and what ``method``, a fresh one, and options ask of it."""
     if isinstance(preprocess, VectorInput) and method.reads_view:
         raise HoldfastError(
             "the method reads a second view of each image, and vectors have only one; "
@@ -221,7 +222,24 @@ def try_encoder(encoder: Encoder, preprocess: Preprocess | VectorInput, method: 
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise HoldfastError(f"the backbone takes no {what}: {reason}") from error
-    lr_factors(encoder, options.lr_groups or {})
+    _begin_once(method, encoder.dim)
+    parameter_groups(encoder, method, options)
+
+
+def _begin_once(method: Method, dim: int) -> None:
+    """Begin a first task of two classes: what some methods train is not there before."""
+    classes, none = (0, 1), np.arange(0)
+    registry = SlotRegistry(2).take_left(["0", "1"])
+    with torch.random.fork_rng(devices=[]):
+        method.begin(Task(1, classes, classes, none, none, registry, classes, "scratch", "none"), dim)
+
+
+def trained_size(images: ImageSet, options: FitOptions) -> tuple[int, ...]:
+    """Height and width of what training cuts out of its images."""
+    size, crop = images.images.shape[1:3], options.resized_crop
+    if crop > min(size):
+        raise HoldfastError(f"train.resized_crop: images of {size[0]} x {size[1]} are smaller than {crop}; crop less")
+    return (crop, crop) if crop else size
 
 
 def preprocess_of(

@@ -18,7 +18,7 @@ from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
 from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
-from holdfast.recipes.assemble import SharedData, encoder_maker, method_maker, preprocess_of, try_encoder
+from holdfast.recipes.assemble import SharedData, encoder_maker, method_maker, preprocess_of, trained_size, try_encoder
 from holdfast.recipes.claim import claim
 from holdfast.recipes.models import BroughtIn, head_of
 from holdfast.recipes.options import keywords
@@ -53,10 +53,10 @@ def pretrain(
     method = make_method()
     task = _whole_set(recipe, images, method, shared.models)
     options = FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
-    preprocess = preprocess_of(recipe["preprocess"], images, size=_trained_size(images, options))
+    preprocess = preprocess_of(recipe["preprocess"], images, size=trained_size(images, options))
     make_encoder = encoder_maker(recipe, preprocess, make_method)
     with GLOBAL_GENERATOR:
-        try_encoder(make_encoder(), preprocess, method, options)
+        try_encoder(make_encoder(), preprocess, make_method(), options)
         torch.manual_seed(derived_seed(recipe.seed, 0, "encoder"))
         encoder = make_encoder()
     with folder.held():
@@ -84,14 +84,6 @@ def pretrain(
         checkpoint.clear()
     watch({"event": "done"})
     return dict(encoder.info["pretrained"])
-
-
-def _trained_size(images: ImageSet, options: FitOptions) -> tuple[int, ...]:
-    """Height and width of what training cuts out of its images."""
-    size, crop = images.images.shape[1:3], options.resized_crop
-    if crop > min(size):
-        raise HoldfastError(f"train.resized_crop: images of {size[0]} x {size[1]} are smaller than {crop}; crop less")
-    return (crop, crop) if crop else size
 
 
 def _whole_set(recipe: PretrainRecipe, images: ImageSet, method: Method, models: Path) -> Task:

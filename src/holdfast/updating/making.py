@@ -20,7 +20,7 @@ from holdfast.methods import Method
 from holdfast.recipes.schema import Recipe
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
-from holdfast.seal import SEAL
+from holdfast.seal import SEAL, refuse_broken_seal
 from holdfast.storage import TEMPORARY, read_json, sweep_temporaries, write_json, write_text
 from holdfast.updating.evidence import judge
 from holdfast.updating.kept_images import Looks
@@ -74,6 +74,7 @@ def make(
     folder, request, parent, plan = RunFolder(out), making.request(), making.parent, making.plan
     _claim(folder, request)
     if (out / SEAL).exists():
+        refuse_broken_seal(out)
         watch({"event": "done"})
         return Encoder.from_pretrained(out).info
     size = making.preprocess.height_width[0]

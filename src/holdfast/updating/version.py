@@ -10,13 +10,12 @@ import torch
 
 from holdfast.backbones import Encoder, Preprocess
 from holdfast.checking.check import RESAMPLES, check_options
-from holdfast.data import ImageSet
 from holdfast.engine import FitOptions, resolve_device
 from holdfast.engine.slot_record import read_slots
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
 from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
-from holdfast.recipes.assemble import encoder_maker, preprocess_of, try_encoder
+from holdfast.recipes.assemble import encoder_maker, preprocess_of, trained_size, try_encoder
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SlotRegistry
@@ -66,10 +65,10 @@ def start(
         registry=SlotRegistry(method.num_slots or 1),
     )
     options = _options(settings)
-    preprocess = preprocess_of(settings["preprocess"], plan.images, size=_seen_size(plan.images, options))
+    preprocess = preprocess_of(settings["preprocess"], plan.images, size=trained_size(plan.images, options))
     assert isinstance(preprocess, Preprocess)
     build = encoder_maker(settings, preprocess, lambda: method_of(settings))
-    _try(build, preprocess, method, options)
+    _try(build, preprocess, settings, options)
     if embed_buffer:
         plan = _embedding(plan, preprocess)
     making = Making(settings, options, plan, preprocess, None)
@@ -120,9 +119,9 @@ def update(
     if check_on is not None:
         plan = replace(plan, judged=KeptImages(tuple(once(find_pictures(check_on), KeptImages()))))
     options = _options(settings)
-    _seen_size(plan.images, options)
+    trained_size(plan.images, options)
     build = _network(parent, settings, brought_in, replace_with)
-    _try(build, parent.preprocess, method, options)
+    _try(build, parent.preprocess, settings, options)
     if not len(buffer) and parent.classes:
         text = f"{parent.folder} has no buffer: only the new images are trained on; --buffer-from FOLDER draws one"
         watch({"event": "warning", "text": text})
@@ -155,16 +154,9 @@ def _options(recipe: Recipe) -> FitOptions:
     return FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
 
 
-def _seen_size(images: ImageSet, options: FitOptions) -> tuple[int, ...]:
-    size, crop = images.images.shape[1:3], options.resized_crop
-    if crop > min(size):
-        raise HoldfastError(f"train.resized_crop: {crop} is more than data.size, {size[0]}; crop less")
-    return (crop, crop) if crop else size
-
-
-def _try(build: Callable[[], Encoder], preprocess: Preprocess, method: Method, options: FitOptions) -> None:
+def _try(build: Callable[[], Encoder], preprocess: Preprocess, recipe: Recipe, options: FitOptions) -> None:
     with GLOBAL_GENERATOR:
-        try_encoder(build(), preprocess, method, options)
+        try_encoder(build(), preprocess, method_of(recipe), options)
 
 
 def _seeded(build: Callable[[], Encoder], seed: int) -> Encoder:
