@@ -21,7 +21,8 @@ def card(description: Mapping[str, Any], weights_sha256: str) -> str:
     lines += _table(["", ""], [*_facts(description), ("weights, sha256", f"`{weights_sha256}`")])
     lines += ["", "## Whose stored vectors its queries may search", "", *_evidence(info)]
     lines += ["", "## Use", "", "```python", "from holdfast import Encoder", ""]
-    lines += ['encoder = Encoder.from_pretrained("this folder")', 'encoder.encode(["image.jpg"])', "```", ""]
+    asked = "vectors" if _takes_vectors(description["preprocess"]) else '["image.jpg"]'
+    lines += ['encoder = Encoder.from_pretrained("this folder")', f"encoder.encode({asked})", "```", ""]
     return "\n".join(lines)
 
 
@@ -48,10 +49,14 @@ def _facts(description: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _input(preprocess: Mapping[str, Any] | None) -> str:
     if preprocess is None:
         return "tensors, preprocessed by the caller"
-    if "size" not in preprocess:
-        return "vectors"
+    if _takes_vectors(preprocess):
+        return f"vectors of {preprocess['width']} numbers"
     height, width = preprocess["size"]
     return f"{preprocess['colour']} images, {height} x {width}"
+
+
+def _takes_vectors(preprocess: Mapping[str, Any] | None) -> bool:
+    return preprocess is not None and "width" in preprocess
 
 
 def _data(info: Mapping[str, Any]) -> str:
@@ -63,7 +68,7 @@ def _data(info: Mapping[str, Any]) -> str:
     ):
         data = info.get(key)
         if isinstance(data, Mapping) and {"images", "classes", "fingerprint"} <= data.keys():
-            counts = f"{data['images']:,} images of {data['classes']:,} classes"
+            counts = f"{data['images']:,} {data.get('of', 'images')} of {data['classes']:,} classes"
             told.append(f"{before}{counts}, fingerprint `{data['fingerprint']}`")
     return "; ".join(told) or "not recorded"
 

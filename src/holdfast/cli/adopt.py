@@ -1,12 +1,11 @@
 """``holdfast adopt``: a model of which only the stored vectors are at hand becomes version 0."""
 
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table
+from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, say
 
 if TYPE_CHECKING:
     from holdfast.adoption import Adoption
@@ -61,13 +60,13 @@ def adopt(
 def _print(found: "Adoption", out: Path) -> None:
     from holdfast.adoption.result import WAYS
 
-    _say(
+    say(
         f"{found.vectors:,} vectors of {found.dim} numbers, {found.classes:,} classes; judged by {found.queries:,} "
         f"queries of {found.held_out_classes:,} classes held out from all fitting."
     )
-    _say(f"As stored: {_score(found.as_stored)} top-1.")
+    say(f"As stored: {_score(found.as_stored)} top-1.")
     if found.new_alone is not None:
-        _say(f"The new model by itself, everything embedded anew: {_score(found.new_alone)}.")
+        say(f"The new model by itself, everything embedded anew: {_score(found.new_alone)}.")
     rows = [
         [
             way.name,
@@ -78,18 +77,18 @@ def _print(found: "Adoption", out: Path) -> None:
         for way in found.ways
     ]
     level = f"{100 * found.confidence:g} %"
-    _say(f"Gains over what is stored, in points, with {level} intervals:")
+    say(f"Gains over what is stored, in points, with {level} intervals:")
     print_table(["way", "the stored vectors", "new queries on them", "verdict"], rows)
     for way in found.ways:
         if way.later is not None and way.later.untouched is not None:
-            _say(f"{way.name}, with the store searched as it is: {_gain(way.later.untouched)} points.")
+            say(f"{way.name}, with the store searched as it is: {_gain(way.later.untouched)} points.")
     for note in found.notes:
-        _say(f"Note: {note}.")
-    _say(f"Chosen: {found.chosen}, {WAYS[found.chosen]}. Why: {found.reason}.")
+        say(f"Note: {note}.")
+    say(f"Chosen: {found.chosen}, {WAYS[found.chosen]}. Why: {found.reason}.")
     if found.good_enough is False:
-        _say("Not good enough: the new model's queries are not shown to beat the old ones on the store.")
+        say("Not good enough: the new model's queries are not shown to beat the old ones on the store.")
     elif found.good_enough is None:
-        _say("Whether a new model's queries beat the old ones is not known yet: give its features (--new).")
+        say("Whether a new model's queries beat the old ones is not known yet: give its features (--new).")
     typer.echo(f"{out}: written.")
 
 
@@ -99,7 +98,3 @@ def _score(estimate: Any) -> str:
 
 def _gain(estimate: Any) -> str:
     return f"{100 * estimate.value:+.2f} ({100 * estimate.low:+.2f} to {100 * estimate.high:+.2f})"
-
-
-def _say(sentence: str) -> None:
-    typer.echo("\n".join(textwrap.wrap(sentence, 78)))

@@ -1,6 +1,7 @@
 """What verbs print: JSON for programs, tables of 80 columns for people."""
 
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,11 @@ def print_json(value: Any) -> None:
     from holdfast.storage import without_nan
 
     typer.echo(json.dumps(without_nan(value), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def say(sentence: str) -> None:
+    """Text on stdout, broken into lines that fit 80 columns; a path is never broken."""
+    typer.echo("\n".join(textwrap.wrap(sentence, 78, break_long_words=False, break_on_hyphens=False)))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:

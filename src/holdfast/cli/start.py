@@ -1,4 +1,4 @@
-"""``holdfast start``: version 1 of one's own model, from a folder of images."""
+"""``holdfast start``: version 1 of one's own model, from a folder of images or a file of vectors."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION
 from holdfast.cli.version_text import making, tell_version
 
-DATA = typer.Option(..., "--data", help="A folder with one folder of images per class, or a CSV of path,label.")
+DATA = typer.Option(..., "--data", help="A folder of images per class, a CSV of path,label, or vectors (npz, parquet).")
 OUT = typer.Option(..., "--out", "-o", help="The new model's folder.")
 RECIPE = typer.Option(None, "--recipe", "-r", help="TOML: network, method, training.")
 EMBED = typer.Option(False, "--embed-buffer", help="Keep images with the model, not their paths and hashes.")
@@ -31,7 +31,7 @@ def start(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Train version 1 of your own model on a folder of images.
+    """Train version 1 of your own model on a folder of images, or on vectors.
 
     A fifth of the images is held out, to judge later versions by; some of each class are remembered, to be replayed.
     The folder is what Encoder.from_pretrained and holdfast gallery read; recipe.toml in it says how it was trained.

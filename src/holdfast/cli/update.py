@@ -21,10 +21,10 @@ def update(
     set_: list[str] = SET_OPTION,
     embed_buffer: bool = EMBED,
     buffer_from: Path | None = typer.Option(
-        None, "--buffer-from", help="Draw the buffer anew from this folder or CSV: the model has none, or lost it."
+        None, "--buffer-from", help="Draw the buffer anew from such data: the model has none, or lost it."
     ),
     check_on: Path | None = typer.Option(
-        None, "--check-on", help="Judge by the images of this folder or CSV, and hold none of --data out."
+        None, "--check-on", help="Judge by other images, such as --data takes, and hold none of --data out."
     ),
     min_gain: float = typer.Option(0.0, "--min-gain", help="Of the check, as a fraction of 1; -0.01: a point worse."),
     must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless the verdict is compatible."),

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.show import print_json, print_table
+from holdfast.cli.show import print_json, print_table, say
 
 
 @contextlib.contextmanager
@@ -46,26 +46,35 @@ def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
         )
         return verdict
     data = info["data"]
-    known = data["classes"] - data["new_classes"]
-    also = f" and {known} known" if known else ""
-    typer.echo(
-        f"{out}: version {info['task']}, trained on {data['images']:,} images of {data['new_classes']} new{also} "
-        f"classes, {data['replayed']:,} replayed; {len(info['classes'])} classes in {info['slots']['num_slots']} slots"
+    say(
+        f"{out}: version {info['task']}, trained on {data['images']:,} {data.get('of', 'images')} of {_kinds(data)} "
+        f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots are taken"
     )
     if check is None:
-        typer.echo(f"Next: holdfast update --from {out} --data NEW_IMAGES --out NEXT")
+        typer.echo(f"Next: holdfast update --from {out} --data NEW_{data.get('of', 'images').upper()} --out NEXT")
     elif "queries" not in check:
-        typer.echo(f"Not judged: {check['reason']}")
+        say(f"Not judged: {check['reason']}.")
     else:
         _tell_check(info["evidence"], check, out)
     return verdict
 
 
+def _kinds(data: dict[str, Any]) -> str:
+    known = data["classes"] - data["new_classes"]
+    new = f"{data['new_classes']} new" if data["new_classes"] else ""
+    return " and ".join(part for part in (new, f"{known} known" if known else "") if part) + " classes"
+
+
 def _tell_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:
-    typer.echo(f"{str(check['verdict']).capitalize()} with {evidence[0]['name']}: {check['reason']}.")
+    say(f"Verdict against {evidence[0]['name']}: {check['verdict']}; {check['reason']}.")
     rows = [[entry["which"], entry["verdict"], str(entry["queries"]), *_scores(entry)] for entry in evidence]
     header = ["asked for", "verdict", "queries", "old %", "new %", "gain, points"]
     print_table(header, rows, right=(2, 3, 4, 5))
+    if check["verdict"] != "compatible":
+        say(
+            f"Until a version is compatible, go on asking with {evidence[0]['name']}. A lower method.lambda (--set) "
+            "holds closer to it; more to judge by (--check-on) narrows the interval."
+        )
     typer.echo(f"Evidence: {out / 'check.html'}")
 
 

@@ -22,19 +22,24 @@ def vectors(root: Path, split: str, *, path: str, features: str = "features", la
     that say ``split`` are read; where there is none, the file is one set and its split is "all".
     """
     file = located(root, path)
-    if not file.is_file():
-        raise HoldfastError(f"{file}: no such file; looked for an npz or parquet with {features} and {labels}")
-    readers = {".npz": _from_npz, ".parquet": _from_parquet}
-    if file.suffix not in readers:
-        raise unknown_name(f"kind of vectors ({file})", file.suffix, readers)
-    columns = readers[file.suffix](file, features, labels)
-    rows, classes = _rows(columns[features], file, features), _classes(columns[labels], file, labels)
-    if len(classes) != len(rows):
-        raise HoldfastError(f"{file}: {len(rows)} rows of {features} but {len(classes)} {labels}")
-    kept = _of_split(columns.get(SPLIT), split, len(rows), file)
+    rows, classes, said = read_labelled(file, features, labels)
+    kept = of_split(said, split, len(rows), file)
     # Names of all splits, so that they agree on their classes; in the order of numbers where labels are numbers.
     names, numbers = np.unique(classes, return_inverse=True)
     return canonical(rows[kept][:, None, None, :], numbers[kept], [str(name) for name in names], source=str(file))
+
+
+def read_labelled(file: Path, features: str, labels: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """All rows of a file, in its order: float32 N x D, N classes, and what ``split`` says of each where it has one."""
+    if not file.is_file():
+        raise HoldfastError(f"{file}: no such file; looked for an npz or parquet with {features} and {labels}")
+    if file.suffix not in _READERS:
+        raise unknown_name(f"kind of vectors ({file})", file.suffix, _READERS)
+    columns = _READERS[file.suffix](file, features, labels)
+    rows, classes = _rows(columns[features], file, features), _classes(columns[labels], file, labels)
+    if len(classes) != len(rows):
+        raise HoldfastError(f"{file}: {len(rows)} rows of {features} but {len(classes)} {labels}")
+    return rows, classes, columns.get(SPLIT)
 
 
 def _from_npz(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
@@ -104,7 +109,8 @@ def _classes(values: np.ndarray, file: Path, name: str) -> np.ndarray:
     return values
 
 
-def _of_split(values: np.ndarray | None, split: str, count: int, file: Path) -> np.ndarray:
+def of_split(values: np.ndarray | None, split: str, count: int, file: Path) -> np.ndarray:
+    """The rows that are of ``split``."""
     if values is None:
         if split != ALL:
             raise HoldfastError(f"{file}: has no {SPLIT!r} that says which rows are {split!r}; its one split is 'all'")
@@ -116,3 +122,7 @@ def _of_split(values: np.ndarray | None, split: str, count: int, file: Path) -> 
     if split not in known:
         raise unknown_name(f"split of {file}", split, known)
     return np.flatnonzero(said == split)
+
+
+_READERS = {".npz": _from_npz, ".parquet": _from_parquet}
+VECTOR_SUFFIXES = frozenset(_READERS)

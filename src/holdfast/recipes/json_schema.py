@@ -16,7 +16,7 @@ from holdfast.engine import FitOptions
 from holdfast.methods import METHODS
 from holdfast.recipes.options import options_schema
 from holdfast.recipes.schema import SPLITS, AdoptedSection, PreprocessSection, _Evaluation, _GivenBackbone, _Top
-from holdfast.recipes.update_schema import SECTIONS, OwnTop
+from holdfast.recipes.update_schema import SECTIONS, OwnTop, VectorData
 from holdfast.scenarios import SCENARIOS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -40,6 +40,7 @@ def recipe_json_schema() -> Schema:
 def own_recipe_json_schema() -> Schema:
     """The same for recipes of ``holdfast start`` and ``holdfast update``."""
     sections = {name: section.model_json_schema() for name, section in SECTIONS.items()}
+    sections["data"] = {"anyOf": [sections["data"], VectorData.model_json_schema()]}
     return _recipe("A Holdfast recipe for own images", {**_training(), **sections}, OwnTop)
 
 

@@ -20,12 +20,22 @@ DEFAULTS: dict[str, Any] = {
 }
 """Version 1 where no recipe is given: small pictures, a small ResNet, and a rate that suits most networks."""
 
+VECTOR_DEFAULTS: dict[str, Any] = {**DEFAULTS, "title": "Own vectors", "data": {}, "backbone": {"name": "mlp"}}
+"""The same for vectors."""
+
 
 class _Data(Strict):
     """size: the side of the square that pictures are scaled and cut to."""
 
     size: int = Field(32, ge=1)
     colour: Colour = "rgb"
+
+
+class VectorData(Strict):
+    """features, labels: what the two arrays or columns of a file are called."""
+
+    features: str = "features"
+    labels: str = "labels"
 
 
 class _Buffer(Strict):
@@ -57,18 +67,22 @@ class OwnTop(Strict):
 SECTIONS: dict[str, type[Strict]] = {"data": _Data, "buffer": _Buffer, "held_out": _HeldOut}
 
 
-def check_update_recipe(raw: Mapping[str, Any]) -> Recipe:
-    """Check a recipe as read from TOML; ``backbone`` is empty where it names none, and the model's own is meant."""
+def check_update_recipe(raw: Mapping[str, Any], *, vectors: bool = False) -> Recipe:
+    """Check a recipe as read from TOML; ``backbone`` is empty where it names none, and the model's own is meant.
+
+    vectors: what is trained on are vectors, and not images.
+    """
     top = validated(OwnTop, raw, "")
     for name, options in top.pop("methods").items():
         named_section({"name": name, **options}, METHODS, "method", f"methods.{name}")
-    for name, section in SECTIONS.items():
+    sections: dict[str, type[Strict]] = {**SECTIONS, "data": VectorData} if vectors else SECTIONS
+    for name, section in sections.items():
         top[name] = validated(section, top[name], name)
     top["backbone"] = backbone_section(top["backbone"]) if top["backbone"] else {}
     top["method"] = named_section(top["method"], METHODS, "method", "method")
-    top["train"] = train_section(top["train"], {"name": "folder"})
+    top["train"] = train_section(top["train"], {"name": "vectors" if vectors else "folder"})
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
-    if top["preprocess"]["unit"] is not None:
+    if top["preprocess"]["unit"] is not None and not vectors:
         raise HoldfastError("preprocess.unit is for vectors, and these are images; leave it out")
     return Recipe(top)
 
@@ -76,7 +90,8 @@ def check_update_recipe(raw: Mapping[str, Any]) -> Recipe:
 def without_the_run(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe for ``holdfast run`` as one for own images: how it trains and what it replays, not on what.
 
-    Size and colour are kept where its training set is a folder or a CSV file. Any other recipe is left as it is.
+    Size and colour are kept where its training set is a folder or a CSV file, the columns' names where it is vectors.
+    Any other recipe is left as it is.
     """
     if "scenario" not in raw:
         return dict(raw)
@@ -84,9 +99,9 @@ def without_the_run(raw: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(scenario, Mapping) or scenario.get("name") != "cl2r":
         raise HoldfastError("scenario.name: only a run of cl2r trains one model after another; leave the table out")
     train = data.get("train") if isinstance(data, Mapping) else None
-    own = train if isinstance(train, Mapping) and train.get("name") in ("folder", "csv") else {}
+    own = train if isinstance(train, Mapping) and train.get("name") in ("folder", "csv", "vectors") else {}
     tables = {key: value for key, value in raw.items() if key not in ("scenario", "data", "evaluation")}
-    tables["data"] = {key: own[key] for key in ("size", "colour") if key in own}
+    tables["data"] = {key: own[key] for key in ("size", "colour", "features", "labels") if key in own}
     if "buffer_per_class" in scenario:
         tables["buffer"] = {"per_class": scenario["buffer_per_class"]}
     return tables

@@ -23,6 +23,7 @@ def judge(
     new: Encoder,
     pictures: Sequence[Picture],
     pixels: np.ndarray,
+    called: Sequence[str],
     known: frozenset[str],
     *,
     min_gain: float,
@@ -30,8 +31,9 @@ def judge(
 ) -> dict[str, Any]:
     """The verdict: a seeded half of each class asks, the other half is stored, by both models.
 
-    pictures, pixels: what is judged by. known: the classes of the old model; where both known and new ones are asked
-    for, each kind is judged by itself too, on the same stored images. "all" decides.
+    pictures, pixels, called: what is judged by, and its names in the report. known: the classes of the old model;
+    where both known and new ones are asked for, each kind is judged by itself too, on the same stored images. "all"
+    decides.
     """
     names = sorted({picture.name for picture in pictures})
     labels = np.array([names.index(picture.name) for picture in pictures], dtype=np.int64)
@@ -42,10 +44,10 @@ def judge(
     images = ImageSet(pixels, labels, tuple(names), "")
     before, after = (extract(model, images, device=device) for model in (old, new))
     of = np.array([picture.name for picture in pictures])
-    files = np.array([str(picture.path) for picture in pictures])
+    ids = np.array(called)
 
     def rows(features: np.ndarray, which: np.ndarray, name: str) -> Any:
-        return feature_set(name, features[which], of[which], files[which])
+        return feature_set(name, features[which], of[which], ids[which])
 
     def judged(who: np.ndarray) -> dict[str, Any]:
         return check(

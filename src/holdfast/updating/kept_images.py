@@ -7,28 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.decode import decode
 from holdfast.errors import HoldfastError
-from holdfast.pixels import Colour
 from holdfast.storage import read_array, read_json, write_array, write_json
-from holdfast.updating.pictures import Picture, hashes
-
-
-@dataclass(frozen=True)
-class Looks:
-    """How pictures are decoded: the side of the square, the colour, and the shorter side before it is cut out."""
-
-    size: int
-    colour: Colour
-    resize: int | None = None
-
-    def decoded(self, paths: Sequence[Path]) -> np.ndarray:
-        """uint8, N x size x size x C."""
-        return decode(paths, size=self.size, colour=self.colour, resize=self.resize)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.size, self.size, 3 if self.colour == "rgb" else 1
+from holdfast.updating.pictures import Picture, Reader
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +22,14 @@ class KeptImages:
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def pixels(self, looks: Looks, what: str) -> np.ndarray:
-        """uint8 N x H x W x C; refused where a file is gone or not the one that was kept. ``what`` names them."""
+    def pixels(self, reader: Reader, what: str) -> np.ndarray:
+        """N x H x W x C; refused where a file is gone or not the one that was kept. ``what`` names them."""
         if self.embedded is not None:
-            if len(self) and self.embedded.shape[1:] != looks.shape:
-                raise HoldfastError(f"{what}: embedded as {self.embedded.shape[1:]}, but {looks.shape} is asked for")
+            if len(self) and self.embedded.shape[1:] != reader.shape:
+                raise HoldfastError(f"{what}: embedded as {self.embedded.shape[1:]}, but {reader.shape} is asked for")
             return self.embedded
         gone = [one.path for one in self.pictures if not one.path.is_file()]
-        left = frozenset(self.pictures if gone else self.left().pictures)
+        left = frozenset(self.pictures if gone else self.left(reader).pictures)
         changed = [one.path for one in self.pictures if one not in left]
         for bad, how in ((gone, "gone"), (changed, "changed (sha256 differs)")):
             if bad:
@@ -56,15 +37,11 @@ class KeptImages:
                     f"{what}: {len(bad)} of {len(self)} images are {how}, the first is {bad[0]}; put them back, or "
                     "draw others with --buffer-from FOLDER"
                 )
-        return looks.decoded([one.path for one in self.pictures])
+        return reader.read(self.pictures)
 
-    def left(self) -> "KeptImages":
+    def left(self, reader: Reader) -> "KeptImages":
         """Those whose files are still there and unchanged; all of them where they are embedded."""
-        if self.embedded is not None:
-            return self
-        there = [one for one in self.pictures if one.path.is_file()]
-        now = hashes([one.path for one in there])
-        return KeptImages(tuple(one for one, found in zip(there, now, strict=True) if one.sha256 == found))
+        return self if self.embedded is not None else KeptImages(tuple(reader.unchanged(self.pictures)))
 
     def joined(self, pictures: Sequence[Picture], pixels: np.ndarray) -> "KeptImages":
         """With more pictures at the end; ``pixels`` are theirs, kept only where the others' are."""

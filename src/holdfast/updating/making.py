@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from holdfast.backbones import Encoder, Preprocess
+from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.data.stream import place
 from holdfast.engine import FitOptions, fit
@@ -23,10 +23,10 @@ from holdfast.scenarios import Task
 from holdfast.seal import SEAL, refuse_broken_seal
 from holdfast.storage import TEMPORARY, read_json, sweep_temporaries, write_json, write_text
 from holdfast.updating.evidence import judge
-from holdfast.updating.kept_images import Looks
 from holdfast.updating.parent import Parent
 from holdfast.updating.past import kept_features, remembered
 from holdfast.updating.plan import Plan
+from holdfast.updating.reading import reader_to_judge
 from holdfast.updating.writing import write_version
 
 Log = Callable[[dict[str, Any]], None]
@@ -40,7 +40,7 @@ class Making:
     recipe: Recipe
     options: FitOptions
     plan: Plan
-    preprocess: Preprocess
+    preprocess: Preprocess | VectorInput
     parent: Parent | None
     replace_with: str | None = None
     new_buffer: bool = False
@@ -77,9 +77,8 @@ def make(
         refuse_broken_seal(out)
         watch({"event": "done"})
         return Encoder.from_pretrained(out).info
-    size = making.preprocess.height_width[0]
-    looks = Looks(size, making.preprocess.colour, making.preprocess.resize)
-    judged = plan.judged.pixels(looks, "held-out images") if parent else None  # bad files are refused before the work
+    reader = reader_to_judge(making.recipe, making.preprocess)
+    judged = plan.judged.pixels(reader, "held-out images") if parent else None  # bad files are refused before the work
     encoder, task = first_encoder(), plan.task
     old = parent.encoder if parent and parent.encoder.dim == encoder.dim else None
     if old is None:
@@ -111,6 +110,7 @@ def make(
                 encoder,
                 plan.judged.pictures,
                 judged,
+                [reader.called(one) for one in plan.judged.pictures],
                 frozenset(parent.classes),
                 min_gain=making.min_gain,
                 device=device,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbones import Encoder, Preprocess
+from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.backbones.own_code import is_own_code
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import SlotRegistry
@@ -38,8 +38,8 @@ class Parent:
         return self.encoder.info
 
     @property
-    def preprocess(self) -> Preprocess:
-        assert isinstance(self.encoder.preprocess, Preprocess)
+    def preprocess(self) -> Preprocess | VectorInput:
+        assert self.encoder.preprocess is not None
         return self.encoder.preprocess
 
     @property
@@ -52,12 +52,17 @@ class Parent:
 
 
 def read_parent(folder: Path) -> Parent:
-    """Refused: a folder that was changed since it was written, a model of vectors, images that are not square."""
+    """Refused: a folder changed since it was written, a model that was adopted, images that are not square."""
     description = describe_model(folder)
     refuse_broken_seal(folder)
     encoder = Encoder.from_pretrained(folder).float()
-    if not isinstance(encoder.preprocess, Preprocess):
-        raise HoldfastError(f"{folder}: takes no images (it has no picture preprocessing), so no folder of them either")
+    if encoder.preprocess is None:
+        raise HoldfastError(f"{folder}: has no preprocess, so nothing says what its images or vectors are")
+    if "adopted" in encoder.info:
+        raise HoldfastError(
+            f"{folder}: an adopted model, of which only vectors are left; train the next one by holdfast run with a "
+            "table [adopted]"
+        )
     height, width = encoder.preprocess.height_width
     if height != width:
         raise HoldfastError(f"{folder}: takes images of {height} x {width}; only squares are read from files")

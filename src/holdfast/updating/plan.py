@@ -14,9 +14,10 @@ from holdfast.methods import Method
 from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SlotRegistry, Task
 from holdfast.scenarios.replay import buffer_indices
-from holdfast.updating.kept_images import KeptImages, Looks
+from holdfast.updating.kept_images import KeptImages
 from holdfast.updating.parent import Parent
-from holdfast.updating.pictures import Picture, held_out
+from holdfast.updating.pictures import Picture, Reader, held_out
+from holdfast.updating.reading import reader_to_judge
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,7 @@ class Plan:
 
 def lay_out(
     pictures: Sequence[Picture],
+    reader: Reader,
     recipe: Recipe,
     method: Method,
     parent: Parent | None,
@@ -69,16 +71,16 @@ def lay_out(
     fresh = [one for one, out in zip(pictures, held, strict=True) if not out and (one.name, one.sha256) not in replayed]
     if not fresh:
         raise HoldfastError(f"nothing to train on: all {len(pictures)} images are held out or in the buffer already")
-    looks = Looks(recipe["data"]["size"], recipe["data"]["colour"])
-    replayed_pixels = buffer.pixels(looks, "buffer")
+    replayed_pixels = buffer.pixels(reader, "buffer")
     names = sorted({one.name for one in fresh})
     classes = (*known, *(name for name in names if name not in known))
-    pixels = looks.decoded([one.path for one in fresh])
+    pixels = reader.read(fresh)
     order, fingerprint = canonical_order(pixels, _numbered(fresh, names), names, source="new images")
     fresh, pixels = [fresh[row] for row in order], pixels[order]
 
     labels = _numbered([*buffer.pictures, *fresh], classes)
-    images = ImageSet(np.concatenate([replayed_pixels, pixels]), labels, classes, fingerprint)
+    together = np.concatenate([replayed_pixels, pixels]) if len(buffer) else pixels
+    images = ImageSet(together, labels, classes, fingerprint)
     registry = _with_new(registry, classes, method, parent)
     number = parent.number + 1 if parent else 1
     loaded = replaced or number == 1
@@ -104,12 +106,12 @@ def lay_out(
         fingerprint,
         buffer.joined([fresh[row] for row in chosen], pixels[chosen]),
         np.concatenate([task.buffer_indices, len(buffer) + chosen]),
-        _joined(earlier, more, parent),
-        _joined(earlier, later, parent),
+        _joined(earlier, more, recipe, parent),
+        _joined(earlier, later, recipe, parent),
     )
 
 
-def drawn_buffer(pictures: Sequence[Picture], recipe: Recipe, parent: Parent) -> KeptImages:
+def drawn_buffer(pictures: Sequence[Picture], reader: Reader, recipe: Recipe, parent: Parent) -> KeptImages:
     """A buffer for a model that has none, or lost it: ``buffer.per_class`` images of each of its classes.
 
     What is held out is not drawn, nor what would be if it came as new.
@@ -119,8 +121,7 @@ def drawn_buffer(pictures: Sequence[Picture], recipe: Recipe, parent: Parent) ->
     names = sorted({one.name for one in known})
     if not names:
         raise HoldfastError(f"--buffer-from: has no image of a class that {parent.folder} knows")
-    looks = Looks(recipe["data"]["size"], recipe["data"]["colour"])
-    pixels = looks.decoded([one.path for one in known])
+    pixels = reader.read(known)
     order, _ = canonical_order(pixels, _numbered(known, names), names, source="--buffer-from")
     ordered = [known[row] for row in order]
     rows = buffer_indices(
@@ -179,10 +180,8 @@ def _first(pictures: Sequence[Picture], earlier: KeptImages, per_class: int) -> 
     return kept
 
 
-def _joined(earlier: KeptImages, more: Sequence[Picture], parent: Parent | None) -> KeptImages:
+def _joined(earlier: KeptImages, more: Sequence[Picture], recipe: Recipe, parent: Parent | None) -> KeptImages:
     if earlier.embedded is None:
         return KeptImages((*earlier.pictures, *more))
     assert parent is not None
-    preprocess = parent.preprocess
-    looks = Looks(preprocess.height_width[0], preprocess.colour, preprocess.resize)
-    return earlier.joined(more, looks.decoded([one.path for one in more]))
+    return earlier.joined(more, reader_to_judge(recipe, parent.preprocess).read(more))

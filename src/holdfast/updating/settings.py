@@ -5,22 +5,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.backbones import Preprocess
-from holdfast.backbones.vector_input import input_from_json
+from holdfast.backbones import Preprocess, VectorInput
+from holdfast.backbones.vector_input import KIND, input_from_json
 from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS, Method
 from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.recipes.assemble import encoder_maker, method_maker
 from holdfast.recipes.load import read_recipe, with_overrides
 from holdfast.recipes.schema import Recipe
-from holdfast.recipes.update_schema import DEFAULTS, check_update_recipe, without_the_run
+from holdfast.recipes.update_schema import DEFAULTS, VECTOR_DEFAULTS, check_update_recipe, without_the_run
 from holdfast.updating.parent import Parent, describe_model, own_code_of, read_parent, recipe_beside
 
 
-def start_settings(recipe: str | None, overrides: Sequence[str]) -> Recipe:
-    """The recipe of version 1: the one named, or the defaults; it must name a backbone."""
-    raw = without_the_run(read_recipe(recipe)) if recipe is not None else DEFAULTS
-    checked = check_update_recipe(with_overrides(raw, overrides))
+def start_settings(recipe: str | None, overrides: Sequence[str], *, vectors: bool = False) -> Recipe:
+    """The recipe of version 1, for images or vectors: the one named, or the defaults; it must name a backbone."""
+    usual = VECTOR_DEFAULTS if vectors else DEFAULTS
+    raw = without_the_run(read_recipe(recipe)) if recipe is not None else usual
+    checked = check_update_recipe(with_overrides(raw, overrides), vectors=vectors)
     if not checked["backbone"]:
         raise HoldfastError("backbone: missing; the first version needs a network")
     return checked
@@ -46,7 +47,8 @@ def update_settings(
         own = _table(raw, "backbone")
         raw["backbone"] = {**(own if own.get("name", replace_with) == replace_with else {}), "name": replace_with}
     _fill_in(raw, description, model)
-    checked = check_update_recipe(raw)
+    preprocess = description["preprocess"]
+    checked = check_update_recipe(raw, vectors=isinstance(preprocess, Mapping) and preprocess.get("kind") == KIND)
     _build_own_code(description, checked, model)
     parent = read_parent(model)
     _refuse_contradictions(checked, parent, made_by, replaced=replace_with is not None)
@@ -113,6 +115,13 @@ def _refuse_contradictions(recipe: Recipe, parent: Parent, made_by: str | None, 
     if fresh.num_slots is not None and fresh.num_slots != parent.encoder.dim + 1:
         raise HoldfastError(f"method.name: {recipe.method} needs slots, but {parent.folder} was trained without any")
     own = parent.preprocess
+    if recipe["backbone"] and not replaced:
+        _refuse_other_network(recipe, parent, own)
+    if isinstance(own, VectorInput):
+        if recipe["preprocess"]["unit"] not in (None, own.unit):
+            unit, other = ("true", "false") if own.unit else ("false", "true")
+            raise HoldfastError(f"preprocess.unit: {other}, but {parent.folder} has {unit}")
+        return
     for key, mine in (("mean", list(own.mean)), ("std", list(own.std))):
         if recipe["preprocess"][key] not in (None, mine):
             raise HoldfastError(f"preprocess.{key}: {recipe['preprocess'][key]}, but {parent.folder} has {mine}")
@@ -122,11 +131,9 @@ def _refuse_contradictions(recipe: Recipe, parent: Parent, made_by: str | None, 
     if seen != own.height_width[0]:
         raise HoldfastError(f"data.size: training would see {seen} pixels a side, but {parent.folder} takes "
                             f"{own.height_width[0]}")  # fmt: skip
-    if recipe["backbone"] and not replaced:
-        _refuse_other_network(recipe, parent, own)
 
 
-def _refuse_other_network(recipe: Recipe, parent: Parent, preprocess: Preprocess) -> None:
+def _refuse_other_network(recipe: Recipe, parent: Parent, preprocess: Preprocess | VectorInput) -> None:
     spec = getattr(parent.encoder.backbone, "backbone_spec", None)
     named = recipe["backbone"]["name"]
     mine = spec["name"] if isinstance(spec, Mapping) else type(parent.encoder.backbone).__name__

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.backbones import Encoder, Preprocess
+from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.checking.check import RESAMPLES, check_options
 from holdfast.engine import FitOptions, resolve_device
 from holdfast.engine.slot_record import read_slots
@@ -19,11 +19,12 @@ from holdfast.recipes.assemble import encoder_maker, preprocess_of, trained_size
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SlotRegistry
-from holdfast.updating.kept_images import KeptImages, Looks
+from holdfast.updating.kept_images import KeptImages
 from holdfast.updating.making import Making, make
 from holdfast.updating.parent import Parent, describe_model
-from holdfast.updating.pictures import find_pictures
+from holdfast.updating.pictures import Reader
 from holdfast.updating.plan import Plan, drawn_buffer, lay_out, once
+from holdfast.updating.reading import holds_vectors, reader_to_judge, reader_to_train
 from holdfast.updating.settings import method_of, start_settings, update_settings
 
 Log = Callable[[dict[str, Any]], None]
@@ -46,9 +47,10 @@ def start(
     slots: room for classes, now and later; by default the recipe's ``method.slots``, or twice the classes there are,
     at least 100.
     """
-    settings = start_settings(recipe, overrides)
+    settings = start_settings(recipe, overrides, vectors=holds_vectors(data))
     where = resolve_device(device)
-    pictures = find_pictures(data)
+    reader = reader_to_train(settings, None)
+    pictures = reader.find(data)
     if "slots" in settings["method"]:
         own = slots or settings["method"]["slots"] or max(FEWEST_SLOTS, 2 * len({one.name for one in pictures}))
         settings = Recipe({**settings.tables, "method": {**settings["method"], "slots": own}})
@@ -57,6 +59,7 @@ def start(
     method = method_of(settings)
     plan = lay_out(
         pictures,
+        reader,
         settings,
         method,
         None,
@@ -66,11 +69,10 @@ def start(
     )
     options = _options(settings)
     preprocess = preprocess_of(settings["preprocess"], plan.images, size=trained_size(plan.images, options))
-    assert isinstance(preprocess, Preprocess)
     build = encoder_maker(settings, preprocess, lambda: method_of(settings))
     _try(build, preprocess, settings, options)
     if embed_buffer:
-        plan = _embedding(plan, preprocess)
+        plan = _embedding(plan, settings, preprocess)
     making = Making(settings, options, plan, preprocess, None)
     return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
 
@@ -100,14 +102,16 @@ def update(
     where = resolve_device(device)
     if out.resolve() == model.resolve():
         raise HoldfastError(f"{out}: --out must not be the model itself, whose stored vectors are still in use")
-    parent = _judged_by_what_is_left(parent, watch)
+    reader = reader_to_train(settings, parent.preprocess)
+    parent = _judged_by_what_is_left(parent, reader, watch)
     method = method_of(settings)
     buffer = parent.buffer or KeptImages()
     if buffer_from is not None:
-        buffer = drawn_buffer(find_pictures(buffer_from), settings, parent)
+        buffer = drawn_buffer(reader.find(buffer_from), reader, settings, parent)
     registry, brought_in = _slots_and_replacement(parent, method, replace_with)
     plan = lay_out(
-        find_pictures(data),
+        reader.find(data),
+        reader,
         settings,
         method,
         parent,
@@ -117,7 +121,7 @@ def update(
         registry=registry,
     )
     if check_on is not None:
-        plan = replace(plan, judged=KeptImages(tuple(once(find_pictures(check_on), KeptImages()))))
+        plan = replace(plan, judged=KeptImages(tuple(once(reader.find(check_on), KeptImages()))))
     options = _options(settings)
     trained_size(plan.images, options)
     build = _network(parent, settings, brought_in, replace_with)
@@ -126,7 +130,7 @@ def update(
         text = f"{parent.folder} has no buffer: only the new images are trained on; --buffer-from FOLDER draws one"
         watch({"event": "warning", "text": text})
     if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
-        plan = _embedding(plan, parent.preprocess)
+        plan = _embedding(plan, settings, parent.preprocess)
     making = Making(
         settings,
         options,
@@ -140,9 +144,9 @@ def update(
     return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
 
 
-def _judged_by_what_is_left(parent: Parent, watch: Log) -> Parent:
+def _judged_by_what_is_left(parent: Parent, reader: Reader, watch: Log) -> Parent:
     """Without the held-out images whose files are gone or changed: fewer to judge by, but no reason to stop."""
-    left = parent.held_out.left()
+    left = parent.held_out.left(reader)
     lost = len(parent.held_out) - len(left)
     if lost:
         text = f"{lost} of {len(parent.held_out)} held-out images of earlier versions are gone or changed; left out"
@@ -154,7 +158,9 @@ def _options(recipe: Recipe) -> FitOptions:
     return FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
 
 
-def _try(build: Callable[[], Encoder], preprocess: Preprocess, recipe: Recipe, options: FitOptions) -> None:
+def _try(
+    build: Callable[[], Encoder], preprocess: Preprocess | VectorInput, recipe: Recipe, options: FitOptions
+) -> None:
     with GLOBAL_GENERATOR:
         try_encoder(build(), preprocess, method_of(recipe), options)
 
@@ -205,11 +211,10 @@ def _slots_and_replacement(
     return registry, brought_in
 
 
-def _embedding(plan: Plan, preprocess: Preprocess) -> Plan:
+def _embedding(plan: Plan, recipe: Recipe, preprocess: Preprocess | VectorInput) -> Plan:
     """The same with the pixels of what is kept, so that no file of it is needed any more."""
-    looks = Looks(preprocess.height_width[0], preprocess.colour, preprocess.resize)
     buffer = plan.buffer.with_pixels(np.ascontiguousarray(plan.images.images[plan.next_rows]))
     kept_out = plan.kept_out
     if kept_out.embedded is None:
-        kept_out = kept_out.with_pixels(kept_out.pixels(looks, "held-out images"))
+        kept_out = kept_out.with_pixels(kept_out.pixels(reader_to_judge(recipe, preprocess), "held-out images"))
     return replace(plan, buffer=buffer, kept_out=kept_out)

@@ -52,6 +52,7 @@ def write_version(
         "classes": list(plan.classes),
         "data": {
             "images": plan.num_trained,
+            **({"of": "vectors"} if plan.images.holds_vectors else {}),
             "classes": len({int(label) for label in plan.images.labels[plan.task.new_indices]}),
             "new_classes": plan.task.num_new,
             "replayed": len(plan.task.buffer_indices),
