@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from holdfast.adoption import adopt, read_adopted, read_stored
-from holdfast.backbones import Encoder
+from holdfast.backbones import Encoder, VectorInput, build_backbone
+from holdfast.engine.growth import grow_models
 from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex, nearest, unit
+from holdfast.updating import update
 
 CLASSES, EACH, DIM = 60, 8, 12
 
@@ -95,14 +97,35 @@ def test_training_images_find_their_vectors_by_name(files, tmp_path):
         adopted.reference(names, features=files["new"])
 
 
-def test_a_folder_changed_by_hand_is_refused(files, tmp_path):
+@pytest.mark.parametrize("name", ["adopted.json", "config.json", "model.safetensors", "prototypes.safetensors"])
+def test_a_folder_changed_by_hand_is_refused(name, files, tmp_path):
     adopt(files["old"], out=tmp_path / "adopted", way="means", resamples=500, steps=20)
-    file = tmp_path / "adopted" / "prototypes.safetensors"
-    raw = bytearray(file.read_bytes())
-    raw[-1] ^= 1
-    file.write_bytes(bytes(raw))
-    with pytest.raises(HoldfastError, match="sha256 differs"):
+    file = tmp_path / "adopted" / name
+    raw = file.read_bytes()
+    file.write_bytes(raw.replace(b'"means"', b'"map"', 1) if name.endswith("json") else raw[:-1] + b"?")
+    assert file.read_bytes() != raw
+    with pytest.raises(HoldfastError, match=f"{name}: changed since the model was written .sha256 differs"):
         read_adopted(tmp_path / "adopted")
+
+
+def test_an_adopted_model_is_neither_grown_nor_updated(files, tmp_path):
+    """Its prototypes lie in its own simplex, and there is no network to go on from."""
+    adopt(files["old"], out=tmp_path / "v0", way="projection", resamples=500, steps=20)
+    with pytest.raises(HoldfastError, match="adopt it anew with --slots 150"):
+        grow_models([tmp_path / "v0"], 150)
+    read_adopted(tmp_path / "v0")
+    own = tmp_path / "own.toml"
+    own.write_text('[method]\nname = "simplex_hoc"\n')
+    with pytest.raises(HoldfastError, match=r"an adopted model, of which only vectors are left.*holdfast run"):
+        update(tmp_path / "v0", files["old"], tmp_path / "1", recipe=str(own), device="cpu")
+    assert not (tmp_path / "1").exists()
+
+
+def test_a_new_model_that_did_not_give_the_new_features(files, tmp_path):
+    Encoder(build_backbone("linear", in_channels=4, width=5), preprocess=VectorInput(4)).save_pretrained(tmp_path / "m")
+    with pytest.raises(HoldfastError, match="m: gives 5 numbers, but its features here have"):
+        adopt(files["old"], out=tmp_path / "v0", new=files["new"], new_model=tmp_path / "m", steps=20)
+    assert not (tmp_path / "v0").exists()
 
 
 GOOD = vectors_of(1.0, 1)

@@ -6,9 +6,10 @@ import shutil
 import pytest
 from letters_on_disk import rolled, write_folder
 
-from holdfast.backbones import Encoder
+from holdfast.backbones import Encoder, build_backbone
 from holdfast.engine.growth import grow_models
 from holdfast.errors import HoldfastError
+from holdfast.storage import write_tensors
 from holdfast.updating import start, update
 
 OWN_NETWORK = """
@@ -196,3 +197,37 @@ def test_code_of_ones_own_is_named_by_a_recipe_and_never_by_a_folder(recipe, pho
     )
     info = update(tmp_path / "1", photos / "2", out, recipe=str(own), device="cpu")
     assert info["task"] == 2
+
+
+def test_a_replacement_whose_slots_do_not_agree(first, recipe, photos, tmp_path, out):
+    """Another K, other owners, and no record: refused by name before anything is trained."""
+
+    def made(name, data, *overrides):
+        start(data, tmp_path / name, recipe=str(recipe), overrides=["train.epochs=1", *overrides], device="cpu")
+        return str(tmp_path / name)
+
+    more = made("more", photos / "1", "method.slots=14")
+    refused(r"--replace-with .*more: 12 slots meet 14; holdfast slots grow MODEL --to 14", first, photos / "2", out,
+            replace_with=more)  # fmt: skip
+    other = made("other", photos / "2")
+    refused(r"--replace-with .*other: slot 0 has two owners: '00' and '03'", first, photos / "2", out,
+            replace_with=other)  # fmt: skip
+    without = made("without", photos / "1", "method={name = 'er'}")
+    refused(r"--replace-with .*without: .*was trained with a classifier of its own", first, photos / "2", out,
+            replace_with=without)  # fmt: skip
+
+
+def test_a_network_or_weights_that_do_not_fit(photos, recipe, tmp_path, out):
+    def refused_at_the_start(words, *overrides):
+        with pytest.raises(HoldfastError, match=words) as caught:
+            start(photos / "1", out, recipe=str(recipe), overrides=list(overrides), device="cpu")
+        assert "\n" not in str(caught.value)
+        assert not out.exists()
+
+    refused_at_the_start(
+        "backbone nowhere.at.all:net: nowhere.at.all does not import", 'backbone={name="nowhere.at.all:net"}'
+    )
+    weights = build_backbone("small", width=8, in_channels=1).state_dict()
+    name = next(iter(weights))
+    write_tensors(tmp_path / "w.safetensors", {"mine" if key == name else key: t for key, t in weights.items()})
+    refused_at_the_start(f"missing: {name}; unexpected: mine", f'backbone.weights="{tmp_path}/w.safetensors"')

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from holdfast.adoption.folder import file_hash, write_adopted
+from holdfast.adoption.folder import write_adopted
 from holdfast.adoption.maps import procrustes_map, ridge_map
 from holdfast.adoption.projection import STEPS
 from holdfast.adoption.result import MAP, PROJECTION, WAYS, Adoption, choose
@@ -21,6 +21,7 @@ from holdfast.errors import HoldfastError, unknown_name
 from holdfast.geometry import DSimplex
 from holdfast.metrics.resampling import RESAMPLES
 from holdfast.scenarios import SlotRegistry
+from holdfast.seal import sha256_of
 
 Source = str | Path | FeatureSet | ArrayLike
 
@@ -61,6 +62,8 @@ def adopt(
     target = None if out is None else _free(Path(out))
     model = None if new_model is None else Encoder.from_pretrained(new_model)
     paired = None if new is None else paired_rows(stored, _new_set(new))
+    if model is not None and paired is not None and model.dim != paired.shape[1]:
+        raise HoldfastError(f"{new_model}: gives {model.dim} numbers, but its features here have {paired.shape[1]}")
     split = split_classes(stored.labels, held_out=held_out, seed=seed, name=stored.name)
     room = slots or max(2 * len(stored.class_names), stored.dim + 2)
     if room == stored.dim + 1:
@@ -139,7 +142,7 @@ def _origin(features: Source, labels: str | Path | ArrayLike | None, stored: Sto
     file = Path(features).absolute() if isinstance(features, str | Path) else None
     return {
         "path": None if file is None else str(file),
-        "sha256": file_hash(file) if file is not None and file.is_file() else None,
+        "sha256": sha256_of(file) if file is not None and file.is_file() else None,
         "labels": str(Path(labels).absolute()) if isinstance(labels, str | Path) else None,
         "vectors": len(stored),
         "dim": stored.dim,

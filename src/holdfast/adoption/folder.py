@@ -4,7 +4,6 @@
 ``adopted.json`` says by which way, from which file and with what evidence. The vectors themselves are not copied.
 """
 
-import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +22,7 @@ from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
 from holdfast.losses import class_means
 from holdfast.scenarios import SlotRegistry
+from holdfast.seal import refuse_broken_seal, seal, sha256_of
 from holdfast.storage import read_json, read_tensors, replacing_folder, write_json, write_tensors
 
 FORMAT = "holdfast-adopted"
@@ -88,7 +88,7 @@ class Adopted:
             raise HoldfastError(f"{self.folder}: was adopted from arrays in memory; adopt a file to train against it")
         if not path.is_file():
             raise HoldfastError(f"{path}: not there any more; say where the adopted features lie now")
-        if file_hash(path) != told["sha256"]:
+        if sha256_of(path) != told["sha256"]:
             raise HoldfastError(f"{path}: not the features that {self.folder} was adopted from (sha256 differs)")
         return read_stored(path, told["labels"])
 
@@ -128,12 +128,13 @@ def write_adopted(
             "adopted": datetime.now(UTC).isoformat(timespec="seconds"),
             "features": features,
             "class_names": list(stored.class_names),
-            "prototypes_sha256": file_hash(temporary / PROTOTYPES),
+            "prototypes_sha256": sha256_of(temporary / PROTOTYPES),
             "report": found.as_json(),
         }
         if way == MAP and matrix is not None:
             write_tensors(temporary / "map.safetensors", {"map": matrix})
         write_json(temporary / RECORD, record)
+        seal(temporary)
 
 
 def read_adopted(folder: str | Path) -> Adopted:
@@ -141,11 +142,12 @@ def read_adopted(folder: str | Path) -> Adopted:
     folder = Path(folder)
     if not (folder / RECORD).is_file():
         raise HoldfastError(f"{folder}: no adopted model here (no {RECORD}); make one with holdfast adopt")
+    refuse_broken_seal(folder)
     record = read_json(folder / RECORD)
     if not isinstance(record, dict) or record.get("format") != FORMAT or record.get("format_version") != 1:
         raise HoldfastError(f"{folder / RECORD}: does not describe an adopted model this Holdfast can read")
     tensors, _ = read_tensors(folder / PROTOTYPES)
-    if file_hash(folder / PROTOTYPES) != record["prototypes_sha256"]:
+    if sha256_of(folder / PROTOTYPES) != record["prototypes_sha256"]:
         raise HoldfastError(f"{folder / PROTOTYPES}: not the prototypes {RECORD} was written for (sha256 differs)")
     encoder = Encoder.from_pretrained(folder)
     slots = encoder.info.get("slots")
@@ -171,11 +173,6 @@ def mapped_encoder(model: Encoder, matrix: Tensor) -> Encoder:
     made = Encoder(model.backbone, len(joined), preprocess=model.preprocess, feature_dim=model.feature_dim, info=info)
     _put(made, joined)
     return made.eval()
-
-
-def file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _put(encoder: Encoder, weight: Tensor) -> None:

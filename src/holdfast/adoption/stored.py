@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -134,10 +133,6 @@ def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) 
     fitting = np.flatnonzero(~np.isin(labels, usable[: aside + chosen_by]))
     parts = (np.sort(np.concatenate(found[part])) for part in ("choose", "test") for found in (asked, searched))
     return ClassSplit(fitting, *parts)
-
-
-def as_rows(codes: np.ndarray) -> Tensor:
-    return torch.from_numpy(codes.astype(np.int64))
 
 
 def _opened(features: str | Path | FeatureSet | ArrayLike, ids: ArrayLike | None) -> FeatureSet:

@@ -1,6 +1,5 @@
 """Weights that the user brings along for a network: safetensors, or a state dict that torch saved, read as data."""
 
-import hashlib
 import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.seal import sha256_of
 from holdfast.storage import read_tensors
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
@@ -40,8 +40,7 @@ def load_weights(network: nn.Module, path: str | Path, *, prefix: str = "", skip
     if wrong:
         raise HoldfastError(f"{path}: shapes do not fit the backbone: {', '.join(wrong)}")
     network.load_state_dict(dict(tensors))
-    with path.open("rb") as file:
-        return {"file": path.name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"file": path.name, "sha256": sha256_of(path)}
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:

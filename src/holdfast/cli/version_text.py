@@ -72,8 +72,8 @@ def _tell_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path
     print_table(header, rows, right=(2, 3, 4, 5))
     if check["verdict"] != "compatible":
         say(
-            f"Until a version is compatible, go on asking with {evidence[0]['name']}. A lower method.lambda (--set) "
-            "holds closer to it; more to judge by (--check-on) narrows the interval."
+            f"Until a version is compatible, go on asking with {evidence[0]['name']}; more to judge by (--check-on) "
+            "narrows the interval."
         )
     typer.echo(f"Evidence: {out / 'check.html'}")
 

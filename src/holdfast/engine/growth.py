@@ -34,6 +34,10 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
             raise HoldfastError(f"two models would be written to {target}; grow them one by one")
         refuse_broken_seal(folder)  # a new seal must not vouch for what was changed under the old one
         encoder = Encoder.from_pretrained(folder)
+        if "adopted" in encoder.info:
+            raise HoldfastError(
+                f"{folder}: adopted, with prototypes of its own; adopt it anew with --slots {num_slots}"
+            )
         if read_slots(encoder, folder).num_slots != num_slots or out is not None:
             planned.append((folder, target, grown_encoder(encoder, folder, num_slots)))
     for folder, target, encoder in planned:
