@@ -83,6 +83,7 @@ def make(
     old = parent.encoder if parent and parent.encoder.dim == encoder.dim else None
     if old is None:
         task = replace(task, reference="none")  # features of two sizes cannot be compared
+        plan = replace(plan, task=task)
     if parent and parent.number:
         restore_method(method, _task_before(parent, task), encoder.dim, parent.method_state)
     with folder.held():
@@ -149,6 +150,6 @@ def _task_before(parent: Parent, task: Task) -> Task:
         buffer_indices=task.buffer_indices,
         registry=task.registry,
         slots=task.slots[: len(seen)],
-        start="scratch" if parent.number == 1 else "previous",
-        reference="none" if parent.number == 1 else "previous",
+        start=parent.info.get("start", "scratch" if parent.number == 1 else "previous"),
+        reference=parent.info.get("reference", "none" if parent.number == 1 else "previous"),
     )

@@ -47,6 +47,8 @@ def write_version(
     encoder.info = {
         **{key: value for key, value in encoder.info.items() if key not in stale},
         "task": plan.task.number,
+        "start": plan.task.start,
+        "reference": plan.task.reference,
         "method": recipe.method,
         "slots": plan.task.registry.to_json(),
         "classes": list(plan.classes),
