@@ -157,6 +157,18 @@ def test_another_model(first, photos, recipe, tmp_path):
     assert info["slots"]["owners"]["04"] == 4
 
 
+def test_what_is_trained_on_does_not_judge(first, photos, tmp_path):
+    told = []
+    shutil.copytree(photos / "2", tmp_path / "some")
+    shutil.copytree(photos / "3", tmp_path / "some", dirs_exist_ok=True)
+    update(first, photos / "2", tmp_path / "2", check_on=tmp_path / "some", device="cpu", watch=told.append)
+    assert [event["text"] for event in told if event["event"] == "warning"] == [
+        "24 of 48 images to check on are trained on; left out"
+    ]
+    record = json.loads((tmp_path / "2" / "check.json").read_text())
+    assert record["queries"] + record["gallery"] == 24
+
+
 def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):
     """It has no buffer: the user is told, and may draw one."""
     told = []

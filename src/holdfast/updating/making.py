@@ -42,7 +42,7 @@ class Making:
     plan: Plan
     preprocess: Preprocess | VectorInput
     parent: Parent | None
-    replace_with: str | None = None
+    replace_with: str | dict[str, str] | None = None
     new_buffer: bool = False
     min_gain: float = 0.0
 

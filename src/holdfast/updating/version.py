@@ -22,7 +22,7 @@ from holdfast.scenarios import SlotRegistry
 from holdfast.updating.kept_images import KeptImages
 from holdfast.updating.making import Making, make
 from holdfast.updating.parent import Parent, describe_model
-from holdfast.updating.pictures import Reader
+from holdfast.updating.pictures import Picture, Reader
 from holdfast.updating.plan import Plan, drawn_buffer, lay_out, once
 from holdfast.updating.reading import holds_vectors, reader_to_judge, reader_to_train
 from holdfast.updating.settings import method_of, start_settings, update_settings
@@ -109,8 +109,9 @@ def update(
     if buffer_from is not None:
         buffer = drawn_buffer(reader.find(buffer_from), reader, settings, parent)
     registry, brought_in = _slots_and_replacement(parent, method, replace_with)
+    pictures = reader.find(data)
     plan = lay_out(
-        reader.find(data),
+        pictures,
         reader,
         settings,
         method,
@@ -121,7 +122,9 @@ def update(
         registry=registry,
     )
     if check_on is not None:
-        plan = replace(plan, judged=KeptImages(tuple(once(reader.find(check_on), KeptImages()))))
+        held = {one.sha256 for one in parent.held_out.pictures}
+        trained = {one.sha256 for one in (*pictures, *buffer.pictures)} - held
+        plan = replace(plan, judged=_not_trained_on(reader.find(check_on), trained, watch))
     options = _options(settings)
     trained_size(plan.images, options)
     build = _network(parent, settings, brought_in, replace_with)
@@ -137,11 +140,21 @@ def update(
         plan,
         parent.preprocess,
         parent,
-        replace_with=replace_with,
+        replace_with=replace_with if brought_in is None else brought_in.info["origin"],
         new_buffer=buffer_from is not None,
         min_gain=min_gain,
     )
     return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
+
+
+def _not_trained_on(pictures: Sequence[Picture], trained: set[str], watch: Log) -> KeptImages:
+    """What ``--check-on`` names, each content once, without those that the new model is trained on."""
+    different = once(pictures, KeptImages())
+    left = tuple(one for one in different if one.sha256 not in trained)
+    if len(left) < len(different):
+        text = f"{len(different) - len(left)} of {len(different)} images to check on are trained on; left out"
+        watch({"event": "warning", "text": text})
+    return KeptImages(left)
 
 
 def _judged_by_what_is_left(parent: Parent, reader: Reader, watch: Log) -> Parent:
@@ -183,8 +196,7 @@ def _network(
         encoder = Encoder.from_pretrained(source).float()
         encoder.preprocess = parent.preprocess
         if brought_in is not None:
-            weights = describe_model(source)["weights_sha256"]
-            encoder.info["origin"] = {"model": source.resolve().name, "weights_sha256": weights}
+            encoder.info["origin"] = brought_in.info["origin"]
         if recipe["backbone"].get("freeze") is not None:
             encoder.freeze(recipe["backbone"]["freeze"])
         return encoder
@@ -203,9 +215,12 @@ def _slots_and_replacement(
     if replace_with is None or not (Path(replace_with) / "config.json").is_file():
         return registry, None
     brought_in = Encoder.from_pretrained(replace_with)
+    folder = Path(replace_with)
+    weights = describe_model(folder)["weights_sha256"]
+    brought_in.info["origin"] = {"model": folder.resolve().name, "weights_sha256": weights}
     if method.num_slots is not None:
         try:
-            registry = registry.meet(read_slots(brought_in, Path(replace_with)))
+            registry = registry.meet(read_slots(brought_in, folder))
         except HoldfastError as error:
             raise HoldfastError(f"--replace-with {replace_with}: {error}") from error
     return registry, brought_in
