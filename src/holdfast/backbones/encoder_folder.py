@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.backbones.fitting_weights import refuse_misfit
 from holdfast.backbones.model_card import write_card
 from holdfast.backbones.table import rebuild_backbone
 from holdfast.errors import HoldfastError
@@ -76,29 +77,12 @@ def network_of(folder: Path, description: Mapping[str, Any]) -> nn.Module:
 
 def load(encoder: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
     """Copy the weights in, which must be exactly the encoder's, and take over their floating dtype."""
-    expected = encoder.state_dict()
-    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    if missing or unexpected:
-        raise HoldfastError(
-            f"{folder / WEIGHTS}: does not fit the network; missing: {_some(missing)}; unexpected: {_some(unexpected)}"
-        )
-    wrong = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
-        for name, value in expected.items()
-        if tensors[name].shape != value.shape
-    ]
-    if wrong:
-        raise HoldfastError(f"{folder / WEIGHTS}: shapes do not fit the network; {_some(wrong)}")
+    refuse_misfit(folder / WEIGHTS, tensors, encoder.state_dict(), "network")
     dtypes = {value.dtype for value in tensors.values() if value.is_floating_point()}
     if len(dtypes) == 1:
         encoder.to(dtypes.pop())
     with torch.no_grad():
         encoder.load_state_dict(dict(tensors))
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more if names else "none"
 
 
 def _version() -> str | None:

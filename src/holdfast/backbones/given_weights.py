@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from holdfast.backbones.fitting_weights import refuse_misfit
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.seal import sha256_of
 from holdfast.storage import read_tensors
@@ -25,20 +26,7 @@ def load_weights(network: nn.Module, path: str | Path, *, prefix: str = "", skip
     """
     path = Path(path).expanduser()
     tensors = _chosen(_read(path), path, prefix, skip)
-    expected = network.state_dict()
-    missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
-    if missing or unexpected:
-        raise HoldfastError(
-            f"{path}: does not fit the backbone; missing: {', '.join(missing) or 'none'}; "
-            f"unexpected: {', '.join(unexpected) or 'none'}"
-        )
-    wrong = [
-        f"{name} {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
-        for name, value in expected.items()
-        if tensors[name].shape != value.shape
-    ]
-    if wrong:
-        raise HoldfastError(f"{path}: shapes do not fit the backbone: {', '.join(wrong)}")
+    refuse_misfit(path, tensors, network.state_dict(), "backbone")
     network.load_state_dict(dict(tensors))
     return {"file": path.name, "sha256": sha256_of(path)}
 
