@@ -118,12 +118,13 @@ def test_a_csv_is_as_good_as_a_folder(first, second, photos, tmp_path):
 
 
 def test_slots_that_were_grown(first, letters, tmp_path):
-    shutil.copytree(first, tmp_path / "1")
+    model = shutil.copytree(first, tmp_path / "models" / "1")
+    (tmp_path / "recipe.toml").write_text("")  # a file of the user's, and no sign that the model belongs to a run
     with pytest.raises(HoldfastError, match="slots grow"):
-        update(tmp_path / "1", rolled(letters, 12, tmp_path / "twelve"), tmp_path / "2", device="cpu")
-    grow_models([tmp_path / "1"], 15)
-    refuse_broken_seal(tmp_path / "1")
-    info = update(tmp_path / "1", tmp_path / "twelve", tmp_path / "2", device="cpu")
+        update(model, rolled(letters, 12, tmp_path / "twelve"), tmp_path / "2", device="cpu")
+    grow_models([model], 15)
+    refuse_broken_seal(model)
+    info = update(model, tmp_path / "twelve", tmp_path / "2", device="cpu")
     assert info["slots"]["num_slots"] == 15
     assert len(info["slots"]["owners"]) == 15
 
