@@ -29,10 +29,10 @@ demo: $(VENV)/core
 
 # Threads that spin while they wait take the cores from the tests beside them.
 test: $(VENV)/dev
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile -rs -m "not slow"
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs -m "not slow"
 
 test-all: $(VENV)/dev
-	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile -rs
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
