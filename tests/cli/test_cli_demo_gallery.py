@@ -91,3 +91,17 @@ def test_serve(demo, tmp_path, monkeypatch):
     monkeypatch.setattr(app, "registered_commands", [*others, CommandInfo(name="serve", callback=serve)])
     demo("--serve")
     assert served == [(tmp_path / "gallery", 8321)]
+
+
+def test_commands_are_named_as_the_shell_finds_them(monkeypatch, tmp_path):
+    from holdfast.cli.demo_gallery import program
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "holdfast"), "demo"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program() == ".venv/bin/holdfast"
+    (tmp_path / "holdfast").touch(mode=0o755)
+    assert program() == "holdfast"
+    monkeypatch.setattr("sys.argv", ["pytest"])
+    monkeypatch.setenv("PATH", "")
+    assert program() == "holdfast"

@@ -1,6 +1,9 @@
 """The demo's last step: a gallery whose items were embedded by the demo's successive models."""
 
 import contextlib
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +40,8 @@ class DemoGallery:
         typer.echo(
             f"    images embedded in turn by {self.method}'s {len(self.versions)} models, searched by the newest:"
         )
-        typer.echo(f"    holdfast serve {self.folder}")
-        typer.echo(f"    holdfast gallery search {self.folder} {self.query}")
+        typer.echo(f"    {program()} serve {self.folder}")
+        typer.echo(f"    {program()} gallery search {self.folder} {self.query}")
 
     def serve(self) -> None:
         """What ``holdfast serve FOLDER`` does, with its own defaults."""
@@ -50,6 +53,14 @@ class DemoGallery:
             raise HoldfastError(f"nothing to serve: {self.missing}")
         verbs: Any = get_command(app)
         verbs.commands["serve"].main([str(self.folder)], standalone_mode=False)
+
+
+def program() -> str:
+    """What to type for holdfast: its name, or where it lies if the shell would not find it (``make demo``)."""
+    called = Path(sys.argv[0])
+    if shutil.which("holdfast") or called.name != "holdfast":
+        return "holdfast"
+    return os.path.relpath(called)
 
 
 def finish_with_gallery(
