@@ -18,11 +18,12 @@ from torch import Tensor
 
 from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError
+from holdfast.gallery.asked import checked_question
 from holdfast.gallery.attached_models import AttachedModels
 from holdfast.gallery.attached_source import Address, AttachedSource, open_source, without_password
 from holdfast.gallery.attached_space import StoredSpace, stored_space
 from holdfast.gallery.folder import GalleryFolder, bytes_below
-from holdfast.gallery.gallery import MOST_HITS, Gallery
+from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import ready
 from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
@@ -126,11 +127,7 @@ class AttachedGallery:
         projection that is no isometry, the store's own order only proposes candidates, ten times ``k``, which are then
         compared truly: a better one beyond them is missed. Equal scores go to the smaller id.
         """
-        given = [name for name, value in (("image", image), ("vector", vector), ("id", id)) if value is not None]
-        if len(given) != 1:
-            raise HoldfastError(f"search takes one of image, vector and id, not {' and '.join(given) or 'none'}")
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_HITS:
-            raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
+        k = checked_question(image, vector, id, k)
         if filter:
             raise HoldfastError("an attached gallery is not filtered: its fields are the store's own; ask the store")
         asking = self._models.version(version)

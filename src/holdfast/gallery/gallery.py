@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError
 from holdfast.gallery.accuracy import MOST_PROBES
+from holdfast.gallery.asked import checked_question
 from holdfast.gallery.backfill import Backfill, Order, backfill, backfill_record
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.creating import make_gallery
@@ -37,7 +37,6 @@ from holdfast.gallery.searching import Question, search_all, stored_item
 from holdfast.gallery.versions import Version
 from holdfast.gallery.writing import Writer
 
-MOST_HITS = 10_000
 ITEMS_AT_ONCE = 256
 
 
@@ -149,11 +148,7 @@ class Gallery:
         is itself left out. filter: see ``parse_filter``. exact: compare every vector, whatever the mode. Equal scores
         go to the older item.
         """
-        given = [name for name, value in (("image", image), ("vector", vector), ("id", id)) if value is not None]
-        if len(given) != 1:
-            raise HoldfastError(f"search takes one of image, vector and id, not {' and '.join(given) or 'none'}")
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
-            raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
+        k = checked_question(image, vector, id, k)
         where = parse_filter(filter, self._catalogue.fields)
         with self.reading():
             if id is not None:
@@ -165,7 +160,7 @@ class Gallery:
                     if vector is None
                     else self._models.stored_form(vector, source, "query")
                 )
-            question = Question(query, source, int(k), where, exact or self.mode == "exact", id)
+            question = Question(query, source, k, where, exact or self.mode == "exact", id)
             hits = search_all(*self._stores, question)
         self._hits.count(hits)
         return Hits(hits)

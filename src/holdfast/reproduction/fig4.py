@@ -5,7 +5,7 @@ from holdfast.reproduction.cifar import OUR_OWN, OURS, known, paper_cell, tuned_
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
 from holdfast.reproduction.layout import MISSING, method_name, scores
 from holdfast.reproduction.pictures import draw_matrices
-from holdfast.reproduction.results import Results, row
+from holdfast.reproduction.results import Results, rows_with_matrix
 from holdfast.reproduction.table2 import TITLES
 
 METHODS = ("cvs", "bct", "simplex_fd", "simplex_hoc")
@@ -19,12 +19,7 @@ def _cells() -> list[Cell]:
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
-    found = []
-    for cell in selection.of(_cells()):
-        record = results.record(cell)
-        matrix = None if record is None else record["protocols"]["template"]["matrix"]
-        found.append({**row([cell], results, paper=None), "matrix": matrix})
-    return found
+    return rows_with_matrix(selection.of(_cells()), results)
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:

@@ -5,7 +5,7 @@ from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Sele
 from holdfast.reproduction.iam import SHORT_TASKS, iam_cell, pretrained, with_ours
 from holdfast.reproduction.layout import MISSING, method_name, scores, still_missing
 from holdfast.reproduction.pictures import draw_matrices
-from holdfast.reproduction.results import Results, row
+from holdfast.reproduction.results import Results, rows_with_matrix
 
 METHODS = ("cvs", "bct", "simplex_fd", "simplex_hoc")
 PAIRS = SHORT_TASKS * (SHORT_TASKS - 1) // 2
@@ -16,12 +16,7 @@ def _cells() -> list[Cell]:
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
-    found = []
-    for cell in selection.of(_cells()):
-        record = results.record(cell)
-        matrix = None if record is None else record["protocols"]["template"]["matrix"]
-        found.append({**row([cell], results, paper=None), "matrix": matrix})
-    return found
+    return rows_with_matrix(selection.of(_cells()), results)
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:

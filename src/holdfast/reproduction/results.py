@@ -79,3 +79,13 @@ def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[Any] | None)
         "missing": [cell.seed for cell in cells if cell not in found],
         "files": [cell.path.as_posix() for cell in found],
     }
+
+
+def rows_with_matrix(cells: Sequence[Cell], results: Results) -> list[dict[str, Any]]:
+    """A row for each cell, with its matrix by template; None where it has not been run."""
+    found = []
+    for cell in cells:
+        record = results.record(cell)
+        matrix = None if record is None else record["protocols"]["template"]["matrix"]
+        found.append({**row([cell], results, paper=None), "matrix": matrix})
+    return found
