@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -88,3 +88,32 @@ GIVE = """([kind, bytes]) => {
   document.body.dispatchEvent(event);
   return event.defaultPrevented;
 }"""
+
+
+@contextlib.contextmanager
+def visits(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens pages; at the end nothing may have gone wrong or elsewhere, but for what a test expects."""
+    contexts: list[Any] = []
+    wrong: list[str] = []
+    expected: list[str] = []
+
+    def open_page(url: str, *, width: int = 1280, height: int = 800, expect: Sequence[str] = (), **options: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        context.set_default_timeout(1000 * PATIENCE_S)
+        contexts.append(context)
+        page = context.new_page()
+        expected.extend(expect)
+        origin = "/".join(url.split("/")[:3])
+        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on(
+            "request",
+            lambda request: None if request.url.startswith((origin, "blob:")) else wrong.append(request.url),
+        )
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [text for text in wrong if not any(one in text for one in expected)] == []

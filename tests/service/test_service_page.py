@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
-from page_browser import GIVE, PATIENCE_S, chromium, served, until
+from page_browser import GIVE, chromium, served, until, visits
 from service_inputs import png
 
 from holdfast.gallery import Gallery, Item
@@ -44,29 +44,8 @@ def address(gallery):
 
 @pytest.fixture
 def visit(browser):
-    """Opens pages; at the end nothing may have gone wrong or elsewhere, but for what a test expects."""
-    contexts, wrong, expected = [], [], []
-
-    def open_page(url, *, width=1280, height=800, expect=(), **options):
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(1000 * PATIENCE_S)
-        contexts.append(context)
-        page = context.new_page()
-        expected.extend(expect)
-        origin = re.match(r"http://[^/]+", url)[0]
-        page.on("console", lambda message: wrong.append(message.text) if message.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on(
-            "request",
-            lambda request: None if request.url.startswith((origin, "blob:")) else wrong.append(request.url),
-        )
-        page.goto(url)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert [text for text in wrong if not any(one in text for one in expected)] == []
+    with visits(browser) as open_page:
+        yield open_page
 
 
 def shown(page):
