@@ -70,7 +70,9 @@ def main() -> None:
         for placement in options.placements.split(",")
     ]
     if options.json:
-        write_figures(options.json, "large_images", environment, options, decoding_s=decoding, rows=rows)
+        write_figures(
+            options.json, "large_images", environment, options, files=len(images), decoding_s=decoding, rows=rows
+        )
 
 
 def write_pictures(folder: Path, count: int, classes: int) -> None:
