@@ -1,6 +1,7 @@
 """What one training step costs: ResNet-32, batch 128, second of seven tasks, under each executor and side by side.
 
-    python bench/train_step.py [--method simplex_hoc] [--precision bf16] [--executors eager,graph,fused]
+    python bench/train_step.py [--method simplex_hoc] [--backbone resnet32] [--precision bf16]
+                               [--executors eager,graph,fused]
                                [--side-by-side 4,8] [--together auto] [--steps 200] [--repeats 5]
                                [--profile FILE] [--json FILE]
 
@@ -31,6 +32,7 @@ from holdfast.scenarios import cl2r
 def main() -> None:
     parser = argparse.ArgumentParser(description="What one training step costs.")
     parser.add_argument("--method", default="simplex_hoc")
+    parser.add_argument("--backbone", default="resnet32", help="or resnet18, senet18, regnety_400mf")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--executors", default="eager,graph,fused")
     parser.add_argument("--side-by-side", default="", help="how many runs at once, such as 4,8,16")
@@ -47,11 +49,11 @@ def main() -> None:
     images = DeviceImages(random_images(), device)
     environment = describe(str(device))
     print(f"{environment['gpu'] or environment['processor']}, torch {torch.__version__}, {options.precision}, "
-          f"{options.method}, {options.steps} steps x {options.repeats}")  # fmt: skip
+          f"{options.method}, {options.backbone}, {options.steps} steps x {options.repeats}")  # fmt: skip
     rows = []
     for kind in options.executors.split(","):
         reset_peak(device)
-        step = make_step(options.method, options.precision, images, seed=0)
+        step = make_step(options, images, seed=0)
         started = time.perf_counter()
         run = make_executor(kind, step)
         for _ in range(10):
@@ -60,12 +62,12 @@ def main() -> None:
         warm_up = time.perf_counter() - started
         rows.append(row(kind, 1, [timed(run, options.steps, device) for _ in range(options.repeats)], warm_up))
     if options.profile:
-        step = make_step(options.method, options.precision, images, seed=0)
+        step = make_step(options, images, seed=0)
         profile(make_executor(options.together, step), options.profile)
     for count in (int(n) for n in options.side_by_side.split(",") if n):
         reset_peak(device)
         started = time.perf_counter()
-        steps = [make_step(options.method, options.precision, images, seed=s) for s in range(count)]
+        steps = [make_step(options, images, seed=s) for s in range(count)]
         together = SideBySide(steps, options.together)
         warm_up = time.perf_counter() - started
         times = [together.timed(options.steps) for _ in range(options.repeats)]
@@ -97,17 +99,19 @@ def random_images() -> ImageSet:
     return ImageSet(pixels, np.repeat(np.arange(100), 500), tuple(map(str, range(100))), "random")
 
 
-def make_step(method: str, precision: str, images: DeviceImages, seed: int):
+def make_step(wanted: argparse.Namespace, images: DeviceImages, seed: int):
+    method = wanted.method
     torch.manual_seed(seed)
     scenario = cl2r(images.labels.cpu().numpy(), tuple(map(str, range(100))), initial=10, tasks=7)
     preprocess = Preprocess(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     made = METHODS[method](**({"slots": 100} if method.startswith("simplex") else {}))
 
     def encoder() -> Encoder:
-        return Encoder(build_backbone("resnet32"), made.feature_dim(64), preprocess=preprocess)
+        backbone = build_backbone(wanted.backbone, **({"stem": "small"} if wanted.backbone == "resnet18" else {}))
+        return Encoder(backbone, made.feature_dim(backbone.feature_dim), preprocess=preprocess)
 
     new, old = encoder(), encoder()
-    options = FitOptions(precision=precision, seed=seed, lr=0.01)
+    options = FitOptions(precision=wanted.precision, seed=seed, lr=0.01)
     first, _ = prepare_step(old, made, scenario.tasks[0], images, old=None, options=options)
     made.finish(scenario.tasks[0], survey_of(first, scenario.tasks[0]))  # centres and radii, where a method has some
     second = scenario.tasks[1]
