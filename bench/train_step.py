@@ -107,7 +107,7 @@ def make_step(wanted: argparse.Namespace, images: DeviceImages, seed: int):
     made = METHODS[method](**({"slots": 100} if method.startswith("simplex") else {}))
 
     def encoder() -> Encoder:
-        backbone = build_backbone(wanted.backbone, **({"stem": "small"} if wanted.backbone == "resnet18" else {}))
+        backbone = build_backbone(wanted.backbone)
         return Encoder(backbone, made.feature_dim(backbone.feature_dim), preprocess=preprocess)
 
     new, old = encoder(), encoder()

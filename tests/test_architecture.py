@@ -25,7 +25,7 @@ ALLOWED = {
     "kernels": {"backbones"},
     "engine": {"methods", "scenarios", "backbones", "data", "geometry", "kernels"},
     "metrics": set(),
-    "features": {"backbones", "data", "geometry"},
+    "features": {"backbones", "data", "geometry", "kernels"},
     "evaluation": {"metrics", "features", "geometry"},
     "checking": {"evaluation", "metrics", "features", "geometry"},
     "adoption": {"backbones", "checking", "engine", "geometry", "losses", "metrics", "scenarios"},

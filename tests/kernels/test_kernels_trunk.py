@@ -7,7 +7,7 @@ import torch
 
 from holdfast.backbones import Encoder, build_backbone
 from holdfast.backbones.resnet_cifar import CifarResNet
-from holdfast.kernels import has_kernels
+from holdfast.kernels import frozen_network, has_kernels
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -61,6 +61,17 @@ def test_features_in_evaluation(pair):
     network.eval(), plain.eval()
     with torch.no_grad():
         assert apart(trunk(images), plain(images)) < 1e-4
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_a_whole_encoder_in_evaluation(tf32, pair, monkeypatch):
+    """What features are extracted with: as exact as torch's own convolutions, whichever products those may use."""
+    _, _, plain, images = pair
+    encoder = Encoder(copy.deepcopy(plain), 9).to(DEVICE, memory_format=torch.channels_last).eval()
+    with torch.no_grad():
+        wanted = encoder(images)
+        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
+        assert apart(frozen_network(encoder)(images), wanted) < (3e-3 if tf32 else 1e-4)
 
 
 @triton.jit

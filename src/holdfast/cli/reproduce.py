@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json
+from holdfast.cli.sweep import PROCESSES_OPTION
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +27,7 @@ def reproduce(
         "", "--set-name", help="Only paper or tuned, and what is changed in it.", show_default="both"
     ),
     parallel: int = typer.Option(8, "--parallel", "-n", min=1, help="Runs at a time on the device."),
+    processes: int = PROCESSES_OPTION,
     limit_minutes: float | None = typer.Option(None, "--limit-minutes", min=0, help="Stop after so long; go on later."),
     out: Path = typer.Option(Path("runs/reproduce"), "--out", "-o", help="Where the run folders go."),
     results: Path = typer.Option(Path("results"), "--results", help="Where the JSON file of each finished run lies."),
@@ -70,14 +72,14 @@ def reproduce(
     if missing and not render:
         from holdfast.recipes.assemble import SharedData
 
-        _run(missing, out, results, SharedData(data, models), device, parallel, limit_minutes, quiet or json)
+        _run(missing, out, results, SharedData(data, models), device, parallel, processes, limit_minutes, quiet or json)
     _show(exhibits, Results(results), selection, json=json, as_markdown=markdown)
     _write(exhibits, Results(results), selection, docs, html)
 
 
 def _run(
     missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
-    limit_minutes: float | None, quiet: bool,
+    processes: int, limit_minutes: float | None, quiet: bool,
 ) -> None:  # fmt: skip
     from holdfast.cli.sweep import what_fits
     from holdfast.cli.sweep_progress import sweep_watcher
@@ -94,7 +96,7 @@ def _run(
     try:
         with sweep_watcher([run.name for run in runs], quiet=quiet) as watch:
             found = carry_out(
-                missing, out, results, shared=shared, device=where, parallel=at_once,
+                missing, out, results, shared=shared, device=where, parallel=at_once, processes=processes,
                 limit_minutes=limit_minutes, watch=watch,
             )  # fmt: skip
     except KeyboardInterrupt:

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from holdfast.recipes.sweep import PlannedRun
 
 
+PROCESSES_OPTION = typer.Option(1, "--processes", min=1, help="Share the runs at a time out over so many processes.")
+
+
 def sweep(
     recipes: list[str] = typer.Argument(..., help="TOML files or built-in recipes."),
     methods: str = typer.Option("", "--methods", help="Names with commas, or all.", show_default="the recipe's"),
     tasks: str = typer.Option("", "--tasks", help="Numbers of tasks, such as 2,7.", show_default="the recipe's"),
     seeds: str = typer.Option("", "--seeds", help="Seeds, such as 0,1,2.", show_default="the recipe's"),
     parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Runs at a time on the device."),
+    processes: int = PROCESSES_OPTION,
     out: Path = typer.Option(Path("runs/sweep"), "--out", "-o", help="Where the run folders and the report go."),
     record: Path | None = typer.Option(None, "--record", help="Also write one JSON file per run into this folder."),
     set_: list[str] = SET_OPTION,
@@ -61,7 +65,9 @@ def sweep(
     at_once = what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
-            found = run_all(planned, out, shared=shared, device=where, parallel=at_once, sinks=log, watch=watch)
+            found = run_all(
+                planned, out, shared=shared, device=where, parallel=at_once, processes=processes, sinks=log, watch=watch
+            )
     except KeyboardInterrupt:
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
         raise typer.Exit(130) from None

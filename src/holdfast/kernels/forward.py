@@ -41,9 +41,9 @@ def shortcut_at(
 def convolution_tile(
     x, weight, pixel, inside,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, PRECISION: tl.constexpr = "ieee",
 ):  # fmt: skip
-    """BLOCK output pixels x OUTPUTS, float32. HEIGHT, WIDTH: of the output."""
+    """BLOCK output pixels x OUTPUTS, float32. HEIGHT, WIDTH: of the output. PRECISION: of products of float32."""
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
     from_channel, channel = tl.arange(0, INPUTS), tl.arange(0, OUTPUTS)
     total = tl.zeros((BLOCK, OUTPUTS), tl.float32)
@@ -54,7 +54,7 @@ def convolution_tile(
         place = (image * (HEIGHT * STRIDE) + r) * (WIDTH * STRIDE) + c
         a = tl.load(x + place[:, None] * INPUTS + from_channel[None, :], mask=valid[:, None], other=0.0)
         b = tl.load(weight + channel[None, :] * (9 * INPUTS) + tap * INPUTS + from_channel[:, None])
-        total = tl.dot(a, b, total, input_precision="ieee")
+        total = tl.dot(a, b, total, input_precision=PRECISION)
     return total
 
 
@@ -102,13 +102,13 @@ def normalise(
 def convolve_frozen(
     x, weight, out, shortcut, gamma, beta, running_mean, running_var, pixels, eps,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    SHORTCUT: tl.constexpr, BLOCK: tl.constexpr,
+    SHORTCUT: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """In evaluation the norm is known beforehand: out = relu(bn(conv(x)) + shortcut) in one go."""
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = pixel < pixels
     channel = tl.arange(0, OUTPUTS)
-    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK)
+    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK, PRECISION)
     scale = tl.load(gamma + channel) * tl.rsqrt(tl.load(running_var + channel) + eps)
     shift = tl.load(beta + channel) - tl.load(running_mean + channel) * scale
     u = total * scale[None, :] + shift[None, :]

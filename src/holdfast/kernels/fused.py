@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,21 @@ def has_kernels(network: nn.Module) -> bool:
 
 def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """A function that gives what ``network(x)`` gives under bf16 autocast, for a network that ``has_kernels``."""
+    return _fused(network, torch.bfloat16, "ieee")
+
+
+def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A function that gives what ``network(x)`` gives in float32 and eval mode, for a network that ``has_kernels``.
+
+    As exact as torch's convolutions: with TF32 products where torch allows them, which it does unless told otherwise.
+    """
+    return _fused(network, torch.float32, "tf32" if torch.backends.cudnn.allow_tf32 else "ieee")
+
+
+def _fused(network: nn.Module, dtype: torch.dtype, precision: Literal["ieee", "tf32"]) -> Callable[[Tensor], Tensor]:
     from holdfast.kernels.trunk import FusedTrunk
 
     assert isinstance(network, Encoder)
     assert isinstance(network.backbone, CifarResNet)
-    trunk, projection = FusedTrunk(network.backbone), network.projection
+    trunk, projection = FusedTrunk(network.backbone, dtype, precision), network.projection
     return trunk if projection is None else lambda x: projection(trunk(x))

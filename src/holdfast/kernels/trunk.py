@@ -1,6 +1,6 @@
 """A CIFAR ResNet carried out by the fused kernels: the same parameters and arithmetic, fewer passes over memory."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -18,11 +18,15 @@ class FusedTrunk:
 
     Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
     be multiples of 4. Gradients reach the parameters through autograd, as always.
+    dtype: of the activations; precision: with which evaluation multiplies them where they are float32.
     """
 
-    def __init__(self, network: CifarResNet, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(
+        self, network: CifarResNet, dtype: torch.dtype = torch.bfloat16, precision: Literal["ieee", "tf32"] = "ieee"
+    ) -> None:
         self._network = network
         self.dtype = dtype
+        self._precision = precision
         self.layers = layers_of(network)
         self.parameters = [p for layer in self.layers for p in (layer.weight, layer.norm.weight, layer.norm.bias)]
         stem = self.layers[0].weight
@@ -72,6 +76,7 @@ class FusedTrunk:
         convolve_frozen[(-(-pixels // block),)](
             x, self.packed[i], out, _or(shortcut, out), norm.weight, norm.bias, norm.running_mean, norm.running_var,
             pixels, norm.eps, **_size(out), **self.shape(i), SHORTCUT=_kind(shortcut, out), BLOCK=block,
+            PRECISION=self._precision,
         )  # fmt: skip
         return out
 

@@ -46,7 +46,7 @@ class SharedData:
     """Data that several runs read: each set once in memory and at most once on each device, whoever asks first."""
 
     def __init__(self, root: Path | None = None, models: Path | None = None) -> None:
-        self._root = root
+        self.root = root
         self.models = models_root(models)
         self._lock = threading.Lock()
         self._sets: dict[str, OpenSet] = {}
@@ -58,7 +58,7 @@ class SharedData:
         key = json.dumps([recipe["data"], crop], sort_keys=True)
         with self._lock:
             if key not in self._sets:
-                sets = (_read(recipe["data"][split], self._root) for split in SPLITS)
+                sets = (_read(recipe["data"][split], self.root) for split in SPLITS)
                 self._sets[key] = open_set(*sets, train_crop=crop)
             return self._sets[key]
 
@@ -67,7 +67,7 @@ class SharedData:
         key = json.dumps(section, sort_keys=True)
         with self._lock:
             if key not in self._single:
-                self._single[key] = _read(section, self._root)
+                self._single[key] = _read(section, self.root)
             return self._single[key]
 
     def images(

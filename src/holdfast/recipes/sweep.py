@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,8 @@ from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_text
 
 Watch = Callable[[str, dict[str, Any]], None]
+Outcome = dict[str, Any] | HoldfastError
+"""What a run found, or why it failed."""
 
 
 @dataclass(frozen=True)
@@ -67,58 +69,101 @@ def run_all(
     shared: SharedData,
     device: torch.device,
     parallel: int,
+    processes: int = 1,
     sinks: Sequence[str] = (),
     watch: Watch = lambda name, event: None,
     ended: Callable[[str], None] = lambda name: None,
     stop: threading.Event | None = None,
-) -> dict[str, dict[str, Any] | HoldfastError]:
+) -> dict[str, Outcome]:
     """Carry out the runs, at most ``parallel`` at a time; per run its metrics, or why it failed.
 
-    On a GPU each runs in a thread with a stream of its own; torch has 32, so no more than that go at once. A run that
-    fails leaves the others alone, and its traceback in ``error.txt``. Finished runs in the folder are read, not
-    repeated; unfinished ones go on where they were.
+    On a GPU each runs in a thread with a stream of its own; torch has 32, so no more than that go at once in one
+    process. ``processes`` shares the threads out over several, each with its own copy of the data. A run that fails
+    leaves the others alone, and its traceback in ``error.txt``. Finished runs in the folder are read, not repeated;
+    unfinished ones go on where they were.
     Networks with dropout share one stream of random numbers: their runs can be repeated one by one only.
     Once ``stop`` is set, runs end at their next event and none is begun; ``ended`` hears of each, however it ended.
     """
     stop = stop or threading.Event()
-    streams = different_streams(lambda: torch.cuda.Stream(device), parallel) if device.type == "cuda" else []
-    parallel = len(streams) or parallel
-    own = threading.local()  # a thread keeps its stream from run to run, and with it the memory of its graphs
+    if processes > 1:
+        from holdfast.recipes.sweep_processes import run_in_processes
 
-    def begin_thread() -> None:
-        own.stream = streams.pop() if streams else None
+        return run_in_processes(
+            runs, folder, shared=shared, device=device, parallel=parallel, processes=processes, sinks=sinks,
+            watch=watch, ended=ended, stop=stop,
+        )  # fmt: skip
 
-    def one(run: PlannedRun) -> dict[str, Any] | HoldfastError:
-        if stop.is_set():
-            return HoldfastError("interrupted")
+    def one(seats: "Seats", run: PlannedRun) -> Future[Outcome]:
+        return seats.submit(run, watch=lambda event: watch(run.name, event), ended=lambda: ended(run.name))
 
-        def watch_one(event: dict[str, Any]) -> None:
-            if stop.is_set() and event["event"] != "done":  # what is finished may be recorded
-                raise KeyboardInterrupt
-            watch(run.name, event)
-
-        try:
-            with torch.cuda.stream(own.stream):  # which does nothing for None
-                return _go_on(run, folder, shared, device, sinks, watch_one)
-        except KeyboardInterrupt:
-            return HoldfastError("interrupted")
-        except Exception as error:  # whatever it is, the other runs go on
-            write_text(RunFolder(folder / run.name).error, traceback.format_exc())
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
-            watch(run.name, {"event": "failed", "text": str(failure)})
-            return failure
-        finally:
-            ended(run.name)
-
-    with _quick_turns(), ThreadPoolExecutor(max_workers=parallel, initializer=begin_thread) as pool:
-        futures = {run.name: pool.submit(one, run) for run in runs}
+    with Seats(folder, shared=shared, device=device, count=parallel, sinks=sinks, stop=stop) as seats:
+        futures = {run.name: one(seats, run) for run in runs}
         try:
             return {name: future.result() for name, future in futures.items()}
         except KeyboardInterrupt:
             stop.set()  # each thread ends at its next event, behind its last checkpoint
-            pool.shutdown(cancel_futures=True)
             raise
+
+
+class Seats:
+    """Threads that carry out runs, each with a stream of its own, which it keeps from run to run; leaving waits."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        shared: SharedData,
+        device: torch.device,
+        count: int,
+        sinks: Sequence[str],
+        stop: threading.Event,
+    ) -> None:
+        self._folder, self._shared, self._device, self._sinks, self._stop = folder, shared, device, sinks, stop
+        streams = different_streams(lambda: torch.cuda.Stream(device), count) if device.type == "cuda" else []
+        own = threading.local()  # with its stream a thread keeps the memory of its graphs
+
+        def begin_thread() -> None:
+            own.stream = streams.pop() if streams else None
+
+        self._own = own
+        self._pool = ThreadPoolExecutor(max_workers=len(streams) or count, initializer=begin_thread)
+        self._turns = _quick_turns()
+
+    def __enter__(self) -> "Seats":
+        self._turns.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._pool.shutdown(cancel_futures=exception[0] is not None)
+        self._turns.__exit__(None, None, None)
+
+    def submit(
+        self, run: PlannedRun, *, watch: Callable[[dict[str, Any]], None], ended: Callable[[], None]
+    ) -> Future[Outcome]:
+        return self._pool.submit(self._one, run, watch, ended)
+
+    def _one(self, run: PlannedRun, watch: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> Outcome:
+        if self._stop.is_set():
+            return HoldfastError("interrupted")
+
+        def watch_until_stopped(event: dict[str, Any]) -> None:
+            if self._stop.is_set() and event["event"] != "done":  # what is finished may be recorded
+                raise KeyboardInterrupt
+            watch(event)
+
+        try:
+            with torch.cuda.stream(self._own.stream):  # which does nothing for None
+                return _go_on(run, self._folder, self._shared, self._device, self._sinks, watch_until_stopped)
+        except KeyboardInterrupt:
+            return HoldfastError("interrupted")
+        except Exception as error:  # whatever it is, the other runs go on
+            write_text(RunFolder(self._folder / run.name).error, traceback.format_exc())
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
+            watch({"event": "failed", "text": str(failure)})
+            return failure
+        finally:
+            ended()
 
 
 @contextmanager

@@ -84,6 +84,7 @@ def carry_out(
     shared: SharedData,
     device: torch.device,
     parallel: int,
+    processes: int = 1,
     limit_minutes: float | None = None,
     watch: Watch = lambda name, event: None,
 ) -> dict[str, dict[str, Any] | HoldfastError]:
@@ -116,6 +117,7 @@ def carry_out(
             shared=shared,
             device=device,
             parallel=parallel,
+            processes=processes,
             watch=watch_and_record,
             ended=lambda name: share.leave(RunFolder(out / name)),
             stop=stop,
