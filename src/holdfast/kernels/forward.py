@@ -41,7 +41,7 @@ def shortcut_at(
 def convolution_tile(
     x, weight, pixel, inside,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr = "ieee",
+    BLOCK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """BLOCK output pixels x OUTPUTS, float32. HEIGHT, WIDTH: of the output. PRECISION: of products of float32."""
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
@@ -69,7 +69,7 @@ def convolve(
     pixel = program * BLOCK + tl.arange(0, BLOCK)
     inside = pixel < pixels
     channel = tl.arange(0, OUTPUTS)
-    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK)
+    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK, "ieee")
     rounded = total.to(y.dtype.element_ty)
     tl.store(y + pixel[:, None] * OUTPUTS + channel[None, :], rounded, mask=inside[:, None])
     seen = rounded.to(tl.float32)

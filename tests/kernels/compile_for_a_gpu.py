@@ -1,0 +1,59 @@
+"""Translate every kernel that one training step, an evaluation and an extraction launch, for a GPU that is not here.
+
+The interpreter, under which the other tests run, takes much that the compiler refuses. This is the compiler's first
+stage, where it does; the later ones take a second for each kernel. Run by ``test_kernels_compile.py`` in a process
+without the interpreter; prints how many different kernels were translated.
+"""
+
+import sys
+
+import torch
+from triton._C.libtriton import ir
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, make_backend
+from triton.runtime.jit import JITFunction
+
+from holdfast.backbones.resnet_cifar import CifarResNet
+
+TARGET = GPUTarget("cuda", 90, 32)
+BACKEND = make_backend(TARGET)
+TYPES = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.int64: "i64"}
+translated = set()
+
+
+def translate_instead_of_launching(self, *args, grid, warmup, **kwargs):
+    given = dict(zip(self.arg_names, args), **kwargs)
+    constant = {parameter.name for parameter in self.params if parameter.is_constexpr}
+    signature = {name: "constexpr" if name in constant else type_of(given[name]) for name in self.arg_names}
+    constants = {(self.arg_names.index(name),): given[name] for name in constant}
+    key = (self.fn.__name__, str(signature), str(sorted(constants.items())))
+    if key not in translated:
+        translate(ASTSource(self, signature, constants))
+        translated.add(key)
+
+
+def translate(source: ASTSource) -> None:
+    context, options = ir.context(), BACKEND.parse_options(source.parse_options())
+    ir.load_dialects(context)
+    BACKEND.load_dialects(context)
+    implementations, modules = BACKEND.get_codegen_implementation(options), BACKEND.get_module_map()
+    source.make_ir(TARGET, options, implementations, modules, context)
+
+
+def type_of(value) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"*{TYPES[value.dtype]}"
+    return "fp32" if isinstance(value, float) else "i32"
+
+
+JITFunction.run = translate_instead_of_launching
+
+from holdfast.kernels.trunk import FusedTrunk  # noqa: E402
+
+network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_last)
+images = torch.randn(2, 3, 32, 32)
+FusedTrunk(network)(images).sum().backward()
+network.eval()
+FusedTrunk(network)(images)
+FusedTrunk(network, torch.float32, "tf32")(images)
+sys.stdout.write(f"{len(translated)}\n")
