@@ -2,6 +2,7 @@
 
 import itertools
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,15 @@ from holdfast.errors import HoldfastError
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
 from holdfast.reproduction import EXHIBITS, Cell, Results, Selection
-from holdfast.reproduction.cifar import FIRST_SEED, OURS, PAPER_METHODS, paper_cell, tuned_cell
+from holdfast.reproduction.cells import same_run
+from holdfast.reproduction.cifar import FIRST_SEED, OURS, PAPER_METHODS, UNCHANGED, paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, papers
 from holdfast.reproduction.exhibits import chosen, in_order_of_work
+from holdfast.reproduction.results import over_seeds
 from holdfast.reproduction.tries import COMMON, TRIED, winner
 from holdfast.scenarios.cl2r import class_order
 
+ROOT = Path(__file__).resolve().parents[2]
 EVERY = [cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()]
 
 
@@ -48,8 +52,8 @@ def test_table_two_has_the_runs_the_plan_asks_for():
     assert {(cell.method, cell.tasks) for cell in first} == {(m, t) for m in PAPER_METHODS for t in (2, 7, 16, 31)}
     assert len(first) == 32
     repeated = ("er", "cvs", "simplex_fd", "simplex_hoc")
-    for study in ("paper", "tuned"):
-        own = [cell for cell in cells if cell.study == study and cell.method != OURS]
+    for set_name in ("paper", "tuned"):
+        own = [cell for cell in cells if cell.set_name == set_name and cell.method != OURS]
         seeds = {(c.method, c.tasks, c.seed) for c in own if c.seed}
         assert seeds == {(m, t, s) for m in repeated for t in (7, 16) for s in (1, 2)}
         icarl = {(c.method, c.tasks) for c in own if c.order == "icarl"}
@@ -108,11 +112,28 @@ def test_the_paper_set_is_the_paper_to_the_letter(method):
 @pytest.mark.parametrize("method", PAPER_METHODS)
 def test_the_tuned_set_keeps_data_network_buffer_and_epochs(method):
     paper, tuned = paper_cell(method, 7).recipe, tuned_cell(method, 7).recipe
-    assert tuned_cell(method, 7).source == f"cifar100-10/tuned/{method}"
     for section in ("data", "scenario", "backbone", "preprocess", "evaluation"):
         assert tuned[section] == paper[section]
     assert tuned["train"]["epochs"] <= paper["train"]["epochs"]
     assert tuned["train"]["batch_size"] == paper["train"]["batch_size"]
+
+
+@pytest.mark.parametrize("method", [*PAPER_METHODS, OURS])
+def test_the_tuned_set_is_what_the_tries_chose(method):
+    """And as the recipe stands, until all of a method's tries have been run."""
+    rows = EXHIBITS["tries"].rows(Results(ROOT / "results"), Selection(methods=[method]))
+    best = winner(rows)
+    tuned = read_recipe(f"cifar100-10/tuned/{method}")
+    expected = read_recipe(f"cifar100-10/{method}", best["settings"] if best else [])
+    assert same_run(check_recipe(tuned), check_recipe(expected))
+    assert (method in UNCHANGED) == (best is not None and not best["settings"])
+
+
+def test_a_run_that_two_sets_share_is_missing_once():
+    shared = [paper_cell("simplex_hoc", 7), tuned_cell("simplex_hoc", 7)]
+    assert shared[0].path == shared[1].path
+    assert Results(Path("nowhere")).missing(shared) == shared[:1]
+    assert len(list(over_seeds(shared))) == 2
 
 
 def test_table_eight_has_the_papers_values():

@@ -45,7 +45,7 @@ GOALS = (
 
 
 def _cells() -> list[Cell]:
-    return [cell for cell in table2.cells() if cell.study == "tuned" and cell.order == "natural"]
+    return [cell for cell in table2.cells() if cell.set_name == "tuned" and cell.order == "natural"]
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:

@@ -29,7 +29,8 @@ class Results:
         return record if cell.is_of(record["recipe"]) else None
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        return [cell for cell in cells if self.record(cell) is None]
+        """Those that have not been run, each once: two sets may ask for the same run."""
+        return list({cell.path: cell for cell in reversed(cells) if self.record(cell) is None}.values())[::-1]
 
     def minutes(self, cells: Sequence[Cell]) -> float:
         """Device minutes of those that were run: each one's share, or all its training time where none is known."""
@@ -41,7 +42,9 @@ def over_seeds(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
     """Cells that differ in the seed alone, together; in the order in which the first of each came."""
     groups: dict[tuple[object, ...], list[Cell]] = {}
     for cell in cells:
-        groups.setdefault((cell.study, cell.method, cell.tasks, cell.order, cell.change), []).append(cell)
+        groups.setdefault((cell.set_name, cell.study, cell.method, cell.tasks, cell.order, cell.change), []).append(
+            cell
+        )
     yield from groups.values()
 
 
