@@ -50,7 +50,10 @@ def test_a_run(path):
         assert CELLS[path.relative_to(RESULTS).as_posix()].is_of(record["recipe"])
     tested = {recipe["data"][split]["name"] for split in ("query", "gallery")}
     assert tested == {"tinyimagenet32_validation" if path.parent.name == "validation" else TESTED[path.parts[-3]]}
-    for protocol in ("template", "instance"):
+    asked_for = [name for name in recipe["evaluation"]["protocols"] if name != "mixed"]
+    assert asked_for in (["template", "instance"], ["template"])
+    assert list(record["protocols"]) == asked_for
+    for protocol in asked_for:
         scores = record["protocols"][protocol]
         found = compatibility_summary(np.array(scores["matrix"], dtype=float))
         for name in ("AC", "AA", "ACA"):

@@ -59,9 +59,12 @@ def draw_ablation(data: Mapping[str, Any], path: Path) -> None:
     *scored, last = figure.subplots(1, len(data["axes"]) + 1)
     for axis, (name, points) in zip(scored, data["axes"].items()):
         for i, score in enumerate(SCORES):
-            values = [math.nan if point[i + 1] is None else 100 * point[i + 1] for point in points]
-            axis.plot([point[0] for point in points], values, label=score, linewidth=1.4, markersize=4, **look(i))
+            heights = [math.nan if point[i + 1] is None else 100 * point[i + 1] for point in points]
+            axis.plot([point[0] for point in points], heights, label=score, linewidth=1.4, markersize=4, **look(i))
         axis.set_xscale("log")
+        values = sorted(point[0] for point in points)
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.set_xticks([], minor=True)
         plain_axis(axis, name, "%")
     scored[0].legend(frameon=False, fontsize=8)
     curves = data["curves"]

@@ -51,11 +51,11 @@ def over_seeds(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
 def summary(records: Sequence[dict[str, Any]], protocol: str = "template") -> dict[str, Any]:
     """Mean AC, AA and ACA in [0, 1] over ``records``, and under ``sd`` their sample deviations (from two runs on).
 
-    A score that one of the runs does not have, or a summary of no run, is None.
+    A score that one of the runs does not have, as where it was not judged by ``protocol``, or of no run, is None.
     """
     found: dict[str, Any] = {"sd": {}}
     for name in SCORES:
-        values = [record["protocols"][protocol][name] for record in records]
+        values = [record["protocols"].get(protocol, {}).get(name) for record in records]
         known = bool(values) and None not in values
         found[name] = statistics.fmean(values) if known else None
         found["sd"][name] = statistics.stdev(values) if known and len(values) > 1 else None
