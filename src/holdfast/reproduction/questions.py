@@ -46,6 +46,8 @@ CHANGES = (
     Change("negatives-masked", "same-class pairs left out", settings=("method.negatives=masked",)),
     Change("cosine", "cosine schedule", settings=("train.schedule=cosine",)),
     Change("independent", "each batch drawn anew, as the authors do", settings=("train.draw=independent",)),
+    Change("decay-1e-4", "weight decay 1e-4", settings=("train.weight_decay=1e-4",)),
+    Change("decay-0", "no weight decay", settings=("train.weight_decay=0.0",)),
     Change("fp32", "float32 throughout", settings=("train.precision=fp32",)),
     Change("base-er", "the paper's settings", "er"),
     Change("base-er-icarl", "iCaRL's class order", "er", order="icarl"),
