@@ -7,9 +7,9 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.memory import how_many_fit
 from holdfast.recipes.sweep import plan, run_all
 
-pytestmark = pytest.mark.slow
 QUICK = ["train.epochs=1"]
 FATAL = """
 import multiprocessing
@@ -30,6 +30,7 @@ def carried_out(runs, folder, processes, **more):
     return run_all(runs, folder, processes=processes, **here, **more)
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_finds_and_a_crash_takes_its_own_run_along(tiny_recipe, tmp_path, monkeypatch):
     (tmp_path / "fatal_network.py").write_text(FATAL)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -55,6 +56,7 @@ def test_processes_find_what_one_finds_and_a_crash_takes_its_own_run_along(tiny_
         assert found[run.name]["protocols"] == alone[run.name]["protocols"]
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_begins_nothing_more_and_goes_on_later(tiny_recipe, tmp_path):
     runs = plan([str(tiny_recipe)], seeds=[0, 1, 2], tasks=[2], settings=QUICK)
     stop = threading.Event()
@@ -69,3 +71,9 @@ def test_a_sweep_that_is_stopped_begins_nothing_more_and_goes_on_later(tiny_reci
     assert not (tmp_path / runs[2].name).exists()
     again = carried_out(runs, tmp_path, 2)
     assert all(isinstance(metrics, dict) for metrics in again.values())
+
+
+@pytest.mark.parametrize(("beside", "fit"), [(0, 9), (5 * 10**9, 4), (20 * 10**9, 1)])
+def test_what_further_processes_keep_is_not_given_to_runs(beside, fit, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * 10**9, 80 * 10**9))
+    assert how_many_fit(16, 10**9, torch.device("cuda"), beside=beside) == fit

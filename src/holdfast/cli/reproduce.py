@@ -92,7 +92,7 @@ def _run(
         typer.echo(f"No GPU here: {len(missing)} missing runs stay missing (--device cpu runs them anyway).", err=True)
         return
     runs = [planned(cell) for cell in missing]
-    at_once = what_fits(runs, shared, where, min(parallel, len(runs)), quiet)
+    at_once = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
     try:
         with sweep_watcher([run.name for run in runs], quiet=quiet) as watch:
             found = carry_out(

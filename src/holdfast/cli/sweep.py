@@ -62,7 +62,7 @@ def sweep(
     )
     check_sinks(log)
     where, shared = resolve_device(device), SharedData(data, models)
-    at_once = what_fits(planned, shared, where, min(parallel, len(planned)), quiet or json)
+    at_once = what_fits(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
             found = run_all(
@@ -104,20 +104,21 @@ def _show(good: dict[str, dict[str, Any]], failed: dict[str, str], out: Path, js
 
 
 def what_fits(
-    planned: "list[PlannedRun]", shared: "SharedData", device: "torch.device", wanted: int, quiet: bool
+    planned: "list[PlannedRun]", shared: "SharedData", device: "torch.device", wanted: int, processes: int, quiet: bool
 ) -> int:
     """How many runs go at once; on a GPU no more than its memory holds, the others wait."""
     if device.type != "cuda":
         return wanted
     import torch
 
+    from holdfast.data.stream import StreamedImages
     from holdfast.errors import HoldfastError
     from holdfast.recipes.assemble import assemble
-    from holdfast.recipes.memory import bytes_per_run, how_many_fit
+    from holdfast.recipes.memory import PER_PROCESS, bytes_per_run, how_many_fit
 
     # One run for each kind of network, method and batch; seeds and numbers of tasks do not differ in what they take.
     parts = ("backbone", "method", "train", "data")
-    each = 0
+    each = resident = 0
     networks = {
         str([*(run.recipe[part] for part in parts), run.recipe["scenario"].get("replace_with")]): run.recipe
         for run in planned
@@ -127,9 +128,11 @@ def what_fits(
             experiment = assemble(recipe, shared)
             images = shared.images(experiment.data.train, device, experiment.options.images)
             each = max(each, bytes_per_run(experiment, images))
+            resident = max(resident, 0 if isinstance(images, StreamedImages) else experiment.data.train.images.nbytes)
         except (HoldfastError, torch.OutOfMemoryError):
             continue  # this run will say so itself, and leave the others alone
-    fit = how_many_fit(wanted, each, device)
+    further = processes if processes > 1 else 0  # this one has placed the images already, and only looks on then
+    fit = how_many_fit(wanted, each, device, beside=further * (PER_PROCESS + resident))
     if not quiet:
         waiting = f"; {len(planned) - fit} wait" if fit < len(planned) else ""
         typer.echo(f"{fit} runs at once, about {each / 1e9:.2f} GB of device memory each{waiting}", err=True)

@@ -18,6 +18,9 @@ HEADROOM = 2.8
 """A captured graph keeps memory of its own beside what the eager first steps leave cached, and fused kernels keep more
 for the way back: 2.64 times the plain step's peak was reserved for ResNet-32 (``results/bench/sweep-h200.json``)."""
 
+PER_PROCESS = 700 * 2**20
+"""What CUDA and its libraries keep for each further process, beside its copy of the images."""
+
 
 def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages) -> int:
     """What one run takes beside the shared images: a batch through its network, the old model, the momentum,
@@ -72,7 +75,7 @@ def _peak(device: torch.device, work: Callable[..., None], *arguments: object) -
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def how_many_fit(wanted: int, each: int, device: torch.device) -> int:
-    """At most ``wanted`` runs of ``each`` bytes in nine tenths of what is free; at least one."""
+def how_many_fit(wanted: int, each: int, device: torch.device, *, beside: int = 0) -> int:
+    """At most ``wanted`` runs of ``each`` bytes in nine tenths of what is free but for ``beside``; at least one."""
     free, _ = torch.cuda.mem_get_info(device)
-    return max(1, min(wanted, int(0.9 * free / max(each, 1))))
+    return max(1, min(wanted, int(0.9 * (free - beside) / max(each, 1))))
