@@ -37,7 +37,7 @@ def render_page(exhibits: Mapping[str, Exhibit], results: Results, selection: Se
 
 
 def _table(table: Table) -> str:
-    heads = "".join(f'<th scope="col">{text(name)}</th>' for name in table.header)
+    heads = "".join(f'<th scope="col"{_side(i, table)}>{text(name)}</th>' for i, name in enumerate(table.header))
     rows = "".join(
         "<tr>" + "".join(f"<td{_side(i, table)}>{text(cell)}</td>" for i, cell in enumerate(row)) + "</tr>"
         for row in table.rows
