@@ -8,9 +8,12 @@ from torch.nn import functional as F
 
 from holdfast.backbones.resnet_cifar import CifarResNet
 from holdfast.kernels.backward import convolve_back, spread_mean, through_norm, weight_parts
+from holdfast.kernels.backward_rows import convolve_back_rows
 from holdfast.kernels.forward import convolve, convolve_frozen, normalise
+from holdfast.kernels.forward_rows import convolve_frozen_rows, convolve_rows
 from holdfast.kernels.gradients import add_up_parts, norm_gradients
 from holdfast.kernels.layers import LEAST_CHANNELS, TABLE_BLOCK, TILES, GradientLayout, layers_of, starts
+from holdfast.kernels.strips import BACK_ROWS, BY_ROWS, FORWARD_ROWS, RowTiles, Strips, strips
 
 
 class FusedTrunk:
@@ -18,15 +21,21 @@ class FusedTrunk:
 
     Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
     be multiples of 4. Gradients reach the parameters through autograd, as always.
-    dtype: of the activations; precision: with which evaluation multiplies them where they are float32.
+    dtype: of the activations; precision: with which evaluation multiplies them where they are float32; by_rows: whether
+    convolutions go row by row where they can (``rows.py``), instead of tap by tap.
     """
 
     def __init__(
-        self, network: CifarResNet, dtype: torch.dtype = torch.bfloat16, precision: Literal["ieee", "tf32"] = "ieee"
+        self,
+        network: CifarResNet,
+        dtype: torch.dtype = torch.bfloat16,
+        precision: Literal["ieee", "tf32"] = "ieee",
+        by_rows: bool = BY_ROWS,
     ) -> None:
         self._network = network
         self.dtype = dtype
         self._precision = precision
+        self._by_rows = by_rows
         self.layers = layers_of(network)
         self.parameters = [p for layer in self.layers for p in (layer.weight, layer.norm.weight, layer.norm.bias)]
         stem = self.layers[0].weight
@@ -64,6 +73,13 @@ class FusedTrunk:
         layer = self.layers[i]
         return {"STRIDE": layer.stride, "INPUTS": layer.inputs, "OUTPUTS": layer.outputs}
 
+    def strips(self, i: int, tiles: dict[int, RowTiles], y: Tensor) -> Strips | None:
+        """How layer i goes row by row over y, which has a pixel for each of its results; None: tap by tap."""
+        return strips(tiles, self.layers[i].stride, y) if self._by_rows else None
+
+    def channels(self, i: int) -> dict[str, int]:
+        return {"INPUTS": self.layers[i].inputs, "OUTPUTS": self.layers[i].outputs}
+
     def _frozen(self, x: Tensor) -> Tensor:
         out = self._frozen_layer(0, x, None)
         for i in range(1, len(self.layers), 2):
@@ -72,12 +88,18 @@ class FusedTrunk:
 
     def _frozen_layer(self, i: int, x: Tensor, shortcut: Tensor | None) -> Tensor:
         out, norm = self.output(i, x), self.layers[i].norm
+        tensors = (x, self.packed[i], out, _or(shortcut, out))
+        known = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        settings = {"SHORTCUT": _kind(shortcut, out), "PRECISION": self._precision}
+        if cut := self.strips(i, FORWARD_ROWS, out):
+            convolve_frozen_rows[cut.grid](
+                *tensors, *known, len(out), norm.eps, **self.channels(i), **settings, **cut.options
+            )
+            return out
         pixels, block = _pixels(out), TILES[out.shape[3]].convolve
         convolve_frozen[(-(-pixels // block),)](
-            x, self.packed[i], out, _or(shortcut, out), norm.weight, norm.bias, norm.running_mean, norm.running_var,
-            pixels, norm.eps, **_size(out), **self.shape(i), SHORTCUT=_kind(shortcut, out), BLOCK=block,
-            PRECISION=self._precision,
-        )  # fmt: skip
+            *tensors, *known, pixels, norm.eps, **_size(out), **self.shape(i), **settings, BLOCK=block
+        )
         return out
 
 
@@ -123,9 +145,13 @@ class _Kept:
         norm, self.x[i] = self.trunk.layers[i].norm, x
         y = self.y[i] = self.trunk.output(i, x)
         pixels, tiles = _pixels(y), TILES[y.shape[3]]
-        convolve[(-(-pixels // tiles.convolve),)](
-            x, self.trunk.packed[i], y, self._sums[i], pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
-        )
+        tensors = (x, self.trunk.packed[i], y, self._sums[i])
+        if cut := self.trunk.strips(i, FORWARD_ROWS, y):
+            convolve_rows[cut.grid](*tensors, len(y), **self.trunk.channels(i), **cut.options)
+        else:
+            convolve[(-(-pixels // tiles.convolve),)](
+                *tensors, pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
+            )
         out = self.out[i] = torch.empty_like(y)
         normalise[(-(-pixels // tiles.norm),)](
             y, _or(shortcut, y), out, self._sums[i], norm.weight, norm.bias, norm.running_mean, norm.running_var,
@@ -152,11 +178,19 @@ class _Kept:
         self.weight_parts(i, dy)
         y, norm = self.y[i - 1], self.trunk.layers[i - 1].norm
         found, pixels, block = torch.empty_like(y), _pixels(y), TILES[y.shape[3]].back
-        convolve_back[(-(-pixels // block),)](
+        tensors = (
             dy, self.trunk.packed[i], _or(shortcut_du, dy), y, self.out[i - 1], self._sums[i - 1],
-            norm.weight, norm.bias, found, self._gradient_sums[i - 1], pixels, 1 / pixels, norm.eps,
-            **_size(y), **self.trunk.shape(i), SHORTCUT=_kind(shortcut_du, y), BLOCK=block,
+            norm.weight, norm.bias, found, self._gradient_sums[i - 1],
         )  # fmt: skip
+        kind = _kind(shortcut_du, y)
+        if cut := self.trunk.strips(i, BACK_ROWS, y):
+            convolve_back_rows[cut.grid](
+                *tensors, len(y), 1 / pixels, norm.eps, **self.trunk.channels(i), SHORTCUT=kind, **cut.options
+            )
+        else:
+            convolve_back[(-(-pixels // block),)](
+                *tensors, pixels, 1 / pixels, norm.eps, **_size(y), **self.trunk.shape(i), SHORTCUT=kind, BLOCK=block
+            )
         return found
 
     def through_norm(self, i: int, du: Tensor) -> Tensor:
