@@ -9,7 +9,7 @@ from holdfast.backbones.resnet_cifar import CifarResNet
 
 pytest.importorskip("triton")
 
-from holdfast.kernels.strips import BACK_ROWS, FORWARD_ROWS, RowTiles, strips
+from holdfast.kernels.strips import BACK_ROWS, FORWARD_ROWS, NINE_TAPS, NineTiles, RowTiles, strips
 from holdfast.kernels.trunk import FusedTrunk
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -23,6 +23,7 @@ def pair():
         for channels, pixels, rows in ((16, 32, 4), (32, 16, 2), (64, 16, 1)):
             for table in (FORWARD_ROWS, BACK_ROWS):
                 patch.setitem(table, channels, RowTiles(pixels, rows, warps=1))
+            patch.setitem(NINE_TAPS, channels, NineTiles(parts=3, block=16, shifts=1 if channels == 64 else 3))
         torch.manual_seed(0)
         by_rows = CifarResNet(blocks=1, in_channels=3)
         for module in by_rows.modules():

@@ -1,9 +1,9 @@
 """A 3 x 3 convolution of stride 1 that goes down the image row by row.
 
-Tap by tap, as in ``forward.py``, every pixel travels from the L2 cache to the multiprocessors nine times: side by side on
-an H200 the measured times amount to 7 or 8 TB/s at all three widths, about what that cache gives. Here a program takes
-one row of IMAGES images at a time, at its three column shifts, and multiplies it for the output rows above, at and below
-it: 3 (1 + 2 / ROWS) times instead of nine.
+Tap by tap, as in ``forward.py``, every pixel travels from the L2 cache to the multiprocessors nine times: side by side
+on an H200 the measured times amount to 7 or 8 TB/s at all three widths, about what that cache gives. Here a program
+takes one row of IMAGES images at a time, at its three column shifts, and multiplies it for the output rows above, at
+and below it: 3 (1 + 2 / ROWS) times instead of nine.
 """
 
 import triton

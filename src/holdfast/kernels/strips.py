@@ -24,6 +24,21 @@ BACK_ROWS = {16: RowTiles(32, 8, 1), 32: RowTiles(64, 4, 4)}
 
 
 @dataclass(frozen=True)
+class NineTiles:
+    """parts, block: as ``Tiles`` has them for the weights' gradient; shifts: columns of taps per program, 1 or 3."""
+
+    parts: int
+    block: int
+    shifts: int = 3
+    warps: int = 4
+    stages: int = 3
+
+
+NINE_TAPS = {16: NineTiles(176, 64), 32: NineTiles(128, 64)}
+"""By channels, for ``weight_parts_nine``."""
+
+
+@dataclass(frozen=True)
 class Strips:
     """One kernel's work: its grid, and what it is told about it."""
 

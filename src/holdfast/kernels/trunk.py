@@ -13,7 +13,8 @@ from holdfast.kernels.forward import convolve, convolve_frozen, normalise
 from holdfast.kernels.forward_rows import convolve_frozen_rows, convolve_rows
 from holdfast.kernels.gradients import add_up_parts, norm_gradients
 from holdfast.kernels.layers import LEAST_CHANNELS, TABLE_BLOCK, TILES, GradientLayout, layers_of, starts
-from holdfast.kernels.strips import BACK_ROWS, BY_ROWS, FORWARD_ROWS, RowTiles, Strips, strips
+from holdfast.kernels.strips import BACK_ROWS, BY_ROWS, FORWARD_ROWS, NINE_TAPS, NineTiles, RowTiles, Strips, strips
+from holdfast.kernels.weights_nine import weight_parts_nine
 
 
 class FusedTrunk:
@@ -22,7 +23,8 @@ class FusedTrunk:
     Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
     be multiples of 4. Gradients reach the parameters through autograd, as always.
     dtype: of the activations; precision: with which evaluation multiplies them where they are float32; by_rows: whether
-    convolutions go row by row where they can (``rows.py``), instead of tap by tap.
+    convolutions go row by row where they can (``rows.py``) and their weights' gradients take nine taps at once
+    (``weights_nine.py``), instead of tap by tap.
     """
 
     def __init__(
@@ -60,7 +62,10 @@ class FusedTrunk:
     def layout(self, x: Tensor) -> GradientLayout:
         shape = (x.shape[0], x.shape[1], x.shape[2])
         if shape not in self._layouts:
-            self._layouts[shape] = GradientLayout(self.layers, *shape, x.device)
+            nine = [self.nine_tiles(i) for i in range(len(self.layers))]
+            taps = [TILES[layer.outputs] for layer in self.layers]
+            cuts = [(n.parts, n.block) if n else (t.parts, t.part_block) for n, t in zip(nine, taps)]
+            self._layouts[shape] = GradientLayout(self.layers, shape, cuts, x.device)
         return self._layouts[shape]
 
     def output(self, i: int, x: Tensor) -> Tensor:
@@ -76,6 +81,11 @@ class FusedTrunk:
     def strips(self, i: int, tiles: dict[int, RowTiles], y: Tensor) -> Strips | None:
         """How layer i goes row by row over y, which has a pixel for each of its results; None: tap by tap."""
         return strips(tiles, self.layers[i].stride, y) if self._by_rows else None
+
+    def nine_tiles(self, i: int) -> NineTiles | None:
+        """How layer i's gradient of all nine taps at once is cut; None: a row of taps or one after the other."""
+        layer = self.layers[i]
+        return NINE_TAPS.get(layer.outputs) if self._by_rows and layer.stride == 1 else None
 
     def channels(self, i: int) -> dict[str, int]:
         return {"INPUTS": self.layers[i].inputs, "OUTPUTS": self.layers[i].outputs}
@@ -205,10 +215,18 @@ class _Kept:
     def weight_parts(self, i: int, dy: Tensor) -> None:
         layer, (count, each) = self.trunk.layers[i], self._layout.parts[i]
         start, end = self._layout.part_starts[i : i + 2]
+        tensors = (self.x[i], dy, self._parts[start:end])
+        if nine := self.trunk.nine_tiles(i):
+            weight_parts_nine[(count, 3 // nine.shifts)](
+                *tensors, _pixels(dy), EACH=each, **_size(dy), **self.trunk.channels(i), SHIFTS=nine.shifts,
+                WIDE=layer.inputs * (4 if nine.shifts == 3 else 1), HIGH=4 * layer.outputs, BLOCK=nine.block,
+                STAGES=nine.stages, num_warps=nine.warps,
+            )  # fmt: skip
+            return
         tiles = TILES[layer.outputs]
         weight_parts[(count, 9 // tiles.taps)](
-            self.x[i], dy, self._parts[start:end], _pixels(dy), EACH=each, **_size(dy), **self.trunk.shape(i),
-            TAPS=tiles.taps, WIDE=layer.inputs * (4 if tiles.taps == 3 else 1), BLOCK=tiles.part_block,
+            *tensors, _pixels(dy), EACH=each, **_size(dy), **self.trunk.shape(i), TAPS=tiles.taps,
+            WIDE=layer.inputs * (4 if tiles.taps == 3 else 1), BLOCK=tiles.part_block,
         )  # fmt: skip
 
     def gradients(self) -> list[Tensor]:
