@@ -71,7 +71,8 @@ def test_strips_cover_every_row_of_every_image():
 
 
 @pytest.mark.parametrize(
-    ("stride", "shape"), [(2, (4, 32, 32, 16)), (1, (4, 32, 32, 64)), (1, (4, 32, 24, 16)), (1, (4, 12, 16, 16))]
+    ("stride", "shape"),
+    [(2, (4, 32, 32, 16)), (1, (4, 8, 8, 64)), (1, (4, 24, 24, 16)), (1, (4, 12, 16, 16)), (1, (4, 64, 64, 16))],
 )
 def test_what_does_not_fit_goes_tap_by_tap(stride, shape):
     assert strips({16: RowTiles(pixels=32, rows=8, warps=1)}, stride, torch.empty(shape)) is None

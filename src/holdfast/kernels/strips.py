@@ -49,11 +49,11 @@ class Strips:
 def strips(tiles: dict[int, RowTiles], stride: int, y: Tensor) -> Strips | None:
     """How the convolution that makes y, N x H x W x C, is cut; None where it has to go tap by tap."""
     images, height, width, channels = y.shape
-    if stride != 1 or channels not in tiles or width & (width - 1):
+    if stride != 1 or channels not in tiles:
         return None
     cut = tiles[channels]
-    rows, together = min(cut.rows, height), max(1, cut.pixels // width)
-    if height % rows:
+    rows, together = min(cut.rows, height), cut.pixels // width
+    if cut.pixels % width or height % rows:  # pixels is a power of two, and so must a row be
         return None
     options = {"HEIGHT": height, "WIDTH": width, "IMAGES": together, "ROWS": rows}
     options |= {"STAGES": cut.stages, "num_warps": cut.warps}
