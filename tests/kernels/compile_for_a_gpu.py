@@ -52,8 +52,8 @@ from holdfast.kernels.trunk import FusedTrunk  # noqa: E402
 
 network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_last)
 images = torch.randn(2, 3, 32, 32)
-FusedTrunk(network)(images).sum().backward()
-network.eval()
-FusedTrunk(network)(images)
+for by_rows in (False, True):
+    FusedTrunk(network.train(), by_rows=by_rows)(images).sum().backward()
+    FusedTrunk(network.eval(), by_rows=by_rows)(images)
 FusedTrunk(network, torch.float32, "tf32")(images)
 sys.stdout.write(f"{len(translated)}\n")

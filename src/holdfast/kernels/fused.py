@@ -40,9 +40,11 @@ def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def _fused(network: nn.Module, dtype: torch.dtype, precision: Literal["ieee", "tf32"]) -> Callable[[Tensor], Tensor]:
+    from holdfast.kernels.strips import BY_ROWS
     from holdfast.kernels.trunk import FusedTrunk
 
     assert isinstance(network, Encoder)
     assert isinstance(network.backbone, CifarResNet)
-    trunk, projection = FusedTrunk(network.backbone, dtype, precision), network.projection
+    by_rows = BY_ROWS and dtype == torch.bfloat16
+    trunk, projection = FusedTrunk(network.backbone, dtype, precision, by_rows), network.projection
     return trunk if projection is None else lambda x: projection(trunk(x))

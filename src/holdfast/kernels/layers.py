@@ -65,11 +65,10 @@ class Layer:
         """How many numbers its two sums per channel take."""
         return 2 * int(COPIES) * self.outputs
 
-    def parts(self, images: int, height: int, width: int) -> tuple[int, int]:
-        """How many parts the weights' gradient has, and the pixels of each."""
-        tiles = TILES[self.outputs]
+    def parts(self, images: int, height: int, width: int, most: int, block: int) -> tuple[int, int]:
+        """How many parts the weights' gradient has, at most ``most``, and the pixels of each, a multiple of block."""
         pixels = images * (height // self.shrink) * (width // self.shrink)
-        each = rounded_up(rounded_up(pixels, tiles.parts) // tiles.parts, tiles.part_block)
+        each = rounded_up(rounded_up(pixels, most) // most, block)
         return rounded_up(pixels, each) // each, each
 
 
@@ -97,14 +96,19 @@ def layers_of(network: CifarResNet) -> list[Layer]:
 
 
 class GradientLayout:
-    """One flat buffer for all gradients of a batch shape, and the tables by which two kernels fill it."""
+    """One flat buffer for all gradients of a batch shape, and the tables by which two kernels fill it.
 
-    def __init__(self, layers: list[Layer], images: int, height: int, width: int, device: torch.device) -> None:
+    cuts: of each layer, into how many parts its weights' gradient is cut at most, and the step of a part in pixels.
+    """
+
+    def __init__(
+        self, layers: list[Layer], shape: tuple[int, int, int], cuts: list[tuple[int, int]], device: torch.device
+    ) -> None:
         self._layers = layers
         self._weights = starts([layer.size for layer in layers])
         self._norms = [self._weights[-1] + at for at in starts([2 * layer.outputs for layer in layers])]
         self.size = self._norms[-1]
-        self.parts = [layer.parts(images, height, width) for layer in layers]
+        self.parts = [layer.parts(*shape, *cut) for layer, cut in zip(layers, cuts)]
         self.part_starts = starts([n * layer.size for layer, (n, _) in zip(layers, self.parts)])
         rows = []
         for i, layer in enumerate(layers):

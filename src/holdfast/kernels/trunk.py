@@ -8,9 +8,13 @@ from torch.nn import functional as F
 
 from holdfast.backbones.resnet_cifar import CifarResNet
 from holdfast.kernels.backward import convolve_back, spread_mean, through_norm, weight_parts
+from holdfast.kernels.backward_rows import convolve_back_rows
 from holdfast.kernels.forward import convolve, convolve_frozen, normalise
+from holdfast.kernels.forward_rows import convolve_frozen_rows, convolve_rows
 from holdfast.kernels.gradients import add_up_parts, norm_gradients
 from holdfast.kernels.layers import LEAST_CHANNELS, TABLE_BLOCK, TILES, GradientLayout, layers_of, starts
+from holdfast.kernels.strips import BACK_ROWS, BY_ROWS, FORWARD_ROWS, NINE_TAPS, NineTiles, RowTiles, Strips, strips
+from holdfast.kernels.weights_nine import weight_parts_nine
 
 
 class FusedTrunk:
@@ -18,15 +22,22 @@ class FusedTrunk:
 
     Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
     be multiples of 4. Gradients reach the parameters through autograd, as always.
-    dtype: of the activations; precision: with which evaluation multiplies them where they are float32.
+    dtype: of the activations; precision: with which evaluation multiplies them where they are float32; by_rows: whether
+    convolutions go row by row where they can (``rows.py``) and their weights' gradients take nine taps at once
+    (``weights_nine.py``), instead of tap by tap.
     """
 
     def __init__(
-        self, network: CifarResNet, dtype: torch.dtype = torch.bfloat16, precision: Literal["ieee", "tf32"] = "ieee"
+        self,
+        network: CifarResNet,
+        dtype: torch.dtype = torch.bfloat16,
+        precision: Literal["ieee", "tf32"] = "ieee",
+        by_rows: bool = BY_ROWS,
     ) -> None:
         self._network = network
         self.dtype = dtype
         self._precision = precision
+        self._by_rows = by_rows
         self.layers = layers_of(network)
         self.parameters = [p for layer in self.layers for p in (layer.weight, layer.norm.weight, layer.norm.bias)]
         stem = self.layers[0].weight
@@ -51,7 +62,10 @@ class FusedTrunk:
     def layout(self, x: Tensor) -> GradientLayout:
         shape = (x.shape[0], x.shape[1], x.shape[2])
         if shape not in self._layouts:
-            self._layouts[shape] = GradientLayout(self.layers, *shape, x.device)
+            nine = [self.nine_tiles(i) for i in range(len(self.layers))]
+            taps = [TILES[layer.outputs] for layer in self.layers]
+            cuts = [(n.parts, n.block) if n else (t.parts, t.part_block) for n, t in zip(nine, taps)]
+            self._layouts[shape] = GradientLayout(self.layers, shape, cuts, x.device)
         return self._layouts[shape]
 
     def output(self, i: int, x: Tensor) -> Tensor:
@@ -64,6 +78,18 @@ class FusedTrunk:
         layer = self.layers[i]
         return {"STRIDE": layer.stride, "INPUTS": layer.inputs, "OUTPUTS": layer.outputs}
 
+    def strips(self, i: int, tiles: dict[int, RowTiles], y: Tensor) -> Strips | None:
+        """How layer i goes row by row over y, which has a pixel for each of its results; None: tap by tap."""
+        return strips(tiles, self.layers[i].stride, y) if self._by_rows else None
+
+    def nine_tiles(self, i: int) -> NineTiles | None:
+        """How layer i's gradient of all nine taps at once is cut; None: a row of taps or one after the other."""
+        layer = self.layers[i]
+        return NINE_TAPS.get(layer.outputs) if self._by_rows and layer.stride == 1 else None
+
+    def channels(self, i: int) -> dict[str, int]:
+        return {"INPUTS": self.layers[i].inputs, "OUTPUTS": self.layers[i].outputs}
+
     def _frozen(self, x: Tensor) -> Tensor:
         out = self._frozen_layer(0, x, None)
         for i in range(1, len(self.layers), 2):
@@ -72,12 +98,18 @@ class FusedTrunk:
 
     def _frozen_layer(self, i: int, x: Tensor, shortcut: Tensor | None) -> Tensor:
         out, norm = self.output(i, x), self.layers[i].norm
+        tensors = (x, self.packed[i], out, _or(shortcut, out))
+        known = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
+        settings = {"SHORTCUT": _kind(shortcut, out), "PRECISION": self._precision}
+        if cut := self.strips(i, FORWARD_ROWS, out):
+            convolve_frozen_rows[cut.grid](
+                *tensors, *known, len(out), norm.eps, **self.channels(i), **settings, **cut.options
+            )
+            return out
         pixels, block = _pixels(out), TILES[out.shape[3]].convolve
         convolve_frozen[(-(-pixels // block),)](
-            x, self.packed[i], out, _or(shortcut, out), norm.weight, norm.bias, norm.running_mean, norm.running_var,
-            pixels, norm.eps, **_size(out), **self.shape(i), SHORTCUT=_kind(shortcut, out), BLOCK=block,
-            PRECISION=self._precision,
-        )  # fmt: skip
+            *tensors, *known, pixels, norm.eps, **_size(out), **self.shape(i), **settings, BLOCK=block
+        )
         return out
 
 
@@ -123,9 +155,13 @@ class _Kept:
         norm, self.x[i] = self.trunk.layers[i].norm, x
         y = self.y[i] = self.trunk.output(i, x)
         pixels, tiles = _pixels(y), TILES[y.shape[3]]
-        convolve[(-(-pixels // tiles.convolve),)](
-            x, self.trunk.packed[i], y, self._sums[i], pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
-        )
+        tensors = (x, self.trunk.packed[i], y, self._sums[i])
+        if cut := self.trunk.strips(i, FORWARD_ROWS, y):
+            convolve_rows[cut.grid](*tensors, len(y), **self.trunk.channels(i), **cut.options)
+        else:
+            convolve[(-(-pixels // tiles.convolve),)](
+                *tensors, pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
+            )
         out = self.out[i] = torch.empty_like(y)
         normalise[(-(-pixels // tiles.norm),)](
             y, _or(shortcut, y), out, self._sums[i], norm.weight, norm.bias, norm.running_mean, norm.running_var,
@@ -152,11 +188,19 @@ class _Kept:
         self.weight_parts(i, dy)
         y, norm = self.y[i - 1], self.trunk.layers[i - 1].norm
         found, pixels, block = torch.empty_like(y), _pixels(y), TILES[y.shape[3]].back
-        convolve_back[(-(-pixels // block),)](
+        tensors = (
             dy, self.trunk.packed[i], _or(shortcut_du, dy), y, self.out[i - 1], self._sums[i - 1],
-            norm.weight, norm.bias, found, self._gradient_sums[i - 1], pixels, 1 / pixels, norm.eps,
-            **_size(y), **self.trunk.shape(i), SHORTCUT=_kind(shortcut_du, y), BLOCK=block,
+            norm.weight, norm.bias, found, self._gradient_sums[i - 1],
         )  # fmt: skip
+        kind = _kind(shortcut_du, y)
+        if cut := self.trunk.strips(i, BACK_ROWS, y):
+            convolve_back_rows[cut.grid](
+                *tensors, len(y), 1 / pixels, norm.eps, **self.trunk.channels(i), SHORTCUT=kind, **cut.options
+            )
+        else:
+            convolve_back[(-(-pixels // block),)](
+                *tensors, pixels, 1 / pixels, norm.eps, **_size(y), **self.trunk.shape(i), SHORTCUT=kind, BLOCK=block
+            )
         return found
 
     def through_norm(self, i: int, du: Tensor) -> Tensor:
@@ -171,10 +215,18 @@ class _Kept:
     def weight_parts(self, i: int, dy: Tensor) -> None:
         layer, (count, each) = self.trunk.layers[i], self._layout.parts[i]
         start, end = self._layout.part_starts[i : i + 2]
+        tensors = (self.x[i], dy, self._parts[start:end])
+        if nine := self.trunk.nine_tiles(i):
+            weight_parts_nine[(count, 3 // nine.shifts)](
+                *tensors, _pixels(dy), EACH=each, **_size(dy), **self.trunk.channels(i), SHIFTS=nine.shifts,
+                WIDE=layer.inputs * (4 if nine.shifts == 3 else 1), HIGH=4 * layer.outputs, BLOCK=nine.block,
+                STAGES=nine.stages, num_warps=nine.warps,
+            )  # fmt: skip
+            return
         tiles = TILES[layer.outputs]
         weight_parts[(count, 9 // tiles.taps)](
-            self.x[i], dy, self._parts[start:end], _pixels(dy), EACH=each, **_size(dy), **self.trunk.shape(i),
-            TAPS=tiles.taps, WIDE=layer.inputs * (4 if tiles.taps == 3 else 1), BLOCK=tiles.part_block,
+            *tensors, _pixels(dy), EACH=each, **_size(dy), **self.trunk.shape(i), TAPS=tiles.taps,
+            WIDE=layer.inputs * (4 if tiles.taps == 3 else 1), BLOCK=tiles.part_block,
         )  # fmt: skip
 
     def gradients(self) -> list[Tensor]:
