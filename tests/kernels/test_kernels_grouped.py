@@ -12,6 +12,8 @@ from holdfast.kernels import frozen_network, has_kernels
 
 pytest.importorskip("triton")
 
+from holdfast.kernels import grouped_network
+from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import grouped_convolution
 from holdfast.kernels.grouped_network import GroupedNetwork, is_grouped
 
@@ -49,6 +51,19 @@ def test_a_convolution_and_its_gradients(groups, stride):
     for name, a, b in zip("xw", found, torch.autograd.grad(wanted, (x, weight), dy)):
         assert apart(a, b) < 1e-5, name
     assert found[1].stride() == weight.stride()  # else autograd copies it
+
+
+def test_in_half_precision_the_weights_gradient_is_float32_all_the_same():
+    """In float16: the interpreter multiplies bf16 as if it were whole numbers."""
+    x, weight = drawn(1, 32, 4, 4).half().requires_grad_(), drawn(32, 16, 3, 3).requires_grad_()
+    exact = x.detach().float().requires_grad_(), weight.detach().half().float().requires_grad_()
+    y, wanted = grouped_convolution(x, weight), F.conv2d(*exact, padding=1, groups=2)
+    dy = torch.randn_like(y)
+    found = torch.autograd.grad(y, (x, weight), dy)
+    assert (y.dtype, found[0].dtype, found[1].dtype) == (torch.half, torch.half, torch.float32)
+    assert apart(y.float(), wanted) < 1e-3
+    for a, b, tolerance in zip(found, torch.autograd.grad(wanted, exact, dy.float()), (1e-3, 1e-6)):
+        assert apart(a.float(), b) < tolerance
 
 
 def test_only_the_gradients_asked_for_are_made():
@@ -96,6 +111,27 @@ def test_a_whole_network(encoder):
     assert encoder.backbone.blocks[0].bn2.num_batches_tracked == 2
 
 
+def test_all_but_the_grouped_convolutions_is_autocast_to_the_last_bit(encoder, monkeypatch):
+    """With torch's convolution in the kernels' place: casting and counting all at once changes nothing."""
+
+    def by_torch(x, weight, stride, *, cast, precision):
+        return F.conv2d(x, cast, stride=stride, padding=1, groups=x.shape[1] // 16)
+
+    monkeypatch.setattr(grouped_network, "grouped_convolution", by_torch)
+    plain, fused, images = copy.deepcopy(encoder), GroupedNetwork(encoder), drawn(3, 3, 8, 8)
+    with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+        wanted = plain(images)
+    found = fused(images)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, wanted)
+    for z in (found, wanted):
+        z.float().square().sum().backward()
+    for (name, a), b in zip(encoder.named_parameters(), plain.parameters()):
+        assert torch.equal(a.grad, b.grad), name
+    for (name, a), b in zip(encoder.named_buffers(), plain.buffers()):
+        assert torch.equal(a, b), name
+
+
 @pytest.mark.parametrize("tf32", [True, False])
 def test_what_features_are_extracted_with(encoder, tf32, monkeypatch):
     images = drawn(2, 3, 8, 8)
@@ -103,6 +139,27 @@ def test_what_features_are_extracted_with(encoder, tf32, monkeypatch):
         wanted = encoder.eval()(images)
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
         assert apart(frozen_network(encoder)(images), wanted) < (3e-3 if tf32 else 1e-5)
+
+
+def test_parameters_cast_together_are_those_cast_one_by_one():
+    """Forward and back, for kernels of 3 x 3 and of 1 x 1 in either notation of its strides, a matrix and a bias."""
+    shapes = [(8, 4, 3, 3), (8, 4, 1, 1), (5, 7), (6,)]
+    parameters = [nn.Parameter(torch.randn(shape, device=DEVICE)) for shape in shapes]
+    parameters[0] = nn.Parameter(parameters[0].detach().to(memory_format=torch.channels_last))
+    gradients = [torch.randn(shape, device=DEVICE).bfloat16() for shape in shapes]
+    gradients[1] = gradients[1].as_strided((8, 4, 1, 1), (4, 1, 4, 4))
+    alone = [parameter.bfloat16() for parameter in parameters]
+    together = cast_together(parameters, torch.bfloat16)
+    for a, b, parameter in zip(together, alone, parameters):
+        assert torch.equal(a, b)
+        assert a.stride() == parameter.stride()
+    wanted = torch.autograd.grad(alone[:3], parameters[:3], gradients[:3])
+    found = torch.autograd.grad(together[:3], parameters, gradients[:3], allow_unused=True)
+    for a, b in zip(found, wanted):
+        assert torch.equal(a, b)
+    assert found[3] is None
+    assert found[0].stride() == parameters[0].stride()
+    assert all(a is b for a, b in zip(cast_together(parameters, torch.float32), parameters))
 
 
 def test_the_network_itself_is_left_as_it_is(encoder):
