@@ -31,12 +31,12 @@ class Tiles:
     warps: int = 4
 
 
-FEW_PIXELS = 2**14
 TILES = Tiles(groups=2, convolve=256, back=128, programs=396, part_block=64)
-TILES_OF_FEW_PIXELS = Tiles(groups=2, convolve=128, back=128, programs=396, part_block=64)
-"""Where there are fewer pixels than FEW_PIXELS. Not measured yet: both are what the 32-channel layers of a CIFAR ResNet
-want on an H200 (bench/README.md), which are the same products; three programs of the weights' gradient have room in
-each of its 132 multiprocessors."""
+SMALL_TILES = Tiles(groups=2, convolve=128, back=128, programs=396, part_block=64)
+FEW_PIXELS = 2**14
+"""Below that, and for float32, which takes twice the room, the small tiles. Not measured yet: both are what 32-channel
+layers of a CIFAR ResNet want on an H200 (bench/README.md), which are the same products; three programs of the weights'
+gradient have room in each of its 132 multiprocessors."""
 
 
 def grouped_convolution(
@@ -104,7 +104,7 @@ def _gradient_of_weight(dy: Tensor, x: Tensor, stride: int) -> Tensor:
 
 def _cut(y: Tensor, stride: int) -> tuple[Tiles, dict[str, int]]:
     """The tiles for an output, and the sizes that every kernel asks for."""
-    tiles = TILES_OF_FEW_PIXELS if _pixels(y) < FEW_PIXELS else TILES
+    tiles = SMALL_TILES if _pixels(y) < FEW_PIXELS or y.dtype == torch.float32 else TILES
     channels = y.shape[1]
     wide = GROUP_WIDTH * (tiles.groups if channels // GROUP_WIDTH % tiles.groups == 0 else 1)
     sizes = {"HEIGHT": y.shape[2], "WIDTH": y.shape[3], "STRIDE": stride, "CHANNELS": channels, "WIDE": wide}
