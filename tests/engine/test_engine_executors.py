@@ -90,12 +90,12 @@ def test_compiled_agrees_with_eager(step_of):
 def resnet_step():
     """A bf16 step of ResNet-32 as a GPU would have it, on images of some size."""
 
-    def make(height, width, placed=DeviceImages, **options):
+    def make(height, width, placed=DeviceImages, backbone="resnet32", **options):
         labels = np.repeat(np.arange(4), 4)
         images = ImageSet(np.zeros((16, height, width, 3), np.uint8), labels, tuple("abcd"), "zeros")
         size = options.get("resized_crop") or (height, width)
         preprocess = Preprocess(size=size, mean=(0.5,) * 3, std=(0.25,) * 3)
-        encoder = Encoder(build_backbone("resnet32"), 3, preprocess=preprocess).to(memory_format=torch.channels_last)
+        encoder = Encoder(build_backbone(backbone), 3, preprocess=preprocess).to(memory_format=torch.channels_last)
         task = cl2r(labels, tuple("abcd"), initial=2, tasks=2).tasks[0]
         chosen = FitOptions(batch_size=8, precision="bf16", **options)
         step, _ = prepare_step(encoder, SimplexHOC(slots=4), task, placed(images), old=None, options=chosen)
@@ -111,6 +111,13 @@ def test_kernels_are_not_used_on_sides_they_cannot_halve_twice(resnet_step, plac
     assert "36 x 30" in _why_not_fused(resnet_step(36, 30, placed))
     assert not _why_not_fused(resnet_step(37, 37, placed, crop_padding=0, resized_crop=28))
     assert "30 x 30" in _why_not_fused(resnet_step(32, 32, placed, crop_padding=0, resized_crop=30))
+
+
+def test_kernels_are_used_for_a_regnet_too(resnet_step):
+    pytest.importorskip("triton")
+    assert not _why_not_fused(resnet_step(32, 32, backbone="regnety_400mf"))
+    assert "30 x 32" in _why_not_fused(resnet_step(30, 32, backbone="regnety_400mf"))
+    assert "ResNet" in _why_not_fused(resnet_step(32, 32, backbone="resnet18"))
 
 
 def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):

@@ -37,12 +37,13 @@ def images():
     return DeviceImages(ImageSet(pixels, np.repeat(np.arange(12), 50), tuple("abcdefghijkl"), "random"), "cuda")
 
 
-def make_step(images, name, precision="fp32", seed=0, **crop):
+def make_step(images, name, precision="fp32", seed=0, backbone="resnet32", **crop):
     torch.manual_seed(seed)
     scenario = cl2r(images.labels.cpu().numpy(), tuple("abcdefghijkl"), initial=6, tasks=2)
     preprocess = Preprocess(size=crop.get("resized_crop", 32), mean=(0.5,) * 3, std=(0.25,) * 3)
     method = METHODS[name](**({"slots": 12} if name.startswith("simplex") else {}))
-    new, old = (Encoder(build_backbone("resnet32"), method.feature_dim(64), preprocess=preprocess) for _ in range(2))
+    networks = [build_backbone(backbone) for _ in range(2)]
+    new, old = (Encoder(one, method.feature_dim(one.feature_dim), preprocess=preprocess) for one in networks)
     method.begin(scenario.tasks[0], new.dim)
     if hasattr(method, "centres"):
         method.centres = torch.randn(6, new.dim, device="cuda")
@@ -79,9 +80,10 @@ def test_a_graph_is_the_eager_step_bit_for_bit(images, name, precision):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_graph_of_fused_kernels_is_the_fused_step_bit_for_bit(images, name):
+@pytest.mark.parametrize("backbone", ["resnet32", "regnety_400mf"])
+def test_a_graph_of_fused_kernels_is_the_fused_step_bit_for_bit(images, name, backbone):
     def fused():
-        return replace(make_step(images, name, "bf16"), compiled=fused_network)
+        return replace(make_step(images, name, "bf16", backbone=backbone), compiled=fused_network)
 
     assert same(after(fused(), "eager"), after(fused(), "graph"))
 

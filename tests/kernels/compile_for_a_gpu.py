@@ -48,6 +48,7 @@ def type_of(value) -> str:
 
 JITFunction.run = translate_instead_of_launching
 
+from holdfast.kernels.grouped_convolution import grouped_convolution  # noqa: E402
 from holdfast.kernels.trunk import FusedTrunk  # noqa: E402
 
 network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_last)
@@ -56,4 +57,11 @@ for by_rows in (False, True):
     FusedTrunk(network.train(), by_rows=by_rows)(images).sum().backward()
     FusedTrunk(network.eval(), by_rows=by_rows)(images)
 FusedTrunk(network, torch.float32, "tf32")(images)
+for groups, size, stride in ((2, 32, 1), (4, 32, 1), (10, 32, 2), (10, 16, 1), (24, 16, 2), (24, 8, 1), (5, 8, 1)):
+    weight = torch.empty(16 * groups, 16, 3, 3).to(memory_format=torch.channels_last).requires_grad_()
+    for dtype, precision in ((torch.bfloat16, "ieee"), (torch.float32, "tf32")):
+        x = torch.empty(32, 16 * groups, size, size, dtype=dtype).to(memory_format=torch.channels_last)
+        y = grouped_convolution(x.requires_grad_(dtype == torch.bfloat16), weight, stride, precision=precision)
+        if x.requires_grad:
+            y.sum().backward()
 sys.stdout.write(f"{len(translated)}\n")

@@ -8,17 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.backbones import Encoder
+from holdfast.backbones.regnet import RegNetY
 from holdfast.backbones.resnet_cifar import CifarResNet
 
 
 def has_kernels(network: nn.Module) -> bool:
-    """True for an ``Encoder`` around a CIFAR ResNet whose weights are channels-last, where triton is installed.
+    """True for an ``Encoder`` around a CIFAR ResNet or a RegNetY in channels-last, where triton is installed.
 
     Its norms must be plain: the kernels know nothing of statistics over several ranks, or of parts that are frozen.
     """
     return (
         isinstance(network, Encoder)
-        and isinstance(network.backbone, CifarResNet)
+        and isinstance(network.backbone, CifarResNet | RegNetY)
         and not network.frozen
         and all(type(m) is nn.BatchNorm2d for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
         and importlib.util.find_spec("triton") is not None
@@ -40,10 +41,13 @@ def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def _fused(network: nn.Module, dtype: torch.dtype, precision: Literal["ieee", "tf32"]) -> Callable[[Tensor], Tensor]:
+    from holdfast.kernels.grouped_network import GroupedNetwork
     from holdfast.kernels.strips import BY_ROWS
     from holdfast.kernels.trunk import FusedTrunk
 
     assert isinstance(network, Encoder)
+    if isinstance(network.backbone, RegNetY):
+        return GroupedNetwork(network, dtype, precision)
     assert isinstance(network.backbone, CifarResNet)
     by_rows = BY_ROWS and dtype == torch.bfloat16
     trunk, projection = FusedTrunk(network.backbone, dtype, precision, by_rows), network.projection
