@@ -7,6 +7,7 @@ from holdfast.reproduction.exhibit import Exhibit
 from holdfast.reproduction.fig4 import FIG4
 from holdfast.reproduction.fig6 import FIG6
 from holdfast.reproduction.fig7 import FIG7
+from holdfast.reproduction.fig8 import FIG8
 from holdfast.reproduction.fig10 import FIG10
 from holdfast.reproduction.front import FRONT
 from holdfast.reproduction.goals import GOALS_EXHIBIT
@@ -40,6 +41,7 @@ EXHIBITS: dict[str, Exhibit] = {
     "table7": TABLE7,
     "fig9": FIG9,
     "fig10": FIG10,
+    "fig8": FIG8,
     **DRAWN,
 }
 

@@ -9,6 +9,8 @@ RECIPES = {
     "none": "iam/cifar100r-none",
     "architectures": "iam/cifar100r-architectures",
     "ablation": "iam/cifar100r-ablation",
+    "celeba": "iam/celeba",
+    "celeba-none": "iam/celeba-none",
 }
 """Study -> the recipe it runs; results lie in ``iam/STUDY``."""
 
