@@ -10,7 +10,7 @@ from holdfast.backbones import build_backbone
 from holdfast.metrics import compatibility_summary
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.models import named_models
-from holdfast.reproduction import EXHIBITS, Results
+from holdfast.reproduction import EXHIBITS, Results, Selection
 from holdfast.reproduction.cifar import OURS, PAPER_METHODS
 from holdfast.reproduction.cost import predicted_minutes
 from holdfast.reproduction.exhibit import EVERYTHING, papers
@@ -134,5 +134,22 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert lines["FAN"][0] == "missing"
     (table,) = EXHIBITS["table6"].tables(results, EVERYTHING)
     shown = {(line[0], line[1]): line for line in table.rows}
-    assert shown["31", "ER"][-1] == "<0.01 31.30"
+    assert shown["31", "ER"][-2] == "<0.01 31.30"
     assert shown["7", "d-Simplex-HOC"][5] == "3"
+
+
+def test_what_a_mixed_gallery_shows_of_older_items(tmp_path, fake):
+    """Items that came before the last replacement, which is task 5 of 7."""
+    one = iam_cell("replaced", "simplex_hoc", 7)
+    record = fake(one, tmp_path)
+    versions = [
+        {"model": k, "share_of_gallery": 0.1 * k / 2.8, "share_of_hits": 0.01 * k, "score_offset": -0.1 / k}
+        for k in range(1, 8)
+    ]
+    record["mixed"] = {"accuracy": [0.2, 0.5], "reindexed": [0.2, 0.6], "queries": [9, 9], "versions": versions}
+    (tmp_path / one.path).write_text(json.dumps(record))
+    (table,) = EXHIBITS["mixed"].tables(Results(tmp_path), Selection(methods=["simplex_hoc"], tasks=[7]))
+    (line,) = table.rows
+    assert line[2:] == ["d-Simplex-HOC", "50.00", "60.00", "35.71", "10.00", "-0.10 to -0.03"]
+    (table,) = EXHIBITS["mixed"].tables(Results(tmp_path), Selection(methods=["er"], tasks=[7]))
+    assert table.rows[0][3] == "missing"

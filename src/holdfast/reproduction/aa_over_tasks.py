@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import OURS
 from holdfast.reproduction.exhibit import Exhibit, Figure, Row, Selection, Table
-from holdfast.reproduction.iam import iam_cell, with_ours
+from holdfast.reproduction.iam import OUR_SETTING, iam_cell, with_ours
 from holdfast.reproduction.iam_pictures import after_each_task, draw_after_each_task
 from holdfast.reproduction.layout import MISSING, method_name, score, still_missing
 from holdfast.reproduction.results import Results, row
@@ -59,6 +60,7 @@ class AAOverTasks:
             "AA of the models up to a task: before and at each replacement"
             f" (tasks {' and '.join(map(str, replaced))}), and at the end. The paper has curves without numbers.",
             self.note,
+            *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
             *absent,
             *([self.needed] if absent and self.needed else []),
         )
