@@ -1,4 +1,4 @@
-"""``holdfast slots`` and ``holdfast pretrain`` on model folders, and ``evaluate --mixed``."""
+"""``holdfast slots`` and ``holdfast pretrain`` on model folders, ``evaluate --mixed``, models that do not meet."""
 
 import json
 import shutil
@@ -47,6 +47,21 @@ def test_grow_keeps_every_cosine(slots, tmp_path, holdfast, holdfast_json):
     assert (folders[0] / "method.safetensors").read_bytes() == b"kept"
     assert f"grown from {slots}" in holdfast("slots", "show", folders[0])
     assert "Nothing to do" in holdfast("slots", "grow", *folders, "--to", 50)
+
+
+def test_grow_says_what_it_wrote_as_json(tmp_path, holdfast_json):
+    small, large = save(tmp_path / "small", 40), save(tmp_path / "large", 50)
+    copies = holdfast_json("slots", "grow", small, large, "--to", 50, "--out", tmp_path / "out")
+    assert copies == {
+        "slots": 50,
+        "models": [
+            {"model": str(small), "written": str(tmp_path / "out" / "small"), "from": 40, "to": 50},
+            {"model": str(large), "written": str(tmp_path / "out" / "large"), "from": 50, "to": 50},
+        ],
+    }
+    in_place = {"model": str(small), "written": str(small), "from": 40, "to": 50}
+    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": [in_place]}
+    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": []}
 
 
 def test_all_or_nothing(tmp_path, holdfast):
