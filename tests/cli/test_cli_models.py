@@ -140,3 +140,28 @@ def test_evaluate_refuses_models_that_do_not_belong_together(tiny_run, tmp_path,
         holdfast("evaluate", tmp_path / "run")
     config.write_text(json.dumps(good))
     holdfast("evaluate", tmp_path / "run")
+
+
+def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, holdfast):
+    """As evaluate does: features alone cannot tell that two classes have changed places."""
+    shutil.copytree(tiny_run, tmp_path / "run")
+    words = ["check", tmp_path / "run", "--resamples", 100, "--json"]
+    judged = holdfast(*words, status=1)
+    config = tmp_path / "run" / "models" / "03" / "config.json"
+    good = config.read_text()
+    swapped = json.loads(good)
+    owners = swapped["info"]["slots"]["owners"]
+    one, other, *_ = owners
+    owners[one], owners[other] = owners[other], owners[one]
+    config.write_text(json.dumps(swapped))
+    with pytest.raises(HoldfastError) as said:
+        holdfast("evaluate", tmp_path / "run")
+    refusal = json.loads(holdfast(*words, status=2))
+    assert refusal["reason"] == str(said.value)
+    assert "03: does not belong with the models before it: class " in refusal["reason"]
+    for number in ("01", "02", "03"):  # a method without slots, and models that are gone
+        bare = tmp_path / "run" / "models" / number / "config.json"
+        bare.write_text(json.dumps({**json.loads(good), "info": {}}))
+    assert holdfast(*words, status=1) == judged
+    shutil.rmtree(tmp_path / "run" / "models")
+    assert holdfast(*words, status=1) == judged

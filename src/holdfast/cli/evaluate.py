@@ -21,7 +21,7 @@ def evaluate(
     give a matrix each, under "extras"; the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.engine.options import resolve_device
-    from holdfast.engine.slot_record import refuse_strangers
+    from holdfast.engine.slot_record import refuse_strangers_in
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
@@ -49,8 +49,7 @@ def evaluate(
             f"{folder.features}: has features of {len(models)} models, but the run has {len(known['tasks'])}; "
             "holdfast run ... --resume brings back what is missing"
         )
-    numbers = range(1, len(models) + 1)
-    refuse_strangers(folder.model(number) for number in numbers if (folder.model(number) / "config.json").exists())
+    refuse_strangers_in(folder, len(models))
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
     if lost:
         raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is gone, and old galleries need it")
