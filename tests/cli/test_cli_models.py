@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.cli.mixed_text import print_mixed
 from holdfast.errors import HoldfastError
 from holdfast.geometry import grown
 from holdfast.scenarios import SlotRegistry
@@ -103,6 +104,28 @@ def test_evaluate_adds_a_mixed_gallery_and_keeps_it(tiny_run, tmp_path, holdfast
     found = holdfast_json("evaluate", tmp_path / "run", "--mixed")["mixed"]
     assert len(found["versions"]) == 3
     assert holdfast_json("evaluate", tmp_path / "run")["mixed"] == found
+
+
+def test_evaluate_prints_the_mixed_gallery(tiny_run, tmp_path, holdfast, holdfast_json):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    assert "Mixed" not in holdfast("evaluate", tmp_path / "run")
+    text = holdfast("evaluate", tmp_path / "run", "--mixed")
+    found = holdfast_json("evaluate", tmp_path / "run")["mixed"]
+    best = f"accuracy {100 * found['accuracy'][-1]:.2f} %; re-indexed: {100 * found['reindexed'][-1]:.2f} %"
+    assert f"Mixed gallery, newest model: {best}" in text
+    rows = [line.split() for line in text.splitlines()]
+    for version in found["versions"]:
+        shares = [f"{100 * version[key]:.2f}" for key in ("share_of_gallery", "share_of_hits")]
+        assert [str(version["model"]), *shares, f"{version['score_offset']:+.4f}"] in rows
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
+    nothing = {"model": 1, "share_of_gallery": 1.0, "share_of_hits": float("nan"), "score_offset": None}
+    print_mixed({"accuracy": [None], "reindexed": [0.5], "versions": [nothing]})
+    text = capsys.readouterr().out
+    assert "accuracy – %; re-indexed: 50.00 %" in text
+    assert ["1", "100.00", "–", "–"] in [line.split() for line in text.splitlines()]
 
 
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):

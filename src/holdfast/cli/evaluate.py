@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from holdfast.cli.mixed_text import print_mixed
 from holdfast.cli.run import DEVICE_OPTION
 from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table, scores_row
 
@@ -85,3 +86,5 @@ def evaluate(
     )
     self_tests = ", ".join(fraction(row[t]) for t, row in enumerate(judged[next(iter(judged))]["matrix"]))
     typer.echo(f"Self-tests, {next(iter(judged))}: {self_tests}")
+    if "mixed" in metrics:
+        print_mixed(metrics["mixed"])
