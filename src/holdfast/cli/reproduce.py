@@ -81,7 +81,8 @@ def _run(
     missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
     processes: int, limit_minutes: float | None, quiet: bool,
 ) -> None:  # fmt: skip
-    from holdfast.cli.sweep import what_fits
+    from holdfast.cli.peak_memory import PeakMemory
+    from holdfast.cli.room import what_fits
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
@@ -92,16 +93,19 @@ def _run(
         typer.echo(f"No GPU here: {len(missing)} missing runs stay missing (--device cpu runs them anyway).", err=True)
         return
     runs = [planned(cell) for cell in missing]
-    at_once = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
+    room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
     try:
-        with sweep_watcher([run.name for run in runs], quiet=quiet) as watch:
+        with sweep_watcher([run.name for run in runs], quiet=quiet) as display:
+            watch = PeakMemory(where, display)
             found = carry_out(
-                missing, out, results, shared=shared, device=where, parallel=at_once, processes=processes,
+                missing, out, results, shared=shared, device=where, parallel=room.at_once, processes=processes,
                 limit_minutes=limit_minutes, watch=watch,
             )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
         raise typer.Exit(130) from None
+    if not quiet:
+        watch.say(room.predicted)
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
     for reason in dict.fromkeys(failed.values()):  # data that is not there fails every run in the same way
         if reason != "interrupted":
