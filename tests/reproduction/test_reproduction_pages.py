@@ -125,12 +125,19 @@ def test_a_dry_run_lists_what_is_missing(some):
     words = ["table2", "--dry-run", "--results", some[0], "--methods", "cvs", "--seeds", "0", "--set-name", "paper"]
     plan = json.loads(reproduce(*words, "--json").stdout)
     assert [row["run"] for row in plan] == [
-        f"paper/cvs-{name}-s0" for name in ("t31-natural", "t2-natural", "t16-icarl", "t7-icarl", "t2-icarl")
+        f"cifar100-10/paper/cvs-{name}-s0"
+        for name in ("t31-natural", "t2-natural", "t16-icarl", "t7-icarl", "t2-icarl")
     ]
     assert plan[0]["steps"] == 43_890
     assert plan[0]["minutes"] == pytest.approx(43_890 * 0.0008 / 60)
     assert sum(row["steps"] for row in plan) == 43_890 + 27_440 + 35_350 + 30_240 + 27_440 == 164_360
     assert "5 runs, 164,360 steps, about 2 minutes" in reproduce(*words).stdout
+
+
+def test_runs_of_a_dry_run_have_names_of_their_own(tmp_path):
+    rows = json.loads(reproduce("all", "--dry-run", "--json", "--results", tmp_path).stdout)
+    assert len({row["run"] for row in rows}) == len(rows)
+    assert {row["run"].partition("/")[0] for row in rows} >= {"cifar100-10", "iam", "tinyimagenet200-20"}
 
 
 def test_docs_and_page(some, tmp_path):

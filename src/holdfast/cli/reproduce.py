@@ -121,7 +121,7 @@ def _show_plan(missing: "list[Cell]", json: bool) -> None:
     from holdfast.reproduction.layout import plain
 
     rows = [
-        {"run": f"{cell.study}/{cell.name}", "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),
+        {"run": cell.path.with_suffix("").as_posix(), "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),
          "command": cell.command}
         for cell in missing
     ]  # fmt: skip
