@@ -5,6 +5,7 @@ from typing import Any
 
 import typer
 
+from holdfast.cli.failures import failure_lines
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, LOG_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
 
@@ -96,8 +97,8 @@ def _show(good: dict[str, dict[str, Any]], failed: dict[str, str], out: Path, js
         for name, found in good.items()
     ]
     print_table(["run", "AC", "AA %", "ACA %"], rows_shown, right=(1, 2, 3))
-    for name, reason in failed.items():
-        typer.echo(f"{name} failed: {reason}", err=True)
+    for line in failure_lines(failed):
+        typer.echo(line, err=True)
     if good:
         typer.echo(f"Report: {(out / 'report.html').resolve()}")
 
