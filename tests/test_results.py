@@ -23,6 +23,7 @@ from holdfast.reproduction.pictures import fingerprint
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 TESTED = {"cifar100-10": "cifar10", "iam": "cifar10", "tinyimagenet200-20": "tinyimagenet20", "cub180-20": "cub20"}
+TESTED_IN_STUDY = {"validation": "tinyimagenet32_validation", "celeba": "celeba", "celeba-none": "celeba"}
 RUNS = sorted(path for family in TESTED for path in RESULTS.glob(f"{family}/*/*.json"))
 CELLS = {cell.path.as_posix(): cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()}
 
@@ -49,7 +50,7 @@ def test_a_run(path):
     else:
         assert CELLS[path.relative_to(RESULTS).as_posix()].is_of(record["recipe"])
     tested = {recipe["data"][split]["name"] for split in ("query", "gallery")}
-    assert tested == {"tinyimagenet32_validation" if path.parent.name == "validation" else TESTED[path.parts[-3]]}
+    assert tested == {TESTED_IN_STUDY.get(path.parent.name, TESTED[path.parts[-3]])}
     asked_for = [name for name in recipe["evaluation"]["protocols"] if name != "mixed"]
     assert asked_for in (["template", "instance"], ["template"])
     assert list(record["protocols"]) == asked_for

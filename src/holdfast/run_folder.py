@@ -13,6 +13,10 @@ except ImportError:  # not a POSIX system: there a second process is not noticed
     fcntl = None  # type: ignore[assignment]
 
 
+class FolderRefusedError(HoldfastError):
+    """The folder is somebody else's: nothing may be written there, not even why."""
+
+
 class RunFolder:
     """recipe.toml, environment.json, log.jsonl, models/01 02 ..., features/, metrics.json, report.html."""
 
@@ -28,7 +32,7 @@ class RunFolder:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
-                    raise HoldfastError(f"{self.path}: another process is working in this run folder") from None
+                    raise FolderRefusedError(f"{self.path}: another process is working in this run folder") from None
             yield
 
     @property

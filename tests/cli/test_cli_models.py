@@ -1,4 +1,4 @@
-"""``holdfast slots`` and ``holdfast pretrain`` on model folders, and ``evaluate --mixed``."""
+"""``holdfast slots`` and ``holdfast pretrain`` on model folders, ``evaluate --mixed``, models that do not meet."""
 
 import json
 import shutil
@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.cli.mixed_text import print_mixed
 from holdfast.errors import HoldfastError
 from holdfast.geometry import grown
 from holdfast.scenarios import SlotRegistry
@@ -47,6 +48,21 @@ def test_grow_keeps_every_cosine(slots, tmp_path, holdfast, holdfast_json):
     assert (folders[0] / "method.safetensors").read_bytes() == b"kept"
     assert f"grown from {slots}" in holdfast("slots", "show", folders[0])
     assert "Nothing to do" in holdfast("slots", "grow", *folders, "--to", 50)
+
+
+def test_grow_says_what_it_wrote_as_json(tmp_path, holdfast_json):
+    small, large = save(tmp_path / "small", 40), save(tmp_path / "large", 50)
+    copies = holdfast_json("slots", "grow", small, large, "--to", 50, "--out", tmp_path / "out")
+    assert copies == {
+        "slots": 50,
+        "models": [
+            {"model": str(small), "written": str(tmp_path / "out" / "small"), "from": 40, "to": 50},
+            {"model": str(large), "written": str(tmp_path / "out" / "large"), "from": 50, "to": 50},
+        ],
+    }
+    in_place = {"model": str(small), "written": str(small), "from": 40, "to": 50}
+    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": [in_place]}
+    assert holdfast_json("slots", "grow", small, large, "--to", 50) == {"slots": 50, "models": []}
 
 
 def test_all_or_nothing(tmp_path, holdfast):
@@ -90,6 +106,28 @@ def test_evaluate_adds_a_mixed_gallery_and_keeps_it(tiny_run, tmp_path, holdfast
     assert holdfast_json("evaluate", tmp_path / "run")["mixed"] == found
 
 
+def test_evaluate_prints_the_mixed_gallery(tiny_run, tmp_path, holdfast, holdfast_json):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    assert "Mixed" not in holdfast("evaluate", tmp_path / "run")
+    text = holdfast("evaluate", tmp_path / "run", "--mixed")
+    found = holdfast_json("evaluate", tmp_path / "run")["mixed"]
+    best = f"accuracy {100 * found['accuracy'][-1]:.2f} %; re-indexed: {100 * found['reindexed'][-1]:.2f} %"
+    assert f"Mixed gallery, newest model: {best}" in text
+    rows = [line.split() for line in text.splitlines()]
+    for version in found["versions"]:
+        shares = [f"{100 * version[key]:.2f}" for key in ("share_of_gallery", "share_of_hits")]
+        assert [str(version["model"]), *shares, f"{version['score_offset']:+.4f}"] in rows
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
+    nothing = {"model": 1, "share_of_gallery": 1.0, "share_of_hits": float("nan"), "score_offset": None}
+    print_mixed({"accuracy": [None], "reindexed": [0.5], "versions": [nothing]})
+    text = capsys.readouterr().out
+    assert "accuracy – %; re-indexed: 50.00 %" in text
+    assert ["1", "100.00", "–", "–"] in [line.split() for line in text.splitlines()]
+
+
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
     """From nothing to a run with a replacement, as a user types it."""
     from holdfast.recipes.toml import dumps
@@ -125,3 +163,28 @@ def test_evaluate_refuses_models_that_do_not_belong_together(tiny_run, tmp_path,
         holdfast("evaluate", tmp_path / "run")
     config.write_text(json.dumps(good))
     holdfast("evaluate", tmp_path / "run")
+
+
+def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, holdfast):
+    """As evaluate does: features alone cannot tell that two classes have changed places."""
+    shutil.copytree(tiny_run, tmp_path / "run")
+    words = ["check", tmp_path / "run", "--resamples", 100, "--json"]
+    judged = holdfast(*words, status=1)
+    config = tmp_path / "run" / "models" / "03" / "config.json"
+    good = config.read_text()
+    swapped = json.loads(good)
+    owners = swapped["info"]["slots"]["owners"]
+    one, other, *_ = owners
+    owners[one], owners[other] = owners[other], owners[one]
+    config.write_text(json.dumps(swapped))
+    with pytest.raises(HoldfastError) as said:
+        holdfast("evaluate", tmp_path / "run")
+    refusal = json.loads(holdfast(*words, status=2))
+    assert refusal["reason"] == str(said.value)
+    assert "03: does not belong with the models before it: class " in refusal["reason"]
+    for number in ("01", "02", "03"):  # a method without slots, and models that are gone
+        bare = tmp_path / "run" / "models" / number / "config.json"
+        bare.write_text(json.dumps({**json.loads(good), "info": {}}))
+    assert holdfast(*words, status=1) == judged
+    shutil.rmtree(tmp_path / "run" / "models")
+    assert holdfast(*words, status=1) == judged

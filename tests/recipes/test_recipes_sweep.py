@@ -2,6 +2,7 @@
 
 import itertools
 import shlex
+import shutil
 import sys
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import torch
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.sweep import different_streams, plan, run_all
+from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json
 
 QUICK = ["train.epochs=1"]
@@ -111,6 +113,39 @@ def test_a_failed_run_leaves_its_traceback(tiny_recipe, tmp_path):
     (bad,) = plan([str(tiny_recipe)], settings=[*QUICK, "train.lr=1e30"])
     carried_out([bad], tmp_path)
     assert "Traceback" in (tmp_path / bad.name / "error.txt").read_text()
+
+
+def test_a_folder_that_is_not_its_own_is_left_as_it_was(tiny_recipe, tiny_run, tmp_path):
+    (run,) = plan([str(tiny_recipe)], settings=QUICK)
+    folder = tmp_path / run.name
+    shutil.copytree(tiny_run, folder)
+    refused_untouched(run, tmp_path, "holds a run of another recipe")
+    (folder / "recipe.toml").write_text('title = "of another kind"')
+    refused_untouched(run, tmp_path, "recipe.toml: data: missing")
+    (folder / "recipe.toml").write_text("=")
+    refused_untouched(run, tmp_path, "recipe.toml: ")
+    (folder / "recipe.toml").unlink()
+    refused_untouched(run, tmp_path, "not empty and not a run folder")
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+    refused_untouched(run, tmp_path, "not a folder")
+
+
+def test_a_folder_in_use_is_left_as_it_was(tiny_recipe, tmp_path):
+    (run,) = plan([str(tiny_recipe)], settings=QUICK)
+    with RunFolder(tmp_path / run.name).held():
+        refused_untouched(run, tmp_path, "another process is working")
+
+
+def refused_untouched(run, folder, reason):
+    def contents():
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    before, events = contents(), []
+    found = carried_out([run], folder, watch=lambda name, event: events.append(event))[run.name]
+    assert reason in str(found)
+    assert events == [{"event": "failed", "text": str(found)}]
+    assert contents() == before
 
 
 def test_a_run_that_failed_at_once_can_be_asked_for_again(tiny_recipe, tmp_path):

@@ -73,7 +73,7 @@ def test_a_sweep_that_is_stopped_begins_nothing_more_and_goes_on_later(tiny_reci
     assert all(isinstance(metrics, dict) for metrics in again.values())
 
 
-@pytest.mark.parametrize(("beside", "fit"), [(0, 9), (5 * 10**9, 4), (20 * 10**9, 1)])
+@pytest.mark.parametrize(("beside", "fit"), [(0, 9), (5 * 10**9, 4), (9 * 10**9, 1), (20 * 10**9, 0)])
 def test_what_further_processes_keep_is_not_given_to_runs(beside, fit, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * 10**9, 80 * 10**9))
     assert how_many_fit(16, 10**9, torch.device("cuda"), beside=beside) == fit

@@ -1,6 +1,7 @@
 """The tables and figures of IAM-CL2R: the runs they need, and what they show of results made up for the purpose."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +11,16 @@ from holdfast.backbones import build_backbone
 from holdfast.metrics import compatibility_summary
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.models import named_models
-from holdfast.reproduction import EXHIBITS, Results
+from holdfast.recipes.schema import check_recipe
+from holdfast.reproduction import EXHIBITS, Results, Selection
 from holdfast.reproduction.cifar import OURS, PAPER_METHODS
-from holdfast.reproduction.cost import predicted_minutes
+from holdfast.reproduction.cost import SECONDS_PER_STEP, predicted_minutes
 from holdfast.reproduction.exhibit import EVERYTHING, papers
 from holdfast.reproduction.fig10 import AXES, CENTRE, cell
 from holdfast.reproduction.iam import brought_in, iam_cell, pretrained
 from holdfast.storage import without_nan
 
+REPOSITORY = Path(__file__).parents[2]
 NAMES = ("table5", "table6", "fig6", "fig7", "table7", "fig9", "fig10")
 CELLS = {cell.path: cell for name in NAMES for cell in EXHIBITS[name].cells()}
 
@@ -27,7 +30,21 @@ def test_steps_by_hand(tasks, new):
     """70 epochs; each has floor((300 new + 20 per class seen before) / 128) steps, and at least one."""
     by_hand = 70 * (3000 // 128) + sum(70 * ((300 * new + 20 * (10 + new * i)) // 128) for i in range(tasks - 1))
     assert iam_cell("replaced", "er", tasks).steps == by_hand
-    assert predicted_minutes(iam_cell("replaced", "er", tasks).recipe) is None  # no ResNet-18 was timed
+    assert predicted_minutes(iam_cell("replaced", "er", tasks).recipe) == pytest.approx(by_hand * 0.0015 / 60)
+
+
+def test_minutes_are_predicted_by_what_was_measured():
+    """The recorded runs that shared the device with enough others, as the prediction supposes."""
+    recorded = [json.loads(file.read_text()) for file in (REPOSITORY / "results" / "iam").glob("*/*.json")]
+    per_step = [run["gpu_minutes"] * 60 / run["steps"] for run in recorded if run.get("runs_at_once") == 8]
+    assert np.median(per_step) == pytest.approx(SECONDS_PER_STEP["resnet18"], rel=0.2)
+
+
+def test_no_minutes_where_a_network_or_size_was_not_timed():
+    assert predicted_minutes(iam_cell("architectures", "er", 7).recipe) is None  # SENet and RegNet are brought in too
+    at_64 = check_recipe(read_recipe("tinyimagenet200-20/er"))
+    assert at_64["backbone"]["name"] == "resnet18"
+    assert predicted_minutes(at_64) is None
 
 
 def test_the_runs_the_plan_asks_for():
@@ -134,5 +151,22 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert lines["FAN"][0] == "missing"
     (table,) = EXHIBITS["table6"].tables(results, EVERYTHING)
     shown = {(line[0], line[1]): line for line in table.rows}
-    assert shown["31", "ER"][-1] == "<0.01 31.30"
+    assert shown["31", "ER"][-2] == "<0.01 31.30"
     assert shown["7", "d-Simplex-HOC"][5] == "3"
+
+
+def test_what_a_mixed_gallery_shows_of_older_items(tmp_path, fake):
+    """Items that came before the last replacement, which is task 5 of 7."""
+    one = iam_cell("replaced", "simplex_hoc", 7)
+    record = fake(one, tmp_path)
+    versions = [
+        {"model": k, "share_of_gallery": 0.1 * k / 2.8, "share_of_hits": 0.01 * k, "score_offset": -0.1 / k}
+        for k in range(1, 8)
+    ]
+    record["mixed"] = {"accuracy": [0.2, 0.5], "reindexed": [0.2, 0.6], "queries": [9, 9], "versions": versions}
+    (tmp_path / one.path).write_text(json.dumps(record))
+    (table,) = EXHIBITS["mixed"].tables(Results(tmp_path), Selection(methods=["simplex_hoc"], tasks=[7]))
+    (line,) = table.rows
+    assert line[2:] == ["d-Simplex-HOC", "50.00", "60.00", "35.71", "10.00", "-0.10 to -0.03"]
+    (table,) = EXHIBITS["mixed"].tables(Results(tmp_path), Selection(methods=["er"], tasks=[7]))
+    assert table.rows[0][3] == "missing"

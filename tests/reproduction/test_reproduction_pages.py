@@ -34,7 +34,7 @@ def some(tmp_path, fake):
     records = [fake(paper_cell("simplex_hoc", 7, seed=seed), root, seed=seed) for seed in (0, 1, 2)]
     fake(paper_cell("cvs", 7), root, rising=-0.01)
     fake(paper_cell("cvs", 16), root, rising=-0.01)
-    fake(tuned_cell("simplex_hoc", 7), root)
+    fake(tuned_cell("cvs", 7), root)
     for cell in EXHIBITS["table8"].cells():
         if cell.change in ("", "lambda-0.25", "lambda-0.5"):
             fake(cell, root)
@@ -64,8 +64,9 @@ def test_what_was_not_run_is_missing(some):
         assert {"method", "tasks", "set", "order", "seeds", "AC", "AA", "ACA", "paper"} <= set(row)
         assert bool(row["seeds"]) == (row["AC"] is not None)
     shown = reproduce("table2", "--render", "--results", some[0], "--set-name", "paper", "--order", "natural").stdout
-    assert re.search(r"^ 7  ER +missing +0  0\.19 46\.75 7\.79$", shown, re.MULTILINE)
-    assert re.search(r"^ 7  d-Simplex-HOC +\d\.\d\d±\d\.\d\d .* 3  0\.86 48\.21 42\.41$", shown, re.MULTILINE)
+    assert re.search(r"^ 7  ER +missing +0  0\.19 46\.75 7\.79 +–$", shown, re.MULTILINE)
+    three = r"\d\.\d\d \d\d\.\d\d \d\d\.\d\d"
+    assert re.search(rf"^ 7  d-Simplex-HOC +\d\.\d\d±\d\.\d\d .* 3  0\.86 48\.21 42\.41  {three}$", shown, re.MULTILINE)
     assert "GPU minutes of this table at seed 0: 8.0 on NVIDIA H200, 4 of 32 runs." in shown
 
 
@@ -101,12 +102,13 @@ def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, f
 
 def test_data_that_is_not_there_is_said_once(tmp_path):
     words = ["table4", "--tasks", "7", "--device", "cpu", "--quiet", "--results", tmp_path / "results"]
-    found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs")
+    found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs", status=1)
     assert re.findall(r"failed: .*", found.stderr) == [
         f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there as it is downloaded"
     ]
     assert "and 7 more failed" in found.stderr
     assert "0 of 8 missing runs are done" in found.stderr
+    assert "8 of 8 runs are still missing." in found.stdout  # shown before the exit says that it failed
 
 
 def test_a_plan_counts_what_can_be_counted(tmp_path):
@@ -125,12 +127,19 @@ def test_a_dry_run_lists_what_is_missing(some):
     words = ["table2", "--dry-run", "--results", some[0], "--methods", "cvs", "--seeds", "0", "--set-name", "paper"]
     plan = json.loads(reproduce(*words, "--json").stdout)
     assert [row["run"] for row in plan] == [
-        f"paper/cvs-{name}-s0" for name in ("t31-natural", "t2-natural", "t16-icarl", "t7-icarl", "t2-icarl")
+        f"cifar100-10/paper/cvs-{name}-s0"
+        for name in ("t31-natural", "t2-natural", "t16-icarl", "t7-icarl", "t2-icarl")
     ]
     assert plan[0]["steps"] == 43_890
     assert plan[0]["minutes"] == pytest.approx(43_890 * 0.0008 / 60)
     assert sum(row["steps"] for row in plan) == 43_890 + 27_440 + 35_350 + 30_240 + 27_440 == 164_360
     assert "5 runs, 164,360 steps, about 2 minutes" in reproduce(*words).stdout
+
+
+def test_runs_of_a_dry_run_have_names_of_their_own(tmp_path):
+    rows = json.loads(reproduce("all", "--dry-run", "--json", "--results", tmp_path).stdout)
+    assert len({row["run"] for row in rows}) == len(rows)
+    assert {row["run"].partition("/")[0] for row in rows} >= {"cifar100-10", "iam", "tinyimagenet200-20"}
 
 
 def test_docs_and_page(some, tmp_path):

@@ -148,6 +148,8 @@ def test_from_the_command_line(cells, tmp_path, monkeypatch):
     )
     monkeypatch.setitem(EXHIBITS, "tiny", tiny)
     words = ["reproduce", "tiny", "--device", "cpu", "--out", str(tmp_path / "runs"), "--results", str(tmp_path / "r")]
+    stopped = CliRunner().invoke(app, [*words, "--limit-minutes", "0"])
+    assert (stopped.exit_code, "failed" in stopped.stderr) == (0, False)  # to be out of time is no failure
     first = CliRunner().invoke(app, [*words, "--quiet"])
     assert first.exit_code == 0, first.output
     assert "1 of 1 missing runs are done" in first.stderr

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from holdfast.cli.mixed_text import print_mixed
 from holdfast.cli.run import DEVICE_OPTION
 from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table, scores_row
 
@@ -21,7 +22,7 @@ def evaluate(
     give a matrix each, under "extras"; the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.engine.options import resolve_device
-    from holdfast.engine.slot_record import refuse_strangers
+    from holdfast.engine.slot_record import refuse_strangers_in
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
@@ -49,8 +50,7 @@ def evaluate(
             f"{folder.features}: has features of {len(models)} models, but the run has {len(known['tasks'])}; "
             "holdfast run ... --resume brings back what is missing"
         )
-    numbers = range(1, len(models) + 1)
-    refuse_strangers(folder.model(number) for number in numbers if (folder.model(number) / "config.json").exists())
+    refuse_strangers_in(folder, len(models))
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
     if lost:
         raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is gone, and old galleries need it")
@@ -86,3 +86,5 @@ def evaluate(
     )
     self_tests = ", ".join(fraction(row[t]) for t, row in enumerate(judged[next(iter(judged))]["matrix"]))
     typer.echo(f"Self-tests, {next(iter(judged))}: {self_tests}")
+    if "mixed" in metrics:
+        print_mixed(metrics["mixed"])

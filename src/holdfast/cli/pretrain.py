@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from holdfast.cli.failures import failure_lines
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 
@@ -73,8 +74,8 @@ def pretrain(
             for name, record in good.items()
         ]
         print_table(["model", "classes", "steps", "seconds", "loss"], shown, right=(1, 2, 3, 4))
-        for name, why in failed.items():
-            typer.echo(f"{name} failed: {why}", err=True)
+        for line in failure_lines(failed):
+            typer.echo(line, err=True)
     if failed:
         raise typer.Exit(1)
 

@@ -46,6 +46,7 @@ def reproduce(
 
     Without a GPU (or with --render) nothing is run, unless --device cpu asks for it. A finished run is never repeated
     and one that was stopped goes on, so the same command again and again, for a while each, gets everything done.
+    Exit status 1 where a run failed.
 
     Example: holdfast reproduce table2 --set-name paper --seeds 0 --data ~/data --parallel 16 --limit-minutes 25
     """
@@ -69,19 +70,26 @@ def reproduce(
     if dry_run:
         _show_plan(missing, json)
         return
+    failed = False
     if missing and not render:
         from holdfast.recipes.assemble import SharedData
 
-        _run(missing, out, results, SharedData(data, models), device, parallel, processes, limit_minutes, quiet or json)
+        shared = SharedData(data, models)
+        failed = _run(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
     _show(exhibits, Results(results), selection, json=json, as_markdown=markdown)
     _write(exhibits, Results(results), selection, docs, html)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _run(
     missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
     processes: int, limit_minutes: float | None, quiet: bool,
-) -> None:  # fmt: skip
-    from holdfast.cli.sweep import what_fits
+) -> bool:  # fmt: skip
+    """Carry out what is missing, as far as the time goes; whether any of it failed."""
+    from holdfast.cli.failures import failure_lines
+    from holdfast.cli.peak_memory import PeakMemory
+    from holdfast.cli.room import what_fits
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
@@ -90,25 +98,28 @@ def _run(
     where: torch.device = resolve_device(device)
     if where.type == "cpu" and device == "auto":
         typer.echo(f"No GPU here: {len(missing)} missing runs stay missing (--device cpu runs them anyway).", err=True)
-        return
+        return False
     runs = [planned(cell) for cell in missing]
-    at_once = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
+    room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
     try:
-        with sweep_watcher([run.name for run in runs], quiet=quiet) as watch:
+        with sweep_watcher([run.name for run in runs], quiet=quiet) as display:
+            watch = PeakMemory(where, display)
             found = carry_out(
-                missing, out, results, shared=shared, device=where, parallel=at_once, processes=processes,
+                missing, out, results, shared=shared, device=where, parallel=room.at_once, processes=processes,
                 limit_minutes=limit_minutes, watch=watch,
             )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
         raise typer.Exit(130) from None
-    failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
-    for reason in dict.fromkeys(failed.values()):  # data that is not there fails every run in the same way
-        if reason != "interrupted":
-            first, *others = [name for name, own in failed.items() if own == reason]
-            typer.echo(f"{first}{f' and {len(others)} more' if others else ''} failed: {reason}", err=True)
-    done = len(found) - len(failed)
+    if not quiet:
+        watch.say(room.predicted)
+    unfinished = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
+    failed = {name: reason for name, reason in unfinished.items() if reason != "interrupted"}
+    for line in failure_lines(failed):
+        typer.echo(line, err=True)
+    done = len(found) - len(unfinished)
     typer.echo(f"{done} of {len(runs)} missing runs are done; the same command goes on with the others.", err=True)
+    return bool(failed)
 
 
 def _show_plan(missing: "list[Cell]", json: bool) -> None:
@@ -117,7 +128,7 @@ def _show_plan(missing: "list[Cell]", json: bool) -> None:
     from holdfast.reproduction.layout import plain
 
     rows = [
-        {"run": f"{cell.study}/{cell.name}", "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),
+        {"run": cell.path.with_suffix("").as_posix(), "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),
          "command": cell.command}
         for cell in missing
     ]  # fmt: skip

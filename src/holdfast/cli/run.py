@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from holdfast.cli.mixed_text import print_mixed
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ def run(
         return
     header = [f"{metrics['method']}, protocol", "AC", "AA %", "ACA %"]
     print_table(header, [scores_row(name, scores) for name, scores in metrics["protocols"].items()], right=(1, 2, 3))
+    if "mixed" in metrics:
+        print_mixed(metrics["mixed"])
     stored = metrics["data"].get("stored")
     if stored:
         last = f"{stored['numbers'][-1]} numbers an item instead of {stored['full'][-1]}"

@@ -38,6 +38,7 @@ def grow(
     models: list[Path] = typer.Argument(..., help="Model folders."),
     to: int = typer.Option(..., "--to", help="How many slots they shall have."),
     out: Path | None = typer.Option(None, "--out", "-o", help="Write copies here.", show_default="in place"),
+    json: bool = JSON_OPTION,
 ) -> None:
     """Give models more slots without moving what they know.
 
@@ -48,7 +49,14 @@ def grow(
     from holdfast.engine.growth import grow_models
 
     written = grow_models(models, to, out)
-    for folder in written:
-        typer.echo(f"{folder}: {to} slots")
+    if json:
+        changes = [
+            {"model": str(one.model), "written": str(one.written), "from": one.before, "to": one.after}
+            for one in written
+        ]
+        print_json({"slots": to, "models": changes})
+        return
+    for one in written:
+        typer.echo(f"{one.written}: {to} slots")
     if not written:
         typer.echo(f"Nothing to do: all have {to} slots")

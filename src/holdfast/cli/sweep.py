@@ -1,19 +1,13 @@
 """``holdfast sweep``: many runs packed onto one device."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+from holdfast.cli.failures import failure_lines
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, LOG_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
-
-if TYPE_CHECKING:
-    import torch
-
-    from holdfast.recipes.assemble import SharedData
-    from holdfast.recipes.sweep import PlannedRun
-
 
 PROCESSES_OPTION = typer.Option(1, "--processes", min=1, help="Share the runs at a time out over so many processes.")
 
@@ -43,6 +37,8 @@ def sweep(
     Example: holdfast sweep cifar100-10/er cifar100-10/simplex_hoc --tasks 7,16 --seeds 0,1 --parallel 8
     """
     from holdfast.cli.demo import method_names
+    from holdfast.cli.peak_memory import PeakMemory
+    from holdfast.cli.room import what_fits
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
@@ -62,15 +58,19 @@ def sweep(
     )
     check_sinks(log)
     where, shared = resolve_device(device), SharedData(data, models)
-    at_once = what_fits(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
+    room = what_fits(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
     try:
-        with sweep_watcher([run.name for run in planned], quiet=quiet or json) as watch:
+        with sweep_watcher([run.name for run in planned], quiet=quiet or json) as display:
+            watch = PeakMemory(where, display)
             found = run_all(
-                planned, out, shared=shared, device=where, parallel=at_once, processes=processes, sinks=log, watch=watch
-            )
+                planned, out, shared=shared, device=where, parallel=room.at_once, processes=processes, sinks=log,
+                watch=watch,
+            )  # fmt: skip
     except KeyboardInterrupt:
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
         raise typer.Exit(130) from None
+    if not (quiet or json):
+        watch.say(room.predicted)
     good = {name: metrics for name, metrics in found.items() if isinstance(metrics, dict)}
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
     if record:
@@ -97,46 +97,10 @@ def _show(good: dict[str, dict[str, Any]], failed: dict[str, str], out: Path, js
         for name, found in good.items()
     ]
     print_table(["run", "AC", "AA %", "ACA %"], rows_shown, right=(1, 2, 3))
-    for name, reason in failed.items():
-        typer.echo(f"{name} failed: {reason}", err=True)
+    for line in failure_lines(failed):
+        typer.echo(line, err=True)
     if good:
         typer.echo(f"Report: {(out / 'report.html').resolve()}")
-
-
-def what_fits(
-    planned: "list[PlannedRun]", shared: "SharedData", device: "torch.device", wanted: int, processes: int, quiet: bool
-) -> int:
-    """How many runs go at once; on a GPU no more than its memory holds, the others wait."""
-    if device.type != "cuda":
-        return wanted
-    import torch
-
-    from holdfast.data.stream import StreamedImages
-    from holdfast.errors import HoldfastError
-    from holdfast.recipes.assemble import assemble
-    from holdfast.recipes.memory import PER_PROCESS, bytes_per_run, how_many_fit
-
-    # One run for each kind of network, method and batch; seeds and numbers of tasks do not differ in what they take.
-    parts = ("backbone", "method", "train", "data")
-    each = resident = 0
-    networks = {
-        str([*(run.recipe[part] for part in parts), run.recipe["scenario"].get("replace_with")]): run.recipe
-        for run in planned
-    }
-    for recipe in networks.values():
-        try:
-            experiment = assemble(recipe, shared)
-            images = shared.images(experiment.data.train, device, experiment.options.images)
-            each = max(each, bytes_per_run(experiment, images))
-            resident = max(resident, 0 if isinstance(images, StreamedImages) else experiment.data.train.images.nbytes)
-        except (HoldfastError, torch.OutOfMemoryError):
-            continue  # this run will say so itself, and leave the others alone
-    further = processes if processes > 1 else 0  # this one has placed the images already, and only looks on then
-    fit = how_many_fit(wanted, each, device, beside=further * (PER_PROCESS + resident))
-    if not quiet:
-        waiting = f"; {len(planned) - fit} wait" if fit < len(planned) else ""
-        typer.echo(f"{fit} runs at once, about {each / 1e9:.2f} GB of device memory each{waiting}", err=True)
-    return fit
 
 
 def numbers(text: str, option: str) -> list[int]:

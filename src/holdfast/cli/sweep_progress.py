@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.cli.failures import but_for_the_run
 from holdfast.cli.progress import Display, Position, clock
 
 
@@ -23,18 +24,35 @@ class Silent(Display):
         pass
 
 
+class _Told:
+    """Which failures have been shown; the same one of another run is left to the count at the end."""
+
+    def __init__(self) -> None:
+        self._reasons: set[str] = set()
+
+    def before(self, name: str, event: dict[str, Any]) -> bool:
+        if event["event"] != "failed":
+            return False
+        reason = but_for_the_run(name, event["text"])
+        known = reason in self._reasons
+        self._reasons.add(reason)
+        return known
+
+
 class Lines(Display):
     """A line when a run begins a task, ends or fails, with the time left for it."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._positions = {name: Position() for name in names}
         self._lock = threading.Lock()
+        self._told = _Told()
 
     def __call__(self, name: str, event: dict[str, Any]) -> None:
         with self._lock:
             position = self._positions[name]
             if event["event"] in ("warning", "note", "failed"):
-                self._say(f"{name}: {event['event']}: {event['text']}")
+                if not self._told.before(name, event):
+                    self._say(f"{name}: {event['event']}: {event['text']}")
                 return
             position.follow(event)
             if event["event"] in ("begin", "done"):
@@ -63,6 +81,7 @@ class Bars(Display):
         self._positions = {name: Position() for name in names}
         self._rows = {name: self._progress.add_task(name, detail="waiting", total=None) for name in names}
         self._lock = threading.Lock()
+        self._told = _Told()
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -75,7 +94,8 @@ class Bars(Display):
         with self._lock:
             position, row = self._positions[name], self._rows[name]
             if event["event"] in ("warning", "note", "failed"):
-                self._progress.console.print(f"{name}: {event['event']}: {event['text']}", markup=False)
+                if not self._told.before(name, event):
+                    self._progress.console.print(f"{name}: {event['event']}: {event['text']}", markup=False)
                 self._progress.update(row, detail=event["event"])
                 return
             position.follow(event)

@@ -64,7 +64,8 @@ def cifar100(root: Path, split: str, *, images_per_class: int | None = None) -> 
 
 def _read(root: Path, split: str, layout: _Layout, images_per_class: int | None = None) -> ImageSet:
     """The first form found wins: pack, folder, archive (the slowest to read)."""
-    pack, folder, archive = (existing(root) / name for name in (f"{layout.name}.npz", layout.folder, layout.archive))
+    forms = (f"{layout.name}.npz", layout.folder, layout.archive)
+    pack, folder, archive = (existing(root, *forms) / name for name in forms)
     if pack.is_file():
         return read_pack(pack, split, images_per_class)
     if split not in layout.parts:
@@ -83,7 +84,9 @@ def _read(root: Path, split: str, layout: _Layout, images_per_class: int | None 
                 )
         except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
             raise HoldfastError(f"{archive}: not readable as tar.gz, perhaps cut short ({error})") from error
-    raise HoldfastError(f"{layout.name} not found: looked for {pack.name}, {folder.name}/ and {archive.name} in {root}")
+    raise HoldfastError(
+        f"{layout.name} not found: looked for {pack.name}, {folder.name}/ and {archive.name} in {root.absolute()}"
+    )
 
 
 def _from_folder(file: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _CLASSES = [str(digit) for digit in range(10)]
 
 def mnist(root: Path, split: str) -> ImageSet:
     """The handwritten digits, 28 x 28 grey, split ``train`` or ``test``: ``mnist.npz``, or else idx files."""
-    pack = existing(root) / "mnist.npz"
+    pack = existing(root, "mnist.npz", "the idx files") / "mnist.npz"
     if pack.is_file():
         return _from_npz(pack, split)
     if split not in _FILES:

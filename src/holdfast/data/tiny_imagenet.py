@@ -59,12 +59,12 @@ def read_at_32(
     root: Path, split: str, choose: Callable[[Sequence[str]], Sequence[str]], *, incomplete: bool
 ) -> ImageSet:
     """The classes that ``choose`` takes out of all there are; from folders no other picture is decoded."""
-    pack, folder = existing(root) / "tinyimagenet32.npz", root / FOLDER
+    pack, folder = existing(root, "tinyimagenet32.npz", FOLDER) / "tinyimagenet32.npz", root / FOLDER
     if pack.is_file():
         images = read_pack(pack, split)
         return only_classes(images, choose(images.class_names))
     if not folder.is_dir():
-        raise HoldfastError(f"tinyimagenet32 not found: looked for {pack.name} and {FOLDER}/ in {root}")
+        raise HoldfastError(f"tinyimagenet32 not found: looked for {pack.name} and {FOLDER}/ in {root.absolute()}")
     listing = _listing(root, split, FOLDER, incomplete)
     chosen = listing.only_classes(choose(listing.class_names))
     return read_listing(chosen, root, name=f"tinyimagenet32-{split}", size=32)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,19 +19,29 @@ TOLERANCE = 1e-5
 """How far a cosine between two old features may move: float32 rounding of the weights."""
 
 
-def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None) -> list[Path]:
+@dataclass(frozen=True)
+class Grown:
+    """A model that was written with ``after`` slots; equal to ``before`` where it was only copied."""
+
+    model: Path
+    written: Path
+    before: int
+    after: int
+
+
+def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None) -> list[Grown]:
     """Grow every model to ``num_slots``, in place or into ``out``; those that already have so many are left alone.
 
     All are grown and checked before the first is written, and each folder is replaced in one step. A kill in between
-    leaves whole models, grown or not; the same call again finishes. Returns the folders written.
+    leaves whole models, grown or not; the same call again finishes. Returns what was written.
     """
-    planned: list[tuple[Path, Path, Encoder]] = []
+    planned: list[tuple[Grown, Encoder]] = []
     for folder in folders:
         target = folder if out is None else out / folder.resolve().name
         in_a_run = not (folder / SEAL).exists() and (folder.resolve().parent.parent / "recipe.toml").exists()
         if out is None and in_a_run:
             raise HoldfastError(f"{folder}: belongs to a run whose features have its size; write copies with --out")
-        if target in [other for _, other, _ in planned]:
+        if target in [other.written for other, _ in planned]:
             raise HoldfastError(f"two models would be written to {target}; grow them one by one")
         refuse_broken_seal(folder)  # a new seal must not vouch for what was changed under the old one
         encoder = Encoder.from_pretrained(folder)
@@ -38,15 +49,16 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
             raise HoldfastError(
                 f"{folder}: adopted, with prototypes of its own; adopt it anew with --slots {num_slots}"
             )
-        if read_slots(encoder, folder).num_slots != num_slots or out is not None:
-            planned.append((folder, target, grown_encoder(encoder, folder, num_slots)))
-    for folder, target, encoder in planned:
-        with replacing_folder(target) as temporary:
-            shutil.copytree(folder, temporary, dirs_exist_ok=True)
+        before = read_slots(encoder, folder).num_slots
+        if before != num_slots or out is not None:
+            planned.append((Grown(folder, target, before, num_slots), grown_encoder(encoder, folder, num_slots)))
+    for change, encoder in planned:
+        with replacing_folder(change.written) as temporary:
+            shutil.copytree(change.model, temporary, dirs_exist_ok=True)
             encoder.write_into(temporary)
             if (temporary / SEAL).exists():
                 seal(temporary)
-    return [target for _, target, _ in planned]
+    return [change for change, _ in planned]
 
 
 def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from holdfast.backbones import Encoder
 from holdfast.errors import HoldfastError
+from holdfast.run_folder import RunFolder
 from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_json
 
@@ -44,6 +45,12 @@ def refuse_strangers(folders: Iterable[Path]) -> SlotRegistry | None:
     if together is not None and without:
         raise HoldfastError(f"{without[0]}: has no slot record, but the models it is compared with have one")
     return together
+
+
+def refuse_strangers_in(run: RunFolder, count: int) -> None:
+    """``refuse_strangers`` for the first ``count`` models of a run, as far as they are still there."""
+    folders = (run.model(number) for number in range(1, count + 1))
+    refuse_strangers(folder for folder in folders if (folder / "config.json").exists())
 
 
 def _registry(value: object, folder: Path) -> SlotRegistry:

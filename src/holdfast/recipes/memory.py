@@ -22,28 +22,32 @@ PER_PROCESS = 700 * 2**20
 """What CUDA and its libraries keep for each further process, beside its copy of the images."""
 
 
-def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages) -> int:
+def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages, test_batch: int | None = None) -> int:
     """What one run takes beside the shared images: a batch through its network, the old model, the momentum,
     and the features of the test images, for which it takes larger batches than for training.
 
+    test_batch: how many test images at a time; None for as many as ``extract`` would take.
     Where models are brought in, the one that takes most.
     """
     started = [task for task in experiment.scenario.tasks if task.start == "loaded"]
     brought_in = dict.fromkeys(task.model for task in started if task.model)
     if not brought_in:
-        return _bytes_of(experiment.make_encoder, experiment, images)
-    return max(_bytes_of(partial(experiment.load_model, name), experiment, images) for name in brought_in)
+        return _bytes_of(experiment.make_encoder, experiment, images, test_batch)
+    return max(_bytes_of(partial(experiment.load_model, name), experiment, images, test_batch) for name in brought_in)
 
 
 def _bytes_of(
-    make_encoder: Callable[[], Encoder], experiment: Experiment, images: DeviceImages | StreamedImages
+    make_encoder: Callable[[], Encoder],
+    experiment: Experiment,
+    images: DeviceImages | StreamedImages,
+    test_batch: int | None,
 ) -> int:
     options = experiment.options
     encoder = make_encoder().to(images.device).train()
     weights = sum(parameter.nbytes for parameter in encoder.parameters())
     views = 2 if experiment.make_method().reads_view else 1
     training = _peak(images.device, _train_on, encoder, images, options, views) + 3 * weights
-    evaluation = _peak(images.device, _extract_from, encoder, experiment, images.device)
+    evaluation = _peak(images.device, _extract_from, encoder, experiment, images.device, test_batch)
     vectors = len(experiment.data.query) + len(experiment.scenario) * len(experiment.data.gallery)
     evaluation += vectors * encoder.dim * 4  # the matrix keeps every model's gallery on the device
     del encoder
@@ -59,11 +63,12 @@ def _train_on(encoder: Encoder, images: DeviceImages | StreamedImages, options: 
         torch.stack([encoder(x).float().sum() for _ in range(views)]).sum().backward()
 
 
-def _extract_from(encoder: Encoder, experiment: Experiment, device: torch.device) -> None:
+def _extract_from(encoder: Encoder, experiment: Experiment, device: torch.device, test_batch: int | None) -> None:
     height, width = experiment.data.query.images.shape[1:3]
-    some = slice(PIXELS_AT_ONCE["cuda"] // (height * width) or 1)
+    some = slice(test_batch or PIXELS_AT_ONCE["cuda"] // (height * width) or 1)
     query = experiment.data.query
-    extract(encoder, replace(query, images=query.images[some], labels=query.labels[some]), device=device)
+    few = replace(query, images=query.images[some], labels=query.labels[some])
+    extract(encoder, few, device=device, batch_size=test_batch)
 
 
 def _peak(device: torch.device, work: Callable[..., None], *arguments: object) -> int:
@@ -76,6 +81,10 @@ def _peak(device: torch.device, work: Callable[..., None], *arguments: object) -
 
 
 def how_many_fit(wanted: int, each: int, device: torch.device, *, beside: int = 0) -> int:
-    """At most ``wanted`` runs of ``each`` bytes in nine tenths of what is free but for ``beside``; at least one."""
+    """At most ``wanted`` runs of ``each`` bytes in nine tenths of what is free but for ``beside``.
+
+    A single one may have the last tenth as well; 0 where not even that is enough.
+    """
     free, _ = torch.cuda.mem_get_info(device)
-    return max(1, min(wanted, int(0.9 * (free - beside) / max(each, 1))))
+    room = free - beside
+    return max(0, min(wanted, int(0.9 * room / max(each, 1)))) or int(each <= room)

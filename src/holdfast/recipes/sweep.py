@@ -17,10 +17,11 @@ import torch
 from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS
 from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.claim import claim
 from holdfast.recipes.execute import execute
 from holdfast.recipes.load import family, find_recipe, read_recipe
 from holdfast.recipes.schema import Recipe, check_recipe
-from holdfast.run_folder import RunFolder
+from holdfast.run_folder import FolderRefusedError, RunFolder
 from holdfast.storage import read_json, write_text
 
 Watch = Callable[[str, dict[str, Any]], None]
@@ -79,8 +80,8 @@ def run_all(
 
     On a GPU each runs in a thread with a stream of its own; torch has 32, so no more than that go at once in one
     process. ``processes`` shares the threads out over several, each with its own copy of the data. A run that fails
-    leaves the others alone, and its traceback in ``error.txt``. Finished runs in the folder are read, not repeated;
-    unfinished ones go on where they were.
+    leaves the others alone, and its traceback in ``error.txt``; a folder that is not its own it leaves as it was.
+    Finished runs in the folder are read, not repeated; unfinished ones go on where they were.
     Networks with dropout share one stream of random numbers: their runs can be repeated one by one only.
     Once ``stop`` is set, runs end at their next event and none is begun; ``ended`` hears of each, however it ended.
     """
@@ -157,7 +158,8 @@ class Seats:
         except KeyboardInterrupt:
             return HoldfastError("interrupted")
         except Exception as error:  # whatever it is, the other runs go on
-            write_text(RunFolder(self._folder / run.name).error, traceback.format_exc())
+            if not isinstance(error, FolderRefusedError):
+                write_text(RunFolder(self._folder / run.name).error, traceback.format_exc())
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
             watch({"event": "failed", "text": str(failure)})
@@ -201,8 +203,8 @@ def _go_on(
     watch: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     target = RunFolder(folder / run.name)
-    finished = target.metrics.exists() and target.recipe.exists()
-    if finished and check_recipe(read_recipe(str(target.recipe))).tables == run.recipe.tables:
+    claim(run.recipe.tables, target, resume=True, check=lambda raw: check_recipe(raw).tables)
+    if target.metrics.exists() and target.recipe.exists():
         watch({"event": "done"})
         return dict(read_json(target.metrics))
     return execute(run.recipe, target, shared=shared, device=str(device), resume=True, sinks=sinks, watch=watch)

@@ -6,15 +6,21 @@ import json
 import numpy as np
 
 from holdfast.data.sampler import steps_per_epoch
+from holdfast.recipes.models import named_models
 from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SCENARIOS, ModelCard
 
 TRAINING_SETS = {"cifar100": (100, 500), "tinyimagenet200": (200, 500)}
 """Classes and training images per class of the sets whose runs can be planned without them; CUB's differ in size."""
 
-TIMED_NETWORK = "resnet32"
-SECONDS_PER_STEP = 0.0008
-"""Share of one H200 that its step takes with 16 runs side by side (``results/bench/train_step-h200.json``)."""
+TIMED_SET = "cifar100"
+SECONDS_PER_STEP = {"resnet32": 0.0008, "resnet18": 0.0015}
+"""Share of one H200 that a network's step takes with 128 images of 32 x 32.
+
+ResNet-32: with 16 runs side by side (``results/bench/train_step-h200.json``). ResNet-18: the median of
+``gpu_minutes / steps`` over the runs in ``results/iam`` with 8 ``runs_at_once``, all else that a run does counted
+in; it is 0.9 ms for ER and 3.8 ms for d-Simplex-HOC-Views.
+"""
 
 
 def planned_steps(recipe: Recipe) -> int | None:
@@ -44,9 +50,16 @@ def _steps_per_epoch(name: str, per_class: int | None, batch_size: int, scenario
 def predicted_minutes(recipe: Recipe) -> float | None:
     """Minutes of the device that a run takes when enough others share it; alone it takes about twice as long.
 
-    None where the steps cannot be counted, or those of its network have not been timed.
+    None where the steps cannot be counted, or those of one of its networks have not been timed.
     """
-    steps = planned_steps(recipe)
-    if steps is None or recipe["backbone"].get("name") != TIMED_NETWORK:
+    steps, networks = planned_steps(recipe), _networks(recipe)
+    if steps is None or recipe["data"]["train"]["name"] != TIMED_SET or not networks <= set(SECONDS_PER_STEP):
         return None
-    return steps * SECONDS_PER_STEP / 60
+    return steps * max(SECONDS_PER_STEP[name] for name in networks) / 60
+
+
+def _networks(recipe: Recipe) -> set[str]:
+    """The one it builds, or those of the models it brings in, which are called SOURCE/NETWORK-CLASSES-HEAD."""
+    if "model" not in recipe["scenario"]:
+        return {str(recipe["backbone"].get("name"))}
+    return {name.rpartition("/")[2].rsplit("-", 2)[0] for name in named_models(recipe["scenario"])}

@@ -7,9 +7,11 @@ from holdfast.reproduction.exhibit import Exhibit
 from holdfast.reproduction.fig4 import FIG4
 from holdfast.reproduction.fig6 import FIG6
 from holdfast.reproduction.fig7 import FIG7
+from holdfast.reproduction.fig8 import FIG8
 from holdfast.reproduction.fig10 import FIG10
 from holdfast.reproduction.front import FRONT
 from holdfast.reproduction.goals import GOALS_EXHIBIT
+from holdfast.reproduction.mixed import MIXED
 from holdfast.reproduction.parts import PARTS_EXHIBIT
 from holdfast.reproduction.questions import QUESTIONS_EXHIBIT
 from holdfast.reproduction.table1 import TABLE1
@@ -37,9 +39,11 @@ EXHIBITS: dict[str, Exhibit] = {
     "table6": TABLE6,
     "fig6": FIG6,
     "fig7": FIG7,
+    "mixed": MIXED,
     "table7": TABLE7,
     "fig9": FIG9,
     "fig10": FIG10,
+    "fig8": FIG8,
     **DRAWN,
 }
 

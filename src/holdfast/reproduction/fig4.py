@@ -42,7 +42,7 @@ def _figures(results: Results) -> list[Figure]:
     for set_name, title in TITLES.items():
         own = [r for r in rows if r["method"] == OURS]
         panels = [[method_name(r["method"]), r["matrix"]] for r in rows if r["set"] == set_name and r not in own]
-        if panels:
+        if len(panels) > 1:
             panels += [[f"{method_name(OURS)} (ours)", r["matrix"]] for r in own]
             caption = (
                 f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0: {title}. Red: no better than the old"

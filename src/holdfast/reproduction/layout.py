@@ -9,6 +9,10 @@ from holdfast.reproduction.results import SCORES
 
 MISSING = "missing"
 LEGEND = "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
+INSTANCE_LEGEND = (
+    "AC, AA and ACA by template, as in the paper: the gallery averaged per class. by instance: the same three where"
+    " each query looks for its nearest gallery image."
+)
 
 
 def method_name(method: str) -> str:
@@ -29,6 +33,12 @@ def scores(row: Mapping[str, Any]) -> list[str]:
     if not row["seeds"]:
         return [MISSING, "", ""]
     return [score(name, row[name], row["sd"][name]) for name in SCORES]
+
+
+def by_instance(row: Mapping[str, Any]) -> str:
+    """AC, AA and ACA where every gallery image is searched, in one cell; a dash where a run was not judged so."""
+    found = row["instance"]
+    return "–" if found["AC"] is None else " ".join(score(name, found[name]) for name in SCORES)
 
 
 def paper_scores(row: Mapping[str, Any]) -> str:

@@ -16,7 +16,15 @@ from holdfast.reproduction.cifar import (
     tuned_cell,
 )
 from holdfast.reproduction.exhibit import Exhibit, Figure, Row, Selection, Table, papers
-from holdfast.reproduction.layout import LEGEND, method_name, paper_scores, scores, still_missing
+from holdfast.reproduction.layout import (
+    INSTANCE_LEGEND,
+    LEGEND,
+    by_instance,
+    method_name,
+    paper_scores,
+    scores,
+    still_missing,
+)
 from holdfast.reproduction.pictures import draw_over_tasks
 from holdfast.reproduction.results import SCORES, Results, over_seeds, row
 
@@ -63,17 +71,24 @@ def tables(results: Results, selection: Selection) -> list[Table]:
     every = rows(results, selection)
     for set_name, order in dict.fromkeys((r["set"], r["order"]) for r in every):
         chosen = [r for r in every if (r["set"], r["order"]) == (set_name, order)]
-        notes = (LEGEND, *still_missing(chosen))
+        notes = (LEGEND, INSTANCE_LEGEND, *still_missing(chosen))
         if (set_name, order) == ("paper", "natural"):
             notes += (device_time(results),)
         lines = [
-            [str(r["tasks"]), method_name(r["method"]), *scores(r), str(len(r["seeds"])), paper_scores(r)]
+            [
+                str(r["tasks"]),
+                method_name(r["method"]),
+                *scores(r),
+                str(len(r["seeds"])),
+                paper_scores(r),
+                by_instance(r),
+            ]
             for r in chosen
         ]
         made.append(
             Table(
                 f"CIFAR100/10: {TITLES[set_name]}, {ORDER_TITLES[order]}",
-                ["T", "method", "AC", "AA %", "ACA %", "n", "paper"],
+                ["T", "method", "AC", "AA %", "ACA %", "n", "paper", "by instance"],
                 lines,
                 right=(0, 2, 3, 4, 5),
                 notes=notes,
@@ -101,7 +116,7 @@ def figures(results: Results) -> list[Figure]:
             line = lines.setdefault(method_name(r["method"]), {"tasks": [], **{name: [] for name in SCORES}})
             for name in ("tasks", *SCORES):
                 line[name].append(r[name])
-        if lines:
+        if len(lines) > 1:  # one line shows nothing that the table does not
             caption = f"AC, AA and ACA against the number of tasks: {TITLES[set_name]}, natural class order, seed 0."
             made.append(Figure(f"over-tasks-{set_name}", caption, lines, draw_over_tasks))
     return made

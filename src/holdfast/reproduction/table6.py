@@ -11,13 +11,14 @@ from holdfast.reproduction.iam import (
     LONG_TASKS,
     MAIN,
     MORE_SEEDS,
+    OUR_SETTING,
     SHORT,
     SHORT_TASKS,
     iam_cell,
     pretrained,
     with_ours,
 )
-from holdfast.reproduction.layout import method_name, printed, scores, still_missing
+from holdfast.reproduction.layout import INSTANCE_LEGEND, by_instance, method_name, printed, scores, still_missing
 from holdfast.reproduction.results import Results, over_seeds, row
 
 REPEATED = ("simplex_fd", "simplex_hoc")
@@ -53,15 +54,24 @@ def as_scores(pair: list[Any]) -> dict[str, Any]:
 def _tables(results: Results, selection: Selection) -> list[Table]:
     every = rows(results, selection)
     lines = [
-        [str(r["tasks"]), method_name(r["method"]), *scores(r), str(len(r["seeds"])), printed(r["paper"])]
+        [
+            str(r["tasks"]),
+            method_name(r["method"]),
+            *scores(r),
+            str(len(r["seeds"])),
+            printed(r["paper"]),
+            by_instance(r),
+        ]
         for r in every
     ]
     notes = (
         "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC and AA %; it has no ACA.",
+        f"{INSTANCE_LEGEND} Not at {LONG_TASKS} tasks.",
         pretrained(),
+        OUR_SETTING,
         *still_missing(every),
     )
-    header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper"]
+    header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper", "by instance"]
     return [Table("CIFAR100R/10, two replacements", header, lines, right=(0, 2, 3, 4, 5), notes=notes)]
 
 

@@ -1,0 +1,131 @@
+"""How many runs the device has room for, found before anything starts; what cannot fit is refused."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    import torch
+
+    from holdfast.data.device import DeviceImages
+    from holdfast.data.stream import StreamedImages
+    from holdfast.errors import HoldfastError
+    from holdfast.recipes.assemble import SharedData
+    from holdfast.recipes.sweep import PlannedRun
+
+IN_SCENARIO = ("tasks", "order_seed", "buffer_per_class")
+"""Settings of a scenario in which runs of one kind may differ: of these only the tasks change what a run takes."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """How many runs go at once, and how many bytes of the whole device are then predicted to be in use.
+
+    None: nothing was predicted, without a GPU or where no run could be tried.
+    """
+
+    at_once: int
+    predicted: int | None = None
+
+
+@dataclass(frozen=True)
+class _Tried:
+    run: "PlannedRun"
+    each: int
+    images: "DeviceImages | StreamedImages"
+    image_bytes: int
+
+
+def what_fits(
+    planned: "Sequence[PlannedRun]",
+    shared: "SharedData",
+    device: "torch.device",
+    wanted: int,
+    processes: int,
+    quiet: bool,
+) -> Room:
+    """On a GPU no more runs than its memory holds, the others wait; refused where a run does not fit by itself."""
+    if device.type != "cuda":
+        return Room(wanted)
+    import torch
+
+    from holdfast.data.stream import StreamedImages
+    from holdfast.recipes.memory import PER_PROCESS, how_many_fit
+
+    tried = [found for run in largest_of_each_kind(planned) if (found := _tried(run, shared, device))]
+    if not tried:  # each will say for itself why it cannot begin
+        return Room(wanted)
+    largest = max(tried, key=lambda one: one.each)
+    resident = max(0 if isinstance(one.images, StreamedImages) else one.image_bytes for one in tried)
+    further = min(processes, wanted) if processes > 1 else 0  # this one, with its own images, only looks on then
+    beside = further * (PER_PROCESS + resident)
+    fit = how_many_fit(wanted, largest.each, device, beside=beside)
+    free, total = torch.cuda.mem_get_info(device)
+    if fit < 1:
+        kept = f", {_gb(beside)} GB of them for {further} processes" if further else ""
+        what = f"takes about {_gb(largest.each)} GB of device memory, and {_gb(free)} of {_gb(total)} GB are free{kept}"
+        raise _refused(largest.run, what, largest.images, further)
+    if not quiet:
+        waiting = f"; {len(planned) - fit} wait" if fit < len(planned) else ""
+        typer.echo(f"{fit} runs at once, about {_gb(largest.each)} GB of device memory each{waiting}", err=True)
+    return Room(fit, total - free + beside + fit * largest.each)
+
+
+def largest_of_each_kind(planned: "Iterable[PlannedRun]") -> "list[PlannedRun]":
+    """Of runs that differ in seed, order and number of tasks alone, the one with most tasks: it keeps most features."""
+    kinds: dict[str, PlannedRun] = {}
+    for run in planned:
+        tables = run.recipe.tables
+        scenario = {key: value for key, value in tables["scenario"].items() if key not in IN_SCENARIO}
+        others = {key: tables[key] for key in tables if key not in ("title", "seed", "scenario", "evaluation")}
+        kind = json.dumps([others, scenario, tables["evaluation"]["batch_size"]], sort_keys=True, default=str)
+        if kind not in kinds or _tasks(run) > _tasks(kinds[kind]):
+            kinds[kind] = run
+    return list(kinds.values())
+
+
+def _tasks(run: "PlannedRun") -> int:
+    return run.recipe["scenario"].get("tasks") or 0  # without it the increment says, which all of a kind share
+
+
+def _tried(run: "PlannedRun", shared: "SharedData", device: "torch.device") -> _Tried | None:
+    """What one run takes; None where it cannot be told, which the run will say itself and leave the others alone."""
+    import torch
+
+    from holdfast.errors import HoldfastError
+    from holdfast.recipes.assemble import assemble
+    from holdfast.recipes.memory import bytes_per_run
+
+    free, total = torch.cuda.mem_get_info(device)
+    images = None
+    try:
+        experiment = assemble(run.recipe, shared)
+        images = shared.images(experiment.data.train, device, experiment.options.images)
+        each = bytes_per_run(experiment, images, run.recipe["evaluation"]["batch_size"])
+        return _Tried(run, each, images, experiment.data.train.images.nbytes)
+    except torch.OutOfMemoryError:
+        what = f"took more than the {_gb(free)} of {_gb(total)} GB of device memory that were free when it was tried"
+        raise _refused(run, what, images, 0) from None
+    except HoldfastError:
+        return None
+
+
+def _refused(
+    run: "PlannedRun", what: str, images: "DeviceImages | StreamedImages | None", processes: int
+) -> "HoldfastError":
+    from holdfast.data.stream import StreamedImages
+    from holdfast.errors import HoldfastError
+
+    ways = ["make train.batch_size or evaluation.batch_size smaller"]
+    if not isinstance(images, StreamedImages):
+        ways.append("set train.images=stream")
+    if processes:
+        ways.append("ask for fewer --processes")
+    return HoldfastError(f"{run.name}: a single run {what}; {', '.join(ways)}, or free the device")
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.2f}"

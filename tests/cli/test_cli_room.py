@@ -1,0 +1,175 @@
+"""What is refused, foretold and measured of a GPU's memory; the GPU is made up."""
+
+import time
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.cli.peak_memory import PeakMemory
+from holdfast.cli.room import Room, largest_of_each_kind, what_fits
+from holdfast.data.device import DeviceImages
+from holdfast.errors import HoldfastError
+from holdfast.recipes import memory
+from holdfast.recipes.assemble import SharedData, assemble
+from holdfast.recipes.sweep import plan
+from holdfast.reproduction import EXHIBITS, Cell, Exhibit
+
+GB = 10**9
+CUDA = torch.device("cuda")
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A card of 10 GB of which 8 are free; images stay where the CPU can see them."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (8 * GB, 10 * GB))
+    monkeypatch.setattr(SharedData, "images", lambda self, train, device, placement="auto": DeviceImages(train))
+
+    def takes(answer):
+        def bytes_per_run(experiment, images, test_batch=None):
+            found = answer(experiment) if callable(answer) else answer
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        monkeypatch.setattr(memory, "bytes_per_run", bytes_per_run)
+
+    return takes
+
+
+def fits(runs, wanted=4, processes=1, shared=None):
+    return what_fits(runs, shared or SharedData(), CUDA, wanted, processes, False)
+
+
+def test_as_many_as_fit_and_what_is_then_in_use(gpu, tiny_recipe, capsys):
+    gpu(3 * GB)
+    assert fits(plan([str(tiny_recipe)], seeds=[0, 1, 2, 3])) == Room(2, 2 * GB + 2 * 3 * GB)
+    assert capsys.readouterr().err == "2 runs at once, about 3.00 GB of device memory each; 2 wait\n"
+
+
+def test_the_last_tenth_is_for_a_single_run_and_no_more(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)])
+    gpu(8 * GB)
+    assert fits(runs, 1) == Room(1, 10 * GB)
+    gpu(8 * GB + 1)
+    with pytest.raises(HoldfastError) as refused:
+        fits(runs, 1)
+    assert str(refused.value) == (
+        f"{runs[0].name}: a single run takes about 8.00 GB of device memory, and 8.00 of 10.00 GB are free; make"
+        " train.batch_size or evaluation.batch_size smaller, set train.images=stream, or free the device"
+    )
+
+
+def test_processes_take_their_part_and_no_more_of_them_than_there_are_runs(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)], seeds=[0, 1])
+    gpu(2 * GB)
+    images = SharedData().open_set(runs[0].recipe).train.images.nbytes
+    beside = 2 * (memory.PER_PROCESS + images)
+    assert fits(runs, 2, 20) == Room(2, 2 * GB + beside + 4 * GB)
+    gpu(7 * GB)
+    with pytest.raises(HoldfastError, match=r"1\.47 GB of them for 2 processes; .* fewer --processes"):
+        fits(runs, 2, 20)
+
+
+def test_running_out_of_memory_while_trying_is_an_answer(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"])
+    gpu(lambda experiment: torch.OutOfMemoryError("CUDA out of memory") if experiment.make_method().num_slots else GB)
+    with pytest.raises(HoldfastError, match=r"simplex_hoc-t3-s0: a single run took more than the 8\.00 of 10\.00 GB"):
+        fits(runs)
+
+
+def test_a_run_that_cannot_be_tried_leaves_the_others_theirs(gpu, tiny_recipe):
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"])
+    gpu(lambda experiment: HoldfastError("no data") if experiment.make_method().num_slots else 3 * GB)
+    assert fits(runs) == Room(2, 8 * GB)
+    gpu(HoldfastError("no data"))
+    assert fits(runs) == Room(4)  # none of them gets far, and each says why
+
+
+def test_of_each_kind_the_one_with_most_tasks_is_tried(tiny_recipe):
+    runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"], tasks=[2, 5, 3], seeds=[0, 1])
+    tried = largest_of_each_kind(runs)
+    assert [(run.recipe.method, run.recipe["scenario"]["tasks"]) for run in tried] == [("er", 5), ("simplex_hoc", 5)]
+    smaller = plan([str(tiny_recipe)], methods=["er"], tasks=[2], settings=["evaluation.batch_size=4"])
+    assert len(largest_of_each_kind([*runs, *smaller])) == 3
+    protocols = plan([str(tiny_recipe)], methods=["er"], tasks=[2], settings=['evaluation.protocols=["template"]'])
+    assert len(largest_of_each_kind([*runs, *protocols])) == 2
+
+
+def test_test_images_are_tried_in_the_batches_asked_for(tiny_recipe, monkeypatch):
+    experiment = assemble(plan([str(tiny_recipe)])[0].recipe)
+    seen = []
+    monkeypatch.setattr(memory, "extract", lambda encoder, images, **how: seen.append((len(images), how["batch_size"])))
+    for test_batch in (5, None):
+        memory._extract_from(experiment.make_encoder(), experiment, torch.device("cpu"), test_batch)
+    assert seen == [(5, 5), (len(experiment.data.query), None)]
+
+
+def test_the_peak_is_of_looks_a_second_apart(monkeypatch, capsys):
+    clock, used, events = [0.0], [0], []
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GB - used[0], 10 * GB))
+    watch = PeakMemory(CUDA, lambda name, event: events.append(name))
+    for clock[0], used[0] in ((0.0, 2 * GB), (0.9, 9 * GB), (1.0, 5 * GB), (2.5, 3 * GB)):
+        watch("a", {"event": "pulse"})
+    assert (watch.bytes, events) == (5 * GB, ["a"] * 4)
+    watch.say(6 * GB)
+    watch.say(None)
+    assert capsys.readouterr().err == (
+        "at most 5.00 GB of the device in use (6.00 GB predicted)\nat most 5.00 GB of the device in use\n"
+    )
+
+
+def test_without_a_gpu_nothing_is_looked_at_or_said(capsys):
+    watch = PeakMemory(torch.device("cpu"), lambda name, event: None)
+    watch("a", {"event": "pulse"})
+    watch.say(None)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture
+def pretended(gpu, monkeypatch):
+    """Commands believe in the card, and their runs are over after one event."""
+
+    def run_all(runs, *arguments, watch, **options):
+        watch(runs[0].name, {"event": "pulse"})
+        return {}
+
+    monkeypatch.setattr("holdfast.engine.resolve_device", lambda name="auto": CUDA)
+    monkeypatch.setattr("holdfast.recipes.sweep.run_all", run_all)
+    monkeypatch.setattr("holdfast.reproduction.run.run_all", run_all)
+    monkeypatch.setattr("holdfast.cli.sweep_progress.Lines.__call__", lambda self, name, event: None)
+    return gpu
+
+
+@pytest.fixture
+def commands(tiny_recipe, tmp_path, monkeypatch):
+    cells = [Cell("paper", str(tiny_recipe), "simplex_hoc", 3, family="tiny")]
+    nothing = Exhibit("tiny", lambda: cells, lambda results, selection: [], lambda results, selection: [])
+    monkeypatch.setitem(EXHIBITS, "tiny", nothing)
+    out = ["--out", str(tmp_path / "runs")]
+    return {
+        "sweep": ["sweep", str(tiny_recipe), *out],
+        "reproduce": ["reproduce", "tiny", "--results", str(tmp_path / "results"), *out],
+    }
+
+
+@pytest.mark.parametrize("name", ["sweep", "reproduce"])
+def test_commands_say_what_was_predicted_and_what_it_was(pretended, commands, name):
+    pretended(3 * GB)
+    line = "at most 2.00 GB of the device in use (5.00 GB predicted)"
+    result = CliRunner().invoke(app, commands[name])
+    assert result.exit_code == 0, result.output
+    assert line in result.stderr
+    for flag in ("--quiet", "--json"):
+        assert "in use" not in CliRunner().invoke(app, [*commands[name], flag]).output
+
+
+@pytest.mark.parametrize("name", ["sweep", "reproduce"])
+def test_commands_start_nothing_that_does_not_fit(pretended, commands, name, tmp_path):
+    pretended(9 * GB)
+    result = CliRunner().invoke(app, commands[name])
+    assert isinstance(result.exception, HoldfastError)
+    assert "a single run takes about 9.00 GB" in str(result.exception)
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,61 @@
+"""The scores on the methods' cards and in the README are those of the committed results."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from holdfast.reports import METHOD_NAMES
+
+ROOT = Path(__file__).parents[1]
+CARDS = sorted((ROOT / "docs" / "methods").glob("*.md"))
+SCORES = r"(\d\.\d\d) / (\d+\.\d\d)(?: / (\d+\.\d\d))? at (\d+)"
+
+
+def paragraph(card: Path, title: str) -> str:
+    found = re.search(rf"\*\*{title}\*\*(.*?)(?:\n\n|\Z)", card.read_text(encoding="utf-8"), re.DOTALL)
+    return found[1] if found else ""
+
+
+def printed(files: list[Path], name: str) -> str:
+    scores = [json.loads(path.read_text(encoding="utf-8"))["protocols"]["template"][name] for path in files]
+    return f"{statistics.fmean(scores) * (1 if name == 'AC' else 100):.2f}"
+
+
+def check(text: str, folder: str, method: str, seeds: str) -> int:
+    found = re.findall(SCORES, text)
+    for *numbers, tasks in found:
+        files = sorted((ROOT / "results" / folder).glob(f"{method}-t{tasks}-natural-s{seeds}.json"))
+        assert files, (method, tasks)
+        for name, number in zip(("AC", "AA", "ACA"), numbers):
+            assert not number or printed(files, name) == number, (method, tasks, name)
+    return len(found)
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
+def test_a_card(card):
+    own = paragraph(card, r"Results\.")
+    known = len(list((ROOT / "results/cifar100-10/paper").glob(f"{card.stem}-t*-natural-s0.json")))
+    assert check(own, "cifar100-10/paper", card.stem, "0") == known
+    across = paragraph(card, r"Across two replacements\.")
+    tasks = {path.name.split("-")[1] for path in (ROOT / "results/iam/replaced").glob(f"{card.stem}-t*.json")}
+    assert check(across, "iam/replaced", card.stem, "*") == len(tasks)
+
+
+def test_the_table_in_the_readme():
+    names = {name: method for method, name in METHOD_NAMES.items()}
+    lines = re.findall(r"^\| ([^|]+) \| (.* / .*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    compared = 0
+    for name, cells in lines:
+        for tasks, cell in zip((2, 7, 16, 31), cells.split(" | ")):
+            path = ROOT / f"results/cifar100-10/paper/{names[name]}-t{tasks}-natural-s0.json"
+            if not path.exists():
+                assert cell == "not run yet", (name, tasks)
+                continue
+            scores = json.loads(path.read_text(encoding="utf-8"))["protocols"]["template"]
+            shown = f"{scores['AC']:.2f} / {100 * scores['AA']:.1f} / {100 * scores['ACA']:.1f} ("
+            assert cell.startswith(shown), (name, tasks, shown)
+            compared += 1
+    assert compared >= 29
