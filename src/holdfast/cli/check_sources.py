@@ -18,18 +18,6 @@ THROUGH_OPTION = typer.Option(
 )
 
 
-def run_source(run: Path) -> Path:
-    """A run folder as ``check_history`` takes it; one whose models' slots do not belong together is refused."""
-    from holdfast.engine.slot_record import refuse_strangers_in
-    from holdfast.features import FeatureStore
-    from holdfast.run_folder import RunFolder
-
-    folder = RunFolder(run)
-    if folder.features.is_dir():
-        refuse_strangers_in(folder, len(FeatureStore(folder.features).read_all()))
-    return run
-
-
 def gallery_source(
     gallery: str | None,
     table: str | None,
