@@ -1,4 +1,4 @@
-"""What ``holdfast check`` takes: a run folder, or for a gallery a file or the address of a store, sampled in place."""
+"""What ``holdfast check`` takes for a gallery: a file, or the address of a store that is sampled in place."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
