@@ -27,7 +27,7 @@ ALLOWED = {
     "metrics": set(),
     "features": {"backbones", "data", "geometry", "kernels"},
     "evaluation": {"metrics", "features", "geometry"},
-    "checking": {"evaluation", "metrics", "features", "geometry"},
+    "checking": {"evaluation", "metrics", "features", "geometry", "scenarios"},
     "adoption": {"backbones", "checking", "engine", "geometry", "losses", "metrics", "scenarios"},
     "gallery": {"backbones", "checking", "features", "geometry", "scenarios"},
     "service": {"gallery"},

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.checking import check_history
 from holdfast.cli.mixed_text import print_mixed
 from holdfast.errors import HoldfastError
 from holdfast.geometry import grown
@@ -181,6 +182,8 @@ def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, ho
         holdfast("evaluate", tmp_path / "run")
     refusal = json.loads(holdfast(*words, status=2))
     assert refusal["reason"] == str(said.value)
+    with pytest.raises(HoldfastError, match="03: does not belong with the models before it"):
+        check_history(tmp_path / "run", resamples=100)
     assert "03: does not belong with the models before it: class " in refusal["reason"]
     for number in ("01", "02", "03"):  # a method without slots, and models that are gone
         bare = tmp_path / "run" / "models" / number / "config.json"

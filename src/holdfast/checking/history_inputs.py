@@ -13,6 +13,7 @@ from holdfast.checking.truth import class_codes
 from holdfast.errors import HoldfastError
 from holdfast.features import FeatureStore, ModelFeatures, read_space_maps
 from holdfast.run_folder import RunFolder
+from holdfast.scenarios.strangers import refuse_strangers_in
 from holdfast.space_map import SpaceMap
 
 Models = str | Path | Sequence[tuple[Source, Source]]
@@ -22,13 +23,17 @@ Models = str | Path | Sequence[tuple[Source, Source]]
 def read_history(
     models: Models,
 ) -> tuple[list[str], list[ModelFeatures], np.ndarray, np.ndarray, list[SpaceMap | None]]:
-    """Names, features, query and gallery classes, and maps (empty for models that are no run)."""
+    """Names, features, query and gallery classes, and maps (empty for models that are no run).
+
+    A run whose models' slots do not belong together is refused, where the models are still there.
+    """
     if isinstance(models, str | Path):
         folder = RunFolder(models)
         if not folder.features.is_dir():
             raise HoldfastError(f"{models}: not a run folder with stored features (no features/ in it)")
         store = FeatureStore(folder.features)
         stored = store.read_all()
+        refuse_strangers_in(folder, len(stored))
         names = [str(number) for number in range(1, len(stored) + 1)]
         maps = read_space_maps(folder, len(stored))
         return names, stored, *store.labels(), maps

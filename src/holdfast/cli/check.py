@@ -15,7 +15,6 @@ from holdfast.cli.check_sources import (
     VECTOR_OPTION,
     carried_through,
     gallery_source,
-    run_source,
 )
 from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json
@@ -155,7 +154,7 @@ def _judge(
             return check(gallery, old, new, gallery_new, **pair, **settings)
         if pair["relevance"] is not None:
             raise HoldfastError("--relevance judges one pair of models; a history needs labels")
-        return check_history(run_source(run) if run is not None else [_halves(text) for text in model], **settings)
+        return check_history(run if run is not None else [_halves(text) for text in model], **settings)
 
 
 def _halves(text: str) -> tuple[str, str]:

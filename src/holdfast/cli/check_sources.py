@@ -1,4 +1,4 @@
-"""What ``holdfast check`` takes: a run folder, or for a gallery a file or the address of a store, sampled in place."""
+"""What ``holdfast check`` takes for a gallery: a file, or the address of a store that is sampled in place."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,18 +16,6 @@ SAMPLE_OPTION = typer.Option(None, "--sample", help="Likewise: how many stored v
 THROUGH_OPTION = typer.Option(
     None, "--through", help="An adopted model: its projection carries gallery and old queries first."
 )
-
-
-def run_source(run: Path) -> Path:
-    """A run folder as ``check_history`` takes it; one whose models' slots do not belong together is refused."""
-    from holdfast.engine.slot_record import refuse_strangers_in
-    from holdfast.features import FeatureStore
-    from holdfast.run_folder import RunFolder
-
-    folder = RunFolder(run)
-    if folder.features.is_dir():
-        refuse_strangers_in(folder, len(FeatureStore(folder.features).read_all()))
-    return run
 
 
 def gallery_source(

@@ -22,7 +22,6 @@ def evaluate(
     give a matrix each, under "extras"; the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.engine.options import resolve_device
-    from holdfast.engine.slot_record import refuse_strangers_in
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
@@ -30,6 +29,7 @@ def evaluate(
     from holdfast.metrics import average_accuracy
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
+    from holdfast.scenarios.strangers import refuse_strangers_in
     from holdfast.storage import read_json, write_json
 
     folder = RunFolder(run)

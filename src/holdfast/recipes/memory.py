@@ -19,7 +19,7 @@ HEADROOM = 2.8
 for the way back: 2.64 times the plain step's peak was reserved for ResNet-32 (``results/bench/sweep-h200.json``)."""
 
 PER_PROCESS = 700 * 2**20
-"""What CUDA and its libraries keep for each further process, beside its copy of the images."""
+"""What CUDA and its libraries keep for each further process, beside its copy of the images: assumed, not measured."""
 
 
 def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages, test_batch: int | None = None) -> int:

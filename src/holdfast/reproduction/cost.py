@@ -19,7 +19,7 @@ SECONDS_PER_STEP = {"resnet32": 0.0008, "resnet18": 0.0015}
 
 ResNet-32: with 16 runs side by side (``results/bench/train_step-h200.json``). ResNet-18: the median of
 ``gpu_minutes / steps`` over the runs in ``results/iam`` with 8 ``runs_at_once``, all else that a run does counted
-in; it is 0.9 ms for ER and 3.8 ms for d-Simplex-HOC-Views.
+in; it is 0.9 ms for ER and 3.8 ms for d-Simplex-HOC-Views. More than the truth: a second sweep had a part of the card.
 """
 
 

@@ -2,8 +2,7 @@
 
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
-from holdfast.reproduction.fig6 import REPLACED_AT
-from holdfast.reproduction.iam import ABLATION, LAST, LONG, LONG_TASKS, iam_cell, pretrained
+from holdfast.reproduction.iam import ABLATION, LAST, LONG, LONG_TASKS, REPLACED_AT, iam_cell, pretrained
 from holdfast.reproduction.iam_pictures import after_each_task, draw_ablation
 from holdfast.reproduction.layout import scores, still_missing
 from holdfast.reproduction.results import SCORES, Results, row
@@ -72,7 +71,9 @@ def _figures(results: Results) -> list[Figure]:
     }
     sizes = AXES["buffer"][1]
     labels = [f"{size} per class" for size in sizes]
-    curves = after_each_task("Buffer", results, [cell("buffer", size) for size in sizes], REPLACED_AT, labels)
+    curves = after_each_task(
+        "Buffer", results, [cell("buffer", size) for size in sizes], REPLACED_AT[LONG_TASKS], labels
+    )
     if max(len(points) for points in [*axes.values(), curves["lines"]]) < 2:
         return []
     caption = (

@@ -10,19 +10,16 @@ from holdfast.reproduction.iam import (
     LONG_TASKS,
     MAIN,
     OUR_SETTING,
+    REPLACED_AT,
     SHORT,
     SHORT_TASKS,
+    TITLES,
     iam_cell,
     pretrained,
     with_ours,
 )
 from holdfast.reproduction.layout import MISSING, method_name, score, still_missing
 from holdfast.reproduction.results import Results, row
-
-LAST_REPLACEMENT = {SHORT_TASKS: 5, LONG_TASKS: 21}
-"""Number of tasks -> the one that begins with the last replacement."""
-
-TITLES = {"replaced": "Two replacements", "none": "No replacement"}
 
 
 def _cells() -> list[Cell]:
@@ -35,7 +32,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
     found = []
     for cell in selection.of(_cells()):
         record = results.record(cell)
-        seen = None if record is None else _seen(record["mixed"], LAST_REPLACEMENT[cell.tasks])
+        seen = None if record is None else _seen(record["mixed"], REPLACED_AT[cell.tasks][-1])
         found.append({**row([cell], results, paper=None), "study": cell.study, "mixed": seen})
     return found
 

@@ -5,7 +5,7 @@ from typing import Any
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import PAPER_METHODS
 from holdfast.reproduction.exhibit import Exhibit, Figure, Row, Selection, Table, papers
-from holdfast.reproduction.iam import ARCHITECTURES, LAST, LONG_TASKS, iam_cell, pretrained, with_ours
+from holdfast.reproduction.iam import ARCHITECTURES, LAST, LONG_TASKS, REPLACED_AT, iam_cell, pretrained, with_ours
 from holdfast.reproduction.iam_pictures import after_each_task, draw_after_each_task
 from holdfast.reproduction.layout import MISSING, method_name, printed, score, still_missing
 from holdfast.reproduction.results import Results, row
@@ -14,8 +14,7 @@ from holdfast.reproduction.table6 import as_scores
 FIRST = ("er", "simplex_fd", "simplex_hoc")
 """Run first; the others, whose dashes are those of ER, come last."""
 
-REPLACED_AT = (11, 21)
-"""The tasks that begin with a replacement."""
+REPLACED = REPLACED_AT[LONG_TASKS]
 
 
 def _cells() -> list[Cell]:
@@ -29,7 +28,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
     found = []
     for cell in selection.of(_cells()):
         record = results.record(cell)
-        up_to = None if record is None else [_at(record, task) for task in (*REPLACED_AT, LONG_TASKS)]
+        up_to = None if record is None else [_at(record, task) for task in (*REPLACED, LONG_TASKS)]
         paper = papers("table7").get(cell.method)
         as_printed = paper and [as_scores(pair) for pair in paper]
         found.append({**row([cell], results, paper=None), "up_to": up_to, "paper": as_printed})
@@ -50,7 +49,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         if r["up_to"]:
             ours = [score(name, pair[name]) for pair in r["up_to"] for name in ("AC", "AA")]
         lines.append([method_name(r["method"]), *ours, *(printed(r["paper"] and r["paper"][i]) for i in range(3))])
-    ends = (*REPLACED_AT, LONG_TASKS)
+    ends = (*REPLACED, LONG_TASKS)
     ours_to = [f"{name} to {task}" for task in ends for name in ("AC", "AA %")]
     header = ["method", *ours_to, *(f"paper to {task}" for task in ends)]
     notes = (
@@ -71,13 +70,13 @@ def _curve_tables(results: Results, selection: Selection) -> list[Table]:
         else [method_name(r["method"]), MISSING, "", ""]
         for r in every
     ]
-    header = ["method", *(f"AA_{task} %" for task in (*REPLACED_AT, LONG_TASKS))]
+    header = ["method", *(f"AA_{task} %" for task in (*REPLACED, LONG_TASKS))]
     notes = (pretrained("architectures"), *still_missing(every))
     return [Table("AA up to a task, three architectures", header, lines, right=(1, 2, 3), notes=notes)]
 
 
 def _figures(results: Results) -> list[Figure]:
-    panel = after_each_task("Three architectures", results, _cells(), REPLACED_AT)
+    panel = after_each_task("Three architectures", results, _cells(), REPLACED)
     if not panel["lines"]:
         return []
     caption = "AA up to each task, CIFAR100R/10, 31 tasks; at tasks 11 and 21 a model of another architecture comes in."
