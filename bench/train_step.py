@@ -2,7 +2,7 @@
 
     python bench/train_step.py [--method simplex_hoc] [--backbone resnet32] [--precision bf16]
                                [--executors eager,graph,fused]
-                               [--side-by-side 4,8] [--together auto] [--by-rows] [--steps 200] [--repeats 5]
+                               [--side-by-side 4,8] [--together auto] [--tap-by-tap] [--steps 200] [--repeats 5]
                                [--profile FILE] [--json FILE]
 
 Random images: the time does not depend on what is in them. Every figure is the median over repeats of ``steps`` steps
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--executors", default="eager,graph,fused")
     parser.add_argument("--side-by-side", default="", help="how many runs at once, such as 4,8,16")
     parser.add_argument("--together", default="auto", help="the executor of the runs side by side")
-    parser.add_argument("--by-rows", action="store_true", help="fused: convolutions row by row instead of tap by tap")
+    parser.add_argument("--tap-by-tap", action="store_true", help="fused: no convolution row by row")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="auto")
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--profile", help="write the kernels of a step under --together, longest first, to this file")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    strips.BY_ROWS = strips.BY_ROWS or options.by_rows
+    strips.BY_ROWS = not options.tap_by_tap
     device = resolve_device(options.device)
     torch.backends.cudnn.benchmark = options.cudnn_benchmark
     images = DeviceImages(random_images(), device)

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-BY_ROWS = False
-"""Whether training goes row by row where it can, unless told otherwise. Not measured on a GPU yet."""
+BY_ROWS = True
+"""Whether training goes row by row where it can, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class RowTiles:
     stages: int = 3
 
 
-FORWARD_ROWS = {16: RowTiles(32, 8, 1), 32: RowTiles(64, 4, 4)}
-BACK_ROWS = {16: RowTiles(32, 8, 1), 32: RowTiles(64, 4, 4)}
-"""By channels. With 64 a program reads more weights than pixels, and tap by tap they are read no more often."""
+FORWARD_ROWS = {16: RowTiles(32, 8, 1)}
+BACK_ROWS = {16: RowTiles(32, 8, 1)}
+"""By channels. From 32 on the weights fill a program's registers, and tap by tap was faster (bench/README.md)."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class NineTiles:
     stages: int = 3
 
 
-NINE_TAPS = {16: NineTiles(176, 64), 32: NineTiles(128, 64)}
+NINE_TAPS = {16: NineTiles(128, 64, stages=4), 32: NineTiles(128, 32)}
 """By channels, for ``weight_parts_nine``."""
 
 
