@@ -102,6 +102,14 @@ def test_the_papers_numbers_agree_with_each_other():
     assert max(papers("table6").items(), key=lambda entry: entry[1]["7"][1])[0] == "simplex_hoc"
 
 
+def test_epochs_are_those_on_record(tmp_path):
+    (tmp_path / "iam").mkdir()
+    models = {"tinyimagenet32/regnety_400mf-200-simplex": {"epochs": 15}}
+    (tmp_path / "iam/pretrained.json").write_text(json.dumps({"models": models}))
+    assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in pretrained("architectures", Results(tmp_path))
+    assert "(50, 100, 200 classes, 30 epochs)" in pretrained("replaced", Results(tmp_path))
+
+
 def test_every_page_says_what_the_models_were_trained_on(tmp_path):
     assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in pretrained()
     assert [name.split("/")[1].partition("-")[0] for name in brought_in("architectures")] == [

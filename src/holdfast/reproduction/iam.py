@@ -3,6 +3,7 @@
 from holdfast.recipes.load import read_recipe
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known
+from holdfast.reproduction.results import Results
 
 RECIPES = {
     "replaced": "iam/cifar100r",
@@ -68,13 +69,19 @@ def classes_of(model: str) -> int:
     return int(model.rsplit("-", 2)[1])
 
 
-def pretrained(study: str = "replaced") -> str:
-    """The note that belongs to every number: what the models were pre-trained on, and on what the paper's were."""
+def pretrained(study: str = "replaced", results: Results | None = None) -> str:
+    """The note that belongs to every number: what the models were pre-trained on, and on what the paper's were.
+
+    Epochs are those on record in ``results`` where a model is, else the recipe's.
+    """
     models = brought_in(study)
     counts = ", ".join(str(classes_of(model)) for model in models)
     source = models[0].partition("/")[0]
-    epochs = read_recipe(f"pretrain/{source}")["train"]["epochs"]
+    asked = read_recipe(f"pretrain/{source}")["train"]["epochs"]
+    recorded = {} if results is None else results.pretrained()
+    epochs = [recorded.get(model.format(head="simplex"), {}).get("epochs", asked) for model in models]
+    shown = str(epochs[0]) if len(set(epochs)) == 1 else ", ".join(map(str, epochs))
     return (
-        f"Models pre-trained on {source} ({counts} classes, {epochs} epochs); the paper's on ImageNet32 (100, 300, 600"
+        f"Models pre-trained on {source} ({counts} classes, {shown} epochs); the paper's on ImageNet32 (100, 300, 600"
         " classes, 300 epochs)."
     )

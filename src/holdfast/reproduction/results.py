@@ -28,6 +28,12 @@ class Results:
         record = self._read[path]
         return record if cell.is_of(record["recipe"]) else None
 
+    def pretrained(self) -> dict[str, Any]:
+        """The records of the models that IAM-CL2R began with or brought in, by name; empty where there are none."""
+        path = self.root / "iam" / "pretrained.json"
+        found: dict[str, Any] = read_json(path)["models"] if path.is_file() else {}
+        return found
+
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Those that have not been run, each once: two sets may ask for the same run."""
         return list({cell.path: cell for cell in reversed(cells) if self.record(cell) is None}.values())[::-1]

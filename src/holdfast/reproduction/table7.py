@@ -56,7 +56,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         "At tasks 11 and 21 a model of another architecture is brought in; AC and AA % of all models up to there, and"
         " of all 31. The features of ResNet-18 and SENet-18 have 512 numbers, those of RegNetY-400MF 384; 1023 on the"
         " simplex. Models of unequal size cannot be compared: such a pair is not compatible in AC, and AA is a dash.",
-        pretrained("architectures"),
+        pretrained("architectures", results),
         *still_missing(every),
     )
     return [Table("CIFAR100R/10, 31 tasks, three architectures", header, lines, right=range(1, 7), notes=notes)]
@@ -71,7 +71,7 @@ def _curve_tables(results: Results, selection: Selection) -> list[Table]:
         for r in every
     ]
     header = ["method", *(f"AA_{task} %" for task in (*REPLACED, LONG_TASKS))]
-    notes = (pretrained("architectures"), *still_missing(every))
+    notes = (pretrained("architectures", results), *still_missing(every))
     return [Table("AA up to a task, three architectures", header, lines, right=(1, 2, 3), notes=notes)]
 
 
