@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from holdfast.engine.aside import aside_on
 from holdfast.engine.graphs import ONE_AT_A_TIME, capture, stream_to_capture
 from holdfast.engine.options import Executor
 from holdfast.engine.step import TrainingStep
@@ -95,6 +96,8 @@ class GraphedStep:
         self._step = step
         self._device = step.images.device
         self._stream = stream_to_capture(self._device)
+        if step.old is not None:
+            step.aside = aside_on(self._device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._kind = kind_of(step)
         self._known = self._kind is not None and self._kind in _captured_before

@@ -1,6 +1,7 @@
 """One optimisation step: the only place that calls ``backward``."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,7 @@ from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.data.augment import augment
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import Ring, StreamedImages
+from holdfast.engine.aside import Aside
 from holdfast.engine.kept import KeptFeatures
 from holdfast.engine.options import FitOptions
 from holdfast.engine.share import Share
@@ -33,6 +35,7 @@ class TrainingStep:
     done: steps of the task done so far.
     kept: what past models gave the buffered images, where the method reads it.
     compiled: makes of a network the function that is called in its place.
+    aside: where the old model is asked while the new one is trained on; None: before it.
     """
 
     encoder: Encoder
@@ -51,6 +54,7 @@ class TrainingStep:
     done: Tensor
     kept: KeptFeatures | None = None
     compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]] = lambda network: network
+    aside: Aside | None = None
 
     def __post_init__(self) -> None:
         self._new = self.compiled(self.encoder)
@@ -70,10 +74,13 @@ class TrainingStep:
         batch = Batch(self.labels[self.share.seen(indices)], self.share.replayed_seen)
         with self._autocast():
             x = self._view(own)
-            z_old = self._old_features(x, indices)
+            with self.aside.beside() if self.aside else nullcontext():
+                z_old = self._old_features(x, indices)
             z = self.share.whole(self._new(x))
             z_view = self.share.whole(self._new(self._view(own))) if self.method.reads_view else None
             z_kept = None if self.kept is None else self.kept[self.share.seen(indices)[: self.share.replayed_seen]]
+            if self.aside:
+                self.aside.join()
             terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, z_kept=z_kept, progress=progress)
         self.optimizer.zero_grad(set_to_none=True)
         values = torch.stack(list(terms.values()))
