@@ -23,7 +23,8 @@ class NormedRegNet(RegNetY):
     """What ``RegNetY`` gives, with blocks that stand in for its own."""
 
     def forward(self, x: Tensor) -> Tensor:
-        out = _behind(*self.stem[:2], x=x, relu=True)
+        convolution, norm, _ = self.stem
+        out = _behind(convolution, norm, x=x, relu=True)
         for block in self.blocks:
             out = block(out)
         return out[0].mean(dim=(2, 3))

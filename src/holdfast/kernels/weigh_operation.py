@@ -9,9 +9,16 @@ from torch.autograd.function import once_differentiable
 
 from holdfast.backbones.squeeze import SqueezeExcitation
 from holdfast.kernels.norm_operation import by_kernels, channels_last, cut, known_of, sums_of_batch
-from holdfast.kernels.weighed import add_up_images, squeeze_image, through_weights, weigh_back, weigh_tile
+from holdfast.kernels.weighed import (
+    add_up_images,
+    back_through_hidden,
+    squeeze_image,
+    through_weights,
+    weigh_back,
+    weigh_tile,
+)
 
-IMAGES, FEW_CHANNELS = 128, 16
+IMAGES, FEW = 128, 16
 """How sums over images are cut: there are few of them, so that programs matter more than long runs."""
 
 
@@ -47,7 +54,7 @@ class _Weigh(torch.autograd.Function):
         squeeze_image[(programs,)](
             y, mean, *known, gamma, beta, 1 / how.pixels, norm.eps, norm.momentum, FROZEN=not norm.training, **by_image
         )
-        hidden = torch.addmm(b1, mean, w1.flatten(1).t()).relu_()
+        hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
         logits = torch.addmm(b2, hidden, w2.flatten(1).t())
         weigh_tile[(how.programs,)](
             y, logits, out, known[-1], gamma, beta, how.pixels, POSITIONS=by_image["POSITIONS"], **how.sizes
@@ -65,15 +72,18 @@ class _Weigh(torch.autograd.Function):
         parts = y.new_empty(4, images, channels, dtype=torch.float32)
         d_logits, gradients, dy = torch.empty_like(logits), torch.empty_like(moments), torch.empty_like(y)
         weigh_back[(programs,)](gradient, y, logits, moments, gamma, beta, parts, d_logits, images, **by_image)
-        d_hidden = torch.ops.aten.threshold_backward(d_logits @ w2.flatten(1), hidden, 0)
-        d_mean = d_hidden @ w1.flatten(1)
-        few = min(FEW_CHANNELS, channels & -channels)
-        add_up_images[(channels // few,)](
-            parts, logits, d_mean, gradients, images, POSITIONS=positions, CHANNELS=channels, WIDE=few, BLOCK=IMAGES
+        d_hidden, db1, db2 = d_logits @ w2.flatten(1), mean.new_empty(hidden.shape[1]), mean.new_empty(channels)
+        back_through_hidden[(-(-len(db1) // FEW),)](
+            d_hidden, hidden, db1, images, HIDDEN=len(db1), WIDE=FEW, BLOCK=IMAGES
         )
+        d_mean, few = d_hidden @ w1.flatten(1), min(FEW, channels & -channels)
+        add_up_images[(channels // few,)](
+            parts, logits, d_logits, d_mean, gradients, db2, images,
+            POSITIONS=positions, CHANNELS=channels, WIDE=few, BLOCK=IMAGES,
+        )  # fmt: skip
         through_weights[(how.programs,)](
             gradient, y, dy, logits, d_mean, moments, gamma, beta, gradients, how.pixels, 1 / how.pixels,
             POSITIONS=positions, **how.sizes,
         )  # fmt: skip
         dw1, dw2 = (d_hidden.t() @ mean).view(w1.shape), (d_logits.t() @ hidden).view(w2.shape)
-        return dy, gradients[1], gradients[0], dw1, d_hidden.sum(0), dw2, d_logits.sum(0), None
+        return dy, gradients[1], gradients[0], dw1, db1, dw2, db2, None

@@ -105,13 +105,36 @@ def weigh_back(
 
 
 @triton.jit
+def back_through_hidden(
+    gradient, hidden, bias_gradient, images, HIDDEN: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """The gradient behind the hidden units' ReLU becomes that before it, and its sum over images that of their bias."""
+    unit = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
+    total = tl.zeros((BLOCK, WIDE), tl.float32)
+    for start in range(0, images, BLOCK):
+        image = start + tl.arange(0, BLOCK)
+        inside = (image < images)[:, None] & (unit < HIDDEN)[None, :]
+        place = image[:, None] * HIDDEN + unit[None, :]
+        lit = tl.load(hidden + place, mask=inside, other=0.0).to(tl.float32) > 0
+        g = tl.where(lit, tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32), 0.0)
+        tl.store(gradient + place, g.to(gradient.dtype.element_ty), mask=inside)
+        total += g
+    found = tl.sum(total, axis=0)
+    tl.store(bias_gradient + unit, found.to(bias_gradient.dtype.element_ty), mask=unit < HIDDEN)
+
+
+@triton.jit
 def add_up_images(
-    parts, logits, mean_gradient, gradients, images,
+    parts, logits, logits_gradient, mean_gradient, gradients, bias_gradient, images,
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The norm's sums over the batch from those of each image: the gradients of beta and, behind it, of gamma."""
+    """The norm's sums over the batch from those of each image: the gradients of beta and, behind it, of gamma.
+
+    bias_gradient: the sum over images of the logits' gradient.
+    """
     channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
     total, along = tl.zeros((BLOCK, WIDE), tl.float32), tl.zeros((BLOCK, WIDE), tl.float32)
+    of_logits = tl.zeros((BLOCK, WIDE), tl.float32)
     for start in range(0, images, BLOCK):
         image = start + tl.arange(0, BLOCK)
         inside = (image < images)[:, None]
@@ -124,6 +147,8 @@ def add_up_images(
         lit_y = tl.load(parts + 3 * images * CHANNELS + place, mask=inside, other=0.0)
         total += weight * sum_g + each * count
         along += weight * sum_along + each * lit_y
+        of_logits += tl.load(logits_gradient + place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(bias_gradient + channel, tl.sum(of_logits, axis=0).to(bias_gradient.dtype.element_ty))
     tl.store(gradients + channel, tl.sum(total, axis=0))
     tl.store(gradients + CHANNELS + channel, tl.sum(along, axis=0))
 
