@@ -13,7 +13,7 @@ from holdfast.kernels.sums import COPIES
 
 WIDEST = 64
 """Channels of a program at most: 128 bytes of bf16, what memory hands out at once."""
-TILE = 4096
+TILE, WARPS = 4096, 4
 """Numbers that a program holds at a time: four loads of 16 bytes for each of 128 threads."""
 PROGRAMS = 528
 """Of a sum over the batch, about: four for each multiprocessor of an H200. More would only add to the same sums."""
@@ -67,7 +67,7 @@ def cut(y: Tensor) -> Cut:
     block = TILE // wide
     slices, blocks = channels // wide, -(-pixels // block)
     each = -(-blocks * slices // PROGRAMS)
-    sizes = {"CHANNELS": channels, "WIDE": wide, "BLOCK": block}
+    sizes = {"CHANNELS": channels, "WIDE": wide, "BLOCK": block, "num_warps": WARPS}
     return Cut(pixels, blocks * slices, -(-blocks // each) * slices, each * block, sizes)
 
 
