@@ -12,7 +12,7 @@ from holdfast.kernels import frozen_network, has_kernels
 
 pytest.importorskip("triton")
 
-from holdfast.kernels import grouped_network
+from holdfast.kernels import grouped_network, norm_operation, weigh_operation
 from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import grouped_convolution
 from holdfast.kernels.grouped_network import GroupedNetwork, is_grouped
@@ -111,13 +111,15 @@ def test_a_whole_network(encoder):
     assert encoder.backbone.blocks[0].bn2.num_batches_tracked == 2
 
 
-def test_all_but_the_grouped_convolutions_is_autocast_to_the_last_bit(encoder, monkeypatch):
-    """With torch's convolution in the kernels' place: casting and counting all at once changes nothing."""
+def test_all_but_the_kernels_is_autocast_to_the_last_bit(encoder, monkeypatch):
+    """With torch's convolutions and norms in the kernels' place: casting and counting all at once changes nothing."""
 
     def by_torch(x, weight, stride, *, cast, precision):
         return F.conv2d(x, cast, stride=stride, padding=1, groups=x.shape[1] // 16)
 
     monkeypatch.setattr(grouped_network, "grouped_convolution", by_torch)
+    for module in (norm_operation, weigh_operation):
+        monkeypatch.setattr(module, "by_kernels", lambda *tensors: False)
     plain, fused, images = copy.deepcopy(encoder), GroupedNetwork(encoder), drawn(3, 3, 8, 8)
     with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
         wanted = plain(images)

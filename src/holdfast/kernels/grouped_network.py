@@ -1,20 +1,23 @@
-"""A network whose grouped convolutions are carried out by the kernels, and all else by torch as before."""
+"""A network whose grouped convolutions and norms are carried out by the kernels, and all else by torch as before."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import GROUP_WIDTH, Precision, grouped_convolution
+from holdfast.kernels.norm_operation import RoomyNorm, room_for
+from holdfast.kernels.normed_block import STANDS_IN
 
 
 class GroupedNetwork:
     """What ``network(x)`` gives, under bf16 autocast where ``dtype`` is bf16.
 
     Parameters, statistics and the modes of norms are the network's own, as they are at every call; layers that need
-    something else, and the modules above them, are stood in for. Besides the grouped convolutions that is what casts
-    weights and counts batches: of such small kernels a RegNetY-400MF would launch 160 and 71, and 160 on the way back.
+    something else, and the modules above them, are stood in for. Besides the grouped convolutions and what RegNetY has
+    around its norms (``normed_block.py``) that is what casts weights and counts batches: of such small kernels a
+    RegNetY-400MF would launch 160 and 71, and 160 on the way back.
     precision: of the grouped convolutions' products where dtype is float32.
     """
 
@@ -22,7 +25,7 @@ class GroupedNetwork:
         self._dtype = dtype
         self._precision = precision
         self._layers: list[tuple[nn.Module, nn.Module]] = []
-        self._norms: list[tuple[nn.BatchNorm2d, nn.Module]] = []
+        self._norms: list[tuple[nn.BatchNorm2d, RoomyNorm]] = []
         self._network = self._stand_in(network)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -32,10 +35,13 @@ class GroupedNetwork:
         for (one, _, name), cast in zip(places, casts):
             one._parameters[name] = cast  # type: ignore[assignment]
         self._count_batch()
+        self._make_room(x)
         with torch.autocast(x.device.type, self._dtype if reduced else None, enabled=reduced, cache_enabled=False):
             features: Tensor = self._network(x)
         for one, own, name in places:  # or the graph of this call would live until the next
             one._parameters[name] = own._parameters[name]
+        for _, norm in self._norms:
+            norm.room = None
         return features
 
     def _count_batch(self) -> None:
@@ -47,22 +53,34 @@ class GroupedNetwork:
         if present := [count for count in counts if count is not None]:
             torch._foreach_add_(present, 1)
 
+    def _make_room(self, x: Tensor) -> None:
+        """One buffer of zeros for the sums of all norms in training: new for every call, whose way back reads it."""
+        norms = [one for _, one in self._norms if one.training]
+        if norms:
+            sizes = [room_for(one) for one in norms]
+            for one, room in zip(norms, x.new_zeros(sum(sizes), dtype=torch.int64).split(sizes)):
+                one.room = room
+
     def _stand_in(self, module: nn.Module) -> nn.Module:
         if isinstance(module, nn.Conv2d) and is_grouped(module):
             self._layers.append((module, _Grouped(module, self._precision)))
             return self._layers[-1][1]
         if isinstance(module, nn.Conv2d | nn.Linear):
-            self._layers.append((module, _copy(module, _parameters=dict(module._parameters))))
+            self._layers.append((module, _copy(module, type(module), _parameters=dict(module._parameters))))
             return self._layers[-1][1]
         if isinstance(module, nn.BatchNorm2d) and module.momentum is not None:  # a plain mean would need the count
-            self._norms.append((module, _copy(module)))
+            self._norms.append((module, _copy(module, RoomyNorm)))
             return self._norms[-1][1]
         children = {name: self._stand_in(child) for name, child in module.named_children()}
-        return _copy(module, _modules=module._modules | children) if children else module
+        kind = STANDS_IN.get(type(module), type(module))
+        return _copy(module, kind, _modules=module._modules | children) if children else module
 
 
-def _copy(module: nn.Module, **changed: Any) -> nn.Module:
-    one: nn.Module = module.__new__(type(module))
+Kind = TypeVar("Kind", bound=nn.Module)
+
+
+def _copy(module: nn.Module, kind: type[Kind], **changed: Any) -> Kind:
+    one = kind.__new__(kind)
     one.__dict__ = module.__dict__ | changed
     return one
 

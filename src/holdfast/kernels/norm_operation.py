@@ -1,0 +1,135 @@
+"""Batch norm, the sum and the ReLU behind it as one operation that autograd knows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from holdfast.kernels.normed import add_up, add_up_back, normalise_tile, through_tile
+from holdfast.kernels.sums import COPIES
+
+WIDEST = 64
+"""Channels of a program at most: 128 bytes of bf16, what memory hands out at once."""
+TILE, WARPS = 4096, 4
+"""Numbers that a program holds at a time: four loads of 16 bytes for each of 128 threads."""
+PROGRAMS = 528
+"""Of a sum over the batch, about: four for each multiprocessor of an H200. More would only add to the same sums."""
+
+
+class RoomyNorm(nn.BatchNorm2d):
+    """A norm that finds zeroed room for its sums, ``room_for`` numbers, made with that of all others at once."""
+
+    room: Tensor | None = None
+
+
+def room_for(norm: nn.BatchNorm2d) -> int:
+    """Of int64: two sums for the way forward, behind them two for the way back."""
+    return 4 * int(COPIES) * norm.num_features
+
+
+def by_kernels(norm: nn.BatchNorm2d, y: Tensor, *others: Tensor | None) -> bool:
+    """Whether the kernels can carry a norm out: plain, and in evaluation only where no gradient is asked for."""
+    if norm.momentum is None or norm.running_mean is None or norm.running_var is None or not norm.affine:
+        return False
+    if norm.training:
+        return y.numel() > y.shape[1]  # torch refuses a single value, in its own words
+    tensors = (y, norm.weight, norm.bias, *others)
+    return not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors))
+
+
+def normed(norm: nn.BatchNorm2d, y: Tensor, residual: Tensor | None = None, *, relu: bool = True) -> tuple[Tensor, ...]:
+    """relu(norm(y) + residual), twice: who uses it twice takes both, and their gradients are added on the way."""
+    if not by_kernels(norm, y, residual):
+        u = norm(y) if residual is None else norm(y) + residual
+        u = F.relu(u) if relu else u
+        return u, u
+    found: tuple[Tensor, ...] = _Norm.apply(y, residual, norm.weight, norm.bias, norm, relu)
+    return found
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How an activation is cut: programs of ``sizes["BLOCK"]`` pixels, or of ``each`` where they add up over many."""
+
+    pixels: int
+    programs: int
+    summing: int
+    each: int
+    sizes: dict[str, int]
+
+
+def cut(y: Tensor) -> Cut:
+    channels, pixels = y.shape[1], y.numel() // y.shape[1]
+    wide = min(WIDEST, channels & -channels)
+    block = TILE // wide
+    slices, blocks = channels // wide, -(-pixels // block)
+    each = -(-blocks * slices // PROGRAMS)
+    sizes = {"CHANNELS": channels, "WIDE": wide, "BLOCK": block, "num_warps": WARPS}
+    return Cut(pixels, blocks * slices, -(-blocks // each) * slices, each * block, sizes)
+
+
+def sums_of_batch(norm: nn.BatchNorm2d, y: Tensor, how: Cut) -> tuple[Tensor, Tensor]:
+    """The norm's sums, and zeroed room for those on the way back; in evaluation neither is read."""
+    if not norm.training:
+        return y, y
+    room = norm.room if isinstance(norm, RoomyNorm) else None
+    room = y.new_zeros(room_for(norm), dtype=torch.int64) if room is None else room
+    sums, back = room.chunk(2)
+    add_up[(how.summing,)](y, sums, how.pixels, EACH=how.each, **how.sizes)
+    return sums, back
+
+
+def known_of(norm: nn.BatchNorm2d, y: Tensor, sums: Tensor) -> tuple[Any, ...]:
+    """What ``moments_here`` asks for: ``sums`` first, room for the moments last."""
+    return sums, norm.running_mean, norm.running_var, y.new_empty(2, y.shape[1], dtype=torch.float32)
+
+
+def channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, y: Tensor, residual: Tensor | None, gamma: Tensor, beta: Tensor, norm: nn.BatchNorm2d, relu: bool
+    ) -> tuple[Tensor, Tensor]:
+        y = channels_last(y)
+        residual = None if residual is None else channels_last(residual)
+        how, out = cut(y), torch.empty_like(y)
+        sums, back = sums_of_batch(norm, y, how)
+        known = known_of(norm, y, sums)
+        normalise_tile[(how.programs,)](
+            y, y if residual is None else residual, out, *known, gamma, beta, how.pixels, 1 / how.pixels, norm.eps,
+            norm.momentum, FROZEN=not norm.training, RESIDUAL=residual is not None, RELU=relu, **how.sizes,
+        )  # fmt: skip
+        from_out = relu and residual is not None
+        ctx.relu, ctx.from_out, ctx.back = relu, from_out, [back]
+        ctx.save_for_backward(y, out if from_out else None, gamma, beta, known[-1])
+        ctx.set_materialize_grads(False)
+        return out, out.detach()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *given: Tensor | None) -> tuple[Tensor | None, ...]:
+        present = [channels_last(one) for one in given if one is not None]
+        if not present:
+            return (None,) * 6
+        y, out, gamma, beta, moments = ctx.saved_tensors
+        how = cut(y)
+        # A second time back through a graph that was kept finds the room used.
+        sums = ctx.back.pop() if ctx.back else y.new_zeros(2 * int(COPIES) * y.shape[1], dtype=torch.int64)
+        keep = ctx.from_out or len(present) > 1
+        du = torch.empty_like(y) if keep else present[0]
+        add_up_back[(how.summing,)](
+            present[0], present[-1], y, y if out is None else out, moments, gamma, beta, du, sums, how.pixels,
+            MORE=len(present) > 1, RELU=ctx.relu, FROM_OUT=ctx.from_out, KEEP=keep, EACH=how.each, **how.sizes,
+        )  # fmt: skip
+        dy, gradients = torch.empty_like(y), torch.empty_like(moments)
+        through_tile[(how.programs,)](
+            du, y, dy, moments, gamma, beta, sums, gradients, how.pixels, 1 / how.pixels,
+            RELU=ctx.relu and not keep, **how.sizes,
+        )  # fmt: skip
+        return dy, du if ctx.needs_input_grad[1] else None, gradients[1], gradients[0], None, None
