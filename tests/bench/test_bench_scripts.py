@@ -32,6 +32,21 @@ def test_sweep(tmp_path):
 
 
 @pytest.mark.slow
+def test_executor_accuracy(tmp_path):
+    sizes = ["--recipe", "demo", "--executors", "eager,auto", "--epochs", "1", "--tasks", "2", "--seeds", "0,1"]
+    command = [sys.executable, str(BENCH / "executor_accuracy.py"), *sizes, "--device", "cpu"]
+    done = subprocess.run(
+        [*command, "--json", str(tmp_path / "x.json")], capture_output=True, text=True, timeout=200, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    first, second = found["over_seeds"]  # on a CPU auto is eager, so the two do not part
+    assert first["AA"] == second["AA"] and second["AA_minus_first"] == second["standard_error"] == 0
+    own = [row["AA"] for row in found["rows"] if row["executor"] == "eager"]
+    assert first["AA"] == pytest.approx(sum(own) / 2) and first["AA_sd"] == pytest.approx(abs(own[0] - own[1]) / 2**0.5)
+
+
+@pytest.mark.slow
 def test_large_images(tmp_path):
     pytest.importorskip("transformers")
     sizes = ["--images", "24", "--classes", "4", "--size", "32", "--batch-size", "8", "--steps", "2", "--repeats", "2"]
