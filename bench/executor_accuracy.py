@@ -5,7 +5,7 @@
                                       [--json FILE]
 
 Single steps are compared in tests/engine; long runs part by chaos, so here the scores are: AC, AA and ACA by template,
-and how far each AA is from the first executor's, over the seeds with its standard error: two runs that round differently
+and how far each AA is from the first executor's, over the seeds with its standard error: runs that round differently
 end as far apart as two seeds do. ``graph`` equals ``eager`` bit for bit (tests/engine) and is faster.
 """
 
@@ -71,8 +71,11 @@ def main() -> None:
     if len(seeds) > 1:
         over_seeds = [summary(executor, [row for row in rows if row["executor"] == executor]) for executor in executors]
     for row in over_seeds:
-        print(f"{row['executor']:9} {len(seeds)} seeds  AA {100 * row['AA']:.2f} % (deviation {100 * row['AA_sd']:.2f})  "
-              f"against {executors[0]} {100 * row['AA_minus_first']:+.2f} +- {100 * row['standard_error']:.2f}")  # fmt: skip
+        percent = {name: f"{100 * value:.2f}" for name, value in row.items() if name != "executor"}
+        print(
+            f"{row['executor']:9} {len(seeds)} seeds  AA {percent['AA']} % (deviation {percent['AA_sd']})  "
+            f"against {executors[0]} {percent['AA_minus_first']} +- {percent['standard_error']}"
+        )
     if options.json:
         options.data = None
         write_figures(options.json, "executor_accuracy", environment, options, rows=rows, over_seeds=over_seeds)
