@@ -35,8 +35,8 @@ def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
 def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """A function that gives what ``network(x)`` gives in float32 and eval mode, for a network that ``has_kernels``.
 
-    With TF32 products where torch allows them, which it does unless told otherwise. On a GPU the kernels cut a factor off
-    after ten bits where torch rounds it, so a feature is twice as far from float32 as torch's: 1e-3 after RegNetY-400MF.
+    With TF32 products where torch allows them, which it does unless told otherwise. On a GPU the kernels cut off what
+    torch rounds, so a feature is twice as far from float32 as torch's: 1e-3 after RegNetY-400MF.
     """
     return _fused(network, torch.float32, "tf32" if torch.backends.cudnn.allow_tf32 else "ieee")
 
