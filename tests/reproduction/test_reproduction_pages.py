@@ -3,6 +3,7 @@
 import json
 import re
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.errors import HoldfastError
+from holdfast.reports import METHOD_NAMES
 from holdfast.reproduction import EXHIBITS, Results, Selection
 from holdfast.reproduction.cifar import OURS, paper_cell, tuned_cell
 from holdfast.reproduction.drawn import DRAWN
@@ -161,6 +163,25 @@ def test_figures_are_those_that_have_something_to_show(some):
     assert [title for title, _ in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
     assert found["over-tasks-paper"].data["CVS"]["tasks"] == [7, 16]
     assert [point[0] for point in found["front"].data["d-Simplex-HOC"]] == [0.1, 0.25, 0.5]
+
+
+def test_what_the_committed_pictures_say_of_our_own_method():
+    """Its name once, its own settings beside the paper's, and the mean of its seeds as in the table."""
+    committed = Results(Path(__file__).parents[2] / "results")
+    ours = "d-Simplex-HOC-Views (ours)"
+    fig4 = {figure.name: figure for figure in EXHIBITS["fig4"].figures(committed)}
+    assert {figure.data[-1][0] for figure in fig4.values()} == {ours}
+    assert fig4["fig4-paper"].caption.endswith("in no table of the paper: settings chosen on the validation set.")
+    table2 = {figure.name: figure for figure in EXHIBITS["table2"].figures(committed)}["over-tasks-tuned"]
+    (row,) = (
+        row
+        for row in EXHIBITS["table2"].rows(committed, Selection(sets=["tuned"], orders=["natural"], tasks=[7]))
+        if row["method"] == "simplex_hoc_views"
+    )
+    line = table2.data[ours]
+    assert len(row["seeds"]) > 1
+    assert line["AA"][line["tasks"].index(7)] == row["AA"]
+    assert all(name in table2.data or name in table2.caption for name in METHOD_NAMES.values())
 
 
 def test_a_selection_reaches_the_tables(some):

@@ -43,11 +43,13 @@ def _figures(results: Results) -> list[Figure]:
         own = [r for r in rows if r["method"] == OURS]
         panels = [[method_name(r["method"]), r["matrix"]] for r in rows if r["set"] == set_name and r not in own]
         if len(panels) > 1:
-            panels += [[f"{method_name(OURS)} (ours)", r["matrix"]] for r in own]
+            panels += [[method_name(OURS), r["matrix"]] for r in own]
             caption = (
                 f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0: {title}. Red: no better than the old"
                 " model on its own gallery."
             )
+            if own and set_name == "paper":
+                caption += f" {method_name(OURS)} is in no table of the paper: {TITLES['tuned']}."
             made.append(Figure(f"fig4-{set_name}", caption, panels, draw_matrices))
     return made
 

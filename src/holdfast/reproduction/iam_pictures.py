@@ -65,7 +65,7 @@ def draw_ablation(data: Mapping[str, Any], path: Path) -> None:
         values = sorted(point[0] for point in points)
         axis.set_xticks(values, [f"{value:g}" for value in values])
         axis.set_xticks([], minor=True)
-        plain_axis(axis, name, "%")
+        plain_axis(axis, name, "AC, AA and ACA, %")
     scored[0].legend(frameon=False, fontsize=8)
     curves = data["curves"]
     _curves(last, curves, {name: i for i, name in enumerate(curves["lines"])})
