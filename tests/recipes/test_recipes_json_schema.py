@@ -75,6 +75,13 @@ def test_own_code_and_other_libraries_may_be_named(validator, tiny_tables):
     assert not validator.is_valid(tiny_tables)
 
 
+def test_a_method_of_ones_own_may_be_named(validator, tiny_tables):
+    tiny_tables["method"] = {"name": "my.methods:Mine", "weight": 5.0}
+    assert validator.is_valid(tiny_tables)
+    tiny_tables["method"] = {"name": "er", "weight": 5.0}
+    assert not validator.is_valid(tiny_tables)
+
+
 def test_missing_sections_and_splits(validator, tiny_tables):
     without = {key: value for key, value in tiny_tables.items() if key != "method"}
     assert not validator.is_valid(without)

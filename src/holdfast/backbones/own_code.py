@@ -4,44 +4,27 @@ Naming code is running it, so only someone at this machine may: a local recipe o
 anywhere; what it names is used only if this process has already built exactly that, function and options alike.
 """
 
-import importlib
 import inspect
 import json
-import os
-import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
 
 from holdfast.errors import HoldfastError
-
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+from holdfast.named_code import import_named, is_named_code
 
 _built: set[str] = set()
 
 
 def is_own_code(name: str) -> bool:
     """Whether ``name`` is written as ``package.module:function``; ``hf:`` and ``timm:`` are others' namespaces."""
-    return _NAME.fullmatch(name) is not None and not name.startswith(("hf:", "timm:"))
+    return is_named_code(name) and not name.startswith(("hf:", "timm:"))
 
 
 def own_builder(name: str) -> Callable[..., nn.Module]:
-    """The function or class that ``name`` means, imported; modules in the working directory are found too."""
-    module_name, _, attribute = name.partition(":")
-    here = os.getcwd()
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # at the end, where it hides nothing that is installed; an entry point leaves it out
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs the module: whatever it raises is the reason
-        raise HoldfastError(f"backbone {name}: {module_name} does not import ({_reason(error)})") from error
-    builder = getattr(module, attribute, None)
-    if not callable(builder):
-        found = "is not there" if builder is None else f"is {type(builder).__name__}, not a function"
-        raise HoldfastError(f"backbone {name}: {attribute} {found} in {module_name}")
-    return builder
+    """The function or class that ``name`` means, imported."""
+    return import_named("backbone", name)
 
 
 def build_own(name: str, options: Mapping[str, Any]) -> nn.Module:
@@ -72,7 +55,3 @@ def refuse_unbuilt(name: str, options: Mapping[str, Any]) -> None:
 
 def _key(name: str, options: Mapping[str, Any]) -> str:
     return json.dumps([name, dict(options)], sort_keys=True, default=repr)
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

@@ -63,11 +63,11 @@ def demo(
 
 
 def _show(results: dict[str, dict[str, Any]], page: Path) -> None:
-    from holdfast.methods import METHODS
+    from holdfast.methods import method_class
 
     print_table(
         ["method", "AC", "AA %", "ACA %"],
-        [scores_row(f"{name} (ours)" if METHODS[name].ours else name, scores) for name, scores in results.items()],
+        [scores_row(f"{name} (ours)" if method_class(name).ours else name, scores) for name, scores in results.items()],
         right=(1, 2, 3),
     )
     typer.echo("AC: share of (new model, old gallery) pairs where the new model's queries")
@@ -116,16 +116,15 @@ def _side_by_side(
 
 
 def method_names(methods: str) -> list[str]:
-    """Names separated by commas, or all of them; an unknown one is refused."""
-    from holdfast.errors import HoldfastError, unknown_name
-    from holdfast.methods import METHODS
+    """Names separated by commas, or all of the table; an unknown one is refused."""
+    from holdfast.errors import HoldfastError
+    from holdfast.methods import METHODS, method_class
 
     names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
         raise HoldfastError(f"--methods {methods!r} names none; known: {', '.join(METHODS)}")
     for name in names:
-        if name not in METHODS:
-            raise unknown_name("method", name, METHODS)
+        method_class(name)
     return names
 
 

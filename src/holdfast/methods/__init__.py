@@ -11,19 +11,7 @@ from holdfast.methods.means_hoc import MeansHOC
 from holdfast.methods.simplex_fd import SimplexFD
 from holdfast.methods.simplex_hoc import SimplexHOC
 from holdfast.methods.simplex_hoc_views import SimplexHOCViews
-
-METHODS: dict[str, type[Method]] = {
-    "er": ER,
-    "fan": FAN,
-    "bct": BCT,
-    "lce": LCE,
-    "advbct": AdvBCT,
-    "cvs": CVS,
-    "simplex_fd": SimplexFD,
-    "simplex_hoc": SimplexHOC,
-    "simplex_hoc_views": SimplexHOCViews,
-    "means_hoc": MeansHOC,
-}
+from holdfast.methods.table import METHODS, method_class
 
 __all__ = [
     "BCT",
@@ -43,4 +31,5 @@ __all__ = [
     "SimplexHOCViews",
     "Survey",
     "TaskView",
+    "method_class",
 ]

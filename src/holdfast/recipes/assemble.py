@@ -19,7 +19,7 @@ from holdfast.data.stream import Placement, StreamedImages, place
 from holdfast.engine import FitOptions
 from holdfast.engine.schedule import parameter_groups
 from holdfast.errors import HoldfastError
-from holdfast.methods import METHODS, Method
+from holdfast.methods import Method, method_class
 from holdfast.pixels import Colour
 from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.recipes.adopted import HeldTo
@@ -160,7 +160,7 @@ def _read(section: dict[str, Any], data_root: Path | None) -> ImageSet:
 
 
 def method_maker(recipe: Recipe, num_classes: int, held: HeldTo | None = None) -> Callable[[], Method]:
-    build = METHODS[recipe.method]
+    build = method_class(recipe.method)
     arguments = keywords(build, _without_name(recipe["method"]))
     known = set(inspect.signature(build).parameters)
     for name, value in (held.method_options(known) if held else {}).items():

@@ -31,6 +31,7 @@ def recipe_json_schema() -> Schema:
         **_training(),
         "data": _object({split: _by_name(DATASETS, _split_keys()) for split in SPLITS}, SPLITS),
         "scenario": _by_name(SCENARIOS, leave_out={"num_slots", "seed", "models"}),
+        "method": _method(),
         "evaluation": _Evaluation.model_json_schema(),
         "adopted": AdoptedSection.model_json_schema(),
     }
@@ -83,6 +84,14 @@ def _by_name(
 def _choice(name: Schema, options: Schema, more: Mapping[str, Any]) -> Schema:
     required = ["name", *options.get("required", []), *(["split"] if "split" in more else [])]
     return _object({"name": name, **more, **options.get("properties", {})}, required)
+
+
+def _method() -> Schema:
+    """One of the table, or the user's own class, which decides what it takes."""
+    known = _by_name(METHODS)
+    name = {"anyOf": [*known["properties"].values(), {"type": "string", "pattern": OWN_CODE}]}
+    own = {"type": "object", "properties": {"name": {"type": "string", "pattern": OWN_CODE}}, "required": ["name"]}
+    return {**known, "properties": {"name": name}, "oneOf": [*known["oneOf"], own]}
 
 
 def _settings(build: Callable[..., Any]) -> Schema:

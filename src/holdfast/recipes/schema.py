@@ -12,7 +12,7 @@ from holdfast.engine import FitOptions
 from holdfast.engine.options import OFF_FOR_VECTORS, refuse_augmentation
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation import PROTOCOLS
-from holdfast.methods import METHODS
+from holdfast.methods import method_class
 from holdfast.recipes.options import options_schema, validated
 from holdfast.recipes.toml import dumps
 from holdfast.scenarios import SCENARIOS
@@ -93,7 +93,8 @@ class Recipe:
         """METHOD-tTASKS-sSEED, or iINCREMENT where the recipe says that instead."""
         scenario = self["scenario"]
         tasks = f"t{scenario['tasks']}" if scenario.get("tasks") else f"i{scenario.get('increment')}"
-        return f"{self.method}-{tasks}-s{self.seed}"
+        method = self.method.rpartition(":")[2]  # of one's own code, the class
+        return f"{method}-{tasks}-s{self.seed}"
 
     def to_toml(self) -> str:
         return dumps(dict(self.tables))
@@ -103,7 +104,7 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     """Check a recipe as read from TOML. ``methods`` (settings for other methods) is checked and dropped."""
     top = validated(_Top, raw, "")
     for name, options in top.pop("methods").items():
-        named_section({"name": name, **options}, METHODS, "method", f"methods.{name}")
+        method_section({"name": name, **options}, f"methods.{name}")
     data = top["data"]
     for split in data:
         if split not in SPLITS:
@@ -115,7 +116,7 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     leave_out = {"num_slots", "seed", "models"}
     top["scenario"] = named_section(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
     top["backbone"] = _backbone_beside(top["scenario"], top["backbone"])
-    top["method"] = named_section(top["method"], METHODS, "method", "method")
+    top["method"] = method_section(top["method"], "method")
     top["train"] = train_section(top["train"], data["train"])
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     top["evaluation"] = validated(_Evaluation, top["evaluation"], "evaluation")
@@ -139,6 +140,20 @@ def named_section(
     if name not in table:
         raise HoldfastError(f"{where}.name: {unknown_name(kind, name, table)}")
     return {"name": name, **validated(options_schema(table[name], leave_out=leave_out or ()), options, where)}
+
+
+def method_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options of a method, which may be the user's own."""
+    name, _ = _split_name(section, where)
+    try:
+        build = method_class(name)
+    except HoldfastError as error:
+        raise HoldfastError(f"{where}.name: {error}") from error
+    try:
+        return named_section(section, {name: build}, "method", where)
+    except (NameError, PydanticUserError) as error:  # types of the user's own that TOML has no way to write
+        reason = str(error).splitlines()[0]
+        raise HoldfastError(f"{where}.name: the signature of {name} cannot be read ({reason})") from error
 
 
 def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
