@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.data.tiny_counterparts import COUNTERPARTS
 from holdfast.reports import METHOD_NAMES
 from holdfast.reproduction.cifar import PAPER_METHODS
 
@@ -133,3 +134,14 @@ def test_the_order_of_the_methods_across_replacements():
     assert here != there
     last = [100 * replaced(method, 7)["AA"] for method in here[4:]], [printed[method]["7"][1] for method in there[4:]]
     assert "within {:.1f} points here and {:.1f} there".format(*(max(some) - min(some) for some in last)) in TEXT
+
+
+def test_what_the_kernels_may_cost():
+    record = json.loads((ROOT / "results/bench/executor_accuracy-h200.json").read_text(encoding="utf-8"))
+    found = {row["executor"]: 100 * row["AA"] for row in record["rows"]}
+    assert f"an AA of {found['fused']:.1f} with them and {found['graph']:.1f} without" in TEXT
+
+
+def test_how_many_classes_of_pre_training_resemble_the_test():
+    test = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
+    assert f"Of the 200 classes {sum(look in test for look in COUNTERPARTS.values())} resemble one of CIFAR10" in TEXT
