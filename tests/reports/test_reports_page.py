@@ -118,6 +118,20 @@ def test_headline_and_bold_name_the_best(tmp_path):
     assert "<strong>0.00</strong>" not in page
 
 
+def test_headline_where_runs_are_level(tmp_path):
+    """All that share the highest ACA are named; where nobody has a compatible pair, AA is what is told."""
+    level = [made_run(tmp_path / name, method=name, matrix=[[0.5, 0], [0.6, 0.7]]) for name in ("er", "cvs", "bct")]
+    assert "shares the highest compatible accuracy (ACA) of 3 runs, 60.0&nbsp;%; also CVS, BCT-ER." in page_of(*level)
+    none = [
+        made_run(tmp_path / f"no-{name}", method=name, matrix=[[0.5, 0], [0.1, last]])
+        for name, last in (("er", 0.3), ("fan", 0.6), ("lce", 0.3))
+    ]
+    page = page_of(*none)
+    assert "With FAN, none of 1 pairings" in page
+    assert "None of 3 runs has such a pairing; its average accuracy (AA) is the highest, 40.0&nbsp;%." in page
+    assert "shares the highest" not in page
+
+
 def test_runs_that_cannot_be_compared_are_not_ranked(tmp_path):
     small = made_run(tmp_path / "small", matrix=[[0.5, 0], [0.6, 0.7]])
     page = page_of(small, made_run(tmp_path / "large", method="er"))

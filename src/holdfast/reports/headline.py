@@ -62,13 +62,20 @@ def headline(runs: Sequence[RunRecord], protocol: str) -> str:
     best = run.protocols[protocol]
     more = [_growth(best)]
     if len(ranked) > 1 and not math.isnan(best.ACA):
-        other, other_label = ranked[1]
-        second = other.protocols[protocol].ACA
-        tied = second == best.ACA
-        verb = "shares the highest" if tied else "has the highest"
-        gap = f"also {text(other_label)}" if tied else f"next is {text(other_label)} with {_percentage(second)}"
-        more.insert(0, f"It {verb} compatible accuracy (ACA) of {len(ranked)} runs, {_percentage(best.ACA)}; {gap}.")
+        more.insert(0, _standing(best, [(other.protocols[protocol], label) for other, label in ranked[1:]]))
     return f'<div class="headline"><p>{_kept(best, label)}</p><p class="note">{" ".join(more)}</p></div>'
+
+
+def _standing(best: ProtocolRecord, others: Sequence[tuple[ProtocolRecord, str]]) -> str:
+    """How the best run stands among the others, which are given best first."""
+    among = f"{len(others) + 1} runs"
+    if best.ACA == 0:  # a tie of all: what decided is the next score that differs
+        return f"None of {among} has such a pairing; its average accuracy (AA) is the highest, {_percentage(best.AA)}."
+    tied = [label for other, label in others if other.ACA == best.ACA]
+    second, label = others[0]
+    gap = f"also {text(', '.join(tied))}" if tied else f"next is {text(label)} with {_percentage(second.ACA)}"
+    verb = "shares the highest" if tied else "has the highest"
+    return f"It {verb} compatible accuracy (ACA) of {among}, {_percentage(best.ACA)}; {gap}."
 
 
 def _rank(record: ProtocolRecord) -> tuple[float, ...]:

@@ -19,6 +19,7 @@ METHOD_NAMES = {
     "simplex_fd": "d-Simplex-FD",
     "simplex_hoc": "d-Simplex-HOC",
     "simplex_hoc_views": "d-Simplex-HOC-Views (ours)",
+    "means_hoc": "Means-HOC (ours)",
     "fan": "FAN",
     "bct": "BCT-ER",
     "lce": "LCE-ER",
