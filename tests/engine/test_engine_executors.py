@@ -1,5 +1,6 @@
 """Executors on a CPU: what can run here does the same, what cannot is refused."""
 
+import contextlib
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,10 @@ from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import FitOptions
+from holdfast.engine.aside import Aside
 from holdfast.engine.executors import _why_not_fused, kind_of, make_executor
 from holdfast.engine.fit import prepare_step
+from holdfast.engine.graphs import capture
 from holdfast.errors import HoldfastError
 from holdfast.methods import SimplexHOC, SimplexHOCViews
 from holdfast.scenarios import cl2r
@@ -54,6 +57,67 @@ def test_a_step_walks_through_its_epoch(step_of):
         step.images.__class__.__getitem__ = real
     assert seen == 2 * step.batches.tolist()
     assert int(step.done) == 2 * len(step.batches)
+
+
+def test_what_is_done_beside_is_joined_before_it_is_used(step_of, stream_log):
+    step = step_of()
+    step.aside = Aside(NamedStream("beside", stream_log))
+    watch_calls(step.encoder, "forward", "new", stream_log)
+    watch_calls(step.old, "forward", "old", stream_log)
+    watch_calls(step.method, "loss", "loss", stream_log)
+    step()
+    assert stream_log == ["beside waits for main", "old", "new", "main waits for beside", "loss"]
+
+
+def test_a_step_that_fails_leaves_no_branch_open(step_of, stream_log):
+    """A graph with an open branch cannot be ended, and that error would hide the one that matters."""
+    step = step_of()
+    step.aside = Aside(NamedStream("beside", stream_log))
+    step._new = lambda x: [][0]
+    with pytest.raises(IndexError):
+        step()
+    assert stream_log == ["beside waits for main", "main waits for beside"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_capture_that_fails_says_why(monkeypatch, stream_log, ends):
+    class Graph:
+        def capture_begin(self, pool, capture_error_mode):
+            stream_log.append("begin")
+
+        def capture_end(self):
+            stream_log.append("end")
+            if not ends:
+                raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    with pytest.raises(ZeroDivisionError):
+        capture(lambda: 1 / 0, torch.device("cuda"))
+    assert stream_log == ["begin", "end"]
+
+
+class NamedStream:
+    device = torch.device("cuda", 0)
+
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+
+    def wait_stream(self, other):
+        self.log.append(f"{self.name} waits for {other.name}")
+
+
+@pytest.fixture
+def stream_log(monkeypatch):
+    """What a make-believe GPU's streams wait for, in order."""
+    log = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: NamedStream("main", log))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    return log
+
+
+def watch_calls(owner, function, name, log):
+    real = getattr(owner, function)
+    setattr(owner, function, lambda *args, **kwargs: log.append(name) or real(*args, **kwargs))
 
 
 def test_a_neighbour_that_empties_the_cast_weights_changes_nothing(glyph_images, two_tasks, make_small):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from holdfast.data.device import DeviceImages
 from holdfast.data.images import ImageSet
+from holdfast.side_streams import side_stream
 
 Placement = Literal["auto", "device", "stream"]
 
@@ -73,9 +74,7 @@ class Ring:
         self.places = torch.empty(shape, dtype=dtype, device=images.device)
         self._staged = torch.empty(shape, dtype=dtype, pin_memory=True) if self._on_gpu else self.places
         if self._on_gpu:
-            # Of another priority, because torch hands out the same few streams of one priority over and over: a copy
-            # on a stream that some neighbour is capturing would become a part of that neighbour's graph.
-            self._stream = torch.cuda.Stream(images.device, priority=-1)
+            self._stream = side_stream(images.device)
             self.places.record_stream(self._stream)  # not to be handed out again while a copy is on its way
             self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
             self._used = [torch.cuda.Event() for _ in range(SLOTS)]

@@ -2,16 +2,18 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
+
+from holdfast.side_streams import side_stream
 
 
 class Aside:
     """A second stream for the old model's features, which a step needs only after the new model's.
 
     A step of a small network is a chain of short kernels that leaves most of a GPU idle. Captured in a graph, what is
-    done ``beside`` becomes a branch of it, and ``join`` is where the branch ends.
+    done ``beside`` becomes a branch of it, which ends where what is ``joined`` does.
     """
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
@@ -24,8 +26,22 @@ class Aside:
         with torch.cuda.stream(self._stream):
             yield
 
-    def join(self) -> None:
-        """What follows comes after what was done beside; memory freed from here on is free for both."""
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """What follows comes after what was done beside; memory freed from there on is free for both.
+
+        Also where something inside fails: a graph cannot be ended with a branch left open, and memory given back on the
+        way out must not be filled again while it is still being read beside.
+        """
+        try:
+            yield
+        except BaseException:
+            with suppress(RuntimeError):  # in a graph that is spoilt already this fails too, but does not know why
+                self._join()
+            raise
+        self._join()
+
+    def _join(self) -> None:
         torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
 
@@ -40,8 +56,9 @@ _streams = _Streams()
 def aside_on(device: torch.device) -> Aside:
     """This thread's own: a matrix product's workspace belongs to a stream, and neighbours must not share one.
 
-    Streams come round again after 32 of one priority, and those that steps are captured on have the usual one.
+    Memory that was freed beside is used again beside, after what the stream that is current then has done: steps of one
+    thread that run on different streams must have been waited for before the next ones begin.
     """
     if device not in _streams.known:
-        _streams.known[device] = torch.cuda.Stream(device, priority=-1)
+        _streams.known[device] = side_stream(device)
     return Aside(_streams.known[device])

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -69,7 +69,10 @@ def capture(
         graph.capture_begin(None if before is None else before.pool(), capture_error_mode="thread_local")
         try:
             work()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(RuntimeError):  # a graph spoilt on the way fails here too, but does not know why
+                graph.capture_end()
+            raise
+        graph.capture_end()
     _ground.last[stream] = graph
     return graph

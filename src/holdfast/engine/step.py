@@ -74,13 +74,12 @@ class TrainingStep:
         batch = Batch(self.labels[self.share.seen(indices)], self.share.replayed_seen)
         with self._autocast():
             x = self._view(own)
-            with self.aside.beside() if self.aside else nullcontext():
-                z_old = self._old_features(x, indices)
-            z = self.share.whole(self._new(x))
-            z_view = self.share.whole(self._new(self._view(own))) if self.method.reads_view else None
-            z_kept = None if self.kept is None else self.kept[self.share.seen(indices)[: self.share.replayed_seen]]
-            if self.aside:
-                self.aside.join()
+            with self.aside.joined() if self.aside else nullcontext():
+                with self.aside.beside() if self.aside else nullcontext():
+                    z_old = self._old_features(x, indices)
+                z = self.share.whole(self._new(x))
+                z_view = self.share.whole(self._new(self._view(own))) if self.method.reads_view else None
+                z_kept = None if self.kept is None else self.kept[self.share.seen(indices)[: self.share.replayed_seen]]
             terms = self.method.loss(z, batch, z_old=z_old, z_view=z_view, z_kept=z_kept, progress=progress)
         self.optimizer.zero_grad(set_to_none=True)
         values = torch.stack(list(terms.values()))
