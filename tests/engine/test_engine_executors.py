@@ -11,11 +11,13 @@ from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import StreamedImages
-from holdfast.engine import FitOptions
+from holdfast.engine import FitOptions, executors
 from holdfast.engine.aside import Aside
 from holdfast.engine.executors import _why_not_fused, kind_of, make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.engine.graphs import capture
+from holdfast.engine.ranks import Ranks
+from holdfast.engine.share import Share
 from holdfast.errors import HoldfastError
 from holdfast.methods import SimplexHOC, SimplexHOCViews
 from holdfast.scenarios import cl2r
@@ -77,6 +79,17 @@ def test_a_step_that_fails_leaves_no_branch_open(step_of, stream_log):
     with pytest.raises(IndexError):
         step()
     assert stream_log == ["beside waits for main", "main waits for beside"]
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_ranks_ask_the_old_model_before_the_new_one(step_of, monkeypatch, world):
+    """Both end in an exchange with the other ranks, and two of those at once could meet in another order there."""
+    step, beside = step_of(), object()
+    monkeypatch.setattr(executors, "stream_to_capture", lambda device: None)
+    monkeypatch.setattr(executors, "aside_on", lambda device: beside)
+    step.share = Share(Ranks(0, world), 4, 4, gather=True, device=step.images.device)
+    executors.GraphedStep(step)
+    assert step.aside is (beside if world == 1 else None)
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -189,6 +202,7 @@ def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):
     assert kind_of(step) == kind_of(step_of())
     assert kind_of(step) == kind_of(replace(step, options=replace(step.options, seed=5)))
     assert kind_of(step) != kind_of(replace(step, old=None))
+    assert kind_of(step) != kind_of(replace(step, old=Encoder(build_backbone("resnet32"))))
     assert kind_of(step) != kind_of(replace(step, options=replace(step.options, optimizer="adamw")))
     assert kind_of(step) != kind_of(resnet_step(32, 32))
     assert kind_of(replace(step, compiled=torch.compile)) is None

@@ -88,6 +88,16 @@ def test_a_norm_with_weighed_channels(channels, side):
     assert torch.allclose(norm.running_var, plain.running_var, rtol=1e-5)
 
 
+def test_autocast_around_float32_changes_nothing():
+    norm, weigh, y = made(32), SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3).requires_grad_()
+    found = []
+    for enabled in (True, False):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=enabled):
+            out = normed_and_weighed(norm, weigh, y)
+        found.append([out, *torch.autograd.grad(out, (y, *weigh.parameters()), y.detach())])
+    assert all(torch.equal(a, b) for a, b in zip(*found))
+
+
 @torch.no_grad()
 def test_evaluation():
     norm, weigh = made(32).eval(), SqueezeExcitation(32, 7).to(DEVICE)

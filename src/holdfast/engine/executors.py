@@ -5,7 +5,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 import torch
+from torch import nn
 
+from holdfast.backbones import Encoder
 from holdfast.engine.aside import aside_on
 from holdfast.engine.graphs import ONE_AT_A_TIME, capture, stream_to_capture
 from holdfast.engine.options import Executor
@@ -72,9 +74,8 @@ def kind_of(step: TrainingStep) -> Hashable:
         method.old_features,
         method.reads_view,
         step.kept is None,
-        type(step.old),
-        repr(getattr(step.encoder.backbone, "backbone_spec", type(step.encoder.backbone))),
-        step.encoder.dim,
+        _network_kind(step.encoder),
+        _network_kind(step.old),
         step.compiled,
         type(step.source),
         step.images.height_width,
@@ -82,6 +83,12 @@ def kind_of(step: TrainingStep) -> Hashable:
         step.share.replayed,
         repr(replace(step.options, seed=0)),  # a recipe gives lists, which cannot be hashed
     )
+
+
+def _network_kind(network: nn.Module | None) -> str:
+    if not isinstance(network, Encoder):
+        return repr(type(network))
+    return f"{getattr(network.backbone, 'backbone_spec', type(network.backbone))} to {network.dim}"
 
 
 class GraphedStep:
@@ -96,7 +103,8 @@ class GraphedStep:
         self._step = step
         self._device = step.images.device
         self._stream = stream_to_capture(self._device)
-        if step.old is not None:
+        # What several ranks exchange goes through one channel, which must not be entered from two streams at once.
+        if step.old is not None and step.share.alone:
             step.aside = aside_on(self._device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._kind = kind_of(step)

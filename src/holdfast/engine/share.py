@@ -46,9 +46,14 @@ class Share:
         self.replayed_seen = replayed if self._gathers else self.replayed
         self.part = Part(self._rows, replayed + fresh) if ranks.world > 1 else None
 
+    @property
+    def alone(self) -> bool:
+        """Whether there is no other process to exchange anything with."""
+        return self._world == 1
+
     def own(self, batch: Tensor) -> Tensor:
         """This rank's rows of something that has one for each image of the batch."""
-        return batch if self._world == 1 else batch[..., self._rows.to(batch.device)]
+        return batch if self.alone else batch[..., self._rows.to(batch.device)]
 
     def seen(self, batch: Tensor) -> Tensor:
         """The rows whose features the method sees here: all of them where they are gathered."""
@@ -63,7 +68,7 @@ class Share:
 
     def mean(self, optimizer: torch.optim.Optimizer, terms: Tensor) -> Tensor:
         """Replace the gradients by their mean over the ranks; the same mean of the terms. One exchange for all."""
-        if self._world == 1:
+        if self.alone:
             return terms
         trained = (parameter for group in optimizer.param_groups for parameter in group["params"])
         gradients = [parameter.grad for parameter in trained if parameter.grad is not None]

@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from holdfast.kernels.grouped import GROUP, convolve_groups, convolve_groups_back, group_weight_parts
+from holdfast.kernels.reach import within_reach
 
 GROUP_WIDTH = int(GROUP)
 
@@ -44,11 +46,13 @@ def grouped_convolution(
 ) -> Tensor:
     """``F.conv2d(x, weight, stride=stride, padding=1, groups=C // 16)``, in x's dtype and channels-last.
 
-    x: N x C x H x W of fewer than 2^31 numbers, H and W multiples of the stride, which is 1 or 2.
+    x: N x C x H x W, H and W multiples of the stride, which is 1 or 2. Beyond the kernels' reach torch carries it out.
     weight: C x 16 x 3 x 3 in float32, channels-last, and so is its gradient.
     cast: the weight in x's dtype, for callers who cast many at once.
     precision: of the products where x is float32. A value that is no number spoils the group beside its own too.
     """
+    if not within_reach(x):
+        return F.conv2d(x, weight.to(x.dtype), stride=stride, padding=1, groups=x.shape[1] // GROUP_WIDTH)
     cast = weight.detach().to(x.dtype) if cast is None else cast
     result: Tensor = _Convolution.apply(x, weight, cast, stride, precision)
     return result

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from holdfast.kernels.normed import add_up, add_up_back, normalise_tile, through_tile
+from holdfast.kernels.reach import within_reach
 from holdfast.kernels.sums import COPIES
 
 WIDEST = 64
@@ -33,6 +34,8 @@ def room_for(norm: nn.BatchNorm2d) -> int:
 def by_kernels(norm: nn.BatchNorm2d, y: Tensor, *others: Tensor | None) -> bool:
     """Whether the kernels can carry a norm out: plain, and in evaluation only where no gradient is asked for."""
     if norm.momentum is None or norm.running_mean is None or norm.running_var is None or not norm.affine:
+        return False
+    if not within_reach(y):
         return False
     if norm.training:
         return y.numel() > y.shape[1]  # torch refuses a single value, in its own words

@@ -7,12 +7,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from holdfast.backbones.resnet_cifar import CifarResNet
+from holdfast.errors import HoldfastError
 from holdfast.kernels.backward import convolve_back, spread_mean, through_norm, weight_parts
 from holdfast.kernels.backward_rows import convolve_back_rows
 from holdfast.kernels.forward import convolve, convolve_frozen, normalise
 from holdfast.kernels.forward_rows import convolve_frozen_rows, convolve_rows
 from holdfast.kernels.gradients import add_up_parts, norm_gradients
 from holdfast.kernels.layers import LEAST_CHANNELS, TABLE_BLOCK, TILES, GradientLayout, layers_of, starts
+from holdfast.kernels.reach import REACH
 from holdfast.kernels.strips import BACK_ROWS, BY_ROWS, FORWARD_ROWS, NINE_TAPS, NineTiles, RowTiles, Strips, strips
 from holdfast.kernels.weights_nine import weight_parts_nine
 
@@ -49,6 +51,7 @@ class FusedTrunk:
         self._layouts: dict[tuple[int, int, int], GradientLayout] = {}
 
     def __call__(self, x: Tensor) -> Tensor:
+        _refuse_too_many(x)
         with torch.no_grad():
             self._stem[:, : x.shape[1]].copy_(self.layers[0].weight)
             torch._foreach_copy_(self._rest, [layer.weight for layer in self.layers[1:]])
@@ -235,6 +238,14 @@ class _Kept:
         add_up_parts[(len(parts),)](self._parts, parts, flat, BLOCK=TABLE_BLOCK)
         norm_gradients[(len(norms),)](self._flat_gradient_sums, norms, flat, CHANNELS=max(TILES))
         return self._layout.views(flat)
+
+
+def _refuse_too_many(x: Tensor) -> None:
+    """Nothing in the network is larger than its first layer's input and output."""
+    most = REACH // (LEAST_CHANNELS * x.shape[2] * x.shape[3])
+    if len(x) > most:
+        size = f"{x.shape[2]} x {x.shape[3]}"
+        raise HoldfastError(f"{len(x)} images of {size} at once are too many for the kernels; take {most} at most")
 
 
 def _pixels(x: Tensor) -> int:

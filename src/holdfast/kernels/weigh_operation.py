@@ -54,8 +54,9 @@ class _Weigh(torch.autograd.Function):
         squeeze_image[(programs,)](
             y, mean, *known, gamma, beta, 1 / how.pixels, norm.eps, norm.momentum, FROZEN=not norm.training, **by_image
         )
-        hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
-        logits = torch.addmm(b2, hidden, w2.flatten(1).t())
+        with torch.autocast(y.device.type, enabled=False):  # all has y's dtype, and the way back relies on it
+            hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
+            logits = torch.addmm(b2, hidden, w2.flatten(1).t())
         weigh_tile[(how.programs,)](
             y, logits, out, known[-1], gamma, beta, how.pixels, FROZEN=not norm.training,
             POSITIONS=by_image["POSITIONS"], **how.sizes,
