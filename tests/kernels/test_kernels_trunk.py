@@ -1,5 +1,6 @@
 """The fused kernels against the network they stand for: on a CPU by Triton's interpreter, in float32."""
 
+import contextlib
 import copy
 
 import pytest
@@ -73,6 +74,28 @@ def test_a_whole_encoder_in_evaluation(tf32, pair, monkeypatch):
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
         # TF32 keeps ten bits of a factor, and on a GPU the kernels cut off what torch rounds: 1e-3 a layer, 31 layers.
         assert apart(frozen_network(encoder)(images), wanted) < (1e-2 if tf32 else 1e-4)
+
+
+@torch.no_grad()
+def test_features_are_extracted_on_the_device_of_the_images(pair, monkeypatch):
+    """Where there are several GPUs, ``cuda:1`` need not be the current one."""
+    current = []
+
+    @contextlib.contextmanager
+    def device_of(x):
+        current.append(x.device)
+        yield
+        current.pop()
+
+    def frozen(trunk, x):
+        assert current == [x.device]
+        return x.flatten(1, 2).mean(1)
+
+    _, _, plain, images = pair
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    monkeypatch.setattr(FusedTrunk, "_frozen", frozen)
+    frozen_network(Encoder(plain).eval())(images)
+    assert current == []
 
 
 @triton.jit

@@ -38,7 +38,13 @@ def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
     With TF32 products where torch allows them, which it does unless told otherwise. On a GPU the kernels cut off what
     torch rounds, so a feature is twice as far from float32 as torch's: 1e-3 after RegNetY-400MF.
     """
-    return _fused(network, torch.float32, "tf32" if torch.backends.cudnn.allow_tf32 else "ieee")
+    run = _fused(network, torch.float32, "tf32" if torch.backends.cudnn.allow_tf32 else "ieee")
+
+    def on_its_device(x: Tensor) -> Tensor:
+        with torch.cuda.device_of(x):  # Triton launches on the current device, wherever the tensors are
+            return run(x)
+
+    return on_its_device
 
 
 def _fused(network: nn.Module, dtype: torch.dtype, precision: Literal["ieee", "tf32"]) -> Callable[[Tensor], Tensor]:
