@@ -7,7 +7,7 @@ A convolution is nine small matrix products, one per tap; a program computes BLO
 import triton
 import triton.language as tl
 
-from holdfast.kernels.sums import add_to_moments, batch_affine, seen_if_unsound, update_running
+from holdfast.kernels.sums import add_to_moments, batch_affine, nan_where_unsound, update_running
 
 STAGES = tl.constexpr(3)
 """How many taps are in flight between memory and the matrix units."""
@@ -89,7 +89,7 @@ def normalise(
     place = pixel[:, None] * CHANNELS + channel[None, :]
     before = tl.load(y + place, mask=inside[:, None], other=0.0).to(tl.float32)
     scale, shift = batch_affine(sums, gamma, beta, channel, eps, CHANNELS)
-    u = seen_if_unsound(before * scale[None, :] + shift[None, :], before)
+    u = nan_where_unsound(before * scale[None, :] + shift[None, :], before)
     if SHORTCUT != "none":
         u += shortcut_at(shortcut, pixel, inside, channel, HEIGHT, WIDTH, CHANNELS, SHORTCUT)
     tl.store(out + place, relu(u).to(out.dtype.element_ty), mask=inside[:, None])

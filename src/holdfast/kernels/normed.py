@@ -17,7 +17,7 @@ from holdfast.kernels.sums import (
     add_to_sum,
     batch_moments,
     read_sum,
-    seen_if_unsound,
+    nan_where_unsound,
 )
 
 
@@ -92,7 +92,7 @@ def normalise_tile(
     scale, shift = scale_and_shift(mean, inverse, gamma, beta, channel)
     u = before * scale[None, :] + shift[None, :]
     if not FROZEN:
-        u = seen_if_unsound(u, before)
+        u = nan_where_unsound(u, before)
     if RESIDUAL:
         u += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
     if RELU:

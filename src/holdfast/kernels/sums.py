@@ -43,7 +43,7 @@ def add_to_moments(sums, total, squares, channel, program, share, CHANNELS: tl.c
 
 
 @triton.jit
-def seen_if_unsound(u, y):
+def nan_where_unsound(u, y):
     """u; NaN where y was too large for the sums or infinite, so that the loss shows it, as torch's would."""
     return tl.where(tl.abs(y) <= LARGEST, u, float("nan"))
 

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from holdfast.kernels.forward import relu
 from holdfast.kernels.normed import back_affine, channels_of, moments_here, scale_and_shift
-from holdfast.kernels.sums import seen_if_unsound
+from holdfast.kernels.sums import nan_where_unsound
 
 
 @triton.jit
@@ -32,7 +32,7 @@ def squeeze_image(
         before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
         u = before * scale[None, :] + shift[None, :]
         if not FROZEN:
-            u = seen_if_unsound(u, before)
+            u = nan_where_unsound(u, before)
         total += tl.where(inside, relu(u), 0.0)
     found = tl.sum(total, axis=0) * (1.0 / POSITIONS)
     tl.store(mean_of_image + image * CHANNELS + channel, found.to(mean_of_image.dtype.element_ty))
@@ -67,7 +67,7 @@ def weigh_tile(
     scale, shift = scale_and_shift(mean, inverse, gamma, beta, channel)
     u = before * scale[None, :] + shift[None, :]
     if not FROZEN:
-        u = seen_if_unsound(u, before)
+        u = nan_where_unsound(u, before)
     found = relu(u) * weight
     tl.store(out + place, found.to(out.dtype.element_ty), mask=inside)
 
