@@ -16,8 +16,8 @@ from holdfast.kernels.sums import (
     add_to_moments,
     add_to_sum,
     batch_moments,
-    read_sum,
     nan_where_unsound,
+    read_sum,
 )
 
 
