@@ -1,5 +1,10 @@
 """Pre-training: what the folder holds, whose slots, and that a kill costs nothing."""
 
+import contextlib
+import itertools
+import threading
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -105,6 +110,30 @@ def test_many_side_by_side(pretrain_recipe, toy_models, tmp_path):
     assert torch.equal(together.encode(images), alone.encode(images))
     with pytest.raises(HoldfastError, match="two models would be called"):
         plan_models([str(pretrain_recipe)] * 2)
+
+
+def test_on_a_gpu_models_trained_at_once_never_share_a_stream(monkeypatch, tmp_path):
+    """Of a make-believe torch that has four streams, as the real one has 32, and hands them out in turn."""
+    numbers, current, seen = itertools.count(), threading.local(), []
+    both_there = threading.Barrier(2, timeout=20)
+
+    @contextlib.contextmanager
+    def stream(one):
+        current.stream = one.cuda_stream
+        yield
+
+    def note_the_stream(recipe, target, **_):
+        both_there.wait()
+        seen.append(current.stream)
+        both_there.wait()
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(numbers) % 4))
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr("holdfast.recipes.pretrain_many.pretrain", note_the_stream)
+    planned = dict.fromkeys(map(str, range(12)))
+    pretrain_many(planned, tmp_path, shared=SharedData(), device=torch.device("cuda"), parallel=2)
+    assert sorted(seen) == [0] * 6 + [1] * 6
+    assert all(set(seen[i : i + 2]) == {0, 1} for i in range(0, 12, 2))
 
 
 def test_given_weights_and_frozen_parts_are_kept(pretrain_recipe, toy_models, tmp_path):

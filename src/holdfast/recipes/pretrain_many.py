@@ -5,7 +5,6 @@ import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.pretrain import pretrain
 from holdfast.recipes.pretrain_schema import PretrainRecipe, check_pretrain_recipe
+from holdfast.recipes.sweep import different_streams
 from holdfast.run_folder import RunFolder
 from holdfast.storage import write_text
 
@@ -56,9 +56,15 @@ def pretrain_many(
 ) -> dict[str, dict[str, Any] | HoldfastError]:
     """Train the models into ``folder``, at most ``parallel`` at a time; per model its record, or why it failed.
 
-    On a GPU each has a stream of its own. One that fails leaves the others alone, and its traceback beside its folder.
+    On a GPU each thread has a stream of its own, which it keeps from model to model. A model that fails leaves the
+    others alone, and its traceback beside its folder.
     """
     stop = threading.Event()
+    streams = different_streams(lambda: torch.cuda.Stream(device), parallel) if device.type == "cuda" else []
+    own = threading.local()  # with its stream a thread keeps the memory of its graphs
+
+    def begin_thread() -> None:
+        own.stream = streams.pop() if streams else None
 
     def one(name: str) -> dict[str, Any] | HoldfastError:
         def watch_one(event: dict[str, Any]) -> None:
@@ -67,10 +73,7 @@ def pretrain_many(
             watch(name, event)
 
         try:
-            with ExitStack() as stack:
-                if device.type == "cuda":
-                    stack.enter_context(torch.cuda.device(device))
-                    stack.enter_context(torch.cuda.stream(torch.cuda.Stream(device)))
+            with torch.cuda.stream(own.stream):  # which does nothing for None
                 target = RunFolder(folder / name)
                 return pretrain(planned[name], target, shared=shared, device=str(device), watch=watch_one)
         except KeyboardInterrupt:
@@ -82,7 +85,7 @@ def pretrain_many(
             watch(name, {"event": "failed", "text": str(failure)})
             return failure
 
-    with ThreadPoolExecutor(max_workers=parallel) as pool:
+    with ThreadPoolExecutor(max_workers=len(streams) or parallel, initializer=begin_thread) as pool:
         try:
             return dict(zip(planned, pool.map(one, planned), strict=True))
         except KeyboardInterrupt:
