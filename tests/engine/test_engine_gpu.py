@@ -88,6 +88,21 @@ def test_a_graph_of_fused_kernels_is_the_fused_step_bit_for_bit(images, name, ba
     assert same(after(fused(), "eager"), after(fused(), "graph"))
 
 
+def test_a_step_that_fails_while_it_is_captured_says_why_and_can_be_captured_later(images):
+    step = make_step(images, "simplex_hoc", "bf16")
+    run = make_executor("graph", step)
+    while run._eager_left:
+        run()
+    works, step._new = step._new, lambda x: [][0]  # after the old model was asked beside
+    with pytest.raises(IndexError):
+        run()
+    step._new = works
+    for _ in range(3):
+        run()
+    torch.cuda.synchronize()
+    assert step.tally.sums.isfinite().all()
+
+
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 2e-2)])
 @pytest.mark.parametrize("name", ["er", "simplex_hoc"])
 def test_fifty_steps_of_a_graph_agree_with_eager(images, name, precision, tolerance):

@@ -8,6 +8,7 @@ from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
 from holdfast.data.stream import place
 from holdfast.engine import FitOptions
+from holdfast.engine.aside import aside_on
 from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.methods import SimplexHOC
@@ -49,3 +50,12 @@ def test_streamed_is_resident_bit_for_bit(executor):
     resident, streamed = after("device", executor), after("stream", executor)
     for name, expected in resident.items():
         assert torch.equal(streamed[name], expected), name
+
+
+def test_no_batch_is_copied_on_a_stream_that_steps_are_captured_on():
+    """Task after task asks for a stream, and torch has 32 of one priority that it hands out in turn."""
+    images = ImageSet(np.zeros((4, 8, 8, 3), np.uint8), np.arange(4), tuple("abcd"), "blank")
+    device = torch.device("cuda")
+    captured = aside_on(device)._stream.cuda_stream
+    streamed = place(images, device, "stream")
+    assert all(streamed.source(2)._stream.cuda_stream != captured for _ in range(100))

@@ -44,9 +44,8 @@ def test_a_convolution_and_its_gradients(groups, stride):
     assert y.shape == wanted.shape
     assert y.is_contiguous(memory_format=torch.channels_last)
     assert apart(y, wanted) < 1e-5
-    dy = torch.randn_like(
-        wanted, memory_format=torch.contiguous_format
-    )  # nobody promises channels-last on the way back
+    # Nobody promises channels-last on the way back.
+    dy = torch.randn_like(wanted, memory_format=torch.contiguous_format)
     found = torch.autograd.grad(y, (x, weight), dy)
     for name, a, b in zip("xw", found, torch.autograd.grad(wanted, (x, weight), dy)):
         assert apart(a, b) < 1e-5, name

@@ -12,9 +12,9 @@ from holdfast.kernels.sums import BACKWARD_UNIT, COPIES, add_to_sum, backward_af
 
 
 @triton.jit
-def add_gradient_sums(du, y, sums, gradient_sums, channel, program, share, eps, CHANNELS: tl.constexpr):
+def add_gradient_sums(du, y, sums, gradient_sums, channel, program, eps, CHANNELS: tl.constexpr):
     """The sums of du and of du times the normalised y; outside the batch du is zero."""
-    mean, variance = batch_moments(sums, channel, share, CHANNELS)
+    mean, variance = batch_moments(sums, channel, CHANNELS)
     normalised = (y - mean[None, :]) * tl.rsqrt(variance + eps)[None, :]
     add_to_sum(gradient_sums, tl.sum(du, axis=0), channel, program, BACKWARD_UNIT, CHANNELS)
     along = tl.sum(du * normalised, axis=0)
@@ -23,7 +23,7 @@ def add_gradient_sums(du, y, sums, gradient_sums, channel, program, share, eps, 
 
 @triton.jit
 def spread_mean(
-    gradient, out, y, sums, du, gradient_sums, pixels, share, eps,
+    gradient, out, y, sums, du, gradient_sums, pixels, eps,
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Back through the mean over positions and the last ReLU. gradient: N x CHANNELS, float32."""
@@ -38,7 +38,7 @@ def spread_mean(
     found = tl.where(lit, g, 0.0).to(du.dtype.element_ty)
     tl.store(du + place, found, mask=inside[:, None])
     before = tl.load(y + place, mask=inside[:, None], other=0.0).to(tl.float32)
-    add_gradient_sums(found.to(tl.float32), before, sums, gradient_sums, channel, program, share, eps, CHANNELS)
+    add_gradient_sums(found.to(tl.float32), before, sums, gradient_sums, channel, program, eps, CHANNELS)
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def through_norm(
 
 @triton.jit
 def convolve_back(
-    dy, weight, shortcut_du, y, out, sums, gamma, beta, du, gradient_sums, pixels, share, eps,
+    dy, weight, shortcut_du, y, out, sums, gamma, beta, du, gradient_sums, pixels, eps,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     SHORTCUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -87,7 +87,7 @@ def convolve_back(
     place = pixel[:, None] * INPUTS + channel[None, :]
     before = tl.load(y + place, mask=inside[:, None], other=0.0).to(tl.float32)
     if SHORTCUT == "none":
-        scale, shift = batch_affine(sums, gamma, beta, channel, share, eps, INPUTS)
+        scale, shift = batch_affine(sums, gamma, beta, channel, eps, INPUTS)
         lit = before * scale[None, :] + shift[None, :] > 0
     else:
         lit = tl.load(out + place, mask=inside[:, None], other=0.0).to(tl.float32) > 0
@@ -100,7 +100,7 @@ def convolve_back(
             total += tl.load(shortcut_du + small, mask=even[:, None], other=0.0).to(tl.float32)
     found = tl.where(lit & inside[:, None], total, 0.0).to(du.dtype.element_ty)
     tl.store(du + place, found, mask=inside[:, None])
-    add_gradient_sums(found.to(tl.float32), before, sums, gradient_sums, channel, program, share, eps, INPUTS)
+    add_gradient_sums(found.to(tl.float32), before, sums, gradient_sums, channel, program, eps, INPUTS)
 
 
 @triton.jit

@@ -9,7 +9,7 @@ from holdfast.kernels.sums import BACKWARD_UNIT, COPIES, add_to_sum, batch_momen
 
 @triton.jit
 def convolve_back_rows(
-    dy, weight, shortcut_du, y, out, sums, gamma, beta, du, gradient_sums, images, share, eps,
+    dy, weight, shortcut_du, y, out, sums, gamma, beta, du, gradient_sums, images, eps,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     SHORTCUT: tl.constexpr, IMAGES: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
@@ -17,7 +17,7 @@ def convolve_back_rows(
     program = tl.program_id(0)
     first, start, column, inside = strip(program, images, HEIGHT, WIDTH, IMAGES, ROWS)
     channel = tl.arange(0, INPUTS)
-    mean, variance = batch_moments(sums, channel, share, INPUTS)
+    mean, variance = batch_moments(sums, channel, INPUTS)
     inverse = tl.rsqrt(variance + eps)
     scale = tl.load(gamma + channel) * inverse
     shift = tl.load(beta + channel) - mean * scale

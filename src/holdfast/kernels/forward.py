@@ -7,7 +7,7 @@ A convolution is nine small matrix products, one per tap; a program computes BLO
 import triton
 import triton.language as tl
 
-from holdfast.kernels.sums import COPIES, FORWARD_UNIT, add_to_sum, batch_affine, update_running
+from holdfast.kernels.sums import add_to_moments, batch_affine, nan_where_unsound, update_running
 
 STAGES = tl.constexpr(3)
 """How many taps are in flight between memory and the matrix units."""
@@ -60,11 +60,11 @@ def convolution_tile(
 
 @triton.jit
 def convolve(
-    x, weight, y, sums, pixels,
+    x, weight, y, sums, pixels, share,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """In training: y = conv(x), and the sums of y and of y squared per channel."""
+    """In training: y = conv(x), and the sums that its moments are read from."""
     program = tl.program_id(0)
     pixel = program * BLOCK + tl.arange(0, BLOCK)
     inside = pixel < pixels
@@ -73,8 +73,7 @@ def convolve(
     rounded = total.to(y.dtype.element_ty)
     tl.store(y + pixel[:, None] * OUTPUTS + channel[None, :], rounded, mask=inside[:, None])
     seen = rounded.to(tl.float32)
-    add_to_sum(sums, tl.sum(seen, axis=0), channel, program, FORWARD_UNIT, OUTPUTS)
-    add_to_sum(sums + COPIES * OUTPUTS, tl.sum(seen * seen, axis=0), channel, program, FORWARD_UNIT, OUTPUTS)
+    add_to_moments(sums, tl.sum(seen, axis=0), tl.sum(seen * seen, axis=0), channel, program, share, OUTPUTS)
 
 
 @triton.jit
@@ -88,9 +87,9 @@ def normalise(
     inside = pixel < pixels
     channel = tl.arange(0, CHANNELS)
     place = pixel[:, None] * CHANNELS + channel[None, :]
-    u = tl.load(y + place, mask=inside[:, None], other=0.0).to(tl.float32)
-    scale, shift = batch_affine(sums, gamma, beta, channel, share, eps, CHANNELS)
-    u = u * scale[None, :] + shift[None, :]
+    before = tl.load(y + place, mask=inside[:, None], other=0.0).to(tl.float32)
+    scale, shift = batch_affine(sums, gamma, beta, channel, eps, CHANNELS)
+    u = nan_where_unsound(before * scale[None, :] + shift[None, :], before)
     if SHORTCUT != "none":
         u += shortcut_at(shortcut, pixel, inside, channel, HEIGHT, WIDTH, CHANNELS, SHORTCUT)
     tl.store(out + place, relu(u).to(out.dtype.element_ty), mask=inside[:, None])

@@ -9,16 +9,16 @@ import triton.language as tl
 
 from holdfast.kernels.forward import relu, shortcut_at
 from holdfast.kernels.rows import add_row, strip, taps_forward
-from holdfast.kernels.sums import COPIES, FORWARD_UNIT, add_to_sum
+from holdfast.kernels.sums import add_to_moments
 
 
 @triton.jit
 def convolve_rows(
-    x, weight, y, sums, images,
+    x, weight, y, sums, images, share,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
     IMAGES: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """In training: y = conv(x), and the sums of y and of y squared per channel."""
+    """In training: y = conv(x), and the sums that its moments are read from."""
     program = tl.program_id(0)
     first, start, column, inside = strip(program, images, HEIGHT, WIDTH, IMAGES, ROWS)
     channel = tl.arange(0, OUTPUTS)
@@ -35,8 +35,7 @@ def convolve_rows(
         total += seen
         square += seen * seen
         above, here = here, below
-    add_to_sum(sums, tl.sum(total, axis=0), channel, program, FORWARD_UNIT, OUTPUTS)
-    add_to_sum(sums + COPIES * OUTPUTS, tl.sum(square, axis=0), channel, program, FORWARD_UNIT, OUTPUTS)
+    add_to_moments(sums, tl.sum(total, axis=0), tl.sum(square, axis=0), channel, program, share, OUTPUTS)
 
 
 @triton.jit

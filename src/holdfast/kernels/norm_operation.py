@@ -81,7 +81,7 @@ def sums_of_batch(norm: nn.BatchNorm2d, y: Tensor, how: Cut) -> tuple[Tensor, Te
     room = norm.room if isinstance(norm, RoomyNorm) else None
     room = y.new_zeros(room_for(norm), dtype=torch.int64) if room is None else room
     sums, back = room.chunk(2)
-    add_up[(how.summing,)](y, sums, how.pixels, EACH=how.each, **how.sizes)
+    add_up[(how.summing,)](y, sums, how.pixels, 1 / how.pixels, EACH=how.each, **how.sizes)
     return sums, back
 
 

@@ -10,7 +10,15 @@ import triton
 import triton.language as tl
 
 from holdfast.kernels.forward import relu
-from holdfast.kernels.sums import BACKWARD_UNIT, COPIES, FORWARD_UNIT, add_to_sum, batch_moments, read_sum
+from holdfast.kernels.sums import (
+    BACKWARD_UNIT,
+    COPIES,
+    add_to_moments,
+    add_to_sum,
+    batch_moments,
+    nan_where_unsound,
+    read_sum,
+)
 
 
 @triton.jit
@@ -20,9 +28,9 @@ def channels_of(program, CHANNELS: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def add_up(
-    y, sums, pixels, EACH: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
+    y, sums, pixels, share, EACH: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """The sums of y and of y squared per channel, over EACH of the pixels."""
+    """The sums that the moments of y are read from, over EACH of the pixels."""
     channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
     part = tl.program_id(0) // (CHANNELS // WIDE)
     total, squares = tl.zeros((BLOCK, WIDE), tl.float32), tl.zeros((BLOCK, WIDE), tl.float32)
@@ -32,8 +40,7 @@ def add_up(
         seen = tl.load(y + place, mask=(pixel < pixels)[:, None], other=0.0).to(tl.float32)
         total += seen
         squares += seen * seen
-    add_to_sum(sums, tl.sum(total, axis=0), channel, part, FORWARD_UNIT, CHANNELS)
-    add_to_sum(sums + COPIES * CHANNELS, tl.sum(squares, axis=0), channel, part, FORWARD_UNIT, CHANNELS)
+    add_to_moments(sums, tl.sum(total, axis=0), tl.sum(squares, axis=0), channel, part, share, CHANNELS)
 
 
 @triton.jit
@@ -48,7 +55,7 @@ def moments_here(
     if FROZEN:
         mean, variance = tl.load(running_mean + channel), tl.load(running_var + channel)
     else:
-        mean, variance = batch_moments(sums, channel, share, CHANNELS)
+        mean, variance = batch_moments(sums, channel, CHANNELS)
     inverse = tl.rsqrt(variance + eps)
     if first:
         tl.store(moments + channel, mean)
@@ -78,12 +85,14 @@ def normalise_tile(
     pixel = part * BLOCK + tl.arange(0, BLOCK)
     inside = (pixel < pixels)[:, None]
     place = pixel[:, None] * CHANNELS + channel[None, :]
-    u = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+    before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     mean, inverse = moments_here(
         sums, running_mean, running_var, moments, channel, part == 0, share, eps, momentum, FROZEN, CHANNELS
     )
     scale, shift = scale_and_shift(mean, inverse, gamma, beta, channel)
-    u = u * scale[None, :] + shift[None, :]
+    u = before * scale[None, :] + shift[None, :]
+    if not FROZEN:
+        u = nan_where_unsound(u, before)
     if RESIDUAL:
         u += tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)
     if RELU:

@@ -10,11 +10,14 @@ import triton.language as tl
 COPIES = tl.constexpr(8)
 """Each sum is kept that many times, and a program adds to one of them: fewer wait for the same address."""
 
-FORWARD_UNIT = tl.constexpr(2.0**32)
-"""Fixed-point steps per 1 for activations and their squares: exact to 2e-10, sound up to a total of 2e9."""
+FORWARD_UNIT = tl.constexpr(2.0**34)
+"""Fixed-point steps per 1 for the means of activations and of their squares: each program's part is exact to 3e-11."""
+
+LARGEST = tl.constexpr(2.0**14)
+"""Activations up to here have room in the sums, however many there are: the mean of their squares is 2^28 at most."""
 
 BACKWARD_UNIT = tl.constexpr(2.0**42)
-"""The same for gradients, which are small: exact to 2e-13, sound up to a total of 2e6."""
+"""The same for sums of gradients, which are small: exact to 1e-13, sound up to a total of 2e6."""
 
 
 @triton.jit
@@ -33,21 +36,31 @@ def read_sum(sums, channel, UNIT: tl.constexpr, CHANNELS: tl.constexpr):
 
 
 @triton.jit
-def batch_moments(sums, channel, share, CHANNELS: tl.constexpr):
-    """Mean and variance per channel from the sums of the values and, behind them, of their squares.
+def add_to_moments(sums, total, squares, channel, program, share, CHANNELS: tl.constexpr):
+    """Add a program's values, summed up per channel, and their squares. share: one over the number of all values."""
+    add_to_sum(sums, total * share, channel, program, FORWARD_UNIT, CHANNELS)
+    add_to_sum(sums + COPIES * CHANNELS, squares * share, channel, program, FORWARD_UNIT, CHANNELS)
 
-    share: one over the number of values; multiplied, because a division in float64 takes longer than all the rest.
-    """
-    mean = read_sum(sums, channel, FORWARD_UNIT, CHANNELS) * share
-    square = read_sum(sums + COPIES * CHANNELS, channel, FORWARD_UNIT, CHANNELS) * share
+
+@triton.jit
+def nan_where_unsound(u, y):
+    """u; NaN where y was too large for the sums or infinite, so that the loss shows it, as torch's would."""
+    return tl.where(tl.abs(y) <= LARGEST, u, float("nan"))
+
+
+@triton.jit
+def batch_moments(sums, channel, CHANNELS: tl.constexpr):
+    """Mean and variance per channel."""
+    mean = read_sum(sums, channel, FORWARD_UNIT, CHANNELS)
+    square = read_sum(sums + COPIES * CHANNELS, channel, FORWARD_UNIT, CHANNELS)
     variance = square - mean * mean
     return mean.to(tl.float32), tl.maximum(variance.to(tl.float32), 0.0)
 
 
 @triton.jit
-def batch_affine(sums, gamma, beta, channel, share, eps, CHANNELS: tl.constexpr):
+def batch_affine(sums, gamma, beta, channel, eps, CHANNELS: tl.constexpr):
     """Batch norm as y * scale + shift, per channel."""
-    mean, variance = batch_moments(sums, channel, share, CHANNELS)
+    mean, variance = batch_moments(sums, channel, CHANNELS)
     scale = tl.load(gamma + channel) * tl.rsqrt(variance + eps)
     return scale, tl.load(beta + channel) - mean * scale
 
@@ -55,7 +68,7 @@ def batch_affine(sums, gamma, beta, channel, share, eps, CHANNELS: tl.constexpr)
 @triton.jit
 def update_running(sums, running_mean, running_var, channel, share, momentum, CHANNELS: tl.constexpr):
     """What batch norm remembers of the batch for evaluation; the variance is the unbiased one, as torch keeps it."""
-    mean, variance = batch_moments(sums, channel, share, CHANNELS)
+    mean, variance = batch_moments(sums, channel, CHANNELS)
     old_mean, old_var = tl.load(running_mean + channel), tl.load(running_var + channel)
     tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean))
     tl.store(running_var + channel, old_var + momentum * (variance / (1.0 - share) - old_var))
@@ -67,7 +80,7 @@ def backward_affine(sums, gradient_sums, gamma, channel, share, eps, CHANNELS: t
 
     du is the gradient at its output, y its input; the gradient sums are those of du and of du times the normalised y.
     """
-    mean, variance = batch_moments(sums, channel, share, CHANNELS)
+    mean, variance = batch_moments(sums, channel, CHANNELS)
     inverse = tl.rsqrt(variance + eps)
     mean_du = (read_sum(gradient_sums, channel, BACKWARD_UNIT, CHANNELS) * share).to(tl.float32)
     along = gradient_sums + COPIES * CHANNELS

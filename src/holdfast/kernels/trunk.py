@@ -160,10 +160,10 @@ class _Kept:
         pixels, tiles = _pixels(y), TILES[y.shape[3]]
         tensors = (x, self.trunk.packed[i], y, self._sums[i])
         if cut := self.trunk.strips(i, FORWARD_ROWS, y):
-            convolve_rows[cut.grid](*tensors, len(y), **self.trunk.channels(i), **cut.options)
+            convolve_rows[cut.grid](*tensors, len(y), 1 / pixels, **self.trunk.channels(i), **cut.options)
         else:
             convolve[(-(-pixels // tiles.convolve),)](
-                *tensors, pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
+                *tensors, pixels, 1 / pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
             )
         out = self.out[i] = torch.empty_like(y)
         normalise[(-(-pixels // tiles.norm),)](
@@ -180,7 +180,7 @@ class _Kept:
         self._parts = y.new_empty(self._layout.part_starts[-1], dtype=torch.float32)
         du, pixels, block = torch.empty_like(y), _pixels(y), TILES[y.shape[3]].norm
         spread_mean[(-(-pixels // block),)](
-            gradient.contiguous(), self.out[i], y, self._sums[i], du, self._gradient_sums[i], pixels, 1 / pixels,
+            gradient.contiguous(), self.out[i], y, self._sums[i], du, self._gradient_sums[i], pixels,
             self.trunk.layers[i].norm.eps, POSITIONS=y.shape[1] * y.shape[2], CHANNELS=y.shape[3], BLOCK=block,
         )  # fmt: skip
         return du
@@ -198,11 +198,11 @@ class _Kept:
         kind = _kind(shortcut_du, y)
         if cut := self.trunk.strips(i, BACK_ROWS, y):
             convolve_back_rows[cut.grid](
-                *tensors, len(y), 1 / pixels, norm.eps, **self.trunk.channels(i), SHORTCUT=kind, **cut.options
+                *tensors, len(y), norm.eps, **self.trunk.channels(i), SHORTCUT=kind, **cut.options
             )
         else:
             convolve_back[(-(-pixels // block),)](
-                *tensors, pixels, 1 / pixels, norm.eps, **_size(y), **self.trunk.shape(i), SHORTCUT=kind, BLOCK=block
+                *tensors, pixels, norm.eps, **_size(y), **self.trunk.shape(i), SHORTCUT=kind, BLOCK=block
             )
         return found
 

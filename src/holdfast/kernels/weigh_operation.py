@@ -58,8 +58,9 @@ class _Weigh(torch.autograd.Function):
             hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
             logits = torch.addmm(b2, hidden, w2.flatten(1).t())
         weigh_tile[(how.programs,)](
-            y, logits, out, known[-1], gamma, beta, how.pixels, POSITIONS=by_image["POSITIONS"], **how.sizes
-        )
+            y, logits, out, known[-1], gamma, beta, how.pixels, FROZEN=not norm.training,
+            POSITIONS=by_image["POSITIONS"], **how.sizes,
+        )  # fmt: skip
         ctx.save_for_backward(y, gamma, beta, w1, w2, known[-1], mean, hidden, logits)
         return out
 

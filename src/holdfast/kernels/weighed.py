@@ -9,6 +9,7 @@ import triton.language as tl
 
 from holdfast.kernels.forward import relu
 from holdfast.kernels.normed import back_affine, channels_of, moments_here, scale_and_shift
+from holdfast.kernels.sums import nan_where_unsound
 
 
 @triton.jit
@@ -28,7 +29,10 @@ def squeeze_image(
         position = start + tl.arange(0, BLOCK)
         inside = (position < POSITIONS)[:, None]
         place = (image * POSITIONS + position)[:, None] * CHANNELS + channel[None, :]
-        u = tl.load(y + place, mask=inside, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+        u = before * scale[None, :] + shift[None, :]
+        if not FROZEN:
+            u = nan_where_unsound(u, before)
         total += tl.where(inside, relu(u), 0.0)
     found = tl.sum(total, axis=0) * (1.0 / POSITIONS)
     tl.store(mean_of_image + image * CHANNELS + channel, found.to(mean_of_image.dtype.element_ty))
@@ -48,7 +52,8 @@ def of_images(values, start, inside, channel, POSITIONS: tl.constexpr, CHANNELS:
 @triton.jit
 def weigh_tile(
     y, logits, out, moments, gamma, beta, pixels,
-    POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+    FROZEN: tl.constexpr, POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out = h * sigmoid(logits); logits: N x CHANNELS."""
     channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
@@ -56,11 +61,14 @@ def weigh_tile(
     pixel = start + tl.arange(0, BLOCK)
     inside = (pixel < pixels)[:, None]
     place = pixel[:, None] * CHANNELS + channel[None, :]
-    u = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
+    before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     weight = tl.sigmoid(of_images(logits, start, inside, channel, POSITIONS, CHANNELS, BLOCK))
     mean, inverse = tl.load(moments + channel), tl.load(moments + CHANNELS + channel)
     scale, shift = scale_and_shift(mean, inverse, gamma, beta, channel)
-    found = relu(u * scale[None, :] + shift[None, :]) * weight
+    u = before * scale[None, :] + shift[None, :]
+    if not FROZEN:
+        u = nan_where_unsound(u, before)
+    found = relu(u) * weight
     tl.store(out + place, found.to(out.dtype.element_ty), mask=inside)
 
 
