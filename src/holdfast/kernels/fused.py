@@ -42,13 +42,13 @@ def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def _fused(network: nn.Module, dtype: torch.dtype, precision: Literal["ieee", "tf32"]) -> Callable[[Tensor], Tensor]:
-    from holdfast.kernels.grouped_network import GroupedNetwork
+    from holdfast.kernels.normed_network import NormedNetwork
     from holdfast.kernels.strips import BY_ROWS
     from holdfast.kernels.trunk import FusedTrunk
 
     assert isinstance(network, Encoder)
     if isinstance(network.backbone, RegNetY):
-        return GroupedNetwork(network, dtype, precision)
+        return NormedNetwork(network, dtype, precision)
     assert isinstance(network.backbone, CifarResNet)
     by_rows = BY_ROWS and dtype == torch.bfloat16
     trunk, projection = FusedTrunk(network.backbone, dtype, precision, by_rows), network.projection

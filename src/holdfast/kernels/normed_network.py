@@ -11,7 +11,7 @@ from holdfast.kernels.norm_operation import RoomyNorm, room_for
 from holdfast.kernels.normed_block import STANDS_IN
 
 
-class GroupedNetwork:
+class NormedNetwork:
     """What ``network(x)`` gives, under bf16 autocast where ``dtype`` is bf16.
 
     Parameters, statistics and the modes of norms are the network's own, as they are at every call; layers that need
