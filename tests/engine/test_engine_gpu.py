@@ -80,7 +80,7 @@ def test_a_graph_is_the_eager_step_bit_for_bit(images, name, precision):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("backbone", ["resnet32", "regnety_400mf"])
+@pytest.mark.parametrize("backbone", ["resnet32", "regnety_400mf", "resnet18", "senet18"])
 def test_a_graph_of_fused_kernels_is_the_fused_step_bit_for_bit(images, name, backbone):
     def fused():
         return replace(make_step(images, name, "bf16", backbone=backbone), compiled=fused_network)

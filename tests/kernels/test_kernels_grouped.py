@@ -12,7 +12,7 @@ from holdfast.kernels import frozen_network, has_kernels
 
 pytest.importorskip("triton")
 
-from holdfast.kernels import normed_network, norm_operation, weigh_operation
+from holdfast.kernels import norm_operation, normed_network, weigh_operation
 from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import grouped_convolution
 from holdfast.kernels.normed_network import NormedNetwork, is_grouped

@@ -12,9 +12,9 @@ from holdfast.backbones.squeeze import SqueezeExcitation
 
 pytest.importorskip("triton")
 
-from holdfast.kernels import normed_network, norm_operation
-from holdfast.kernels.normed_network import NormedNetwork
+from holdfast.kernels import norm_operation, normed_network
 from holdfast.kernels.norm_operation import by_kernels, cut, normed
+from holdfast.kernels.normed_network import NormedNetwork
 from holdfast.kernels.weigh_operation import normed_and_weighed
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
