@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from holdfast.kernels.normed import channels_of
-from holdfast.kernels.weighed import of_images
+from holdfast.kernels.weighed import back_through_hidden, of_images
 
 
 @triton.jit
@@ -68,6 +68,27 @@ def back_to_logits(
     weight = tl.sigmoid(tl.load(logits + place).to(tl.float32))
     found = tl.sum(along, axis=0) * weight * (1.0 - weight)
     tl.store(logits_gradient + place, found.to(logits_gradient.dtype.element_ty))
+
+
+@triton.jit
+def back_to_biases(
+    hidden_gradient, hidden, hidden_bias, logits_gradient, logits_bias, images,
+    HIDDEN: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What ``back_through_hidden`` does; further programs find the gradient of the logits' bias."""
+    before = (HIDDEN + WIDE - 1) // WIDE
+    if tl.program_id(0) < before:
+        back_through_hidden(hidden_gradient, hidden, hidden_bias, images, HIDDEN, WIDE, BLOCK)
+    else:
+        channel = (tl.program_id(0) - before) * WIDE + tl.arange(0, WIDE)
+        total = tl.zeros((BLOCK, WIDE), tl.float32)
+        for start in range(0, images, BLOCK):
+            image = start + tl.arange(0, BLOCK)
+            inside = (image < images)[:, None] & (channel < CHANNELS)[None, :]
+            place = image[:, None] * CHANNELS + channel[None, :]
+            total += tl.load(logits_gradient + place, mask=inside, other=0.0).to(tl.float32)
+        found = tl.sum(total, axis=0)
+        tl.store(logits_bias + channel, found.to(logits_bias.dtype.element_ty), mask=channel < CHANNELS)
 
 
 @triton.jit

@@ -10,8 +10,7 @@ from holdfast.backbones.squeeze import SqueezeExcitation
 from holdfast.kernels import norm_operation
 from holdfast.kernels.norm_operation import channels_last, cut, small_enough
 from holdfast.kernels.weigh_operation import FEW, IMAGES
-from holdfast.kernels.weighed import back_through_hidden
-from holdfast.kernels.weighed_sum import back_to_image, back_to_logits, mean_of_image, weigh_and_add
+from holdfast.kernels.weighed_sum import back_to_biases, back_to_image, back_to_logits, mean_of_image, weigh_and_add
 
 NARROWEST = 16
 """Channels of a program at least: 32 bytes of bf16, below which memory would hand out what nobody asked for."""
@@ -68,11 +67,12 @@ class _WeighedSum(torch.autograd.Function):
         du = torch.empty_like(y) if more else present[0]
         d_logits, dy = torch.empty_like(logits), torch.empty_like(y)
         back_to_logits[(programs,)](present[0], present[-1], y, logits, du, d_logits, MORE=more, **by_image)
-        d_hidden, db1 = d_logits @ w2.flatten(1), mean.new_empty(hidden.shape[1])
-        back_through_hidden[(-(-len(db1) // FEW),)](
-            d_hidden, hidden, db1, len(y), HIDDEN=len(db1), WIDE=FEW, BLOCK=IMAGES
+        units, channels = hidden.shape[1], y.shape[1]
+        d_hidden, db1, db2 = d_logits @ w2.flatten(1), mean.new_empty(units), mean.new_empty(channels)
+        back_to_biases[(-(-units // FEW) + -(-channels // FEW),)](
+            d_hidden, hidden, db1, d_logits, db2, len(y), HIDDEN=units, CHANNELS=channels, WIDE=FEW, BLOCK=IMAGES
         )
         d_mean = d_hidden @ w1.flatten(1)
         back_to_image[(how.programs,)](du, logits, d_mean, dy, how.pixels, POSITIONS=by_image["POSITIONS"], **how.sizes)
         dw1, dw2 = (d_hidden.t() @ mean).view(w1.shape), (d_logits.t() @ hidden).view(w2.shape)
-        return dy, du, dw1, db1, dw2, d_logits.sum(0)
+        return dy, du, dw1, db1, dw2, db2
