@@ -20,7 +20,7 @@ PROGRAMS = 528
 MOST = 2**31
 """Numbers of an activation at most: the kernels count places in 32 bits."""
 MOST_PIXELS = 2**23
-"""Of a batch in training: its sum of squares must stay below 2e9 (``sums.py``), which values of 16 do."""
+"""Of a batch in training: its sum of squares must stay below 2e9 (``sums.py``), which values under 16 do."""
 
 
 class RoomyNorm(nn.BatchNorm2d):
