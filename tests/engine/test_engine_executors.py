@@ -190,11 +190,13 @@ def test_kernels_are_not_used_on_sides_they_cannot_halve_twice(resnet_step, plac
     assert "30 x 30" in _why_not_fused(resnet_step(32, 32, placed, crop_padding=0, resized_crop=30))
 
 
-def test_kernels_are_used_for_a_regnet_too(resnet_step):
+def test_kernels_are_used_for_other_networks_too(resnet_step):
     pytest.importorskip("triton")
     assert not _why_not_fused(resnet_step(32, 32, backbone="regnety_400mf"))
     assert "30 x 32" in _why_not_fused(resnet_step(30, 32, backbone="regnety_400mf"))
-    assert "ResNet" in _why_not_fused(resnet_step(32, 32, backbone="resnet18"))
+    assert not _why_not_fused(resnet_step(30, 33, backbone="resnet18"))
+    assert not _why_not_fused(resnet_step(30, 33, backbone="senet18"))
+    assert "no kernels for" in _why_not_fused(resnet_step(32, 32, backbone="small"))
 
 
 def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):

@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -79,8 +80,10 @@ def test_a_graph_is_the_eager_step_bit_for_bit(images, name, precision):
     assert same(eager, after(make_step(images, name, precision), "graph"))
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("backbone", ["resnet32", "regnety_400mf"])
+@pytest.mark.parametrize(
+    ("name", "backbone"),
+    [*product(METHODS, ["resnet32", "regnety_400mf"]), ("simplex_hoc", "resnet18"), ("simplex_hoc", "senet18")],
+)
 def test_a_graph_of_fused_kernels_is_the_fused_step_bit_for_bit(images, name, backbone):
     def fused():
         return replace(make_step(images, name, "bf16", backbone=backbone), compiled=fused_network)

@@ -53,6 +53,7 @@ from holdfast.kernels.grouped_convolution import grouped_convolution  # noqa: E4
 from holdfast.kernels.norm_operation import normed  # noqa: E402
 from holdfast.kernels.trunk import FusedTrunk  # noqa: E402
 from holdfast.kernels.weigh_operation import normed_and_weighed  # noqa: E402
+from holdfast.kernels.weighed_sum_operation import weighed_sum  # noqa: E402
 
 network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_last)
 images = torch.randn(2, 3, 32, 32)
@@ -67,7 +68,7 @@ for groups, size, stride in ((2, 32, 1), (4, 32, 1), (10, 32, 2), (10, 16, 1), (
         y = grouped_convolution(x.requires_grad_(dtype == torch.bfloat16), weight, stride, precision=precision)
         if x.requires_grad:
             y.sum().backward()
-for channels, size in ((64, 32), (160, 16), (32, 6)):
+for channels, size in ((64, 32), (160, 16), (32, 6), (2048, 1)):
     for dtype in (torch.bfloat16, torch.float32):
         y, residual = (torch.empty(4, channels, size, size, dtype=dtype, requires_grad=True) for _ in range(2))
         norm, weigh = torch.nn.BatchNorm2d(channels), SqueezeExcitation(channels, 16).to(dtype)
@@ -75,6 +76,9 @@ for channels, size in ((64, 32), (160, 16), (32, 6)):
             torch.autograd.backward(out, (y.detach(), y.detach()), retain_graph=True)
             out[0].sum().backward()
         normed_and_weighed(norm, weigh, y).sum().backward()
+        out = weighed_sum(weigh, y, residual)
+        torch.autograd.backward(out, (y.detach(), y.detach()), retain_graph=True)
+        out[0].sum().backward()
         with torch.no_grad():
             normed(norm.eval(), y), normed(norm, y, residual), normed(norm, y, relu=False)
             normed_and_weighed(norm, weigh, y)

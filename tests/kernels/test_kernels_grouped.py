@@ -12,10 +12,10 @@ from holdfast.kernels import frozen_network, has_kernels
 
 pytest.importorskip("triton")
 
-from holdfast.kernels import grouped_network, norm_operation, weigh_operation
+from holdfast.kernels import norm_operation, normed_network, weigh_operation
 from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import grouped_convolution
-from holdfast.kernels.grouped_network import GroupedNetwork, is_grouped
+from holdfast.kernels.normed_network import NormedNetwork, is_grouped
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -88,7 +88,7 @@ def encoder(monkeypatch):
 
 def test_a_whole_network(encoder):
     """In training, twice before the way back as methods with two views do it; then in evaluation."""
-    plain, fused = copy.deepcopy(encoder), GroupedNetwork(encoder, torch.float32)
+    plain, fused = copy.deepcopy(encoder), NormedNetwork(encoder, torch.float32)
     views = drawn(3, 3, 8, 8), drawn(3, 3, 8, 8)
     results = [[run(view) for view in views] for run in (fused, plain)]
     for a, b in zip(*results):
@@ -116,10 +116,10 @@ def test_all_but_the_kernels_is_autocast_to_the_last_bit(encoder, monkeypatch):
     def by_torch(x, weight, stride, *, cast, precision):
         return F.conv2d(x, cast, stride=stride, padding=1, groups=x.shape[1] // 16)
 
-    monkeypatch.setattr(grouped_network, "grouped_convolution", by_torch)
+    monkeypatch.setattr(normed_network, "grouped_convolution", by_torch)
     for module in (norm_operation, weigh_operation):
         monkeypatch.setattr(module, "by_kernels", lambda *tensors: False)
-    plain, fused, images = copy.deepcopy(encoder), GroupedNetwork(encoder), drawn(3, 3, 8, 8)
+    plain, fused, images = copy.deepcopy(encoder), NormedNetwork(encoder), drawn(3, 3, 8, 8)
     with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
         wanted = plain(images)
     found = fused(images)
@@ -165,7 +165,7 @@ def test_parameters_cast_together_are_those_cast_one_by_one():
 
 def test_the_network_itself_is_left_as_it_is(encoder):
     before = {name: id(module) for name, module in encoder.named_modules()}
-    GroupedNetwork(encoder)
+    NormedNetwork(encoder)
     assert {name: id(module) for name, module in encoder.named_modules()} == before
 
 

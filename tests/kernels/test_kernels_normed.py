@@ -12,9 +12,9 @@ from holdfast.backbones.squeeze import SqueezeExcitation
 
 pytest.importorskip("triton")
 
-from holdfast.kernels import grouped_network, norm_operation
-from holdfast.kernels.grouped_network import GroupedNetwork
+from holdfast.kernels import norm_operation, normed_network
 from holdfast.kernels.norm_operation import by_kernels, cut, normed
+from holdfast.kernels.normed_network import NormedNetwork
 from holdfast.kernels.weigh_operation import normed_and_weighed
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -185,7 +185,7 @@ def network(monkeypatch):
     def by_torch(x, weight, stride, *, cast, precision):
         return F.conv2d(x, cast, stride=stride, padding=1, groups=x.shape[1] // 16)
 
-    monkeypatch.setattr(grouped_network, "grouped_convolution", by_torch)
+    monkeypatch.setattr(normed_network, "grouped_convolution", by_torch)
     monkeypatch.setattr(norm_operation, "TILE", 4096)
     monkeypatch.setattr(regnet, "WIDTHS", (64, 32, 32, 96))
     monkeypatch.setattr(regnet, "DEPTHS", (1, 0, 0, 1))
@@ -216,7 +216,7 @@ def test_a_whole_network_in_bf16_has_none_of_torchs_norms(network, monkeypatch):
     with torch.autocast(DEVICE, torch.bfloat16):
         results.append(plain(images))
     monkeypatch.setattr(F, "batch_norm", None)
-    results.append(GroupedNetwork(network)(images))
+    results.append(NormedNetwork(network)(images))
     assert results[2].dtype == torch.bfloat16
     for z in results:
         z.float().square().sum().backward()
@@ -227,4 +227,4 @@ def test_a_whole_network_in_bf16_has_none_of_torchs_norms(network, monkeypatch):
 
 
 def by_the_kernels(network):
-    return GroupedNetwork(network, torch.float32)
+    return NormedNetwork(network, torch.float32)

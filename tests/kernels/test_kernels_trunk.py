@@ -128,7 +128,7 @@ def test_only_channels_last_cifar_networks_have_kernels():
     wide = Encoder(build_backbone("resnet32"), 9).to(memory_format=torch.channels_last)
     assert has_kernels(wide)
     assert not has_kernels(Encoder(build_backbone("resnet32"), 9))
-    assert not has_kernels(Encoder(build_backbone("resnet18"), 9).to(memory_format=torch.channels_last))
+    assert not has_kernels(Encoder(build_backbone("small"), 9).to(memory_format=torch.channels_last))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, in the interpreter

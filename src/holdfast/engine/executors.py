@@ -13,7 +13,7 @@ from holdfast.engine.graphs import ONE_AT_A_TIME, capture, stream_to_capture
 from holdfast.engine.options import Executor
 from holdfast.engine.step import TrainingStep
 from holdfast.errors import HoldfastError
-from holdfast.kernels import fused_network, has_kernels
+from holdfast.kernels import fused_network, has_kernels, takes_sides
 
 WARM_UP = 3
 """Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones.
@@ -52,12 +52,15 @@ def _why_not_fused(step: TrainingStep) -> str:
     """Empty where there are kernels for every network of the step."""
     if step.options.precision != "bf16":
         return f"the kernels compute in bf16 and train.precision is {step.options.precision}"
-    for network in (step.encoder, step.old):
-        if network is not None and not has_kernels(network):
-            return f"there are no kernels for {type(getattr(network, 'backbone', network)).__name__}, or no triton"
     height, width = (step.options.resized_crop,) * 2 if step.options.resized_crop else step.images.height_width
-    if height % 4 or width % 4:
-        return f"the kernels need sides that are multiples of 4 and the images are {height} x {width}"
+    for network in (step.encoder, step.old):
+        if network is None:
+            continue
+        name = type(getattr(network, "backbone", network)).__name__
+        if not has_kernels(network):
+            return f"there are no kernels for {name}, or no triton"
+        if not takes_sides(network, height, width):
+            return f"{name}'s kernels need sides that are multiples of 4 and the images are {height} x {width}"
     return ""
 
 

@@ -11,7 +11,7 @@ from holdfast.data import ImageSet
 from holdfast.errors import HoldfastError
 from holdfast.features.compact import compacted
 from holdfast.geometry import unit
-from holdfast.kernels import frozen_network, has_kernels
+from holdfast.kernels import frozen_network, has_kernels, takes_sides
 
 PIXELS_AT_ONCE = {"cpu": 2**19, "cuda": 2**22}
 """Of all images of a batch together: 512 of 32 x 32 on a CPU; a GPU wants more, or it waits for the host."""
@@ -55,4 +55,4 @@ def extract(
 
 def _suits_kernels(encoder: Encoder, images: ImageSet) -> bool:
     height, width = images.images.shape[1:3]
-    return has_kernels(encoder) and height % 4 == 0 and width % 4 == 0
+    return has_kernels(encoder) and takes_sides(encoder, height, width)

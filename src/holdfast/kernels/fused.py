@@ -6,25 +6,40 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from holdfast.backbones import Encoder
-from holdfast.backbones.regnet import RegNetY
+from holdfast.backbones.regnet import RegNetY, YBlock
+from holdfast.backbones.resnet import BasicBlock, Bottleneck, ResNet
 from holdfast.backbones.resnet_cifar import CifarResNet
+from holdfast.backbones.senet import PreActivationBlock, SENet
+
+NETWORKS = (CifarResNet, RegNetY, ResNet, SENet)
+PARTS = (YBlock, BasicBlock, Bottleneck, PreActivationBlock, nn.BatchNorm2d)
+HALVED_BY_KERNELS = (CifarResNet, RegNetY)
+"""Those whose own kernels halve an image, twice or more; cuDNN, which does it for the others, takes any side."""
 
 
 def has_kernels(network: nn.Module) -> bool:
-    """True for an ``Encoder`` around a CIFAR ResNet or a RegNetY in channels-last, where triton is installed.
+    """True for an ``Encoder`` around one of ``NETWORKS`` in channels-last, where triton is installed.
 
-    Its norms must be plain: the kernels know nothing of statistics over several ranks, or of parts that are frozen.
+    Its norms must be plain: the kernels know nothing of statistics over several ranks, or of parts that are frozen. A
+    class derived from a network, a block or a norm may do something else, so it has none.
     """
     return (
         isinstance(network, Encoder)
-        and isinstance(network.backbone, CifarResNet | RegNetY)
+        and type(network.backbone) in NETWORKS
         and not network.frozen
-        and all(type(m) is nn.BatchNorm2d for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm))
+        and all(type(m) in PARTS for m in network.modules() if isinstance(m, (*PARTS, _BatchNorm)))
         and importlib.util.find_spec("triton") is not None
         and all(p.is_contiguous(memory_format=torch.channels_last) for p in network.parameters() if p.ndim == 4)
     )
+
+
+def takes_sides(network: nn.Module, height: int, width: int) -> bool:
+    """Whether images of that size suit a network that ``has_kernels``."""
+    halved = isinstance(getattr(network, "backbone", None), HALVED_BY_KERNELS)
+    return not halved or height % 4 == 0 == width % 4
 
 
 def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -35,8 +50,9 @@ def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
 def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """A function that gives what ``network(x)`` gives in float32 and eval mode, for a network that ``has_kernels``.
 
-    With TF32 products where torch allows them, which it does unless told otherwise. On a GPU the kernels cut off what
-    torch rounds, so a feature is twice as far from float32 as torch's: 1e-3 after RegNetY-400MF.
+    With TF32 products where torch allows them, which it does unless told otherwise. On a GPU kernels that multiply cut
+    off what torch rounds, so a feature is twice as far from float32 as torch's: 1e-3 after RegNetY-400MF. Those of a
+    ResNet or a SENet leave products to torch.
     """
     run = _fused(network, torch.float32, "tf32" if torch.backends.cudnn.allow_tf32 else "ieee")
 
@@ -48,14 +64,13 @@ def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def _fused(network: nn.Module, dtype: torch.dtype, precision: Literal["ieee", "tf32"]) -> Callable[[Tensor], Tensor]:
-    from holdfast.kernels.grouped_network import GroupedNetwork
+    from holdfast.kernels.normed_network import NormedNetwork
     from holdfast.kernels.strips import BY_ROWS
     from holdfast.kernels.trunk import FusedTrunk
 
     assert isinstance(network, Encoder)
-    if isinstance(network.backbone, RegNetY):
-        return GroupedNetwork(network, dtype, precision)
-    assert isinstance(network.backbone, CifarResNet)
+    if not isinstance(network.backbone, CifarResNet):
+        return NormedNetwork(network, dtype, precision)
     by_rows = BY_ROWS and dtype == torch.bfloat16
     trunk, projection = FusedTrunk(network.backbone, dtype, precision, by_rows), network.projection
     return trunk if projection is None else lambda x: projection(trunk(x))

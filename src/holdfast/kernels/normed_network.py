@@ -5,19 +5,21 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from holdfast.kernels import normed_block, normed_resnet, normed_senet
 from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import GROUP_WIDTH, Precision, grouped_convolution
 from holdfast.kernels.norm_operation import RoomyNorm, room_for
-from holdfast.kernels.normed_block import STANDS_IN
+
+STANDS_IN = normed_block.STANDS_IN | normed_resnet.STANDS_IN | normed_senet.STANDS_IN
 
 
-class GroupedNetwork:
+class NormedNetwork:
     """What ``network(x)`` gives, under bf16 autocast where ``dtype`` is bf16.
 
     Parameters, statistics and the modes of norms are the network's own, as they are at every call; layers that need
-    something else, and the modules above them, are stood in for. Besides the grouped convolutions and what RegNetY has
-    around its norms (``normed_block.py``) that is what casts weights and counts batches: of such small kernels a
-    RegNetY-400MF would launch 160 and 71, and 160 on the way back.
+    something else, and the modules above them, are stood in for. Besides the grouped convolutions and what lies around
+    the norms (``STANDS_IN``) that is what casts weights and counts batches: of such small kernels a RegNetY-400MF would
+    launch 160 and 71, and 160 on the way back.
     precision: of the grouped convolutions' products where dtype is float32.
     """
 

@@ -1,0 +1,172 @@
+"""ResNet and SENet by the kernels against torch's own: on a CPU by Triton's interpreter."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from holdfast.backbones import Encoder, build_backbone
+from holdfast.backbones.resnet import BasicBlock, Bottleneck, ResNet
+from holdfast.backbones.senet import PreActivationBlock, SENet
+from holdfast.backbones.squeeze import SqueezeExcitation
+from holdfast.kernels import frozen_network, has_kernels, takes_sides
+
+pytest.importorskip("triton")
+
+from holdfast.kernels import norm_operation
+from holdfast.kernels.norm_operation import by_kernels
+from holdfast.kernels.normed_network import NormedNetwork
+from holdfast.kernels.weighed_sum_operation import weighed_sum
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+WORSE = 1.15 if DEVICE == "cuda" else 2.0
+"""How much farther from float32 than torch's bf16 the kernels' may be; the interpreter cuts off where a GPU rounds."""
+NETWORKS = ["basic, small", "basic, imagenet", "bottleneck, imagenet", "senet"]
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch):
+    """The reference is float32 to the last digit. Few programs: the interpreter takes a millisecond for each."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    for name, value in {"PROGRAMS": 4, "TILE": 8192, "WIDEST": 256}.items():
+        monkeypatch.setattr(norm_operation, name, value)
+    torch.manual_seed(0)
+
+
+def apart(a, b):
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+def drawn(*shape):
+    return torch.randn(shape, device=DEVICE).to(memory_format=torch.channels_last)
+
+
+def made(kind):
+    """Two blocks, without a projected shortcut and with one where the block's kind allows; norms are no identity."""
+    wide = 128
+    if kind == "senet":
+        backbone = SENet(3)
+        backbone.blocks = nn.Sequential(PreActivationBlock(64, 64, 1), PreActivationBlock(64, wide, 2))
+        backbone.bn, backbone.feature_dim = nn.BatchNorm2d(wide), wide
+    else:
+        block = BasicBlock if "basic" in kind else Bottleneck
+        backbone = ResNet(block, (1, 1, 1, 1), kind.split(", ")[1], 3)
+        backbone.layer2 = backbone.layer3 = nn.Sequential()
+        backbone.layer4 = nn.Sequential(block(64 * block.expansion, wide, 2))
+        backbone.feature_dim = wide * block.expansion
+    encoder = Encoder(backbone, 7).to(DEVICE, memory_format=torch.channels_last)
+    for module in encoder.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias)
+    return encoder
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_whole_network_twice_gives_the_same_bits_and_torchs_values(kind):
+    """In training, then in evaluation, as features are extracted."""
+    network, images, target = made(kind), drawn(3, 3, 8, 10), torch.randn(3, 7, device=DEVICE)
+    assert has_kernels(network)
+
+    def outcome(make, extract):
+        own = copy.deepcopy(network)
+        run = make(own)
+        z = run(images)
+        (z - target).square().mean().backward()
+        own.eval()
+        with torch.no_grad():
+            features = extract(own)(images)
+        found = {name: parameter.grad for name, parameter in own.named_parameters()}
+        return found | dict(own.named_buffers()) | {"z": z, "features": features}
+
+    ours, again = (outcome(lambda own: NormedNetwork(own, torch.float32), frozen_network) for _ in range(2))
+    assert all(torch.equal(ours[name], again[name]) for name in ours)
+    for name, wanted in outcome(lambda own: own, lambda own: own).items():
+        if wanted.is_floating_point():
+            assert apart(ours[name], wanted) < 1e-4, name
+        else:
+            assert torch.equal(ours[name], wanted), name
+
+
+@pytest.mark.parametrize("kind", ["basic, imagenet", "senet"])
+def test_a_whole_network_in_bf16_has_none_of_torchs_norms(kind, monkeypatch):
+    network, images = made(kind), drawn(6, 3, 8, 8)
+    exact, plain = copy.deepcopy(network), copy.deepcopy(network)
+    results = [exact(images)]
+    with torch.autocast(DEVICE, torch.bfloat16):
+        results.append(plain(images))
+    for module, name in ((F, "batch_norm"), (F, "relu"), (SqueezeExcitation, "forward")):
+        monkeypatch.setattr(module, name, None)
+    results.append(NormedNetwork(network)(images))
+    assert results[2].dtype == torch.bfloat16
+    for z in results:
+        z.float().square().sum().backward()
+    wanted, theirs, ours = (torch.cat([p.grad.flatten() for p in n.parameters()]) for n in (exact, plain, network))
+    assert apart(ours, wanted) < WORSE * apart(theirs, wanted)
+    for (name, a), b in zip(network.named_buffers(), exact.buffers()):
+        assert torch.allclose(a.float(), b.float(), atol=0.03), name
+
+
+@pytest.mark.parametrize(("channels", "side", "used"), [(32, 6, 1), (96, 3, 2), (32, 8, 2)])
+def test_weighed_channels_and_a_sum(channels, side, used, monkeypatch):
+    """With images that end in the middle of a program's block, or with it; in one slice of channels or in several."""
+    monkeypatch.setattr(norm_operation, "TILE", 512)
+    weigh = SqueezeExcitation(channels, 7).to(DEVICE)
+    y, shortcut = (drawn(3, channels, side, side).requires_grad_() for _ in range(2))
+    out = weighed_sum(weigh, y, shortcut)
+    assert out[0].is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(*out)
+    wanted, inputs = weigh(y) + shortcut, [y, shortcut, *weigh.parameters()]
+    assert apart(out[0], wanted) < 1e-5
+    gradients = [torch.randn_like(y, memory_format=torch.contiguous_format), drawn(*y.shape)][:used]
+    ours = torch.autograd.grad(out[:used], inputs, gradients)
+    for i, (a, b) in enumerate(zip(ours, torch.autograd.grad(wanted, inputs, sum(gradients)))):
+        assert apart(a, b) < 1e-5, i
+
+
+@torch.no_grad()
+def test_what_is_no_number_stays_so():
+    weigh, y = SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
+    y[1, 5, 2, 1] = torch.nan
+    out, _ = weighed_sum(weigh, y, torch.zeros_like(y))
+    assert out[1].isnan().all()  # it is in the mean of the image
+    assert out[0].isfinite().all()
+
+
+def test_what_is_too_large_for_the_kernels_is_left_to_torch(monkeypatch):
+    def sized(*shape):
+        return torch.empty(shape, device="meta")
+
+    norm = nn.BatchNorm2d(64)
+    assert by_kernels(norm, sized(128, 64, 224, 224))
+    assert not by_kernels(norm, sized(256, 64, 224, 224))  # the sum of squares could pass what 64 bits hold
+    with torch.no_grad():
+        assert by_kernels(norm.eval(), sized(256, 64, 224, 224))
+        assert not by_kernels(norm, sized(1024, 64, 224, 224))  # places pass 2^31
+    weigh, y = SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
+    monkeypatch.setattr(norm_operation, "MOST", y.numel() - 1)
+    assert torch.equal(weighed_sum(weigh, y, y)[0], weigh(y) + y)
+
+
+@pytest.mark.parametrize(("name", "part"), [("resnet18", "layer1"), ("senet18", "stem"), ("resnet50", "bn1")])
+def test_which_networks_have_kernels(name, part):
+    with torch.device("meta"):
+        whole = Encoder(build_backbone(name), 9)
+    assert not has_kernels(whole)
+    assert has_kernels(whole.to(memory_format=torch.channels_last))
+    assert takes_sides(whole, 33, 30)
+    whole.freeze([part])
+    assert not has_kernels(whole)
+    whole.freeze([])
+    setattr(whole.backbone, "bn" if name == "senet18" else "bn1", nn.SyncBatchNorm(64))
+    assert not has_kernels(whole)
+
+
+def test_a_derived_class_has_no_kernels():
+    class Other(BasicBlock):
+        def forward(self, x):
+            return super().forward(x) / 2
+
+    assert not has_kernels(Encoder(ResNet(Other, (1, 1, 1, 1), "small", 3)).to(memory_format=torch.channels_last))
