@@ -18,10 +18,6 @@ TILE, WARPS = 4096, 4
 """Numbers that a program holds at a time: four loads of 16 bytes for each of 128 threads."""
 PROGRAMS = 528
 """Of a sum over the batch, about: four for each multiprocessor of an H200. More would only add to the same sums."""
-MOST = 2**31
-"""Numbers of an activation at most: the kernels count places in 32 bits."""
-MOST_PIXELS = 2**23
-"""Of a batch in training: its sum of squares must stay below 2e9 (``sums.py``), which values under 16 do."""
 
 
 class RoomyNorm(nn.BatchNorm2d):
@@ -35,20 +31,14 @@ def room_for(norm: nn.BatchNorm2d) -> int:
     return 4 * int(COPIES) * norm.num_features
 
 
-def small_enough(y: Tensor) -> bool:
-    return y.numel() <= MOST
-
-
 def by_kernels(norm: nn.BatchNorm2d, y: Tensor, *others: Tensor | None) -> bool:
     """Whether the kernels can carry a norm out: plain, and in evaluation only where no gradient is asked for."""
-    if not small_enough(y):
-        return False
     if norm.momentum is None or norm.running_mean is None or norm.running_var is None or not norm.affine:
         return False
     if not within_reach(y):
         return False
     if norm.training:
-        return 1 < y.numel() // y.shape[1] <= MOST_PIXELS  # torch refuses a single value, in its own words
+        return y.numel() > y.shape[1]  # torch refuses a single value, in its own words
     tensors = (y, norm.weight, norm.bias, *others)
     return not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in tensors))
 

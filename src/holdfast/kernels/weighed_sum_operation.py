@@ -8,7 +8,8 @@ from torch.autograd.function import once_differentiable
 
 from holdfast.backbones.squeeze import SqueezeExcitation
 from holdfast.kernels import norm_operation
-from holdfast.kernels.norm_operation import channels_last, cut, small_enough
+from holdfast.kernels.norm_operation import channels_last, cut
+from holdfast.kernels.reach import within_reach
 from holdfast.kernels.weigh_operation import FEW, IMAGES
 from holdfast.kernels.weighed_sum import back_to_biases, back_to_image, back_to_logits, mean_of_image, weigh_and_add
 
@@ -20,7 +21,7 @@ def weighed_sum(weigh: SqueezeExcitation, y: Tensor, shortcut: Tensor) -> tuple[
     """weigh(y) + shortcut, twice: who uses it twice takes both, and their gradients are added on the way."""
     first, second = weigh.squeeze, weigh.excite
     parameters = (first.weight, first.bias, second.weight, second.bias)
-    if not (all(one is not None and one.dtype == y.dtype for one in (*parameters, shortcut)) and small_enough(y)):
+    if not (all(one is not None and one.dtype == y.dtype for one in (*parameters, shortcut)) and within_reach(y)):
         u = weigh(y) + shortcut
         return u, u
     found: tuple[Tensor, ...] = _WeighedSum.apply(y, shortcut, *parameters)
@@ -46,8 +47,9 @@ class _WeighedSum(torch.autograd.Function):
         how, (programs, by_image) = cut(y), _by_image(y)
         mean, out = y.new_empty(y.shape[:2]), torch.empty_like(y)
         mean_of_image[(programs,)](y, mean, **by_image)
-        hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
-        logits = torch.addmm(b2, hidden, w2.flatten(1).t())
+        with torch.autocast(y.device.type, enabled=False):  # all has y's dtype, and the way back relies on it
+            hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
+            logits = torch.addmm(b2, hidden, w2.flatten(1).t())
         weigh_and_add[(how.programs,)](
             y, logits, shortcut, out, how.pixels, POSITIONS=by_image["POSITIONS"], **how.sizes
         )
