@@ -192,11 +192,17 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
             _verdicts(one) or "–",
-            one.source,
+            _seen_from_here(one.source),
         ]
         for one in known
     ]
     print_table(["version", "items", "numbers stored", "weights", "check", "from"], rows, right=(0, 1))
+
+
+def _seen_from_here(path: str) -> str:
+    """Relative where it lies below this folder, because the table is narrow."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 @gallery.command("stats")
