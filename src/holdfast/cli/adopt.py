@@ -90,6 +90,11 @@ def _print(found: "Adoption", out: Path) -> None:
     elif found.good_enough is None:
         say("Whether a new model's queries beat the old ones is not known yet: give its features (--new).")
     typer.echo(f"{out}: written.")
+    if found.chosen != "map":  # whose new model is there already
+        say(
+            f'Next: name it in a recipe ([adopted] folder = "{out.name}") and train against it: holdfast run RECIPE '
+            "--models FOLDER_ABOVE; docs/adopt.md has an example."
+        )
 
 
 def _score(estimate: Any) -> str:

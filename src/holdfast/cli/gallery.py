@@ -112,9 +112,10 @@ def add(
     """Embed images with the newest version and store them.
 
     The id of an image in a folder is its path below that folder, of a single image its file name; an id that is there
-    already is replaced. Files that cannot be read are named and passed over; the exit status is then 1.
+    already is replaced, and how many were is said. Files that cannot be read are named and passed over; the exit status
+    is then 1.
     """
-    from holdfast.cli.gallery_add import add_images
+    from holdfast.cli.gallery_add import add_images, tell_added
     from holdfast.service.served import open_or_ask
 
     with open_or_ask(folder) as opened:
@@ -124,9 +125,7 @@ def add(
     if json:
         print_json(found)
     else:
-        typer.echo(f"{folder}: {found['added']} added, {len(found['refused'])} refused")
-        for bad in found["refused"]:
-            typer.echo(f"refused: {bad['reason']}", err=True)
+        tell_added(folder, found)
     if found["refused"]:
         raise typer.Exit(1)
 
@@ -193,11 +192,17 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
             _verdicts(one) or "–",
-            one.source,
+            _seen_from_here(one.source),
         ]
         for one in known
     ]
     print_table(["version", "items", "numbers stored", "weights", "check", "from"], rows, right=(0, 1))
+
+
+def _seen_from_here(path: str) -> str:
+    """Relative where it lies below this folder, because the table is narrow."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 @gallery.command("stats")

@@ -13,10 +13,11 @@ from holdfast.cli.show import print_json, print_table, say
 @contextlib.contextmanager
 def making(name: str, *, quiet: bool) -> Iterator[Any]:
     """Progress on stderr; an interruption is told in one line."""
+    from holdfast.cli.interruption import between_steps
     from holdfast.cli.progress import watcher
 
     try:
-        with watcher(name, quiet=quiet) as watch:
+        with watcher(name, quiet=quiet) as shown, between_steps(shown) as watch:
             yield watch
     except KeyboardInterrupt:
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)

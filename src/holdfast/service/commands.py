@@ -43,11 +43,13 @@ def _move(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -
 
 def _add(gallery: Gallery, stop: threading.Event, tell: Tell, *, items: list[dict[str, Any]]) -> Any:
     refused: list[dict[str, str]] = []
+    replaced: list[int] = []
 
     def note(item: Item, error: HoldfastError) -> None:
         refused.append({"id": item.id, "reason": str(error)})
 
-    return {"added": gallery.add((Item(**one) for one in items), refused=note), "refused": refused}
+    added = gallery.add((Item(**one) for one in items), refused=note, replaced=replaced.append)
+    return {"added": added, "replaced": sum(replaced), "refused": refused}
 
 
 def _search(gallery: Gallery, stop: threading.Event, tell: Tell, **question: Any) -> Any:

@@ -33,6 +33,7 @@ class ServedGallery:
         *,
         refused: Callable[[Item, HoldfastError], None],
         progress: Callable[[int], None] = lambda done: None,
+        replaced: Callable[[int], None] = lambda count: None,
     ) -> int:
         """Items with paths, some at a time; see ``Gallery.add``."""
         stream, done = iter(items), 0
@@ -52,6 +53,7 @@ class ServedGallery:
                 refused(by_id[bad["id"]], HoldfastError(bad["reason"]))
             done += found["added"]
             progress(done)
+            replaced(found["replaced"])
         return done
 
     def search(
