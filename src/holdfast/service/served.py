@@ -13,7 +13,8 @@ from holdfast.gallery import AttachedGallery, Gallery, Hit, Item, Version, open_
 from holdfast.gallery.vectors_taken import VectorsTaken
 from holdfast.service.control import ask_server, is_served
 
-_ITEMS_AT_ONCE, _IDS_AT_ONCE = 32, 256
+_ITEMS_AT_ONCE, _VECTORS_AT_ONCE, _IDS_AT_ONCE = 32, 256, 256
+_NUMBERS_AT_ONCE = 2**18  # some 6 MiB of JSON; a line may have 16
 
 
 def open_or_ask(folder: Path) -> "Gallery | AttachedGallery | ServedGallery":
@@ -40,9 +41,10 @@ class ServedGallery:
         replaced: Callable[[int], None] = lambda count: None,
     ) -> int:
         """Items with paths or vectors, some at a time; see ``Gallery.add``."""
-        stream, done = iter(items), 0
+        stream, done, size = iter(items), 0, 1
         asked = {} if version is None else {"version": version}
-        while batch := list(itertools.islice(stream, _ITEMS_AT_ONCE)):
+        while batch := list(itertools.islice(stream, size)):
+            size = _at_once(batch[0])
             found = self._ask("add", items=[_row(one) for one in batch], **asked)
             by_id = {one.id: one for one in batch}
             for bad in found["refused"]:
@@ -91,6 +93,13 @@ class ServedGallery:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         pass
+
+
+def _at_once(item: Item) -> int:
+    """How many like this one are sent together: fewer images, which take longer, for progress is told by batch."""
+    numbers = item.image if item.vector is None else item.vector
+    width = None if numbers is None else np.asarray(numbers).size
+    return min(_VECTORS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // width)) if width else _ITEMS_AT_ONCE
 
 
 def _row(item: Item) -> dict[str, Any]:
