@@ -100,7 +100,8 @@ def _npz_kinds(path: Path, count: int) -> dict[str, str]:
 
 
 def _bad_array(array: np.ndarray, count: int) -> str:
-    if array.shape != (count,) or array.dtype.kind not in "iufbU":
+    longer_than_double = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    if array.shape != (count,) or array.dtype.kind not in "iufbU" or longer_than_double:
         return f"{array.dtype} of shape {array.shape}, not one text or number a row"
     return _too_large(int(array.min()), int(array.max())) if array.dtype.kind in "iu" else ""
 
@@ -123,6 +124,8 @@ def _bad_column(file: Any, name: str) -> str:
     import pyarrow.compute
     import pyarrow.types as kinds
 
+    if len(file.schema_arrow.get_all_field_indices(name)) > 1:
+        return "several columns have this name"
     kind = file.schema_arrow.field(name).type
     if kinds.is_integer(kind):
         ends = pyarrow.compute.min_max(file.read(columns=[name]).column(0)).as_py()
