@@ -1,6 +1,7 @@
 """``holdfast gallery add`` of vectors that somebody has already."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from torch import nn
 from holdfast.backbones import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery, vector_file
+from holdfast.service import served
+from holdfast.service.commands import COMMANDS
 
 pytest.importorskip("qdrant_edge")
 
@@ -45,6 +48,13 @@ def rows():
     return np.random.default_rng(1).standard_normal((9, DIM)).astype(np.float32)
 
 
+def ask_here(folder, command, **arguments):
+    """What a service would do, given and giving JSON."""
+    with Gallery.open(folder) as opened:
+        given = json.loads(json.dumps(arguments))
+        return json.loads(json.dumps(COMMANDS[command](opened, threading.Event(), print, **given)))
+
+
 def cosines(rows, query):
     unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
     return unit @ (query / np.linalg.norm(query))
@@ -78,12 +88,16 @@ def test_an_npz_with_labels_paths_and_metadata(gallery, rows, holdfast, holdfast
     assert {hit["id"] for hit in near} == {"101", "102"}
 
 
-def test_an_adopted_models_vectors_are_its_input(holdfast, holdfast_json, tmp_path):
+@pytest.mark.parametrize("through_service", [False, True])
+def test_an_adopted_models_vectors_are_its_input(holdfast, holdfast_json, monkeypatch, tmp_path, through_service):
     encoder = stretching_model(tmp_path / "v0", adopted={"way": "projection"})
     said = holdfast("gallery", "create", tmp_path / "g", "--model", tmp_path / "v0", "--mode", "exact")
     assert f"add {tmp_path / 'g'} FILE.npz --version 1" in said
     stored = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)
     np.savez(tmp_path / "old.npz", features=stored, ids=np.arange(5))
+    if through_service:
+        monkeypatch.setattr(served, "is_served", lambda folder: True)
+        monkeypatch.setattr(served, "ask_server", ask_here)
     assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "old.npz", "--version", 1)["added"] == 5
     carried = stored @ encoder.projection.weight.detach().numpy().T
     with Gallery.open(tmp_path / "g") as opened:
