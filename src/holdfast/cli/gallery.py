@@ -37,11 +37,12 @@ def create(
     options = place_options(namespace, shards, replicas)
     with Gallery.create(folder, model, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
         (version,) = made.versions()
+        takes = "IMAGES..." if made.vectors_taken(1).input is None else "FILE.npz --version 1"
     if json:
         print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
     else:
         typer.echo(f"{folder}: version 1 is {model}; {_sizes(version)}")
-        typer.echo(f"Next: holdfast gallery add {folder} IMAGES...")
+        typer.echo(f"Next: holdfast gallery add {folder} {takes}")
 
 
 @gallery.command("attach")
@@ -100,28 +101,60 @@ def register(
 @gallery.command("add")
 def add(
     folder: Path = _FOLDER,
-    paths: list[Path] = typer.Argument(..., help="Images, or folders of images.", show_default=False),
+    paths: list[Path] = typer.Argument(
+        ..., help="Images, folders of images, or one file of vectors: .npz, .npy or .parquet.", show_default=False
+    ),
     labels_from_folders: bool = typer.Option(
         False, "--labels-from-folders", help="The name of an image's folder is its label."
     ),
     label: str | None = typer.Option(None, "--label", help="One label for all."),
     meta: list[str] = typer.Option([], "--meta", help="FIELD=VALUE for all; may be given again."),
+    metadata: Path | None = typer.Option(
+        None, "--metadata", help="A CSV file: a column id (or path), as ids are made, and a column for each field."
+    ),
+    version: int | None = typer.Option(None, "--version", help="Of vectors: the version that made them; needed."),
+    embed: bool | None = typer.Option(
+        None, "--embed/--no-embed", help="Of vectors: they are the model's input, or its features; by default by size."
+    ),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Embed images with the newest version and store them.
+    """Embed images with the newest version and store them, or store vectors that you have.
 
     The id of an image in a folder is its path below that folder, of a single image its file name; an id that is there
     already is replaced, and how many were is said. Files that cannot be read are named and passed over; the exit status
     is then 1.
+
+    A file of vectors holds features, ids and, if there are, labels (as for holdfast check) and paths (of images);
+    further arrays or columns become metadata. Vectors that are zero, not finite or another model's are named and
+    passed over. Example: holdfast gallery add G stored.npz --version 1
+
+    --metadata: a column of numbers becomes numbers, true and false likewise; a column label names the label. Rows
+    without an item and items without a row are counted. Example: holdfast gallery add G photos/ --metadata photos.csv
     """
-    from holdfast.cli.gallery_add import add_images, tell_added
+    from holdfast.cli.gallery_add import add_images
+    from holdfast.cli.gallery_add_vectors import add_vectors, names_vectors
+    from holdfast.cli.gallery_adding import tell_added
+    from holdfast.errors import HoldfastError
+    from holdfast.gallery.metadata_table import read_metadata
     from holdfast.service.served import open_or_ask
 
+    vectors = names_vectors(paths)
+    if vectors and labels_from_folders:
+        raise HoldfastError("--labels-from-folders goes with images; vectors have their labels in the file")
+    if not vectors and (version is not None or embed is not None):
+        raise HoldfastError("--version and --embed go with a file of vectors; the newest version embeds images")
+    given: dict[str, Any] = {
+        "label": label,
+        "metadata": _pairs(meta),
+        "table": None if metadata is None else read_metadata(metadata),
+        "quiet": quiet or json,
+    }
     with open_or_ask(folder) as opened:
-        found = add_images(
-            opened, paths, label=label, from_folders=labels_from_folders, metadata=_pairs(meta), quiet=quiet or json
-        )
+        if vectors:
+            found = add_vectors(opened, paths[0], version=version, embed=embed, **given)
+        else:
+            found = add_images(opened, paths, from_folders=labels_from_folders, **given)
     if json:
         print_json(found)
     else:

@@ -1,22 +1,17 @@
-"""Images of files and folders into a gallery, with progress on stderr."""
+"""Images of files and folders into a gallery."""
 
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from holdfast.cli.progress import LINE_SECONDS, clock
-from holdfast.cli.show import say
+from holdfast.cli.gallery_adding import add_items
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.gallery import AttachedGallery, Gallery
+    from holdfast.gallery.metadata_table import MetadataTable
     from holdfast.service.served import ServedGallery
 
-_SHOWN = 10
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
 
 
@@ -27,16 +22,19 @@ def add_images(
     label: str | None,
     from_folders: bool,
     metadata: dict[str, Any],
+    table: "MetadataTable | None" = None,
     quiet: bool,
 ) -> dict[str, Any]:
     """Add every image there is; how many, how many were there before, and which were refused and why.
 
-    ``ignored`` counts the other files of the folders.
+    table: further metadata by id, which goes before ``metadata``. ``ignored`` counts the other files of the folders.
     """
     from holdfast.gallery import Item
 
     if label is not None and from_folders:
         raise HoldfastError("--label and --labels-from-folders both name the label; choose one")
+    if table is not None and table.has_labels and (label is not None or from_folders):
+        raise HoldfastError(f"{table.name} has a column label, and an option names the label too; choose one")
     ignored: list[Path] = []
     listed = [pair for path in paths for pair in _images(path, ignored)]
     if not listed:
@@ -44,53 +42,16 @@ def add_images(
         raise HoldfastError(f"{', '.join(str(path) for path in paths)}: no images there{kinds}")
     _refuse_one_id_for_two(listed)
 
+    unmatched = {} if table is None else table.meet((name for name, _ in listed), "image")
+
     def items() -> Iterator[Item]:
         for name, path in listed:
-            yield Item(name, path=path, label=path.parent.name if from_folders else label, metadata=metadata)
+            own, named = ({}, None) if table is None else table.of(name)
+            given = named if named is not None else path.parent.name if from_folders else label
+            yield Item(name, path=path, label=given, metadata={**metadata, **own})
 
-    refused: list[dict[str, str]] = []
-    replaced: list[int] = []
-    stored = 0
-    started = printed = time.monotonic()
-
-    def tell(done: int) -> None:
-        nonlocal printed, stored
-        stored, now = done, time.monotonic()
-        if quiet or (now - printed < LINE_SECONDS and not sys.stderr.isatty()):
-            return
-        printed = now
-        seen = done + len(refused)
-        line = f"add: {seen} of {len(listed)}, {clock((now - started) / seen * (len(listed) - seen))} left"
-        sys.stderr.write(f"\r{line}\x1b[K" if sys.stderr.isatty() else f"{line}\n")
-        sys.stderr.flush()
-
-    def note(item: Item, error: HoldfastError) -> None:
-        refused.append({"id": item.id, "reason": str(error)})
-
-    try:
-        added = gallery.add(items(), refused=note, progress=tell, replaced=replaced.append)
-    except KeyboardInterrupt:
-        kept = f"{stored} of {len(listed)} images are stored"
-        typer.echo(f"holdfast: stopped; {kept}: the same command adds all of them", err=True)
-        raise typer.Exit(130) from None
-    if not quiet and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-    return {"added": added, "replaced": sum(replaced), "refused": refused, "ignored": len(ignored)}
-
-
-def tell_added(folder: Path, found: dict[str, Any]) -> None:
-    """What ``add_images`` did, in words; the reasons on stderr."""
-    other = f", {found['ignored']} other files passed over" if found["ignored"] else ""
-    typer.echo(f"{folder}: {found['added']} added, {len(found['refused'])} refused{other}")
-    if found["replaced"]:
-        say(
-            f"{found['replaced']} of them replaced items of the same id (an image's path below the folder you name). "
-            "Two images with one name? Add the folder above theirs."
-        )
-    for bad in found["refused"][:_SHOWN]:
-        typer.echo(f"refused: {bad['reason']}", err=True)
-    if len(found["refused"]) > _SHOWN:
-        typer.echo(f"... and {len(found['refused']) - _SHOWN} more: --json lists them all", err=True)
+    found = add_items(gallery, items(), len(listed), "images", quiet=quiet)
+    return {**found, "ignored": len(ignored), **unmatched}
 
 
 def _images(path: Path, ignored: list[Path]) -> list[tuple[str, Path]]:

@@ -34,6 +34,7 @@ from holdfast.gallery.repair import repair
 from holdfast.gallery.rollback import cancel as cancel_rollback
 from holdfast.gallery.rollback import roll_back
 from holdfast.gallery.searching import Question, search_all, stored_item
+from holdfast.gallery.vectors_taken import VectorsTaken, vectors_taken
 from holdfast.gallery.versions import Version
 from holdfast.gallery.writing import Writer
 
@@ -237,6 +238,10 @@ class Gallery:
     def newest(self) -> Version:
         """The version that embeds what is added and asked."""
         return self._models.newest()
+
+    def vectors_taken(self, version: int) -> VectorsTaken:
+        """What vectors that somebody has already are to a version."""
+        return vectors_taken(self._folder.version(version), self._models.version(version))
 
     def stats(self) -> dict[str, Any]:
         """How many items each version holds, in how many vectors, and what that takes up on disk."""

@@ -164,7 +164,8 @@ def ready(encoder: Encoder, image: OneImage | None) -> Tensor:
         raise HoldfastError("no image, or a model that takes none")
     if isinstance(encoder.preprocess, VectorInput) and isinstance(image, str | Path | PIL.Image.Image):
         takes = f"the model takes vectors of {encoder.preprocess.channels} numbers, not images"
-        raise HoldfastError(f"{takes}; give them in Python (Item.vector) or to the service (POST /v1/items)")
+        add = "add them from a file (holdfast gallery add GALLERY FILE.npz --version N)"
+        raise HoldfastError(f"{takes}; {add}, search by --id, in Python or by the service (POST /v1/search/vector)")
     tensor = encoder.preprocess(image)
     if len(tensor) != 1:
         raise HoldfastError(f"one image was expected, found {len(tensor)}")
