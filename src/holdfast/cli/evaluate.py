@@ -26,6 +26,7 @@ def evaluate(
     from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
     from holdfast.features import FeatureStore, read_space_maps
+    from holdfast.folder_kinds import no_finished_run
     from holdfast.metrics import average_accuracy
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
@@ -33,10 +34,8 @@ def evaluate(
     from holdfast.storage import read_json, write_json
 
     folder = RunFolder(run)
-    if not folder.recipe.exists():
-        raise HoldfastError(f"{run}: not a run folder (no recipe.toml)")
-    if not folder.metrics.exists():
-        raise HoldfastError(f"{run}: not finished; holdfast run ... --resume goes on with it")
+    if not (folder.recipe.exists() and folder.metrics.exists()):
+        raise no_finished_run(run)
     extra = [name.strip() for name in scores.split(",") if name.strip()]
     for name in extra:
         score_of(name)
