@@ -28,12 +28,12 @@ def adopt(
     steps: int = typer.Option(300, "--steps", help="Of each fit that has no closed form."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Make a foreign model (only its vectors and their classes are needed) version 0 for later, compatible ones.
+    """Make a foreign model version 0, from its stored vectors.
 
-    Three ways are tried on classes held out from all fitting: a projection into a simplex, prototypes at the class
-    means, and, with --new, a map from a new model's queries. The report says what each costs or gains, with
-    intervals, and when none is good enough. Ids in the file (paths of the images) let later models be trained against
-    it.
+    Versions trained later are compatible with it; only its vectors and their classes are needed. Three ways are tried
+    on classes held out from all fitting: a projection into a simplex, prototypes at the class means, and, with --new, a
+    map from a new model's queries. The report says what each costs or gains, with intervals, and when none is good
+    enough. Ids in the file (paths of the images) let later models be trained against it.
     """
     from holdfast.adoption import adopt as judge_and_write
 

@@ -10,9 +10,10 @@ from holdfast.cli.show import JSON_OPTION, print_json, print_table
 
 
 def doctor(data: Path | None = DATA_OPTION, json: bool = JSON_OPTION) -> None:
-    """Look at Python, torch, devices, fonts, data and optional libraries, and say what is missing.
+    """Say what is missing on this machine.
 
-    Exits with 1 if something that every run needs does not work.
+    Looks at Python, torch, devices, fonts, data and optional libraries. Exits with 1 if something that every run needs
+    does not work.
     """
     checks = [*_software(), *_devices(), *_data(data), *_extras()]
     if json:

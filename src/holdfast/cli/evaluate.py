@@ -16,10 +16,11 @@ def evaluate(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Compute the compatibility matrices again from the stored features, and write metrics.json and the report.
+    """Judge a finished run again from its stored features.
 
-    No model is run: the features in the folder are enough (and the maps, where the method learned some). Extra scores
-    give a matrix each, under "extras"; the table shows the mean over all pairs of query and gallery model.
+    Computes the compatibility matrices, and writes metrics.json and the report. No model is run: the features in the
+    folder are enough (and the maps, where the method learned some). Extra scores give a matrix each, under "extras";
+    the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.engine.options import resolve_device
     from holdfast.errors import HoldfastError

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.gallery import Version
 
 gallery = typer.Typer(
-    help="Keep items embedded by successive models and search all of them with the newest.",
+    help="Search items of many models with the newest model.\n\nThe items stay as each model embedded them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -27,10 +27,11 @@ def pretrain(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Train models from scratch on a set of classes, each class into its slot or with a trainable classifier.
+    """Train models from scratch, to start from or to bring in.
 
-    The folder of a model is what Encoder.from_pretrained reads and what recipes name as a model. It may be killed at
-    any moment: the same command goes on, and leaves finished models alone.
+    Each class goes into its slot, or to a trainable classifier. The folder of a model is what Encoder.from_pretrained
+    reads and what recipes name as a model. It may be killed at any moment: the same command goes on, and leaves
+    finished models alone.
 
     Example: holdfast pretrain pretrain/tinyimagenet32 --classes 50,100
     """

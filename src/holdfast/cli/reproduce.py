@@ -42,11 +42,11 @@ def reproduce(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Reproduce a table or figure of the paper: run what is missing, then show ours beside the paper's.
+    """Reproduce a table or figure of the paper.
 
-    Without a GPU (or with --render) nothing is run, unless --device cpu asks for it. A finished run is never repeated
-    and one that was stopped goes on, so the same command again and again, for a while each, gets everything done.
-    Exit status 1 where a run failed.
+    What is missing is run, then ours is shown beside the paper's. Without a GPU (or with --render) nothing is run,
+    unless --device cpu asks for it. A finished run is never repeated and one that was stopped goes on, so the same
+    command again and again, for a while each, gets everything done. Exit status 1 where a run failed.
 
     Example: holdfast reproduce table2 --set-name paper --seeds 0 --data ~/data --parallel 16 --limit-minutes 25
     """
