@@ -43,5 +43,6 @@ def test_lone_images_by_content_and_by_name():
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 classes"), (1, "1 class"), (1200, "1,200 classes")])
 def test_counted(number, text):
-    assert counted(number, "class", "classes") == text
+    assert counted(number, "class") == text
     assert counted(number, "run") == text.replace("classes", "runs").replace("class", "run")
+    assert counted(number, "query") == text.replace("classes", "queries").replace("class", "query")

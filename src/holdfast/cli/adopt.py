@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, say
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.adoption import Adoption
@@ -61,8 +62,9 @@ def _print(found: "Adoption", out: Path) -> None:
     from holdfast.adoption.result import WAYS
 
     say(
-        f"{found.vectors:,} vectors of {found.dim} numbers, {found.classes:,} classes; judged by {found.queries:,} "
-        f"queries of {found.held_out_classes:,} classes held out from all fitting."
+        f"{counted(found.vectors, 'vector')} of {counted(found.dim, 'number')}, {counted(found.classes, 'class')}; "
+        f"judged by {counted(found.queries, 'query')} of {counted(found.held_out_classes, 'class')} "
+        "held out from all fitting."
     )
     say(f"As stored: {_score(found.as_stored)} top-1.")
     if found.new_alone is not None:

@@ -7,6 +7,7 @@ import typer
 
 from holdfast.cli.run import DATA_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.wording import counted
 
 
 def doctor(data: Path | None = DATA_OPTION, json: bool = JSON_OPTION) -> None:
@@ -46,7 +47,7 @@ def _devices() -> list[dict[str, Any]]:
 
     from holdfast.environment import processor
 
-    rows = [_check("cpu", "ok", f"{processor()}, torch uses {torch.get_num_threads()} threads")]
+    rows = [_check("cpu", "ok", f"{processor()}, torch uses {counted(torch.get_num_threads(), 'thread')}")]
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
             memory = torch.cuda.get_device_properties(i).total_memory / 2**30

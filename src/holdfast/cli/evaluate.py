@@ -7,6 +7,7 @@ import typer
 from holdfast.cli.mixed_text import print_mixed
 from holdfast.cli.run import DEVICE_OPTION
 from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table, scores_row
+from holdfast.wording import counted
 
 
 def evaluate(
@@ -47,8 +48,8 @@ def evaluate(
     models = store.read_all()
     if len(models) != len(known["tasks"]):
         raise HoldfastError(
-            f"{folder.features}: has features of {len(models)} models, but the run has {len(known['tasks'])}; "
-            "holdfast run ... --resume brings back what is missing"
+            f"{folder.features}: has features of {counted(len(models), 'model')}, but the run has "
+            f"{len(known['tasks'])}; holdfast run ... --resume brings back what is missing"
         )
     refuse_strangers_in(folder, len(models))
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]

@@ -8,6 +8,7 @@ import typer
 from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.gallery import Version
@@ -68,7 +69,8 @@ def attach(
     if json:
         print_json({"gallery": str(out), **found})
         return
-    typer.echo(f"{out}: {found['items']} vectors of {found['versions'][0]['stored_dim']} numbers in {found['engine']}")
+    size = counted(found["versions"][0]["stored_dim"], "number")
+    typer.echo(f"{out}: {counted(found['items'], 'vector')} of {size} in {found['engine']}")
     typer.echo(f"{found['mode']}; version 0 is {model}")
 
 
@@ -215,7 +217,8 @@ def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     if json:
         print_json(found)
         return
-    typer.echo(f"{found['items']} items, {found['labelled']} with a label, {found['with_path']} with an image's path")
+    items = counted(found["items"], "item")
+    typer.echo(f"{items}, {found['labelled']} with a label, {found['with_path']} with an image's path")
     typer.echo(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
@@ -250,4 +253,4 @@ def _verdicts(version: "Version") -> str:
 
 
 def _sizes(version: "Version") -> str:
-    return f"features of {version.dim} numbers, stored as {version.stored_dim}"
+    return f"features of {counted(version.dim, 'number')}, stored as {version.stored_dim}"

@@ -32,6 +32,6 @@ def lone_images(pictures: Sequence[Picture], known: Collection[str]) -> str | No
     named = ", ".join(map(repr, lone[:NAMED])) + (f" and {len(lone) - NAMED} more" if len(lone) > NAMED else "")
     have = "has a single example" if len(lone) == 1 else "have a single example each"
     return (
-        f"{len(lone)} of {counted(len(contents), 'class', 'classes')} {have} ({named}): trained on, so no version can "
+        f"{len(lone)} of {counted(len(contents), 'class')} {have} ({named}): trained on, so no version can "
         "be judged by these classes until more come"
     )

@@ -27,6 +27,7 @@ from holdfast.updating.pictures import Picture, Reader
 from holdfast.updating.plan import Plan, drawn_buffer, lay_out, once
 from holdfast.updating.reading import holds_vectors, reader_to_judge, reader_to_train
 from holdfast.updating.settings import method_of, start_settings, update_settings
+from holdfast.wording import are, counted
 
 Log = Callable[[dict[str, Any]], None]
 FEWEST_SLOTS = 100
@@ -162,7 +163,8 @@ def _not_trained_on(pictures: Sequence[Picture], trained: set[str], watch: Log) 
     different = once(pictures, KeptImages())
     left = tuple(one for one in different if one.sha256 not in trained)
     if len(left) < len(different):
-        text = f"{len(different) - len(left)} of {len(different)} images to check on are trained on; left out"
+        trained_on, images = len(different) - len(left), counted(len(different), "image")
+        text = f"{trained_on} of {images} to check on {are(trained_on)} trained on; left out"
         watch({"event": "warning", "text": text})
     return KeptImages(left)
 
@@ -172,7 +174,8 @@ def _judged_by_what_is_left(parent: Parent, reader: Reader, watch: Log) -> Paren
     left = parent.held_out.left(reader)
     lost = len(parent.held_out) - len(left)
     if lost:
-        text = f"{lost} of {len(parent.held_out)} held-out images of earlier versions are gone or changed; left out"
+        images = counted(len(parent.held_out), "held-out image")
+        text = f"{lost} of {images} of earlier versions {are(lost)} gone or changed; left out"
         watch({"event": "warning", "text": text})
     return replace(parent, held_out=left)
 
