@@ -12,7 +12,10 @@ from holdfast.cli.show import JSON_OPTION, print_json, print_table
 def pretrain(
     recipes: list[str] = typer.Argument(..., help="TOML files, or built-in recipes such as pretrain/tinyimagenet32."),
     methods: str = typer.Option(
-        "", "--methods", help="simplex_hoc for slots, er for a trainable classifier.", show_default="the recipe's"
+        "",
+        "--methods",
+        help="simplex_hoc for slots, er for a trainable classifier, or your own module:Class.",
+        show_default="the recipe's",
     ),
     backbones: str = typer.Option("", "--backbones", help="Names with commas.", show_default="the recipe's"),
     classes: str = typer.Option("", "--classes", help="Class counts, such as 50,100.", show_default="the recipe's"),
