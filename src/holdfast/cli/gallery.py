@@ -194,15 +194,16 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
             _verdicts(one) or "–",
-            _seen_from_here(one.source),
         ]
         for one in known
     ]
-    print_table(["version", "items", "numbers stored", "weights", "check", "from"], rows, right=(0, 1))
+    print_table(["version", "items", "numbers stored", "weights", "check"], rows, right=(0, 1))
+    for one in known:  # not a column: a path and the verdicts together are wider than most screens
+        typer.echo(f"version {one.number} is from {_seen_from_here(one.source)}")
 
 
 def _seen_from_here(path: str) -> str:
-    """Relative where it lies below this folder, because the table is narrow."""
+    """Relative where it lies below this folder, because the screen is narrow."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
@@ -246,10 +247,21 @@ def _pairs(words: list[str]) -> dict[str, Any]:
 
 def _verdicts(version: "Version") -> str:
     """What the check said of a version's queries, the older versions with one verdict together."""
-    older: dict[str, list[str]] = {}
+    older: dict[str, list[int]] = {}
     for check in version.checks:
-        older.setdefault(check["verdict"], []).append(str(check["version"]))
-    return "; ".join(f"on {', '.join(numbers)}: {verdict}" for verdict, numbers in older.items())
+        older.setdefault(check["verdict"], []).append(int(check["version"]))
+    return "; ".join(f"on {_ranges(numbers)}: {verdict}" for verdict, numbers in older.items())
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Three or more in a row by the first and the last: "1, 3 to 6"."""
+    rows: list[list[int]] = []
+    for number in sorted(numbers):
+        if rows and rows[-1][-1] == number - 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    return ", ".join(f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
 
 
 def _sizes(version: "Version") -> str:
