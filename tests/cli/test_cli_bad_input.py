@@ -246,7 +246,7 @@ def test_evaluate_refuses_a_run_that_lost_features(refused, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     before = (folder / "metrics.json").read_bytes()
     shutil.rmtree(folder / "features" / "02")
-    assert "features of 1 models, but the run has 3" in refused("evaluate", folder)
+    assert "features of 1 model, but the run has 3" in refused("evaluate", folder)
     assert (folder / "metrics.json").read_bytes() == before
 
 

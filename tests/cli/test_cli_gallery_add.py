@@ -87,7 +87,7 @@ def test_a_model_of_vectors_says_so_and_not_a_hundred_times(holdfast, tmp_path):
 
 def test_versions_are_shown_by_paths_from_here(gallery, holdfast, holdfast_json, tiny_run, monkeypatch):
     monkeypatch.chdir(tiny_run)
-    assert "  models/01 " in holdfast("gallery", "versions", gallery)
+    assert "version 1 is from models/01\n" in holdfast("gallery", "versions", gallery)
     assert holdfast_json("gallery", "versions", gallery)[0]["source"] == str(tiny_run / "models" / "01")
     with Gallery.open(gallery), pytest.raises(HoldfastError, match=r"open elsewhere.* holdfast serve"):
         Gallery.open(gallery)

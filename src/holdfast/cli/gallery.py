@@ -8,12 +8,13 @@ import typer
 from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.gallery import Version
 
 gallery = typer.Typer(
-    help="Keep items embedded by successive models and search all of them with the newest.",
+    help="Search items of many models with the newest model.\n\nThe items stay as each model embedded them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -69,7 +70,8 @@ def attach(
     if json:
         print_json({"gallery": str(out), **found})
         return
-    typer.echo(f"{out}: {found['items']} vectors of {found['versions'][0]['stored_dim']} numbers in {found['engine']}")
+    size = counted(found["versions"][0]["stored_dim"], "number")
+    typer.echo(f"{out}: {counted(found['items'], 'vector')} of {size} in {found['engine']}")
     typer.echo(f"{found['mode']}; version 0 is {model}")
 
 
@@ -225,15 +227,16 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
             _verdicts(one) or "–",
-            _seen_from_here(one.source),
         ]
         for one in known
     ]
-    print_table(["version", "items", "numbers stored", "weights", "check", "from"], rows, right=(0, 1))
+    print_table(["version", "items", "numbers stored", "weights", "check"], rows, right=(0, 1))
+    for one in known:  # not a column: a path and the verdicts together are wider than most screens
+        typer.echo(f"version {one.number} is from {_seen_from_here(one.source)}")
 
 
 def _seen_from_here(path: str) -> str:
-    """Relative where it lies below this folder, because the table is narrow."""
+    """Relative where it lies below this folder, because the screen is narrow."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
@@ -248,7 +251,8 @@ def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     if json:
         print_json(found)
         return
-    typer.echo(f"{found['items']} items, {found['labelled']} with a label, {found['with_path']} with an image's path")
+    items = counted(found["items"], "item")
+    typer.echo(f"{items}, {found['labelled']} with a label, {found['with_path']} with an image's path")
     typer.echo(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
@@ -276,11 +280,22 @@ def _pairs(words: list[str]) -> dict[str, Any]:
 
 def _verdicts(version: "Version") -> str:
     """What the check said of a version's queries, the older versions with one verdict together."""
-    older: dict[str, list[str]] = {}
+    older: dict[str, list[int]] = {}
     for check in version.checks:
-        older.setdefault(check["verdict"], []).append(str(check["version"]))
-    return "; ".join(f"on {', '.join(numbers)}: {verdict}" for verdict, numbers in older.items())
+        older.setdefault(check["verdict"], []).append(int(check["version"]))
+    return "; ".join(f"on {_ranges(numbers)}: {verdict}" for verdict, numbers in older.items())
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Three or more in a row by the first and the last: "1, 3 to 6"."""
+    rows: list[list[int]] = []
+    for number in sorted(numbers):
+        if rows and rows[-1][-1] == number - 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    return ", ".join(f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
 
 
 def _sizes(version: "Version") -> str:
-    return f"features of {version.dim} numbers, stored as {version.stored_dim}"
+    return f"features of {counted(version.dim, 'number')}, stored as {version.stored_dim}"

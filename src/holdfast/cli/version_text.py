@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from holdfast.cli.show import print_json, print_table, say
+from holdfast.wording import counted
 
 
 @contextlib.contextmanager
@@ -47,9 +48,10 @@ def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
         )
         return verdict
     data = info["data"]
+    trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
     say(
-        f"{out}: version {info['task']}, trained on {data['images']:,} {data.get('of', 'images')} of {_kinds(data)} "
-        f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots are taken"
+        f"{out}: version {info['task']}, trained on {trained_on} of {_kinds(data)} "
+        f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots taken"
     )
     if check is None:
         typer.echo(f"Next: holdfast update --from {out} --data NEW_{data.get('of', 'images').upper()} --out NEXT")
@@ -62,8 +64,11 @@ def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
 
 def _kinds(data: dict[str, Any]) -> str:
     known = data["classes"] - data["new_classes"]
-    new = f"{data['new_classes']} new" if data["new_classes"] else ""
-    return " and ".join(part for part in (new, f"{known} known" if known else "") if part) + " classes"
+    if not data["new_classes"]:
+        return counted(known, "known class")
+    if not known:
+        return counted(data["new_classes"], "new class")
+    return f"{data['new_classes']:,} new and {counted(known, 'known class')}"
 
 
 def _tell_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:
