@@ -1,17 +1,15 @@
 """``holdfast gallery``: items embedded by successive models, searched by the newest."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
+from holdfast.cli.gallery_versions_text import seen_from_here, sizes, verdicts
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 from holdfast.wording import counted
-
-if TYPE_CHECKING:
-    from holdfast.gallery import Version
 
 gallery = typer.Typer(
     help="Search items of many models with the newest model.\n\nThe items stay as each model embedded them.",
@@ -42,7 +40,7 @@ def create(
     if json:
         print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
     else:
-        typer.echo(f"{folder}: version 1 is {model}; {_sizes(version)}")
+        typer.echo(f"{folder}: version 1 is {model}; {sizes(version)}")
         typer.echo(f"Next: holdfast gallery add {folder} {takes}")
 
 
@@ -93,7 +91,7 @@ def register(
     if json:
         print_json(version.as_json())
         return
-    typer.echo(f"{folder}: version {version.number} is {model}; {_sizes(version)}")
+    typer.echo(f"{folder}: version {version.number} is {model}; {sizes(version)}")
     for check in version.checks:
         typer.echo(f"its queries on version {check['version']}: {check['verdict']} ({check['reason']})")
     if not version.checks:
@@ -121,7 +119,7 @@ def add(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Embed images with the newest version and store them, or store vectors that you have.
+    """Embed and store images, or store vectors that you have.
 
     The id of an image in a folder is its path below that folder, of a single image its file name; an id that is there
     already is replaced, and how many were is said. Files that cannot be read are named and passed over; the exit status
@@ -226,19 +224,13 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             str(counts[one.number]),
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
-            _verdicts(one) or "–",
+            verdicts(one) or "–",
         ]
         for one in known
     ]
     print_table(["version", "items", "numbers stored", "weights", "check"], rows, right=(0, 1))
     for one in known:  # not a column: a path and the verdicts together are wider than most screens
-        typer.echo(f"version {one.number} is from {_seen_from_here(one.source)}")
-
-
-def _seen_from_here(path: str) -> str:
-    """Relative where it lies below this folder, because the screen is narrow."""
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+        typer.echo(f"version {one.number} is from {seen_from_here(one.source)}")
 
 
 @gallery.command("stats")
@@ -276,26 +268,3 @@ def _pairs(words: list[str]) -> dict[str, Any]:
             value = text
         found[field] = text if value is None else value
     return found
-
-
-def _verdicts(version: "Version") -> str:
-    """What the check said of a version's queries, the older versions with one verdict together."""
-    older: dict[str, list[int]] = {}
-    for check in version.checks:
-        older.setdefault(check["verdict"], []).append(int(check["version"]))
-    return "; ".join(f"on {_ranges(numbers)}: {verdict}" for verdict, numbers in older.items())
-
-
-def _ranges(numbers: list[int]) -> str:
-    """Three or more in a row by the first and the last: "1, 3 to 6"."""
-    rows: list[list[int]] = []
-    for number in sorted(numbers):
-        if rows and rows[-1][-1] == number - 1:
-            rows[-1].append(number)
-        else:
-            rows.append([number])
-    return ", ".join(f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
-
-
-def _sizes(version: "Version") -> str:
-    return f"features of {counted(version.dim, 'number')}, stored as {version.stored_dim}"
