@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pickle
+import resource
 import subprocess
 import sys
 
@@ -133,3 +134,14 @@ def test_pickled_objects_are_never_loaded(tmp_path):
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(HoldfastError, match="npy"):
         read_array(tmp_path / "a.npy")
+
+
+def test_tensors_that_do_not_fit_are_refused_in_one_line(tmp_path):
+    path, before = tmp_path / "a.safetensors", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # to the writer the same as a full disk
+    try:
+        with pytest.raises(HoldfastError, match=f"{path}: cannot be written .*; make room"):
+            write_tensors(path, {"a": torch.zeros(10_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []

@@ -116,11 +116,15 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().contiguous().cpu().clone() for name, tensor in tensors.items()}
     with replacing(path) as temporary:
-        save_file(plain, temporary, metadata=dict(metadata or {}))
+        try:
+            save_file(plain, temporary, metadata=dict(metadata or {}))
+        except SafetensorError as error:  # a full disk, which safetensors does not call an OSError
+            raise HoldfastError(f"{path}: cannot be written ({error}); make room, or choose another place") from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:

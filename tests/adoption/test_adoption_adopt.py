@@ -138,7 +138,7 @@ WITH_NAN[[3, 5]] = np.nan
     ("features", "labels", "options", "message"),
     [
         (WITH_NAN, LABELS, {}, "2 vectors are not finite (rows 3, 5); leave them out"),
-        (GOOD * (np.arange(480) != 4)[:, None], LABELS, {}, "1 vectors are zero (rows 4)"),
+        (GOOD * (np.arange(480) != 4)[:, None], LABELS, {}, "1 vector is zero (row 4); leave it out"),
         (GOOD, LABELS[:-1], {}, "480 vectors but labels of shape (479,)"),
         (GOOD, LABELS * 0, {}, "one class only (0)"),
         (GOOD, None, {}, "has no labels; give them"),

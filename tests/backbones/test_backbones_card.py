@@ -37,7 +37,7 @@ def test_everything_that_can_be_recorded():
     for line in (
         "| network | resnet18, 9 features |",
         "| trained from | `abababababababab` (1) |",
-        "| trained on | 1,200 images of 1 classes, fingerprint `f00` |",
+        "| trained on | 1,200 images of 1 class, fingerprint `f00` |",
         "| slots | 10: 2 owned, 8 free |",
         "| 1 | `abababababababab` | **compatible** | +3.10 (+1.25 to +5.00) | "
         "7 classes (all classes), 50 queries, 60 stored |",

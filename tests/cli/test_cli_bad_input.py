@@ -1,5 +1,6 @@
 """What a user can get wrong: one line on stderr, a status that is not 0, and earlier results untouched."""
 
+import errno
 import shutil
 
 import numpy as np
@@ -245,7 +246,7 @@ def test_evaluate_refuses_a_run_that_lost_features(refused, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     before = (folder / "metrics.json").read_bytes()
     shutil.rmtree(folder / "features" / "02")
-    assert "features of 1 models, but the run has 3" in refused("evaluate", folder)
+    assert "features of 1 model, but the run has 3" in refused("evaluate", folder)
     assert (folder / "metrics.json").read_bytes() == before
 
 
@@ -261,3 +262,12 @@ def test_evaluate_refuses_a_run_that_lost_a_map(refused, tiny_recipe, tmp_path):
 
 def test_no_method_named(refused):
     assert "names none" in refused("demo", "--methods", ",")
+
+
+def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp_path):
+    def full(*words, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "model.onnx"))
+
+    monkeypatch.setattr("holdfast.backbones.export.export_onnx", full)
+    line = refused("export", tiny_run / "models" / "01", "--onnx", tmp_path / "model.onnx")
+    assert line.endswith("model.onnx'; make room there and run the same command again\n")

@@ -161,3 +161,14 @@ def test_a_long_history_fits_the_screen(models, files, holdfast):
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
     assert ("query model" in text) is (models < 8)
+
+
+def test_a_lost_query_with_long_ids_still_says_what_is_found_now(files, holdfast, tmp_path):
+    for name in ("gallery", "old", "new"):
+        with np.load(files[name]) as held:
+            ids = np.array([f"photos/a/long/way/down/{name}/picture-{i:05d}.jpg" for i in range(len(held["labels"]))])
+            kept = dict(held) | {"ids": ids if name == "gallery" else np.char.replace(ids, name, "asked")}
+        np.savez(files[name], **kept)
+    said = holdfast(*words(files, "new", "old"), status=1)
+    assert "now photos/a/long/way/down/gallery/picture-" in " ".join(said.split())
+    assert max(len(line) for line in said.splitlines()) <= 80

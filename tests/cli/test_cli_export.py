@@ -54,4 +54,4 @@ def test_a_model_edited_by_hand_is_refused(holdfast, tiny_run, tmp_path):
 
 def test_schema_is_printed_as_json(holdfast):
     found = json.loads(holdfast("schema"))
-    assert "simplex_hoc" in found["else"]["properties"]["method"]["properties"]["name"]["enum"]
+    assert "simplex_hoc" in found["else"]["properties"]["method"]["properties"]["name"]["anyOf"][0]["enum"]

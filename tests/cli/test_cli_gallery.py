@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from holdfast.cli.gallery_versions_text import ranges
 from holdfast.errors import HoldfastError
 
 pytest.importorskip("qdrant_edge")
@@ -55,7 +56,10 @@ def test_through_an_upgrade(holdfast, holdfast_json, tiny_run, shown, tmp_path):
     holdfast("gallery", "delete", folder, "00.png", status=1)
     rows = holdfast_json("gallery", "versions", folder)
     assert [(row["number"], row["items"]) for row in rows] == [(1, 12), (2, 0)]
-    assert "on 1:" in holdfast("gallery", "versions", folder)
+    table = holdfast("gallery", "versions", folder)
+    assert "on 1:" in table
+    assert "…" not in table
+    assert f"version 1 is from {tiny_run / 'models' / '01'}\n" in table  # whole, however long
     found = holdfast_json("gallery", "stats", folder)
     assert (found["items"], found["labelled"], found["fields"]) == (12, 12, ["label", "price", "shop"])
     assert "12 items, 12 with a label" in holdfast("gallery", "stats", folder)
@@ -89,3 +93,10 @@ def test_the_gallery_outlives_the_run(holdfast_json, tiny_run, shown, tmp_path):
     holdfast_json("gallery", "add", tmp_path / "g", shown / "kind0")
     shutil.rmtree(copied)
     assert len(holdfast_json("gallery", "search", tmp_path / "g", shown / "kind0" / "03.png")) == 4
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([1], "1"), ([2, 1], "1, 2"), ([1, 2, 3], "1 to 3"), ([1, 3, 4, 5, 8], "1, 3 to 5, 8")]
+)
+def test_versions_in_a_row_are_told_by_the_ends(numbers, text):
+    assert ranges(numbers) == text

@@ -191,3 +191,9 @@ def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, ho
     assert holdfast(*words, status=1) == judged
     shutil.rmtree(tmp_path / "run" / "models")
     assert holdfast(*words, status=1) == judged
+
+
+def test_evaluate_and_report_say_what_a_model_is(tiny_run, tmp_path, holdfast):
+    for words in (["evaluate"], ["report", "-o", tmp_path / "page.html"], ["theory", "stationarity"]):
+        with pytest.raises(HoldfastError, match=f"01: one model of a run; give the run's folder, {tiny_run}"):
+            holdfast(*words, tiny_run / "models" / "01")

@@ -37,9 +37,7 @@ def test_training_classes_and_open_set(tmp_path):
 )
 def test_counts(name, split, message, tmp_path):
     cub(tmp_path, (3, 190))
-    with pytest.raises(
-        HoldfastError, match=rf"CUB_200_2011/images: 1 classes with images where {message} are expected"
-    ):
+    with pytest.raises(HoldfastError, match=rf"CUB_200_2011/images: 1 class with images where {message} are expected"):
         load_split(name, split, tmp_path)
 
 

@@ -79,3 +79,21 @@ def test_wrong_options_are_named(options, sample, tmp_path):
     sample.write_images(tmp_path / "pictures")
     with pytest.raises(HoldfastError, match=next(iter(options))):
         load(tmp_path, **options)
+
+
+def test_all_unreadable_images_are_named_at_once(sample, tmp_path):
+    files = [file for file, *_ in sample.write_images(tmp_path / "pictures")]
+    for file in files[:3]:
+        file.write_bytes(b"no image")
+    with pytest.raises(HoldfastError, match=f"3 of {len(files)} files cannot be read") as caught:
+        load(tmp_path)
+    assert all(str(file) in str(caught.value) for file in files[:3])
+    assert str(files[3]) not in str(caught.value)
+
+
+def test_images_in_no_class_folder_are_not_called_nothing(sample, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(tmp_path / "pictures" / f"{number}.png")
+    with pytest.raises(HoldfastError, match="2 images, but in no folder; expected one folder per class"):
+        load(tmp_path)

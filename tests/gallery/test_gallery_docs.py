@@ -60,9 +60,10 @@ def test_commands_and_options_exist(page):
     verbs = get_command(app).commands["gallery"].commands  # type: ignore[attr-defined]
     for verb, rest in re.findall(r"holdfast gallery (\w+)([^\n`]*)", text_of(page)):
         assert verb in verbs
-        known = {name for option in verbs[verb].params for name in option.opts}
+        known = {name for option in verbs[verb].params for name in (*option.opts, *option.secondary_opts)}
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest)) <= known, rest
-    known = {name for verb in verbs.values() for option in verb.params for name in option.opts}
+    options = [option for verb in verbs.values() for option in verb.params]
+    known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of(page))) <= known | FOREIGN
 
 

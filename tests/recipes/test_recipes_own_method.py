@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.backbones import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.recipes.execute import execute
 from holdfast.recipes.load import read_recipe
+from holdfast.recipes.pretrain import pretrain
+from holdfast.recipes.pretrain_schema import check_pretrain_recipe
 from holdfast.recipes.schema import check_recipe
 from holdfast.recipes.sweep import plan
 from holdfast.recipes.update_schema import check_update_recipe
@@ -48,6 +51,26 @@ def test_a_run_with_it(at_home, tiny_tables):
     assert check_recipe(read_recipe(str(folder.recipe))).tables == recipe.tables
     logged = [json.loads(line) for line in (at_home / "run" / "log.jsonl").read_text().splitlines()]
     assert any("relations" in json.dumps(line) for line in logged)
+
+
+def test_a_model_pretrained_with_it(at_home, pretrain_recipe):
+    raw = read_recipe(str(pretrain_recipe), [f"method.name={NAME}"])
+    raw["method"] = {"name": NAME, "slots": 20, "weight": 5.0}
+    recipe, folder = check_pretrain_recipe(raw), RunFolder(at_home / "model")
+    assert pretrain(recipe, folder, device="cpu")["head"] == "simplex"
+    assert pretrain(recipe, folder, device="cpu")["classes"] == 4  # finished: read, not repeated
+    assert Encoder.from_pretrained(folder.path).dim == 19
+
+
+def test_pretraining_imports_nothing_that_only_a_folder_names(at_home, pretrain_recipe):
+    folder = RunFolder(at_home / "model")
+    folder.path.mkdir()
+    foreign = pretrain_recipe.read_text().replace('"simplex_hoc"', '"foreign:Method"')
+    assert "foreign:Method" in foreign
+    folder.recipe.write_text(foreign)
+    (at_home / "foreign.py").write_text('raise SystemExit("imported")')
+    with pytest.raises(HoldfastError, match="holds a model trained with foreign:Method; choose another --out"):
+        pretrain(check_pretrain_recipe(read_recipe(str(pretrain_recipe))), folder, device="cpu")
 
 
 def test_beside_others_in_a_sweep(at_home, tiny_recipe):

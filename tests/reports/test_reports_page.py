@@ -112,7 +112,7 @@ def test_headline_and_bold_name_the_best(tmp_path):
     good = made_run(tmp_path / "good", matrix=[[0.5, 0], [0.6, 0.7]])
     poor = made_run(tmp_path / "poor", method="er", matrix=[[0.5, 0], [0.1, 0.8]])
     page = page_of(poor, good)
-    assert "With d-Simplex-HOC, 1 of 1 pairings" in page
+    assert "With d-Simplex-HOC, the one pairing of a newer model with an older gallery works better than" in page
     assert "next is ER with 0.0&nbsp;%" in page
     assert "<strong>60.00</strong>" in page
     assert "<strong>0.00</strong>" not in page
@@ -127,9 +127,20 @@ def test_headline_where_runs_are_level(tmp_path):
         for name, last in (("er", 0.3), ("fan", 0.6), ("lce", 0.3))
     ]
     page = page_of(*none)
-    assert "With FAN, none of 1 pairings" in page
+    assert "With FAN, the one pairing of a newer model with an older gallery works no better than" in page
     assert "None of 3 runs has such a pairing; its average accuracy (AA) is the highest, 40.0&nbsp;%." in page
     assert "shares the highest" not in page
+
+
+def test_nothing_is_bold_where_all_runs_are_level(tmp_path):
+    def bold(*matrices):
+        runs = [made_run(tmp_path / f"{i}", matrix=m, protocols=("template",)) for i, m in enumerate(matrices)]
+        return re.findall("<strong>(.*?)</strong>", page_of(*runs))
+
+    fails = [[0.5, 0], [0.1, 0.6]]
+    assert bold(fails, fails) == []  # AC and ACA 0 for both, and the same AA
+    assert bold(fails, [[0.5, 0], [0.1, 0.9]]) == ["50.00"]  # only AA tells them apart
+    assert bold(fails, [[0.5, 0], [None, 0.9]]) == []  # one of them has no scores
 
 
 def test_runs_that_cannot_be_compared_are_not_ranked(tmp_path):

@@ -43,7 +43,7 @@ def test_the_whole_folder_is_read(tmp_path):
 
 
 def test_missing_metrics(tmp_path):
-    with pytest.raises(HoldfastError, match=r"no metrics\.json") as caught:
+    with pytest.raises(HoldfastError, match=r"no recipe\.toml in it") as caught:
         read_run(tmp_path)
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)

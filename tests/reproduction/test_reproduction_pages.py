@@ -115,8 +115,8 @@ def test_data_that_is_not_there_is_said_once(tmp_path):
 
 def test_a_plan_counts_what_can_be_counted(tmp_path):
     words = ["--dry-run", "--methods", "er", "--tasks", "7", "--results", tmp_path]
-    assert "1 runs; the networks of 1 were not timed" in reproduce("table4", *words).stdout
-    assert "1 runs, 39,510 steps; the networks of 1 were not timed" in reproduce("table3", *words).stdout
+    assert "1 run; the network of 1 was not timed" in reproduce("table4", *words).stdout
+    assert "1 run, 39,510 steps; the network of 1 was not timed" in reproduce("table3", *words).stdout
 
 
 def test_without_a_gpu_it_renders_and_says_so(some):

@@ -152,7 +152,7 @@ def test_from_the_command_line(cells, tmp_path, monkeypatch):
     assert (stopped.exit_code, "failed" in stopped.stderr) == (0, False)  # to be out of time is no failure
     first = CliRunner().invoke(app, [*words, "--quiet"])
     assert first.exit_code == 0, first.output
-    assert "1 of 1 missing runs are done" in first.stderr
+    assert "1 of 1 missing run is done." in first.stderr
     again = CliRunner().invoke(app, [*words, "--json"])
     assert "missing runs" not in again.stderr
     (found,) = json.loads(again.stdout)

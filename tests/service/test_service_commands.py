@@ -151,3 +151,21 @@ def test_many_ids_and_long_ones(served, gallery):
     rows = np.random.default_rng(0).standard_normal((600, 32))
     gallery.add(Item(name, vector=row) for name, row in zip(names, rows, strict=True))
     assert len(json.loads(said("delete", folder, *names, "--json"))["deleted"]) == 600
+
+
+def test_vectors_of_a_file_go_through_the_service(served, gallery, tmp_path):
+    folder, _ = served
+    dim = gallery.newest().stored_dim
+    rows = np.random.default_rng(5).standard_normal((70, dim)).astype(np.float32)
+    rows[9, 1] = np.inf
+    np.savez(tmp_path / "old.npz", features=rows, ids=np.arange(70), labels=np.full(70, "cup"), price=np.arange(70))
+    done = json.loads(said("add", folder, tmp_path / "old.npz", "--version", 1, "--json", status=1))
+    assert (done["added"], done["replaced"], [one["id"] for one in done["refused"]]) == (69, 0, ["9"])
+    (hit,) = gallery.search(vector=rows[66], k=1)
+    assert (hit.id, hit.label, hit.metadata, hit.score) == ("66", "cup", {"price": 66}, pytest.approx(1))
+    with pytest.raises(HoldfastError, match="unknown version '7'"):
+        CliRunner().invoke(
+            app,
+            ["gallery", "add", str(folder), str(tmp_path / "old.npz"), "--version", "7"],
+            catch_exceptions=False,
+        )

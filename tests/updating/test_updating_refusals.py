@@ -231,3 +231,30 @@ def test_a_network_or_weights_that_do_not_fit(photos, recipe, tmp_path, out):
     name = next(iter(weights))
     write_tensors(tmp_path / "w.safetensors", {"mine" if key == name else key: t for key, t in weights.items()})
     refused_at_the_start(f"missing: {name}; unexpected: mine", f'backbone.weights="{tmp_path}/w.safetensors"')
+
+
+def test_a_broken_image_is_refused_by_the_first_version_even_if_held_out(photos, recipe, tmp_path):
+    shutil.copytree(photos / "1", tmp_path / "data")
+    for number in range(6):  # about half of them are held out, by their hashes
+        bad = tmp_path / "data" / "00" / "bad.png"
+        bad.write_bytes(bytes([number]))
+        with pytest.raises(HoldfastError, match=r"bad.png: not readable as an image"):
+            start(tmp_path / "data", tmp_path / str(number), recipe=str(recipe), device="cpu")
+        assert not (tmp_path / str(number)).exists()
+
+
+def test_what_differs_from_the_work_begun_is_named(first, second, photos):
+    with pytest.raises(HoldfastError, match=r"made of something else \(other: train.lr\)"):
+        update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.5"])
+    with pytest.raises(HoldfastError, match=r"\(other: images, "):
+        update(first, photos / "3", second, device="cpu")
+
+
+def test_an_adopted_model_is_told_from_one_without_a_recipe(first, tmp_path):
+    shutil.copytree(first, tmp_path / "1")
+    (tmp_path / "1" / "recipe.toml").unlink()
+    description = json.loads((tmp_path / "1" / "config.json").read_text())
+    description["info"]["adopted"] = {}
+    (tmp_path / "1" / "config.json").write_text(json.dumps(description))
+    with pytest.raises(HoldfastError, match=r"an adopted model.* holdfast run"):
+        update(tmp_path / "1", tmp_path, tmp_path / "2", device="cpu")

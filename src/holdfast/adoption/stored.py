@@ -14,6 +14,7 @@ from holdfast.checking.search import Condition, float32
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
 from holdfast.storage import read_array
+from holdfast.wording import are, counted
 
 FEWEST_CLASSES = 8
 """Fewer cannot be shared out: some to fit with, some to choose by, some held out, two or more of each."""
@@ -62,7 +63,9 @@ def read_stored(
     condition.look_at(np.arange(len(found)), vectors)
     for kind, bad in (("not finite", condition.not_finite), ("zero", condition.zero)):
         if bad:
-            raise HoldfastError(f"{found.name}: {len(bad)} vectors are {kind} (rows {some(bad)}); leave them out")
+            rows, them = ("row", "it") if len(bad) == 1 else ("rows", "them")
+            what = f"{counted(len(bad), 'vector')} {are(len(bad))} {kind} ({rows} {some(bad)})"
+            raise HoldfastError(f"{found.name}: {what}; leave {them} out")
     names, codes = np.unique(given, return_inverse=True)
     if len(names) < 2:
         raise HoldfastError(f"{found.name}: one class only ({names[0]}); a space is judged by telling classes apart")
@@ -119,7 +122,7 @@ def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) 
     usable = draw.permutation(np.flatnonzero(counts >= 2))
     if len(usable) < FEWEST_CLASSES:
         raise HoldfastError(
-            f"{name}: {len(usable)} classes with two vectors or more; at least {FEWEST_CLASSES} are needed"
+            f"{name}: {counted(len(usable), 'class')} with two vectors or more; at least {FEWEST_CLASSES} are needed"
         )
     aside = min(max(2, round(held_out * len(usable))), len(usable) - 4)
     chosen_by = max(2, round(0.2 * (len(usable) - aside)))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.storage import write_text
+from holdfast.wording import counted
 
 CARD = "README.md"
 
@@ -68,7 +69,8 @@ def _data(info: Mapping[str, Any]) -> str:
     ):
         data = info.get(key)
         if isinstance(data, Mapping) and {"images", "classes", "fingerprint"} <= data.keys():
-            counts = f"{data['images']:,} {data.get('of', 'images')} of {data['classes']:,} classes"
+            trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
+            counts = f"{trained_on} of {counted(data['classes'], 'class')}"
             told.append(f"{before}{counts}, fingerprint `{data['fingerprint']}`")
     return "; ".join(told) or "not recorded"
 
@@ -84,7 +86,8 @@ def _evidence(info: Mapping[str, Any]) -> list[str]:
             f"`{entry['weights_sha256'][:16]}`",
             f"**{entry['verdict']}**",
             _gain(entry),
-            f"{entry['classes']} classes ({entry['which']}), {entry['queries']} queries, {entry['gallery']} stored",
+            f"{counted(entry['classes'], 'class')} ({entry['which']}), {counted(entry['queries'], 'query')}, "
+            f"{entry['gallery']} stored",
         ]
         for entry in found
     ]

@@ -12,6 +12,7 @@ from holdfast.checking.search import Condition, float32
 from holdfast.checking.truth import class_codes
 from holdfast.errors import HoldfastError
 from holdfast.features import FeatureStore, ModelFeatures, read_space_maps
+from holdfast.folder_kinds import no_finished_run
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios.strangers import refuse_strangers_in
 from holdfast.space_map import SpaceMap
@@ -30,7 +31,9 @@ def read_history(
     if isinstance(models, str | Path):
         folder = RunFolder(models)
         if not folder.features.is_dir():
-            raise HoldfastError(f"{models}: not a run folder with stored features (no features/ in it)")
+            if folder.metrics.exists():
+                raise HoldfastError(f"{models}: a run without its stored features (no features/ in it)")
+            raise no_finished_run(models)
         store = FeatureStore(folder.features)
         stored = store.read_all()
         refuse_strangers_in(folder, len(stored))

@@ -12,6 +12,7 @@ from holdfast.checking.pairing import Pairing
 from holdfast.checking.relevance import read_relevance, relevance_truth
 from holdfast.checking.truth import ClassTruth, Truth, class_codes
 from holdfast.errors import HoldfastError
+from holdfast.wording import are, counted, have
 
 Source = str | Path | FeatureSet | tuple[ArrayLike | None, ...]
 """A file, a FeatureSet, or arrays (features, labels) or (features, labels, ids); labels and ids may be None."""
@@ -87,7 +88,8 @@ def answers_for(sets: Sets, pairing: Pairing, relevance: Relevance | None) -> An
         notes = found[0][1]
         silent = int((~found[0][0].judged()).sum())
         if silent:
-            notes = [*notes, f"relevance: {silent:,} of {len(pairing):,} queries have no relevant item; left out"]
+            queries = counted(len(pairing), "query")
+            notes = [*notes, f"relevance: {silent:,} of {queries} {have(silent)} no relevant item; left out"]
         return Answers([truth for truth, _ in found], notes)
     if pairing.labels is None:
         return None
@@ -95,7 +97,8 @@ def answers_for(sets: Sets, pairing: Pairing, relevance: Relevance | None) -> An
     strange = int((~np.isin(codes, gallery_codes[0])).sum())
     notes = []
     if strange:
-        notes.append(f"{strange:,} of {len(codes):,} queries have a class that is not in the old gallery")
+        queries = counted(len(codes), "query")
+        notes.append(f"{strange:,} of {queries} {have(strange)} a class that is not in the old gallery")
     return Answers([ClassTruth(codes, part) for part in gallery_codes], notes, codes, classes)
 
 
@@ -108,7 +111,8 @@ def pairing_notes(sets: Sets, pairing: Pairing) -> list[str]:
         found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
     for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
         if names:
-            found.append(f"{len(names):,} queries are only in the {which} set and were left out: {some(names)}")
+            queries, were = counted(len(names), "query"), "was" if len(names) == 1 else "were"
+            found.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {some(names)}")
     return found
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from holdfast.checking.feature_set import FeatureSet, some
 from holdfast.errors import HoldfastError
+from holdfast.wording import counted, have
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ def _common_labels(old: FeatureSet, new: FeatureSet, in_old: np.ndarray, in_new:
     unequal = np.flatnonzero(before != after)
     if len(unequal):
         which = some(in_old[unequal])
+        queries = counted(len(before), "query")
         raise HoldfastError(
-            f"{old.name}, {new.name}: {len(unequal)} of {len(before)} queries have another label in each "
+            f"{old.name}, {new.name}: {len(unequal)} of {queries} {have(len(unequal))} another label in each "
             f"(rows {which} of the first); are they the same images in the same order?"
         )
     return before

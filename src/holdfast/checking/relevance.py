@@ -8,6 +8,7 @@ import numpy as np
 from holdfast.checking.feature_set import FeatureSet, some
 from holdfast.checking.truth import RelevanceTruth
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.wording import counted
 
 _COLUMNS = ("query", "gallery", "grade")
 
@@ -40,9 +41,9 @@ def relevance_truth(
     notes = []
     if unknown:
         named = some([f"{q} - {g}" for q, g in unknown])
-        notes.append(
-            f"relevance: {len(unknown)} of {len(pairs)} pairs name an unknown query or item ({named}); ignored"
-        )
+        name = "names" if len(unknown) == 1 else "name"
+        share = f"{len(unknown)} of {counted(len(pairs), 'pair')}"
+        notes.append(f"relevance: {share} {name} an unknown query or item ({named}); ignored")
     return RelevanceTruth(np.array(sorted(keys), dtype=np.int64), len(query_names), len(gallery)), notes
 
 

@@ -150,7 +150,8 @@ def judge_gain(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[
     """The verdict on a gain, and why: its whole interval must lie on one side of ``min_gain``."""
     wanted = "no gain" if min_gain == 0 else f"the {100 * min_gain:+.2f} points asked for"
     if units < FEWEST_UNITS:
-        return NOT_SHOWN, f"{units} {what} are too few to tell; at least {FEWEST_UNITS} are needed"
+        have = "one alone is" if units == 1 else f"{units} {what} are"
+        return NOT_SHOWN, f"{have} too few to tell; at least {FEWEST_UNITS} are needed"
     if gain.low > min_gain:
         return COMPATIBLE, f"the whole interval of the gain lies above {wanted}"
     if gain.high < min_gain:

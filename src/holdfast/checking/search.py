@@ -10,6 +10,7 @@ from torch import Tensor
 from holdfast.checking.feature_set import FeatureSet, some
 from holdfast.errors import HoldfastError
 from holdfast.geometry import Neighbours, merge_neighbours, nearest, unit
+from holdfast.wording import are, counted
 
 BLOCK_BYTES = 1 << 27
 """Gallery rows held at once, in bytes of float32: 128 MB."""
@@ -47,7 +48,8 @@ class Condition:
         for kind, rows in (("not finite", self.not_finite), ("zero", self.zero)):
             if rows:
                 which = f"row{'s' if len(rows) > 1 else ''} {some(rows, 10)}"
-                found.append(f"{self.name}: {len(rows):,} of {self.rows:,} vectors are {kind} ({which}); {consequence}")
+                share = f"{len(rows):,} of {counted(self.rows, 'vector')}"
+                found.append(f"{self.name}: {share} {are(len(rows))} {kind} ({which}); {consequence}")
         if self.rescaled:
             found.append(f"{self.name}: not of length 1; every vector was scaled to it, because cosines are compared")
         return found

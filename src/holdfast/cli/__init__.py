@@ -1,5 +1,6 @@
 """The command line: one file per verb, a thin layer over the library. Heavy imports wait until a verb needs them."""
 
+import errno
 import sys
 
 import typer
@@ -81,6 +82,11 @@ def _options(
     pass
 
 
+def _way_out(error: Exception) -> str:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "; make room there and run the same command again" if full else ""
+
+
 def main() -> None:
     """Run a verb; what a user can put right ends in one line on stderr and exit status 1."""
     from holdfast.errors import HoldfastError
@@ -88,5 +94,5 @@ def main() -> None:
     try:
         app()
     except (HoldfastError, OSError) as error:  # OSError: a full disk, a folder that may not be written
-        sys.stderr.write(f"holdfast: {error}\n")
+        sys.stderr.write(f"holdfast: {error}{_way_out(error)}\n")
         sys.exit(1)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, say
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.adoption import Adoption
@@ -28,12 +29,12 @@ def adopt(
     steps: int = typer.Option(300, "--steps", help="Of each fit that has no closed form."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Make a foreign model (only its vectors and their classes are needed) version 0 for later, compatible ones.
+    """Make a foreign model version 0, from its stored vectors.
 
-    Three ways are tried on classes held out from all fitting: a projection into a simplex, prototypes at the class
-    means, and, with --new, a map from a new model's queries. The report says what each costs or gains, with
-    intervals, and when none is good enough. Ids in the file (paths of the images) let later models be trained against
-    it.
+    Versions trained later are compatible with it; only its vectors and their classes are needed. Three ways are tried
+    on classes held out from all fitting: a projection into a simplex, prototypes at the class means, and, with --new, a
+    map from a new model's queries. The report says what each costs or gains, with intervals, and when none is good
+    enough. Ids in the file (paths of the images) let later models be trained against it.
     """
     from holdfast.adoption import adopt as judge_and_write
 
@@ -61,8 +62,9 @@ def _print(found: "Adoption", out: Path) -> None:
     from holdfast.adoption.result import WAYS
 
     say(
-        f"{found.vectors:,} vectors of {found.dim} numbers, {found.classes:,} classes; judged by {found.queries:,} "
-        f"queries of {found.held_out_classes:,} classes held out from all fitting."
+        f"{counted(found.vectors, 'vector')} of {counted(found.dim, 'number')}, {counted(found.classes, 'class')}; "
+        f"judged by {counted(found.queries, 'query')} of {counted(found.held_out_classes, 'class')} "
+        "held out from all fitting."
     )
     say(f"As stored: {_score(found.as_stored)} top-1.")
     if found.new_alone is not None:
@@ -90,6 +92,11 @@ def _print(found: "Adoption", out: Path) -> None:
     elif found.good_enough is None:
         say("Whether a new model's queries beat the old ones is not known yet: give its features (--new).")
     typer.echo(f"{out}: written.")
+    if found.chosen != "map":  # whose new model is there already
+        say(
+            f'Next: name it in a recipe ([adopted] folder = "{out.name}") and train against it: holdfast run RECIPE '
+            "--models FOLDER_ABOVE; docs/adopt.md has an example."
+        )
 
 
 def _score(estimate: Any) -> str:

@@ -59,11 +59,12 @@ def check(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Say whether a new model's queries can be used on an old model's gallery as it is, with evidence.
+    """Say, with evidence, whether a new model may take over.
 
-    Features come as .npz (arrays features, labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those
-    names) or a folder of a feature store (RUN/features/01). Ids are optional; with them queries are paired by id. The
-    gallery may also be a store that is sampled in place: postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.
+    It may where its queries can be used on the old model's gallery as it is. Features come as .npz (arrays features,
+    labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those names) or a folder of a feature store
+    (RUN/features/01). Ids are optional; with them queries are paired by id. The gallery may also be a store that is
+    sampled in place: postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.
 
     Exit status: 0 compatible, 1 not shown or incompatible, 2 could not be judged.
     """

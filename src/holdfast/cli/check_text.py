@@ -57,7 +57,8 @@ def _print_pair(record: dict[str, Any]) -> None:
     for sentence in first:
         _say(sentence)
     for entry in lost[:_LISTED]:
-        typer.echo(f"  {textwrap.shorten(lost_query(entry), 76, placeholder=' ...')}")
+        told = textwrap.wrap(lost_query(entry), 74, max_lines=3, placeholder=" ...")  # ids are often long paths
+        typer.echo("  " + "\n    ".join(told))
     if len(lost) > _LISTED:
         typer.echo(f"  ... and {len(lost) - _LISTED:,} more: --json lists them all")
     for sentence in others:

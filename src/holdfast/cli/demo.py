@@ -25,11 +25,12 @@ def demo(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Compare methods on drawn characters: a model updated task after task, old galleries never re-indexed.
+    """Compare methods on drawn characters, and build a gallery.
 
-    Trains each method over the same tasks on a CPU, as many at a time as there are cores, tests on characters that were
-    never trained on, writes one report, and builds a gallery with the models of the method that came out best. Finished
-    runs in the folder are kept and shown again; one that was interrupted goes on.
+    A model is updated task after task, and old galleries are never re-indexed. Trains each method over the same tasks
+    on a CPU, as many at a time as there are cores, tests on characters that were never trained on, writes one report,
+    and builds a gallery with the models of the method that came out best. Finished runs in the folder are kept and
+    shown again; one that was interrupted goes on.
     """
     from holdfast.cli.demo_gallery import finish_with_gallery
     from holdfast.recipes.assemble import SharedData

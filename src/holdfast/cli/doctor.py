@@ -7,12 +7,14 @@ import typer
 
 from holdfast.cli.run import DATA_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.wording import counted
 
 
 def doctor(data: Path | None = DATA_OPTION, json: bool = JSON_OPTION) -> None:
-    """Look at Python, torch, devices, fonts, data and optional libraries, and say what is missing.
+    """Say what is missing on this machine.
 
-    Exits with 1 if something that every run needs does not work.
+    Looks at Python, torch, devices, fonts, data and optional libraries. Exits with 1 if something that every run needs
+    does not work.
     """
     checks = [*_software(), *_devices(), *_data(data), *_extras()]
     if json:
@@ -45,7 +47,7 @@ def _devices() -> list[dict[str, Any]]:
 
     from holdfast.environment import processor
 
-    rows = [_check("cpu", "ok", f"{processor()}, torch uses {torch.get_num_threads()} threads")]
+    rows = [_check("cpu", "ok", f"{processor()}, torch uses {counted(torch.get_num_threads(), 'thread')}")]
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
             memory = torch.cuda.get_device_properties(i).total_memory / 2**30

@@ -7,6 +7,7 @@ import typer
 from holdfast.cli.mixed_text import print_mixed
 from holdfast.cli.run import DEVICE_OPTION
 from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table, scores_row
+from holdfast.wording import counted
 
 
 def evaluate(
@@ -16,16 +17,18 @@ def evaluate(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Compute the compatibility matrices again from the stored features, and write metrics.json and the report.
+    """Judge a finished run again from its stored features.
 
-    No model is run: the features in the folder are enough (and the maps, where the method learned some). Extra scores
-    give a matrix each, under "extras"; the table shows the mean over all pairs of query and gallery model.
+    Computes the compatibility matrices, and writes metrics.json and the report. No model is run: the features in the
+    folder are enough (and the maps, where the method learned some). Extra scores give a matrix each, under "extras";
+    the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.engine.options import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
     from holdfast.features import FeatureStore, read_space_maps
+    from holdfast.folder_kinds import no_finished_run
     from holdfast.metrics import average_accuracy
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
@@ -33,10 +36,8 @@ def evaluate(
     from holdfast.storage import read_json, write_json
 
     folder = RunFolder(run)
-    if not folder.recipe.exists():
-        raise HoldfastError(f"{run}: not a run folder (no recipe.toml)")
-    if not folder.metrics.exists():
-        raise HoldfastError(f"{run}: not finished; holdfast run ... --resume goes on with it")
+    if not (folder.recipe.exists() and folder.metrics.exists()):
+        raise no_finished_run(run)
     extra = [name.strip() for name in scores.split(",") if name.strip()]
     for name in extra:
         score_of(name)
@@ -47,8 +48,8 @@ def evaluate(
     models = store.read_all()
     if len(models) != len(known["tasks"]):
         raise HoldfastError(
-            f"{folder.features}: has features of {len(models)} models, but the run has {len(known['tasks'])}; "
-            "holdfast run ... --resume brings back what is missing"
+            f"{folder.features}: has features of {counted(len(models), 'model')}, but the run has "
+            f"{len(known['tasks'])}; holdfast run ... --resume brings back what is missing"
         )
     refuse_strangers_in(folder, len(models))
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]

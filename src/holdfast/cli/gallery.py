@@ -1,19 +1,18 @@
 """``holdfast gallery``: items embedded by successive models, searched by the newest."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
+from holdfast.cli.gallery_versions_text import seen_from_here, sizes, verdicts
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
-
-if TYPE_CHECKING:
-    from holdfast.gallery import Version
+from holdfast.wording import counted
 
 gallery = typer.Typer(
-    help="Keep items embedded by successive models and search all of them with the newest.",
+    help="Search items of many models with the newest model.\n\nThe items stay as each model embedded them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,11 +36,12 @@ def create(
     options = place_options(namespace, shards, replicas)
     with Gallery.create(folder, model, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
         (version,) = made.versions()
+        takes = "IMAGES..." if made.vectors_taken(1).input is None else "FILE.npz --version 1"
     if json:
         print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
     else:
-        typer.echo(f"{folder}: version 1 is {model}; {_sizes(version)}")
-        typer.echo(f"Next: holdfast gallery add {folder} IMAGES...")
+        typer.echo(f"{folder}: version 1 is {model}; {sizes(version)}")
+        typer.echo(f"Next: holdfast gallery add {folder} {takes}")
 
 
 @gallery.command("attach")
@@ -68,7 +68,8 @@ def attach(
     if json:
         print_json({"gallery": str(out), **found})
         return
-    typer.echo(f"{out}: {found['items']} vectors of {found['versions'][0]['stored_dim']} numbers in {found['engine']}")
+    size = counted(found["versions"][0]["stored_dim"], "number")
+    typer.echo(f"{out}: {counted(found['items'], 'vector')} of {size} in {found['engine']}")
     typer.echo(f"{found['mode']}; version 0 is {model}")
 
 
@@ -90,7 +91,7 @@ def register(
     if json:
         print_json(version.as_json())
         return
-    typer.echo(f"{folder}: version {version.number} is {model}; {_sizes(version)}")
+    typer.echo(f"{folder}: version {version.number} is {model}; {sizes(version)}")
     for check in version.checks:
         typer.echo(f"its queries on version {check['version']}: {check['verdict']} ({check['reason']})")
     if not version.checks:
@@ -100,33 +101,64 @@ def register(
 @gallery.command("add")
 def add(
     folder: Path = _FOLDER,
-    paths: list[Path] = typer.Argument(..., help="Images, or folders of images.", show_default=False),
+    paths: list[Path] = typer.Argument(
+        ..., help="Images, folders of images, or one file of vectors: .npz, .npy or .parquet.", show_default=False
+    ),
     labels_from_folders: bool = typer.Option(
         False, "--labels-from-folders", help="The name of an image's folder is its label."
     ),
     label: str | None = typer.Option(None, "--label", help="One label for all."),
     meta: list[str] = typer.Option([], "--meta", help="FIELD=VALUE for all; may be given again."),
+    metadata: Path | None = typer.Option(
+        None, "--metadata", help="A CSV file: a column id (or path), as ids are made, and a column for each field."
+    ),
+    version: int | None = typer.Option(None, "--version", help="Of vectors: the version that made them; needed."),
+    embed: bool | None = typer.Option(
+        None, "--embed/--no-embed", help="Of vectors: they are the model's input, or its features; by default by size."
+    ),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Embed images with the newest version and store them.
+    """Embed and store images, or store vectors that you have.
 
     The id of an image in a folder is its path below that folder, of a single image its file name; an id that is there
-    already is replaced. Files that cannot be read are named and passed over; the exit status is then 1.
+    already is replaced, and how many were is said. Files that cannot be read are named and passed over; the exit status
+    is then 1.
+
+    A file of vectors holds features, ids and, if there are, labels (as for holdfast check) and paths (of images);
+    further arrays or columns become metadata. Vectors that are zero, not finite or another model's are named and
+    passed over. Example: holdfast gallery add G stored.npz --version 1
+
+    --metadata: a column of numbers becomes numbers, true and false likewise; a column label names the label. Rows
+    without an item and items without a row are counted. Example: holdfast gallery add G photos/ --metadata photos.csv
     """
     from holdfast.cli.gallery_add import add_images
+    from holdfast.cli.gallery_add_vectors import add_vectors, names_vectors
+    from holdfast.cli.gallery_adding import tell_added
+    from holdfast.errors import HoldfastError
+    from holdfast.gallery.metadata_table import read_metadata
     from holdfast.service.served import open_or_ask
 
+    vectors = names_vectors(paths)
+    if vectors and labels_from_folders:
+        raise HoldfastError("--labels-from-folders goes with images; vectors have their labels in the file")
+    if not vectors and (version is not None or embed is not None):
+        raise HoldfastError("--version and --embed go with a file of vectors; the newest version embeds images")
+    given: dict[str, Any] = {
+        "label": label,
+        "metadata": _pairs(meta),
+        "table": None if metadata is None else read_metadata(metadata),
+        "quiet": quiet or json,
+    }
     with open_or_ask(folder) as opened:
-        found = add_images(
-            opened, paths, label=label, from_folders=labels_from_folders, metadata=_pairs(meta), quiet=quiet or json
-        )
+        if vectors:
+            found = add_vectors(opened, paths[0], version=version, embed=embed, **given)
+        else:
+            found = add_images(opened, paths, from_folders=labels_from_folders, **given)
     if json:
         print_json(found)
     else:
-        typer.echo(f"{folder}: {found['added']} added, {len(found['refused'])} refused")
-        for bad in found["refused"]:
-            typer.echo(f"refused: {bad['reason']}", err=True)
+        tell_added(folder, found)
     if found["refused"]:
         raise typer.Exit(1)
 
@@ -192,12 +224,13 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             str(counts[one.number]),
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
-            _verdicts(one) or "–",
-            one.source,
+            verdicts(one) or "–",
         ]
         for one in known
     ]
-    print_table(["version", "items", "numbers stored", "weights", "check", "from"], rows, right=(0, 1))
+    print_table(["version", "items", "numbers stored", "weights", "check"], rows, right=(0, 1))
+    for one in known:  # not a column: a path and the verdicts together are wider than most screens
+        typer.echo(f"version {one.number} is from {seen_from_here(one.source)}")
 
 
 @gallery.command("stats")
@@ -210,7 +243,8 @@ def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     if json:
         print_json(found)
         return
-    typer.echo(f"{found['items']} items, {found['labelled']} with a label, {found['with_path']} with an image's path")
+    items = counted(found["items"], "item")
+    typer.echo(f"{items}, {found['labelled']} with a label, {found['with_path']} with an image's path")
     typer.echo(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
@@ -234,15 +268,3 @@ def _pairs(words: list[str]) -> dict[str, Any]:
             value = text
         found[field] = text if value is None else value
     return found
-
-
-def _verdicts(version: "Version") -> str:
-    """What the check said of a version's queries, the older versions with one verdict together."""
-    older: dict[str, list[str]] = {}
-    for check in version.checks:
-        older.setdefault(check["verdict"], []).append(str(check["version"]))
-    return "; ".join(f"on {', '.join(numbers)}: {verdict}" for verdict, numbers in older.items())
-
-
-def _sizes(version: "Version") -> str:
-    return f"features of {version.dim} numbers, stored as {version.stored_dim}"

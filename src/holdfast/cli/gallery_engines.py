@@ -8,6 +8,7 @@ import typer
 from holdfast.cli.gallery_moving import moved
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json
+from holdfast.wording import are, counted
 
 NAMESPACE_OPTION = typer.Option(
     None, "--namespace", help="On a server: begins the names of what the gallery keeps there; made up by default."
@@ -42,5 +43,6 @@ def move(
         print_json({"gallery": str(folder), "kept": keep, **found})
         return
     total = sum(row["count"] for row in found["collections"].values())
-    typer.echo(f"{folder}: {total} vectors of {len(found['collections'])} versions are on {found['engine']} now")
+    versions = counted(len(found["collections"]), "version")
+    typer.echo(f"{folder}: {counted(total, 'vector')} of {versions} {are(total)} on {found['engine']} now")
     typer.echo("the same by count and checksum" + (f"; those on {found['from']} were kept" if keep else ""))

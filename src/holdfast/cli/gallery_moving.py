@@ -11,6 +11,7 @@ import typer
 from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table
+from holdfast.wording import counted
 
 _FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
 _RATE = typer.Option(None, "--rate", help="At most so many items a second.", show_default="as fast as it goes")
@@ -58,7 +59,7 @@ def rollback(
         typer.echo(f"{folder}: version {done['cancelled']} stays and is the newest")
     else:
         typer.echo(f"{folder}: version {done['version']} is out, version {done['newest']} is the newest")
-        typer.echo(f"{done['moved']} items embedded again, {done['dropped']} dropped")
+        typer.echo(f"{counted(done['moved'], 'item')} embedded again, {done['dropped']} dropped")
 
 
 def moved(verb: str, folder: Path, options: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class Shown:
             return
         self._printed = now
         if "copied" in figures:  # a move to another engine
-            parts = [f"{figures['copied']} vectors copied", f"{figures['rate']:.0f} a second"]
+            parts = [f"{counted(figures['copied'], 'vector')} copied", f"{figures['rate']:.0f} a second"]
         else:
             left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
             share = f"{per_cent(figures['share'])} % backfilled" if "share" in figures else ""
@@ -108,7 +109,8 @@ class Shown:
 
 
 def _summarise(folder: Path, done: dict[str, Any]) -> None:
-    typer.echo(f"{folder}: {done['moved']} items moved to version {done['to']} at {done['rate']:.1f} items/s")
+    items = counted(done["moved"], "item")
+    typer.echo(f"{folder}: {items} moved to version {done['to']} at {done['rate']:.1f} items/s")
     stay = f"{done['left']} still to move, {done['without_image']} without an image, {done['unreadable']} unreadable"
     typer.echo(f"{per_cent(done['share'])} % backfilled; {stay}")
     for bad in done["reasons"]:

@@ -18,7 +18,10 @@ def ls(
     kind: Kind = typer.Argument(..., help="methods, backbones, datasets or recipes."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """List methods, backbones, datasets or recipes, with what each takes."""
+    """List methods, backbones, datasets or recipes.
+
+    Each is shown with what it takes.
+    """
     rows = {Kind.methods: _methods, Kind.backbones: _backbones, Kind.datasets: _datasets, Kind.recipes: _recipes}[
         kind
     ]()

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table
+from holdfast.wording import counted
 
 
 def metrics(
@@ -33,4 +34,4 @@ def metrics(
         rows.append(
             ["AA_computable", f"{per_cent(summary['AA_computable'])} %", "mean of the cells there are; not for ranking"]
         )
-    print_table([f"{summary['T']} models", "", ""], rows, right=(1,))
+    print_table([counted(summary["T"], "model"), "", ""], rows, right=(1,))

@@ -12,7 +12,10 @@ from holdfast.cli.show import JSON_OPTION, print_json, print_table
 def pretrain(
     recipes: list[str] = typer.Argument(..., help="TOML files, or built-in recipes such as pretrain/tinyimagenet32."),
     methods: str = typer.Option(
-        "", "--methods", help="simplex_hoc for slots, er for a trainable classifier.", show_default="the recipe's"
+        "",
+        "--methods",
+        help="simplex_hoc for slots, er for a trainable classifier, or your own module:Class.",
+        show_default="the recipe's",
     ),
     backbones: str = typer.Option("", "--backbones", help="Names with commas.", show_default="the recipe's"),
     classes: str = typer.Option("", "--classes", help="Class counts, such as 50,100.", show_default="the recipe's"),
@@ -27,10 +30,11 @@ def pretrain(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Train models from scratch on a set of classes, each class into its slot or with a trainable classifier.
+    """Train models from scratch, to start from or to bring in.
 
-    The folder of a model is what Encoder.from_pretrained reads and what recipes name as a model. It may be killed at
-    any moment: the same command goes on, and leaves finished models alone.
+    Each class goes into its slot, or to a trainable classifier. The folder of a model is what Encoder.from_pretrained
+    reads and what recipes name as a model. It may be killed at any moment: the same command goes on, and leaves
+    finished models alone.
 
     Example: holdfast pretrain pretrain/tinyimagenet32 --classes 50,100
     """

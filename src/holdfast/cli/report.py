@@ -13,7 +13,10 @@ def report(
     title: str | None = typer.Option(None, "--title", help="A headline of your own."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Write one HTML page with tables, matrices, curves and settings of the runs; it needs no network to be read."""
+    """Write one HTML page that compares runs.
+
+    It has their tables, matrices, curves and settings, and needs no network to be read.
+    """
     from holdfast.reports import write_report
 
     write_report(runs, out, title=title)

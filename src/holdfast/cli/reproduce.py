@@ -9,6 +9,7 @@ import typer
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json
 from holdfast.cli.sweep import PROCESSES_OPTION
+from holdfast.wording import are, counted
 
 if TYPE_CHECKING:
     import torch
@@ -42,11 +43,11 @@ def reproduce(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Reproduce a table or figure of the paper: run what is missing, then show ours beside the paper's.
+    """Reproduce a table or figure of the paper.
 
-    Without a GPU (or with --render) nothing is run, unless --device cpu asks for it. A finished run is never repeated
-    and one that was stopped goes on, so the same command again and again, for a while each, gets everything done.
-    Exit status 1 where a run failed.
+    What is missing is run, then ours is shown beside the paper's. Without a GPU (or with --render) nothing is run,
+    unless --device cpu asks for it. A finished run is never repeated and one that was stopped goes on, so the same
+    command again and again, for a while each, gets everything done. Exit status 1 where a run failed.
 
     Example: holdfast reproduce table2 --set-name paper --seeds 0 --data ~/data --parallel 16 --limit-minutes 25
     """
@@ -97,7 +98,9 @@ def _run(
 
     where: torch.device = resolve_device(device)
     if where.type == "cpu" and device == "auto":
-        typer.echo(f"No GPU here: {len(missing)} missing runs stay missing (--device cpu runs them anyway).", err=True)
+        stay, them = ("stays", "it") if len(missing) == 1 else ("stay", "them")
+        left = f"{counted(len(missing), 'missing run')} {stay} missing (--device cpu runs {them} anyway)"
+        typer.echo(f"No GPU here: {left}.", err=True)
         return False
     runs = [planned(cell) for cell in missing]
     room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
@@ -118,7 +121,9 @@ def _run(
     for line in failure_lines(failed):
         typer.echo(line, err=True)
     done = len(found) - len(unfinished)
-    typer.echo(f"{done} of {len(runs)} missing runs are done; the same command goes on with the others.", err=True)
+    share = f"{done} of {counted(len(runs), 'missing run')} {are(done)} done"
+    rest = "; the same command goes on with the others" if done < len(runs) else ""
+    typer.echo(f"{share}{rest}.", err=True)
     return bool(failed)
 
 
@@ -139,13 +144,15 @@ def _show_plan(missing: "list[Cell]", json: bool) -> None:
     shown = [[str(r["run"]), *("–" if r[key] is None else format(r[key], how) for key, how in columns)] for r in rows]
     typer.echo(plain(Table("Missing", ["run", "steps", "minutes"], shown, right=(1, 2))))
     steps = [cell.steps for cell in missing if cell.steps is not None]
-    counted = f", {sum(steps):,} steps" if steps else ""
+    told = f", {counted(sum(steps), 'step')}" if steps else ""
     if 0 < len(steps) < len(missing):
-        counted += f" and those of {len(missing) - len(steps)} that cannot be counted"
+        told += f" and those of {len(missing) - len(steps)} that cannot be counted"
     minutes = [float(r["minutes"]) for r in rows if r["minutes"] is not None]
-    timed = f", about {sum(minutes):.0f} minutes of one H200" if minutes else ""
-    untimed = f"; the networks of {len(rows) - len(minutes)} were not timed" if len(minutes) < len(rows) else ""
-    typer.echo(f"{len(missing)} runs{counted}{timed}{untimed}")
+    timed = f", about {counted(round(sum(minutes)), 'minute')} of one H200" if minutes else ""
+    others = len(rows) - len(minutes)
+    what = f"the network of {others} was" if others == 1 else f"the networks of {others} were"
+    untimed = f"; {what} not timed" if others else ""
+    typer.echo(f"{counted(len(missing), 'run')}{told}{timed}{untimed}")
 
 
 def _show(

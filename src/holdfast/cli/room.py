@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from holdfast.wording import counted
+
 if TYPE_CHECKING:
     import torch
 
@@ -65,12 +67,13 @@ def what_fits(
     fit = how_many_fit(wanted, largest.each, device, beside=beside)
     free, total = torch.cuda.mem_get_info(device)
     if fit < 1:
-        kept = f", {_gb(beside)} GB of them for {further} processes" if further else ""
+        kept = f", {_gb(beside)} GB of them for {counted(further, 'process')}" if further else ""
         what = f"takes about {_gb(largest.each)} GB of device memory, and {_gb(free)} of {_gb(total)} GB are free{kept}"
         raise _refused(largest.run, what, largest.images, further)
     if not quiet:
         waiting = f"; {len(planned) - fit} wait" if fit < len(planned) else ""
-        typer.echo(f"{fit} runs at once, about {_gb(largest.each)} GB of device memory each{waiting}", err=True)
+        runs = counted(fit, "run")
+        typer.echo(f"{runs} at once, about {_gb(largest.each)} GB of device memory each{waiting}", err=True)
     return Room(fit, total - free + beside + fit * largest.each)
 
 

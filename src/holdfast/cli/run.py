@@ -1,5 +1,6 @@
 """``holdfast run``: one recipe, from images to a report."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,7 @@ def run_recipe(
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; its metrics."""
+    from holdfast.cli.interruption import between_steps
     from holdfast.cli.progress import watcher
     from holdfast.engine.ranks import ALONE
     from holdfast.recipes.assemble import SharedData
@@ -109,7 +111,9 @@ def run_recipe(
     from holdfast.run_folder import RunFolder
 
     try:
-        with watcher(recipe.method, quiet=quiet) as watch:
+        # Ranks that stopped at different steps would wait for each other.
+        stopping = between_steps if ranks is None or ranks is ALONE else contextlib.nullcontext
+        with watcher(recipe.method, quiet=quiet) as shown, stopping(shown) as watch:
             return execute(
                 recipe,
                 RunFolder(folder),

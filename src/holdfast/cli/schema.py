@@ -8,9 +8,10 @@ from holdfast.cli.show import print_json
 def schema(
     own: bool = typer.Option(False, "--own", help="Of recipes for holdfast start and update, not holdfast run."),
 ) -> None:
-    """Print the JSON Schema of recipes, with which editors complete and check them.
+    """Print the JSON Schema of recipes, for editors.
 
-    Save it and name it in the first line of a recipe: #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
+    With it they complete and check a recipe as it is written. Save it and name it in the first line of a recipe:
+    #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
     """
     from holdfast.recipes.json_schema import own_recipe_json_schema, recipe_json_schema
 

@@ -22,10 +22,10 @@ def serve(
     timeout: float = typer.Option(30, "--timeout", min=0.1, help="Seconds for a body to come, and for an answer."),
     access_log: bool = typer.Option(False, "--access-log", help="A line on stderr for every request."),
 ) -> None:
-    """Serve a gallery over HTTP: search, add, delete, versions, metrics.
+    """Serve a gallery over HTTP, with a page to search it.
 
-    Tokens come from --token-file and from HOLDFAST_READ_TOKEN and HOLDFAST_WRITE_TOKEN. Stop with Ctrl-C: requests that
-    have begun are answered first.
+    Search, add, delete, versions, metrics. Tokens come from --token-file and from HOLDFAST_READ_TOKEN and
+    HOLDFAST_WRITE_TOKEN. Stop with Ctrl-C: requests that have begun are answered first.
     """
     from holdfast.gallery import AttachedGallery, Gallery
     from holdfast.service.access import read_tokens

@@ -6,7 +6,7 @@ import typer
 
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 
-app = typer.Typer(help="Show which class owns which slot of a model, or give models more slots.", no_args_is_help=True)
+app = typer.Typer(help="Show which class owns which slot, or make more slots.", no_args_is_help=True)
 
 
 @app.command("show")

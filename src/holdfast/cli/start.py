@@ -31,7 +31,7 @@ def start(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Train version 1 of your own model on a folder of images, or on vectors.
+    """Train version 1 of your own model, on images or vectors.
 
     A fifth of the images is held out, to judge later versions by; some of each class are remembered, to be replayed.
     The folder is what Encoder.from_pretrained and holdfast gallery read; recipe.toml in it says how it was trained.

@@ -29,10 +29,11 @@ def sweep(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Run every combination of recipes, methods, numbers of tasks and seeds, several at a time.
+    """Run many recipes, methods and seeds, several at a time.
 
-    On a GPU the runs share the data and the card, each with a stream of its own. The same command again goes on after
-    a kill: finished runs and tasks are not repeated. A run that fails is reported and leaves the others alone.
+    Every combination of recipes, methods, numbers of tasks and seeds is a run. On a GPU the runs share the data and the
+    card, each with a stream of its own. The same command again goes on after a kill: finished runs and tasks are not
+    repeated. A run that fails is reported and leaves the others alone.
 
     Example: holdfast sweep cifar100-10/er cifar100-10/simplex_hoc --tasks 7,16 --seeds 0,1 --parallel 8
     """

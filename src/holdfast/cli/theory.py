@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.theory.theorem1 import Inequality
 
 theory = typer.Typer(
-    help="The paper's theorem and propositions, live, and whether their assumptions hold in a run.",
+    help="The paper's theorem and propositions, live.\n\nAlso whether their assumptions hold in a run.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

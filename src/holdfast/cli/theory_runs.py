@@ -56,10 +56,10 @@ def toy(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Figure 3: LeNet++ on five classes, then five more; cross-entropy against HOC.
+    """Figure 3: LeNet++, five classes and then five more.
 
-    Draws the loss of both over the epochs of fine-tuning, and counts the sample pairs that break Eq. 1a and 1b
-    (Proposition 1). MNIST is read from mnist.npz or the four idx files in the data folder.
+    Cross-entropy against HOC. Draws the loss of both over the epochs of fine-tuning, and counts the sample pairs that
+    break Eq. 1a and 1b (Proposition 1). MNIST is read from mnist.npz or the four idx files in the data folder.
     """
     from holdfast.storage import write_json
     from holdfast.theory.draw_toy import draw_toy
@@ -94,10 +94,10 @@ def proposition1(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Proposition 1: pairs that break the definition, after CE alone and after HOC.
+    """Proposition 1: pairs that break the definition.
 
-    The shares of sample pairs that break Eq. 1a and 1b. Trains the recipe twice, with lambda 1 and as it stands; the
-    first model is the same. Runs already there are kept.
+    The shares of sample pairs that break Eq. 1a and 1b, after cross-entropy alone and after HOC. Trains the recipe
+    twice, with lambda 1 and as it stands; the first model is the same. Runs already there are kept.
     """
     from holdfast.storage import write_json
 

@@ -32,12 +32,12 @@ def update(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Train exactly the next version of a model, and say whether its queries may search what is stored already.
+    """Train the next version of a model, and judge it.
 
-    New classes take new slots, known ones may have new images too, and the images the model remembers are replayed.
-    MODEL is what the loss holds the new one to. It is trained as MODEL was, unless --recipe or --set says otherwise.
-    At the end both models are compared on images that neither was trained on: OUT/check.json and OUT/check.html.
-    Killed, the same command goes on.
+    The verdict says whether its queries may search what is stored already. New classes take new slots, known ones may
+    have new images too, and the images the model remembers are replayed. MODEL is what the loss holds the new one to.
+    It is trained as MODEL was, unless --recipe or --set says otherwise. At the end both models are compared on images
+    that neither was trained on: OUT/check.json and OUT/check.html. Killed, the same command goes on.
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """

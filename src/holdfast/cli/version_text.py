@@ -8,15 +8,17 @@ from typing import Any
 import typer
 
 from holdfast.cli.show import print_json, print_table, say
+from holdfast.wording import counted
 
 
 @contextlib.contextmanager
 def making(name: str, *, quiet: bool) -> Iterator[Any]:
     """Progress on stderr; an interruption is told in one line."""
+    from holdfast.cli.interruption import between_steps
     from holdfast.cli.progress import watcher
 
     try:
-        with watcher(name, quiet=quiet) as watch:
+        with watcher(name, quiet=quiet) as shown, between_steps(shown) as watch:
             yield watch
     except KeyboardInterrupt:
         typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
@@ -46,9 +48,10 @@ def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
         )
         return verdict
     data = info["data"]
+    trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
     say(
-        f"{out}: version {info['task']}, trained on {data['images']:,} {data.get('of', 'images')} of {_kinds(data)} "
-        f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots are taken"
+        f"{out}: version {info['task']}, trained on {trained_on} of {_kinds(data)} "
+        f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots taken"
     )
     if check is None:
         typer.echo(f"Next: holdfast update --from {out} --data NEW_{data.get('of', 'images').upper()} --out NEXT")
@@ -61,8 +64,11 @@ def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
 
 def _kinds(data: dict[str, Any]) -> str:
     known = data["classes"] - data["new_classes"]
-    new = f"{data['new_classes']} new" if data["new_classes"] else ""
-    return " and ".join(part for part in (new, f"{known} known" if known else "") if part) + " classes"
+    if not data["new_classes"]:
+        return counted(known, "known class")
+    if not known:
+        return counted(data["new_classes"], "new class")
+    return f"{data['new_classes']:,} new and {counted(known, 'known class')}"
 
 
 def _tell_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:

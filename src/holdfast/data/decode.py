@@ -13,6 +13,7 @@ from holdfast.pixels import Colour, open_image, resize_and_crop
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 
 
+_NAMED = 20
 AT_A_TIME = 64
 """Files a thread takes at once: one by one, handing out a million small files would cost as much as decoding them."""
 
@@ -28,8 +29,9 @@ def decode(
 ) -> np.ndarray:
     """Decode to uint8, N x size x size x C: the shorter side scaled to ``size`` (or ``resize``), the centre cut out.
 
-    ``origins`` says where each file was named, for the error about it; ``into`` is an array to fill. Threads are
-    enough: Pillow's decoders let go of the interpreter lock.
+    Every file is tried, and all that cannot be read are named in one error. ``origins`` says where each file was
+    named, for that error; ``into`` is an array to fill. Threads are enough: Pillow's decoders let go of the
+    interpreter lock.
     """
     if size < 1:
         raise HoldfastError(f"size must be at least 1, got {size}")
@@ -39,15 +41,15 @@ def decode(
         raise HoldfastError(f"colour must be rgb or grey, got {colour!r}")
     shape = (len(files), size, size, 3 if colour == "rgb" else 1)
     images = np.empty(shape, np.uint8) if into is None else into
+    bad: list[tuple[int, HoldfastError]] = []
 
     def fill(start: int) -> None:
         for index in range(start, min(start + AT_A_TIME, len(files))):
             try:
                 image = resize_and_crop(open_image(files[index], colour=colour), size, resize=resize)
             except HoldfastError as error:
-                if origins is None:
-                    raise
-                raise HoldfastError(f"{origins[index]}: {error}") from error
+                bad.append((index, error))
+                continue
             images[index] = np.asarray(image).reshape(size, size, -1)
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
@@ -55,6 +57,22 @@ def decode(
             for _ in pool.map(fill, range(0, len(files), AT_A_TIME)):
                 pass
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # a bad file early on need not wait for all the others
+            pool.shutdown(cancel_futures=True)
             raise
+    if bad:
+        raise _unreadable(sorted(bad, key=lambda one: one[0]), files, origins)
     return images
+
+
+def _unreadable(
+    bad: list[tuple[int, HoldfastError]], files: Sequence[Path], origins: Sequence[str] | None
+) -> HoldfastError:
+    """All of them in one line: who has a few broken files among many should not meet them one by one."""
+    index, error = bad[0]
+    where = "" if origins is None else f"{origins[index]}: "
+    if len(bad) == 1:
+        return HoldfastError(f"{where}{error}; remove or replace it")
+    others = ", ".join(str(files[index]) for index, _ in bad[1:_NAMED])
+    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    counted = f"{len(bad)} of {len(files)} files cannot be read; remove or replace them"
+    return HoldfastError(f"{counted}: {where}{error}; {others}{more}")

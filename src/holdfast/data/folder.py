@@ -29,7 +29,9 @@ def folder_listing(path: Path, split: str = "train") -> Listing:
     top = _split_folder(path, split)
     classes = sorted((entry for entry in _visible(top) if entry.is_dir()), key=lambda entry: entry.name)
     if not classes:
-        raise HoldfastError(f"{top}: empty; expected one folder per class")
+        loose = len(image_files(top))
+        what = f"{loose} images, but in no folder" if loose else "empty"
+        raise HoldfastError(f"{top}: {what}; expected one folder per class")
     found: list[tuple[Path, int]] = []
     for label, folder_of_class in enumerate(classes):
         files = image_files(folder_of_class)

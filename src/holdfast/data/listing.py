@@ -10,6 +10,7 @@ import numpy as np
 from holdfast.data.decode import IMAGE_SUFFIXES
 from holdfast.data.images import renumbering
 from holdfast.errors import HoldfastError
+from holdfast.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +78,9 @@ def refuse_if_incomplete(listing: Listing, *, images: int | None, classes: int, 
     present = np.unique(listing.labels)
     wrong = []
     if len(present) != classes:
-        wrong.append(f"{len(present):,} classes with images where {classes:,} are expected")
+        wrong.append(f"{counted(len(present), 'class')} with images where {classes:,} are expected")
     if images is not None and len(listing) != images:
-        wrong.append(f"{len(listing):,} images where {images:,} are expected")
+        wrong.append(f"{counted(len(listing), 'image')} where {images:,} are expected")
     if wrong and not (incomplete and len(listing)):
         empty = sorted(set(range(len(listing.class_names))) - set(present.tolist()))
         names = ", ".join(listing.class_names[label] for label in empty[:3]) + (", ..." if len(empty) > 3 else "")

@@ -164,6 +164,10 @@ class AttachedGallery:
         """Refused."""
         self._refuse()
 
+    def vectors_taken(self, version: int) -> NoReturn:
+        """Refused."""
+        self._refuse()
+
     def delete(self, ids: Iterable[str]) -> NoReturn:
         """Refused."""
         self._refuse()

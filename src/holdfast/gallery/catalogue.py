@@ -55,6 +55,8 @@ class Catalogue:
                 self._connection.executescript(_TABLES)
             self._connection.execute(_HITS)
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
+        except sqlite3.OperationalError as error:  # the file may be whole: SQLite writes beside it even to read
+            raise UnavailableError(f"{path}: cannot be opened ({error}); is the disk full or read-only?") from error
         except sqlite3.DatabaseError as error:
             raise HoldfastError(f"{path}: not readable as a gallery's catalogue ({error})") from error
 
@@ -121,8 +123,8 @@ class Catalogue:
             change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key in keys])
         return keys
 
-    def hand_over(self, items: Sequence[Stored]) -> None:
-        """Give the keys to their items; an item that was there gives up the key it had."""
+    def hand_over(self, items: Sequence[Stored]) -> int:
+        """Give the keys to their items; how many were there before, and gave up the key they had."""
         with self._change() as change:
             retired = [key for part in _parts([item.id for item in items]) for key, _ in _retire(change, part)]
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(item.key,) for item in items])
@@ -135,6 +137,7 @@ class Catalogue:
             # Under the lock that look-ups take: who reads the counter before and after sees every change in between.
             self._handed_over += bool(retired)
         self._fields |= fields
+        return len(retired)
 
     def remove(self, ids: Sequence[str]) -> list[str]:
         """Take items out of the gallery; the ids that were there."""

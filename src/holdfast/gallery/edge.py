@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import HoldfastError
-from holdfast.gallery.edge_folders import EdgeFolders
+from holdfast.gallery.edge_folders import EdgeFolders, refuse_no_room_to_load, refuse_no_room_to_write
 from holdfast.gallery.engine import Found
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 
@@ -33,6 +33,7 @@ class EdgeEngine:
             raise HoldfastError("the embedded gallery needs qdrant-edge: pip install 'holdfast[gallery]'") from None
         self._edge: Any = qdrant_edge
         self._indexed = indexed
+        self._folder = folder
         self._folders = EdgeFolders(folder)
         self._shards: dict[str, Any] = {}
         self._waiting: dict[str, set[int]] = {}  # keys that no index holds; the store itself counts deleted ones too
@@ -40,6 +41,7 @@ class EdgeEngine:
             self._load(collection)
 
     def create(self, collection: str, dim: int) -> None:
+        refuse_no_room_to_write(self._folder, 0)
         with self._folders.next_generation(collection) as made:
             shard = self._edge.EdgeShard.create(str(made), self._config(dim))
             shard.flush()
@@ -52,6 +54,7 @@ class EdgeEngine:
     def upsert(
         self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
     ) -> None:
+        refuse_no_room_to_write(self._folder, vectors.nbytes)
         point = self._edge.Point
         points = [
             point(key, vector, dict(stored_field(*field) for field in row.items()))
@@ -120,7 +123,9 @@ class EdgeEngine:
         self._folders.sweep()
 
     def _load(self, collection: str) -> None:
-        shard = self._edge.EdgeShard.load(str(self._folders.current()[collection]))
+        folder = self._folders.current()[collection]
+        refuse_no_room_to_load(folder)
+        shard = self._edge.EdgeShard.load(str(folder))
         newer: list[Any] = []
         start: int | None = self._folders.last_indexed_key(collection) + 1
         while start is not None:

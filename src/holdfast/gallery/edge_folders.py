@@ -14,7 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, replacing_folder, sweep_temporaries, write_json
 
 _LAST_KEY = "last_indexed_key.json"
@@ -34,6 +35,30 @@ shard.optimize()
 shard.flush()
 shard.close()
 """
+
+
+_LOG, _SPARE = 32 * 2**20, 4 * 2**20
+"""A part of the write-ahead log, taken whole when it begins, and what else changes when a collection is loaded."""
+
+
+def refuse_no_room_to_load(collection: Path) -> None:
+    """Loading makes room for the log, unless the log has it already."""
+    _refuse_full_disk(collection, _SPARE + max(0, _LOG - bytes_below(collection / "wal")))
+
+
+def refuse_no_room_to_write(folder: Path, size: int) -> None:
+    """So many bytes of vectors go into the log and the store, and may begin a part of the log."""
+    _refuse_full_disk(folder, _SPARE + _LOG + 4 * size)
+
+
+def _refuse_full_disk(folder: Path, needed: int) -> None:
+    """qdrant-edge writes through mapped memory: on a full disk the process is ended by SIGBUS, without a word."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UnavailableError(
+            f"{folder}: the disk is full: {free / 2**20:.1f} MiB are left, and the embedded store needs "
+            f"{needed / 2**20:.0f} to work in; make room, nothing stored is lost"
+        )
 
 
 class EdgeFolders:

@@ -38,7 +38,10 @@ class GalleryFolder:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise HoldfastError(f"{self.path}: the gallery is open elsewhere; close it there first") from None
+            raise HoldfastError(
+                f"{self.path}: the gallery is open elsewhere; close it there first, or have holdfast serve keep it "
+                "open: commands then go through the service"
+            ) from None
         self._lock = file
 
     def unlock(self) -> None:

@@ -34,6 +34,7 @@ from holdfast.gallery.repair import repair
 from holdfast.gallery.rollback import cancel as cancel_rollback
 from holdfast.gallery.rollback import roll_back
 from holdfast.gallery.searching import Question, search_all, stored_item
+from holdfast.gallery.vectors_taken import VectorsTaken, vectors_taken
 from holdfast.gallery.versions import Version
 from holdfast.gallery.writing import Writer
 
@@ -110,13 +111,14 @@ class Gallery:
         batch_size: int = ITEMS_AT_ONCE,
         refused: Callable[[Item, HoldfastError], None] | None = None,
         progress: Callable[[int], None] = lambda done: None,
+        replaced: Callable[[int], None] = lambda count: None,
     ) -> int:
         """Store items, embedded by the newest version or ``version``; how many were stored.
 
         An id that is there already is replaced as a whole, vector, metadata and version, in one step; of an id given
         twice the last good one. Items are stored batch by batch, each wholly or not at all, and ``progress`` is told
-        how many are on disk. A bad item ends the call with nothing of its batch stored, or, with ``refused``, is
-        handed to it and passed over.
+        how many are on disk, ``replaced`` how many of a batch took the place of another. A bad item ends the call with
+        nothing of its batch stored, or, with ``refused``, is handed to it and passed over.
         """
         if batch_size < 1:
             raise HoldfastError(f"batch_size must be at least 1, got {batch_size}")
@@ -125,8 +127,10 @@ class Gallery:
         while batch := list(itertools.islice(stream, batch_size)):
             prepared = self._models.embedded(batch, target, refused)
             with self._writing:
-                done += self._writer.store(prepared, target)
+                stored, gone = self._writer.store(prepared, target)
+            done += stored
             progress(done)
+            replaced(gone)
         with self._writing:
             self._writer.index_where_due()
         return done
@@ -234,6 +238,10 @@ class Gallery:
     def newest(self) -> Version:
         """The version that embeds what is added and asked."""
         return self._models.newest()
+
+    def vectors_taken(self, version: int) -> VectorsTaken:
+        """What vectors that somebody has already are to a version."""
+        return vectors_taken(self._folder.version(version), self._models.version(version))
 
     def stats(self) -> dict[str, Any]:
         """How many items each version holds, in how many vectors, and what that takes up on disk."""

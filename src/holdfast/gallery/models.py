@@ -5,13 +5,15 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from holdfast.backbones import Encoder
+from holdfast.backbones import Encoder, VectorInput
 from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.features.compact import compacted
@@ -160,6 +162,10 @@ def ready(encoder: Encoder, image: OneImage | None) -> Tensor:
     """One image, opened and preprocessed, 1 x C x H x W."""
     if encoder.preprocess is None or image is None:
         raise HoldfastError("no image, or a model that takes none")
+    if isinstance(encoder.preprocess, VectorInput) and isinstance(image, str | Path | PIL.Image.Image):
+        takes = f"the model takes vectors of {encoder.preprocess.channels} numbers, not images"
+        add = "add them from a file (holdfast gallery add GALLERY FILE.npz --version N)"
+        raise HoldfastError(f"{takes}; {add}, search by --id, in Python or by the service (POST /v1/search/vector)")
     tensor = encoder.preprocess(image)
     if len(tensor) != 1:
         raise HoldfastError(f"one image was expected, found {len(tensor)}")

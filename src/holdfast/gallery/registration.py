@@ -19,6 +19,7 @@ from holdfast.gallery.items import Stored
 from holdfast.gallery.models import ready
 from holdfast.gallery.parts import Parts
 from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.wording import counted
 
 MOST_QUERIES = 300
 MOST_GALLERY = 5000
@@ -93,9 +94,8 @@ def judge(
             images.append(read(item))
             asked.append(item)
     if len(asked) < FEWEST_UNITS:
-        reason = (
-            f"{len(asked)} labelled items with readable images and others of their class; {FEWEST_UNITS} are needed"
-        )
+        found_items = counted(len(asked), "labelled item")
+        reason = f"{found_items} with readable images and others of the same class; {FEWEST_UNITS} are needed"
         return {"version": version, "verdict": NOT_JUDGED, "reason": reason}
     vectors = fetch([item.key for item in (*asked, *gallery)])
     labels = np.array([item.label for item in asked])

@@ -22,18 +22,19 @@ class Writer:
     def __init__(self, catalogue: Catalogue, engine: Engine, models: Models) -> None:
         self._catalogue, self._engine, self._models = catalogue, engine, models
 
-    def store(self, prepared: Sequence[Prepared], version: Version) -> int:
+    def store(self, prepared: Sequence[Prepared], version: Version) -> tuple[int, int]:
+        """How many were stored, and how many of them replaced an item that was there."""
         if not prepared:
-            return 0
+            return 0, 0
         if version.number == self._models.leaving or version not in self._models.versions():
             raise HoldfastError(f"version {version.number} is taken out by a rollback; add with another version")
         keys = self._catalogue.reserve(len(prepared), version.number)
         items = [replace(one.item, key=key) for one, key in zip(prepared, keys, strict=True)]
         vectors = np.stack([one.vector for one in prepared])
         self._engine.upsert(version.collection, keys, vectors, [item.fields() for item in items])
-        self._catalogue.hand_over(items)
+        replaced = self._catalogue.hand_over(items)
         self.sweep()
-        return len(items)
+        return len(items), replaced
 
     def move(self, items: Sequence[Stored], vectors: np.ndarray, version: Version) -> int:
         """Give items of other versions new vectors in this one; how many had not changed since they were read."""

@@ -22,6 +22,7 @@ from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
 from holdfast.sinks import LoggedRun, Sinks, check_sinks, logging_to
 from holdfast.storage import read_json, without_nan, write_json, write_text
+from holdfast.wording import are, counted
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -173,7 +174,8 @@ def _warn(experiment: Experiment, folder: RunFolder, environment: dict[str, Any]
     overlap = experiment.data.overlap
     if overlap:
         some = ", ".join(overlap[:3]) + (", ..." if len(overlap) > 3 else "")
-        watch(_warning(f"not an open-set test: {len(overlap)} tested classes are trained on ({some})"))
+        classes = f"{counted(len(overlap), 'tested class')} {are(len(overlap))} trained on ({some})"
+        watch(_warning(f"not an open-set test: {classes}"))
     if folder.environment.exists():
         before = read_json(folder.environment)
         for name in ("threads", "device", "ranks"):

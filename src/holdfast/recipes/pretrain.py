@@ -1,6 +1,6 @@
 """Pre-train a model on one set of classes, into its slots or with a trainable classifier; killed, it goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.engine.slot_record import read_slots
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
+from holdfast.named_code import is_named_code
 from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
 from holdfast.recipes.assemble import SharedData, encoder_maker, method_maker, preprocess_of, trained_size, try_encoder
 from holdfast.recipes.claim import claim
@@ -42,7 +43,7 @@ def pretrain(
 
     A folder that holds another recipe's model is refused; what this one's left there is gone on with.
     """
-    claim(recipe.tables, folder, resume=True, check=lambda raw: check_pretrain_recipe(raw).tables)
+    claim(recipe.tables, folder, resume=True, check=lambda raw: _checked_in_folder(raw, recipe))
     where = resolve_device(device)
     shared = shared or SharedData()
     if (folder.path / "config.json").exists():
@@ -84,6 +85,15 @@ def pretrain(
         checkpoint.clear()
     watch({"event": "done"})
     return dict(encoder.info["pretrained"])
+
+
+def _checked_in_folder(raw: dict[str, Any], recipe: PretrainRecipe) -> Mapping[str, Any]:
+    """The folder's recipe, checked; code is imported on the user's word alone, never because a folder names it."""
+    method = raw.get("method")
+    named = method.get("name") if isinstance(method, Mapping) else None
+    if isinstance(named, str) and is_named_code(named) and named != recipe.method:
+        raise HoldfastError(f"holds a model trained with {named}; choose another --out")
+    return check_pretrain_recipe(raw).tables
 
 
 def _whole_set(recipe: PretrainRecipe, images: ImageSet, method: Method, models: Path) -> Task:

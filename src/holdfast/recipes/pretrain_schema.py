@@ -7,7 +7,6 @@ from typing import Any
 
 from pydantic import Field
 
-from holdfast.methods import METHODS
 from holdfast.recipes.assemble import method_maker
 from holdfast.recipes.models import head_of
 from holdfast.recipes.options import validated
@@ -17,7 +16,7 @@ from holdfast.recipes.schema import (
     Strict,
     backbone_section,
     dataset_section,
-    named_section,
+    method_section,
     train_section,
 )
 
@@ -57,10 +56,10 @@ def check_pretrain_recipe(raw: Mapping[str, Any]) -> PretrainRecipe:
     """Check a pre-training recipe as read from TOML; as strict as for runs."""
     top = validated(_Top, raw, "")
     for name, options in top.pop("methods").items():
-        named_section({"name": name, **options}, METHODS, "method", f"methods.{name}")
+        method_section({"name": name, **options}, f"methods.{name}")
     top["data"] = dataset_section(top["data"], "data")
     top["backbone"] = backbone_section(top["backbone"])
-    top["method"] = named_section(top["method"], METHODS, "method", "method")
+    top["method"] = method_section(top["method"], "method")
     top["train"] = train_section(top["train"], top["data"])
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     return PretrainRecipe(top)

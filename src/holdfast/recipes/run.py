@@ -11,6 +11,7 @@ from holdfast.recipes.execute import execute
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
 from holdfast.run_folder import RunFolder
+from holdfast.wording import counted
 
 
 class RunMetrics(dict[str, Any]):
@@ -21,10 +22,10 @@ class RunMetrics(dict[str, Any]):
             f"{protocol} AC {_shown(found['AC'])} AA {_shown(found['AA'])} ACA {_shown(found['ACA'])}"
             for protocol, found in self["protocols"].items()
         )
-        return f"<{self['method']}, {len(self['tasks'])} models: {scores}>"
+        return f"<{self['method']}, {counted(len(self['tasks']), 'model')}: {scores}>"
 
     def _repr_html_(self) -> str:
-        parts = [f"<p><b>{html.escape(str(self['method']))}</b>, {len(self['tasks'])} models</p>"]
+        parts = [f"<p><b>{html.escape(str(self['method']))}</b>, {counted(len(self['tasks']), 'model')}</p>"]
         for protocol, scores in self["protocols"].items():
             parts.append(f"<p>{html.escape(protocol)}</p>{matrix_html(scores['matrix'])}")
         return "".join(parts)

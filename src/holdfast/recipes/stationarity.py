@@ -12,6 +12,7 @@ from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
 from holdfast.errors import HoldfastError
 from holdfast.features import extract
+from holdfast.folder_kinds import no_finished_run
 from holdfast.geometry import DSimplex
 from holdfast.methods import Method
 from holdfast.recipes.assemble import Experiment, SharedData, assemble
@@ -34,8 +35,8 @@ def measure_stationarity(
     Reads the run's recipe, its data and its models; ``per_class`` training images of each class, drawn by the recipe's
     seed, fewer where there are many classes.
     """
-    if not folder.recipe.exists():
-        raise HoldfastError(f"{folder.path}: not a run folder (no recipe.toml)")
+    if not folder.recipe.exists() or not (folder.models.is_dir() or folder.metrics.exists()):
+        raise no_finished_run(folder.path)
     experiment = assemble(check_recipe(read_recipe(str(folder.recipe))), SharedData(data))
     missing = [task.number for task in experiment.scenario.tasks if not folder.model(task.number).is_dir()]
     if missing:

@@ -20,6 +20,7 @@ from holdfast.reports.document import document
 from holdfast.reports.style import check_style
 from holdfast.reports.tables import text
 from holdfast.storage import write_text
+from holdfast.wording import counted
 
 _CLASSES, _QUERIES = 12, 200
 _TITLE = {"check": "May the new model use the old gallery?", "history": "May the newest model use the old galleries?"}
@@ -61,9 +62,8 @@ def _check_body(record: dict[str, Any]) -> str:
     losing = losing_classes(record, _CLASSES)
     if losing:
         parts.append(f"<h2>Classes that lose most</h2>{class_bars(losing, 'Classes that lose most')}")
-        parts.append(
-            f'<p class="note">{len(losing)} of {record["classes"]:,} classes, ordered by the queries they lose.</p>'
-        )
+        every = counted(record["classes"], "class")
+        parts.append(f'<p class="note">{len(losing)} of {every}, ordered by the queries they lose.</p>')
     if record.get("thresholds"):
         parts.append(_thresholds(record["thresholds"]))
     parts.append(_lost(record))

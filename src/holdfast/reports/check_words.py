@@ -5,6 +5,8 @@ A record is what ``CheckResult.as_json`` or ``HistoryResult.as_json`` gives: sco
 
 from typing import Any
 
+from holdfast.wording import counted
+
 NOT_COVERED = (
     "The intervals cover the choice of queries: other queries of the same kind on the same gallery. They do not cover "
     "another training seed, other gallery items or other classes: the same models trained anew may be judged otherwise."
@@ -80,10 +82,10 @@ def evidence(record: dict[str, Any]) -> list[str]:
 def basis(record: dict[str, Any]) -> str:
     """What was compared and how."""
     drawn = "classes of queries" if record["clustered"] else "queries"
-    classes = f" of {record['classes']:,} classes" if record.get("classes") else ""
+    classes = f" of {counted(record['classes'], 'class')}" if record.get("classes") else ""
     return (
-        f"{record['queries']:,} queries{classes}, {record['gallery']:,} gallery items, {record['protocol']} protocol; "
-        f"paired bootstrap over {drawn}."
+        f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')}, "
+        f"{record['protocol']} protocol; paired bootstrap over {drawn}."
     )
 
 
@@ -106,7 +108,7 @@ def _goal(min_gain: float) -> tuple[str, str]:
     """What the new queries must do to be compatible, and what they do if they are not."""
     if min_gain == 0:
         return "do better than the old model's", "do worse than the old model's"
-    size = f"{abs(100 * min_gain):g} points"
+    size = f"{abs(100 * min_gain):g} point{'' if abs(100 * min_gain) == 1 else 's'}"
     if min_gain > 0:
         return f"do better than the old model's by more than {size}", f"do not gain the {size} asked for"
     return f"do at most {size} worse than the old model's", f"do more than {size} worse than the old model's"
@@ -117,8 +119,9 @@ def _changed(record: dict[str, Any]) -> str:
     if not changes:
         return ""
     p = changes["p_value"]
+    were = "was right and becomes" if changes["lost"] == 1 else "were right and become"
     return (
-        f"First hits: {changes['lost']:,} queries were right and become wrong, {changes['gained']:,} the other way "
+        f"First hits: {counted(changes['lost'], 'query')} {were} wrong, {changes['gained']:,} the other way "
         f"(exact McNemar test: p {'< 0.0001' if p < 0.0001 else f'= {p:.4f}'})."
     )
 

@@ -87,7 +87,10 @@ def _kept(record: ProtocolRecord, label: str) -> str:
     kept, pairs = int(record.compatible.sum()), record.pairs
     if pairs == 0:
         return f"{text(label)} has one model so far: there is no older gallery to keep working."
-    which = f"all {pairs}" if kept == pairs > 1 else f"none of {pairs}" if kept == 0 else f"{kept} of {pairs}"
+    if pairs == 1:
+        works = f"works {'better' if kept else 'no better'} than the old model did"
+        return f"With {text(label)}, the one pairing of a newer model with an older gallery {works}."
+    which = f"all {pairs}" if kept == pairs else f"none of {pairs}" if kept == 0 else f"{kept} of {pairs}"
     return (
         f"With {text(label)}, {which} pairings of a newer model with an older gallery"
         " work better than the old model did."

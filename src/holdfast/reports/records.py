@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import HoldfastError
+from holdfast.folder_kinds import no_finished_run
 from holdfast.storage import read_json
 
 METHOD_NAMES = {
@@ -77,7 +78,7 @@ def read_run(folder: Path) -> RunRecord:
     folder = Path(folder)
     path = folder / "metrics.json"
     if not path.is_file():
-        raise HoldfastError(f"{folder}: no metrics.json here; give a folder of a run that was trained and evaluated")
+        raise no_finished_run(folder)
     metrics = read_json(path)
     if not isinstance(metrics, dict) or not isinstance(metrics.get("method"), str):
         raise HoldfastError(f"{path}: names no method; it is not the record of a run")

@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.reports.records import RunRecord
 from holdfast.reports.tables import DASH, per_cent, text
+from holdfast.wording import counted
 
 WORST = 5
 _ABOUT = (
@@ -39,7 +40,7 @@ def verdict(record: dict[str, Any]) -> str:
     moved = max(u["moved"] for u in updates)
     still = f"prototypes moved by up to {moved:.1f}° in an update" if moved > 0.05 else "prototypes stayed"
     if grew == 0:
-        caps = f"no cap grew in any of {_count(len(updates), 'update')}"
+        caps = f"no cap grew in any of {counted(len(updates), 'update')}"
     else:
         worst = max(updates, key=lambda u: 1 - u["shrank"])
         caps = (
@@ -53,7 +54,7 @@ def verdict(record: dict[str, Any]) -> str:
         f"The assumption {answer} in this run: {still}, and {caps}. The proof also has features spread evenly around "
         f"their prototype; here class means lie {off:.0f}° from it before an update. "
         f"On average Eq. 1a holds in {kept['same']} and "
-        f"Eq. 1b in {kept['different']} of {_count(len(updates), 'update')}."
+        f"Eq. 1b in {kept['different']} of {counted(len(updates), 'update')}."
     )
 
 
@@ -118,10 +119,6 @@ def _worst(updates: Sequence[dict[str, Any]], name: str) -> str:
 
 def _name(update: dict[str, Any]) -> str:
     return f"{update['from']} → {update['to']}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _share(value: float | None) -> str:

@@ -33,9 +33,9 @@ def labels(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def methods_table(runs: Sequence[RunRecord], protocols: Sequence[str], rank: bool) -> str:
-    """AC, AA and ACA of every run under every protocol; the best of a column in bold if ``rank``."""
+    """AC, AA and ACA of every run under every protocol; if ``rank``, the best of a column in bold, where one is."""
     best = {
-        (name, metric): max((_metric(run, name, metric) for run in runs), key=lambda v: -1 if math.isnan(v) else v)
+        (name, metric): _best([_metric(run, name, metric) for run in runs])
         for name in protocols
         for metric in ("AC", "AA", "ACA")
     }
@@ -94,6 +94,12 @@ def differences(trees: Sequence[Mapping[str, Any]], names: Sequence[str], label:
         else:
             parts.append(f"<details><summary>In common to all runs ({len(shared)})</summary>{box}</details>")
     return "".join(parts)
+
+
+def _best(values: Sequence[float]) -> float | None:
+    """The highest, if some other is lower: where all are level, at 0 or elsewhere, none stands out."""
+    known = [value for value in values if not math.isnan(value)]
+    return max(known) if known and min(known) < max(known) else None
 
 
 def _metric(run: RunRecord, protocol: str, metric: str) -> float:

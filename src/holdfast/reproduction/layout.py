@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.reports import METHOD_NAMES
 from holdfast.reproduction.exhibit import Figure, Row, Table
 from holdfast.reproduction.results import SCORES
+from holdfast.wording import are, counted
 
 MISSING = "missing"
 LEGEND = "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
@@ -63,7 +64,7 @@ def setting(value: Any) -> str:
 def still_missing(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note that counts the runs not done yet; none if all are."""
     count, done = sum(len(row["missing"]) for row in rows), sum(len(row["seeds"]) for row in rows)
-    return (f"{count} of {count + done} runs are still missing.",) if count else ()
+    return (f"{count} of {counted(count + done, 'run')} {are(count)} still missing.",) if count else ()
 
 
 def plain(table: Table) -> str:

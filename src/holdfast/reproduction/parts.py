@@ -16,6 +16,8 @@ PARTS = {
     "anchors-learned": ("anchors of the model a class was learned with", ("method.anchors=learned",)),
     "anchors-nce": ("anchors as a contrast", ("method.anchor_form=nce",)),
     "lambda-0.3": ("λ 0.3 instead of the rule", ("method.lambda=0.3",)),
+    # The scale gives the same mean λ at 7 tasks, a larger one at 2 and smaller ones at 16 and 31.
+    "lambda-linear": ("λ 0.7 times the share of new classes", ("method.lambda_power=1.0", "method.lambda_scale=0.7")),
 }
 WITH_VIEWS = ("er", "cvs")
 

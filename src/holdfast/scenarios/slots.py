@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.wording import counted
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class SlotRegistry:
 
     def slot(self, name: str) -> int:
         if name not in self.owners:
-            raise HoldfastError(f"class {name!r} owns no slot; {len(self.owners)} classes do")
+            raise HoldfastError(f"class {name!r} owns no slot; owners: {counted(len(self.owners), 'class')}")
         return self.owners[name]
 
     def meet(self, other: "SlotRegistry") -> "SlotRegistry":

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,17 @@ def _move(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -
     return {"from": before, "copied": copied, **found}
 
 
-def _add(gallery: Gallery, stop: threading.Event, tell: Tell, *, items: list[dict[str, Any]]) -> Any:
+def _add(
+    gallery: Gallery, stop: threading.Event, tell: Tell, *, items: list[dict[str, Any]], version: int | None = None
+) -> Any:
     refused: list[dict[str, str]] = []
+    replaced: list[int] = []
 
     def note(item: Item, error: HoldfastError) -> None:
         refused.append({"id": item.id, "reason": str(error)})
 
-    return {"added": gallery.add((Item(**one) for one in items), refused=note), "refused": refused}
+    added = gallery.add((Item(**one) for one in items), version=version, refused=note, replaced=replaced.append)
+    return {"added": added, "replaced": sum(replaced), "refused": refused}
 
 
 def _search(gallery: Gallery, stop: threading.Event, tell: Tell, **question: Any) -> Any:
@@ -60,6 +65,10 @@ def _delete(gallery: Gallery, stop: threading.Event, tell: Tell, *, ids: list[st
 
 def _versions(gallery: Gallery | AttachedGallery, stop: threading.Event, tell: Tell) -> Any:
     return [one.as_json() for one in gallery.versions()]
+
+
+def _vectors_taken(gallery: Gallery | AttachedGallery, stop: threading.Event, tell: Tell, *, version: int) -> Any:
+    return asdict(gallery.vectors_taken(version))
 
 
 def _stats(gallery: Gallery | AttachedGallery, stop: threading.Event, tell: Tell) -> Any:
@@ -75,6 +84,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "search": _search,
     "delete": _delete,
     "versions": _versions,
+    "vectors_taken": _vectors_taken,
     "stats": _stats,
 }
 """By name: a function of the gallery, an event that asks it to stop, where to tell progress, and keyword arguments."""

@@ -6,11 +6,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from holdfast.errors import HoldfastError
 from holdfast.gallery import AttachedGallery, Gallery, Hit, Item, Version, open_gallery
+from holdfast.gallery.vectors_taken import VectorsTaken
 from holdfast.service.control import ask_server, is_served
 
-_ITEMS_AT_ONCE, _IDS_AT_ONCE = 32, 256
+_ITEMS_AT_ONCE, _VECTORS_AT_ONCE, _IDS_AT_ONCE = 32, 256, 256
+_NUMBERS_AT_ONCE = 2**18  # some 6 MiB of JSON; a line may have 16
 
 
 def open_or_ask(folder: Path) -> "Gallery | AttachedGallery | ServedGallery":
@@ -31,27 +35,23 @@ class ServedGallery:
         self,
         items: Iterable[Item],
         *,
+        version: int | None = None,
         refused: Callable[[Item, HoldfastError], None],
         progress: Callable[[int], None] = lambda done: None,
+        replaced: Callable[[int], None] = lambda count: None,
     ) -> int:
-        """Items with paths, some at a time; see ``Gallery.add``."""
-        stream, done = iter(items), 0
-        while batch := list(itertools.islice(stream, _ITEMS_AT_ONCE)):
-            rows = [
-                {
-                    "id": one.id,
-                    "path": None if one.path is None else _absolute(one.path),
-                    "label": one.label,
-                    "metadata": dict(one.metadata),
-                }
-                for one in batch
-            ]
-            found = self._ask("add", items=rows)
+        """Items with paths or vectors, some at a time; see ``Gallery.add``."""
+        stream, done, size = iter(items), 0, 1
+        asked = {} if version is None else {"version": version}
+        while batch := list(itertools.islice(stream, size)):
+            size = _at_once(batch[0])
+            found = self._ask("add", items=[_row(one) for one in batch], **asked)
             by_id = {one.id: one for one in batch}
             for bad in found["refused"]:
                 refused(by_id[bad["id"]], HoldfastError(bad["reason"]))
             done += found["added"]
             progress(done)
+            replaced(found["replaced"])
         return done
 
     def search(
@@ -75,6 +75,10 @@ class ServedGallery:
     def versions(self) -> list[Version]:
         return [Version(**row) for row in self._ask("versions")]
 
+    def vectors_taken(self, version: int) -> VectorsTaken:
+        found = self._ask("vectors_taken", version=version)
+        return VectorsTaken(**{**found, "features": tuple(found["features"])})
+
     def stats(self) -> dict[str, Any]:
         return dict(self._ask("stats"))
 
@@ -89,6 +93,25 @@ class ServedGallery:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         pass
+
+
+def _at_once(item: Item) -> int:
+    """How many like this one are sent together: fewer images, which take longer, for progress is told by batch."""
+    numbers = item.image if item.vector is None else item.vector
+    width = None if numbers is None else np.asarray(numbers).size
+    return min(_VECTORS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // width)) if width else _ITEMS_AT_ONCE
+
+
+def _row(item: Item) -> dict[str, Any]:
+    """An item as JSON; an image that is given as numbers is a vector that a model embeds."""
+    numbers = {"image": item.image, "vector": item.vector}
+    return {
+        "id": item.id,
+        "path": None if item.path is None else _absolute(item.path),
+        "label": item.label,
+        "metadata": dict(item.metadata),
+        **{name: np.asarray(value).tolist() for name, value in numbers.items() if value is not None},
+    }
 
 
 def _absolute(path: str | Path) -> str:

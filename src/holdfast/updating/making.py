@@ -78,7 +78,8 @@ def make(
         watch({"event": "done"})
         return Encoder.from_pretrained(out).info
     reader = reader_to_judge(making.recipe, making.preprocess)
-    judged = plan.judged.pixels(reader, "held-out images") if parent else None  # bad files are refused before the work
+    # Bad files are refused before the work, by the first version too: held out, they would be in every later one's way.
+    judged = plan.judged.pixels(reader, "held-out images")
     encoder, task = first_encoder(), plan.task
     old = parent.encoder if parent and parent.encoder.dim == encoder.dim else None
     if old is None:
@@ -105,7 +106,7 @@ def make(
         fit(encoder, method, task, images, old=old, kept=kept, options=options, log=log, checkpoint=checkpoint)
         watch({"event": "features", "task": 1})
         verdict = None
-        if parent is not None and judged is not None:
+        if parent is not None:
             verdict = judge(
                 parent.encoder,
                 encoder,
@@ -129,12 +130,32 @@ def _claim(folder: RunFolder, request: dict[str, Any]) -> None:
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: not a folder; choose another --out")
     if (path / REQUEST).exists():
-        if read_json(path / REQUEST) != request:
-            raise HoldfastError(f"{path}: holds a version made of something else; choose another --out")
+        before = read_json(path / REQUEST)
+        if before != request:
+            others = ", ".join(_differences(before, request))
+            raise HoldfastError(
+                f"{path}: holds a version made of something else (other: {others}); choose another --out"
+            )
     elif path.exists() and not all(
         entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in path.iterdir()
     ):
         raise HoldfastError(f"{path}: not empty and not a version in the making; choose another --out")
+
+
+def _differences(before: Any, request: dict[str, Any]) -> list[str]:
+    """The parts of a request that are not as they were; of the recipe the keys."""
+    if not isinstance(before, dict):
+        return ["all of it"]
+    found = [key for key in request if key != "recipe" and before.get(key) != request[key]]
+    was: Any = before.get("recipe")
+    now = request["recipe"]
+    for table in now if isinstance(was, dict) else ():
+        old, new = was.get(table), now[table]
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += [f"{table}.{key}" for key in {**old, **new} if old.get(key) != new.get(key)]
+        elif old != new:
+            found.append(table)
+    return found or ["recipe"]
 
 
 def _task_before(parent: Parent, task: Task) -> Task:

@@ -58,11 +58,7 @@ def read_parent(folder: Path) -> Parent:
     encoder = Encoder.from_pretrained(folder).float()
     if encoder.preprocess is None:
         raise HoldfastError(f"{folder}: has no preprocess, so nothing says what its images or vectors are")
-    if "adopted" in encoder.info:
-        raise HoldfastError(
-            f"{folder}: an adopted model, of which only vectors are left; train the next one by holdfast run with a "
-            "table [adopted]"
-        )
+    refuse_adopted(folder, encoder.info)
     height, width = encoder.preprocess.height_width
     if height != width:
         raise HoldfastError(f"{folder}: takes images of {height} x {width}; only squares are read from files")
@@ -87,6 +83,15 @@ def describe_model(folder: Path) -> dict[str, Any]:
     if not isinstance(description, dict) or not {"backbone", "preprocess", "weights_sha256"} <= description.keys():
         raise HoldfastError(f"{folder / 'config.json'}: does not describe a Holdfast encoder")
     return description
+
+
+def refuse_adopted(folder: Path, info: object) -> None:
+    """Of such a model only vectors are left, so no network can be trained on from it."""
+    if isinstance(info, Mapping) and "adopted" in info:
+        raise HoldfastError(
+            f"{folder}: an adopted model, of which only vectors are left; train the next one by holdfast run with a "
+            "table [adopted]"
+        )
 
 
 def own_code_of(description: Mapping[str, Any]) -> str | None:

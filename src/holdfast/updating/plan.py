@@ -18,6 +18,7 @@ from holdfast.updating.kept_images import KeptImages
 from holdfast.updating.parent import Parent
 from holdfast.updating.pictures import Picture, Reader, held_out
 from holdfast.updating.reading import reader_to_judge
+from holdfast.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,8 @@ def lay_out(
     replayed = frozenset((one.name, one.sha256) for one in buffer.pictures)
     fresh = [one for one, out in zip(pictures, held, strict=True) if not out and (one.name, one.sha256) not in replayed]
     if not fresh:
-        raise HoldfastError(f"nothing to train on: all {len(pictures)} images are held out or in the buffer already")
+        all_ = "the one image is" if len(pictures) == 1 else f"all {len(pictures)} images are"
+        raise HoldfastError(f"nothing to train on: {all_} held out or in the buffer already")
     replayed_pixels = buffer.pixels(reader, "buffer")
     names = sorted({one.name for one in fresh})
     classes = (*known, *(name for name in names if name not in known))
@@ -144,7 +146,7 @@ def _with_new(registry: SlotRegistry, classes: Sequence[str], method: Method, pa
     if len(new) > free:
         where: Path | str = parent.folder if parent else "MODEL"
         way_out = f"holdfast slots grow {where} --to {needed} makes room" if parent else f"set --slots {needed} or more"
-        short = f"{len(new)} new classes, but {free} of {registry.num_slots} slots are free"
+        short = f"{counted(len(new), 'new class')}, but {free} of {registry.num_slots} slots are free"
         raise HoldfastError(f"{short}; {needed} slots would do: {way_out}")
     # What was pre-trained fills up from the left, and other models of that family may; fine-tuning goes from the right.
     right = parent is not None and "pretrained" in parent.info

@@ -14,7 +14,7 @@ from holdfast.recipes.assemble import encoder_maker, method_maker
 from holdfast.recipes.load import read_recipe, with_overrides
 from holdfast.recipes.schema import Recipe
 from holdfast.recipes.update_schema import DEFAULTS, VECTOR_DEFAULTS, check_update_recipe, without_the_run
-from holdfast.updating.parent import Parent, describe_model, own_code_of, read_parent, recipe_beside
+from holdfast.updating.parent import Parent, describe_model, own_code_of, read_parent, recipe_beside, refuse_adopted
 
 
 def start_settings(recipe: str | None, overrides: Sequence[str], *, vectors: bool = False) -> Recipe:
@@ -35,6 +35,7 @@ def update_settings(
     Without a recipe the model's own is used again.
     """
     description = describe_model(model)
+    refuse_adopted(model, description.get("info"))
     given = without_the_run(read_recipe(recipe)) if recipe is not None else None
     beside = recipe_beside(model)
     if given is None and beside is None:

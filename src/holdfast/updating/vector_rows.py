@@ -10,6 +10,7 @@ import numpy as np
 from holdfast.data.vectors import ALL, VECTOR_SUFFIXES, of_split, read_labelled
 from holdfast.errors import HoldfastError
 from holdfast.updating.pictures import Picture
+from holdfast.wording import counted
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class VectorRows:
             found.update({(path, _hash(row)): row for row in rows})
         missing = [one.path for one in pictures if (one.path, one.sha256) not in found]
         if missing:
-            raise HoldfastError(f"{missing[0]}: {len(missing)} vectors changed while they were read")
+            raise HoldfastError(f"{missing[0]}: {counted(len(missing), 'vector')} changed while being read")
         vectors = [found[one.path, one.sha256] for one in pictures]
         return np.stack(vectors)[:, None, None, :] if vectors else np.zeros((0, *self.shape), np.float32)
 

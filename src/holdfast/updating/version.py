@@ -1,6 +1,6 @@
 """Train one version of a user's own model, judge it and write it; killed, it goes on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from holdfast.recipes.assemble import encoder_maker, preprocess_of, trained_size
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SlotRegistry
+from holdfast.updating.enough import lone_images, refuse_one_class
 from holdfast.updating.kept_images import KeptImages
 from holdfast.updating.making import Making, make
 from holdfast.updating.parent import Parent, describe_model
@@ -26,6 +27,7 @@ from holdfast.updating.pictures import Picture, Reader
 from holdfast.updating.plan import Plan, drawn_buffer, lay_out, once
 from holdfast.updating.reading import holds_vectors, reader_to_judge, reader_to_train
 from holdfast.updating.settings import method_of, start_settings, update_settings
+from holdfast.wording import are, counted
 
 Log = Callable[[dict[str, Any]], None]
 FEWEST_SLOTS = 100
@@ -51,6 +53,8 @@ def start(
     where = resolve_device(device)
     reader = reader_to_train(settings, None)
     pictures = reader.find(data)
+    refuse_one_class(pictures, data)
+    _warn_of_lone_images(pictures, (), watch)
     if "slots" in settings["method"]:
         own = slots or settings["method"]["slots"] or max(FEWEST_SLOTS, 2 * len({one.name for one in pictures}))
         settings = Recipe({**settings.tables, "method": {**settings["method"], "slots": own}})
@@ -110,6 +114,7 @@ def update(
         buffer = drawn_buffer(reader.find(buffer_from), reader, settings, parent)
     registry, brought_in = _slots_and_replacement(parent, method, replace_with)
     pictures = reader.find(data)
+    _warn_of_lone_images(pictures, parent.classes, watch)
     plan = lay_out(
         pictures,
         reader,
@@ -147,12 +152,19 @@ def update(
     return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
 
 
+def _warn_of_lone_images(pictures: Sequence[Picture], known: Collection[str], watch: Log) -> None:
+    text = lone_images(pictures, known)
+    if text is not None:
+        watch({"event": "warning", "text": text})
+
+
 def _not_trained_on(pictures: Sequence[Picture], trained: set[str], watch: Log) -> KeptImages:
     """What ``--check-on`` names, each content once, without those that the new model is trained on."""
     different = once(pictures, KeptImages())
     left = tuple(one for one in different if one.sha256 not in trained)
     if len(left) < len(different):
-        text = f"{len(different) - len(left)} of {len(different)} images to check on are trained on; left out"
+        trained_on, images = len(different) - len(left), counted(len(different), "image")
+        text = f"{trained_on} of {images} to check on {are(trained_on)} trained on; left out"
         watch({"event": "warning", "text": text})
     return KeptImages(left)
 
@@ -162,7 +174,8 @@ def _judged_by_what_is_left(parent: Parent, reader: Reader, watch: Log) -> Paren
     left = parent.held_out.left(reader)
     lost = len(parent.held_out) - len(left)
     if lost:
-        text = f"{lost} of {len(parent.held_out)} held-out images of earlier versions are gone or changed; left out"
+        images = counted(len(parent.held_out), "held-out image")
+        text = f"{lost} of {images} of earlier versions {are(lost)} gone or changed; left out"
         watch({"event": "warning", "text": text})
     return replace(parent, held_out=left)
 

@@ -1,0 +1,51 @@
+"""One thing is told in the singular, wherever a count meets its noun."""
+
+import re
+
+import pytest
+
+from holdfast.cli.version_text import _kinds
+from holdfast.reports.check_words import basis, evidence
+from holdfast.wording import are, counted, have
+
+NOUNS = "classes|queries|runs|items|images|vectors|models|versions|pairs|steps|minutes|processes|threads|updates"
+WRONG = re.compile(rf"(?<![\d,.])1 (?:[a-z-]+ )?(?:{NOUNS})\b")
+
+
+@pytest.mark.parametrize(("number", "noun", "text"), [(1, "run", "1 run"), (2, "query", "2 queries")])
+def test_counted(number, noun, text):
+    assert counted(number, noun) == text
+
+
+def test_verbs():
+    assert [are(0), are(1), are(2)] == ["are", "is", "are"]
+    assert [have(0), have(1), have(2)] == ["have", "has", "have"]
+
+
+def test_what_a_check_says():
+    record = {
+        "queries": 1,
+        "classes": 1,
+        "gallery": 1,
+        "protocol": "instance",
+        "clustered": False,
+        "changes": {"lost": 1, "gained": 1, "p_value": 1.0},
+    }
+    assert basis(record).startswith("1 query of 1 class, 1 gallery item, ")
+    assert "1 query was right and becomes wrong" in evidence(record)[0]
+
+
+def test_what_a_version_says():
+    assert _kinds({"classes": 1, "new_classes": 1}) == "1 new class"
+    assert _kinds({"classes": 3, "new_classes": 1}) == "1 new and 2 known classes"
+    assert _kinds({"classes": 2, "new_classes": 1}) == "1 new and 1 known class"
+    assert _kinds({"classes": 4, "new_classes": 0}) == "4 known classes"
+
+
+def test_commands_at_tiny_sizes(tmp_path, holdfast):
+    (tmp_path / "one.csv").write_text("0.5\n")
+    text = holdfast("metrics", tmp_path / "one.csv")
+    assert "1 model" in text
+    plan = holdfast("reproduce", "table4", "--dry-run", "--methods", "er", "--tasks", 7, "--results", tmp_path)
+    assert "1 run" in plan
+    assert not WRONG.findall(text + plan)

@@ -1,0 +1,51 @@
+"""A folder that is no finished run is called what it is, and the command that fits is named."""
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.folder_kinds import no_finished_run
+from holdfast.reports import read_run
+
+FOLDERS = [
+    (["config.json", "recipe.toml"], "a model, not a run; holdfast check"),
+    (["config.json", "recipe.toml", "update.json", "seal.json"], "a version made by holdfast start or update, not a"),
+    (["config.json", "recipe.toml", "update.json", "seal.json", "check.html"], "check.html has its verdict"),
+    (["recipe.toml", "update.json"], "a version whose training is not finished"),
+    (["recipe.toml"], "a model whose training is not finished, not a run; the same holdfast pretrain"),
+    (["catalogue.sqlite"], "a gallery, not a run; holdfast gallery stats"),
+    (["er/metrics.json", "fan/metrics.json", "notes.txt"], "holds some; name them: er, fan"),
+    (["notes.txt"], "not a run folder (no recipe.toml in it)"),
+]
+
+
+def made(folder, names, recipe=""):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(recipe if name == "recipe.toml" else "")
+    return folder
+
+
+@pytest.mark.parametrize(("names", "words"), FOLDERS)
+def test_each_kind(names, words, tmp_path):
+    folder = made(tmp_path / "it", names)
+    with pytest.raises(HoldfastError) as caught:
+        read_run(folder)
+    assert str(caught.value).startswith(f"{folder}: ")
+    assert words in str(caught.value)
+    assert "--resume" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_only_a_run_can_be_resumed(tmp_path):
+    run = made(tmp_path / "run", ["recipe.toml", "models/01/config.json"], '[scenario]\nname = "cl2r"\n')
+    resumed = f"a run that is not finished; holdfast run RECIPE --out {run} --resume goes on"
+    assert resumed in str(no_finished_run(run))
+    assert str(no_finished_run(run / "models/01")).endswith(f"one model of a run; give the run's folder, {run}")
+    (run / "recipe.toml").write_text("[scenario")
+    assert "not readable" in str(no_finished_run(run))
+
+
+def test_nothing_and_a_file(tmp_path):
+    assert "there is nothing of that name" in str(no_finished_run(tmp_path / "none"))
+    (tmp_path / "file").write_text("")
+    assert "a file, not a run folder" in str(no_finished_run(tmp_path / "file"))
