@@ -38,6 +38,17 @@ def shortcut_at(
 
 
 @triton.jit
+def under_tap(
+    tap, image, row, column, inside, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr
+):  # fmt: skip
+    """The input pixels that a tap reads for these output pixels, and which exist. HEIGHT, WIDTH: of the output."""
+    r = row * STRIDE + tap // 3 - 1
+    c = column * STRIDE + tap % 3 - 1
+    valid = inside & (r >= 0) & (r < HEIGHT * STRIDE) & (c >= 0) & (c < WIDTH * STRIDE)
+    return (image * (HEIGHT * STRIDE) + r) * (WIDTH * STRIDE) + c, valid
+
+
+@triton.jit
 def convolution_tile(
     x, weight, pixel, inside,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
@@ -48,10 +59,7 @@ def convolution_tile(
     from_channel, channel = tl.arange(0, INPUTS), tl.arange(0, OUTPUTS)
     total = tl.zeros((BLOCK, OUTPUTS), tl.float32)
     for tap in tl.range(0, 9, num_stages=STAGES):
-        r = row * STRIDE + tap // 3 - 1
-        c = column * STRIDE + tap % 3 - 1
-        valid = inside & (r >= 0) & (r < HEIGHT * STRIDE) & (c >= 0) & (c < WIDTH * STRIDE)
-        place = (image * (HEIGHT * STRIDE) + r) * (WIDTH * STRIDE) + c
+        place, valid = under_tap(tap, image, row, column, inside, HEIGHT, WIDTH, STRIDE)
         a = tl.load(x + place[:, None] * INPUTS + from_channel[None, :], mask=valid[:, None], other=0.0)
         b = tl.load(weight + channel[None, :] * (9 * INPUTS) + tap * INPUTS + from_channel[:, None])
         total = tl.dot(a, b, total, input_precision=PRECISION)

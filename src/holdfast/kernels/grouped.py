@@ -9,6 +9,8 @@ matrix units have time while the bytes come.
 import triton
 import triton.language as tl
 
+from holdfast.kernels.forward import under_tap
+
 GROUP = tl.constexpr(16)
 """Channels of a group; also the least that a matrix product takes."""
 
@@ -39,10 +41,7 @@ def convolve_groups(
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
     total = tl.zeros((BLOCK, WIDE), tl.float32)
     for tap in tl.range(0, 9, num_stages=STAGES):
-        r = row * STRIDE + tap // 3 - 1
-        c = column * STRIDE + tap % 3 - 1
-        valid = inside & (r >= 0) & (r < HEIGHT * STRIDE) & (c >= 0) & (c < WIDTH * STRIDE)
-        place = (image * (HEIGHT * STRIDE) + r) * (WIDTH * STRIDE) + c
+        place, valid = under_tap(tap, image, row, column, inside, HEIGHT, WIDTH, STRIDE)
         a = tl.load(x + place[:, None] * CHANNELS + channel[None, :], mask=valid[:, None], other=0.0)
         b = tap_weights(weight, tap, channel[:, None], channel[None, :])
         total = tl.dot(a, b, total, input_precision=PRECISION)

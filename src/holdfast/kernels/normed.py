@@ -18,12 +18,22 @@ from holdfast.kernels.sums import (
     batch_moments,
     nan_where_unsound,
     read_sum,
+    remember,
 )
 
 
 @triton.jit
 def channels_of(program, CHANNELS: tl.constexpr, WIDE: tl.constexpr):
     return program % (CHANNELS // WIDE) * WIDE + tl.arange(0, WIDE)
+
+
+@triton.jit
+def tile_here(pixels, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """This program's part of an activation: its channels, its first pixel, which places exist, and where they lie."""
+    channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
+    start = tl.program_id(0) // (CHANNELS // WIDE) * BLOCK
+    pixel = start + tl.arange(0, BLOCK)
+    return channel, start, (pixel < pixels)[:, None], pixel[:, None] * CHANNELS + channel[None, :]
 
 
 @triton.jit
@@ -50,7 +60,7 @@ def moments_here(
 ):  # fmt: skip
     """Mean and one over the standard deviation: those remembered (FROZEN), or the batch's.
 
-    Where ``first`` holds they are also stored, and a batch's are remembered; the variance as torch does, unbiased.
+    Where ``first`` holds they are also stored, and a batch's are remembered.
     """
     if FROZEN:
         mean, variance = tl.load(running_mean + channel), tl.load(running_var + channel)
@@ -61,9 +71,7 @@ def moments_here(
         tl.store(moments + channel, mean)
         tl.store(moments + CHANNELS + channel, inverse)
         if not FROZEN:
-            old_mean, old_var = tl.load(running_mean + channel), tl.load(running_var + channel)
-            tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean))
-            tl.store(running_var + channel, old_var + momentum * (variance / (1.0 - share) - old_var))
+            remember(mean, variance, running_mean, running_var, channel, share, momentum)
     return mean, inverse
 
 
@@ -80,14 +88,10 @@ def normalise_tile(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out = relu(bn(y) + residual), each of the two if asked for."""
-    channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
-    part = tl.program_id(0) // (CHANNELS // WIDE)
-    pixel = part * BLOCK + tl.arange(0, BLOCK)
-    inside = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
+    channel, start, inside, place = tile_here(pixels, CHANNELS, WIDE, BLOCK)
     before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     mean, inverse = moments_here(
-        sums, running_mean, running_var, moments, channel, part == 0, share, eps, momentum, FROZEN, CHANNELS
+        sums, running_mean, running_var, moments, channel, start == 0, share, eps, momentum, FROZEN, CHANNELS
     )
     scale, shift = scale_and_shift(mean, inverse, gamma, beta, channel)
     u = before * scale[None, :] + shift[None, :]
@@ -154,11 +158,7 @@ def through_tile(
 
     gradients: of beta and, behind it, of gamma.
     """
-    channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
-    part = tl.program_id(0) // (CHANNELS // WIDE)
-    pixel = part * BLOCK + tl.arange(0, BLOCK)
-    inside = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
+    channel, start, inside, place = tile_here(pixels, CHANNELS, WIDE, BLOCK)
     g = tl.load(du + place, mask=inside, other=0.0).to(tl.float32)
     before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     mean, inverse = tl.load(moments + channel), tl.load(moments + CHANNELS + channel)
@@ -170,6 +170,6 @@ def through_tile(
     a, b, c = back_affine(mean, inverse, gamma, sum_du, sum_along, channel, share)
     found = g * a[None, :] + before * b[None, :] + c[None, :]
     tl.store(dy + place, found.to(dy.dtype.element_ty), mask=inside)
-    if part == 0:
+    if start == 0:
         tl.store(gradients + channel, sum_du)
         tl.store(gradients + CHANNELS + channel, sum_along)

@@ -66,12 +66,17 @@ def batch_affine(sums, gamma, beta, channel, eps, CHANNELS: tl.constexpr):
 
 
 @triton.jit
-def update_running(sums, running_mean, running_var, channel, share, momentum, CHANNELS: tl.constexpr):
-    """What batch norm remembers of the batch for evaluation; the variance is the unbiased one, as torch keeps it."""
-    mean, variance = batch_moments(sums, channel, CHANNELS)
+def remember(mean, variance, running_mean, running_var, channel, share, momentum):
+    """What batch norm keeps of the batch for evaluation; the variance is the unbiased one, as torch keeps it."""
     old_mean, old_var = tl.load(running_mean + channel), tl.load(running_var + channel)
     tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean))
     tl.store(running_var + channel, old_var + momentum * (variance / (1.0 - share) - old_var))
+
+
+@triton.jit
+def update_running(sums, running_mean, running_var, channel, share, momentum, CHANNELS: tl.constexpr):
+    mean, variance = batch_moments(sums, channel, CHANNELS)
+    remember(mean, variance, running_mean, running_var, channel, share, momentum)
 
 
 @triton.jit

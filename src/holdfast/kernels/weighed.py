@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from holdfast.kernels.forward import relu
-from holdfast.kernels.normed import back_affine, channels_of, moments_here, scale_and_shift
+from holdfast.kernels.normed import back_affine, channels_of, moments_here, scale_and_shift, tile_here
 from holdfast.kernels.sums import nan_where_unsound
 
 
@@ -56,11 +56,7 @@ def weigh_tile(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out = h * sigmoid(logits); logits: N x CHANNELS."""
-    channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
-    start = tl.program_id(0) // (CHANNELS // WIDE) * BLOCK
-    pixel = start + tl.arange(0, BLOCK)
-    inside = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
+    channel, start, inside, place = tile_here(pixels, CHANNELS, WIDE, BLOCK)
     before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     weight = tl.sigmoid(of_images(logits, start, inside, channel, POSITIONS, CHANNELS, BLOCK))
     mean, inverse = tl.load(moments + channel), tl.load(moments + CHANNELS + channel)
@@ -167,11 +163,7 @@ def through_weights(
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dy, the gradient at the norm's input, from that behind the weights and that of the mean."""
-    channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
-    start = tl.program_id(0) // (CHANNELS // WIDE) * BLOCK
-    pixel = start + tl.arange(0, BLOCK)
-    inside = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
+    channel, start, inside, place = tile_here(pixels, CHANNELS, WIDE, BLOCK)
     g = tl.load(gradient + place, mask=inside, other=0.0).to(tl.float32)
     before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     weight = tl.sigmoid(of_images(logits, start, inside, channel, POSITIONS, CHANNELS, BLOCK))
