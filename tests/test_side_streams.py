@@ -7,7 +7,7 @@ import torch
 
 from holdfast import side_streams
 from holdfast.errors import HoldfastError
-from holdfast.side_streams import side_stream
+from holdfast.side_streams import SideStream
 
 CUDA = torch.device("cuda")
 
@@ -17,6 +17,8 @@ def four_of_each_priority(monkeypatch):
     counts = {priority: itertools.count() for priority in side_streams.PRIORITIES}
 
     class Stream:
+        __slots__ = ("cuda_stream", "device")  # which nobody can hold a weak reference to: torch's crash where one is
+
         def __init__(self, device, priority):
             self.device = torch.device("cuda", 0)
             self.cuda_stream = 10 * -priority + next(counts[priority]) % 4
@@ -27,16 +29,16 @@ def four_of_each_priority(monkeypatch):
 
 def test_a_stream_that_is_held_is_not_handed_out_again():
     """As when a training that goes on asks once and others, task after task, ask again and again."""
-    mine = side_stream(CUDA)
-    others = [side_stream(CUDA).cuda_stream for _ in range(20)]  # each given back at once
-    assert mine.cuda_stream not in others
+    mine = SideStream(CUDA)
+    others = [SideStream(CUDA).stream.cuda_stream for _ in range(20)]  # each given back at once
+    assert mine.stream.cuda_stream not in others
     assert set(others) == {11, 12, 13}
     del mine
-    assert {side_stream(CUDA).cuda_stream for _ in range(4)} == {10, 11, 12, 13}
+    assert {SideStream(CUDA).stream.cuda_stream for _ in range(4)} == {10, 11, 12, 13}
 
 
 def test_where_all_of_a_priority_are_held_there_is_another():
-    held = [side_stream(CUDA) for _ in range(12)]
-    assert len({stream.cuda_stream for stream in held}) == 12
+    held = [SideStream(CUDA) for _ in range(12)]
+    assert len({holder.stream.cuda_stream for holder in held}) == 12
     with pytest.raises(HoldfastError, match="fewer at a time"):
-        side_stream(CUDA)
+        SideStream(CUDA)

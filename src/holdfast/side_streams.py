@@ -1,7 +1,7 @@
 """CUDA streams beside those that training runs on, no two holders of which have the same."""
 
 import threading
-from weakref import WeakValueDictionary
+import weakref
 
 import torch
 
@@ -13,22 +13,36 @@ PRIORITIES = (-1, -2, -3)
 PER_PRIORITY = 32
 """Streams of one priority, which torch hands out in turn, over and over, to whoever asks."""
 
-_held: "WeakValueDictionary[tuple[torch.device, int], torch.cuda.Stream]" = WeakValueDictionary()
-_one_asks = threading.Lock()
+_held: set[tuple[torch.device, int]] = set()
+_one_asks = threading.RLock()
+"""One that its thread can take again: a holder may be collected, and give back, while another is being made."""
 
 
-def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that nobody else who asked here has; it is free again when the object returned is gone.
+class SideStream:
+    """Holds a stream that nobody else who asked here has; it is free again when this object is gone.
 
     Two holders of one would do worse than wait for each other: what one does while the other's stream is captured
-    becomes a part of that graph, or ruins it.
+    becomes a part of that graph, or ruins it. Kept is who holds a stream and not the stream: torch's streams do not
+    tell weak references to them that they are gone, which ends in a crash at the next look.
     """
-    with _one_asks:
-        for priority in PRIORITIES:
-            for _ in range(PER_PRIORITY):
-                stream = torch.cuda.Stream(device, priority=priority)
-                key = (stream.device, stream.cuda_stream)  # its device: the one asked for may have no number
-                if key not in _held:
-                    _held[key] = stream
-                    return stream
+
+    def __init__(self, device: torch.device) -> None:
+        with _one_asks:
+            self.stream, key = _free_stream(device)
+            _held.add(key)
+        weakref.finalize(self, _give_back, key).atexit = False
+
+
+def _free_stream(device: torch.device) -> tuple[torch.cuda.Stream, tuple[torch.device, int]]:
+    for priority in PRIORITIES:
+        for _ in range(PER_PRIORITY):
+            stream = torch.cuda.Stream(device, priority=priority)
+            key = (stream.device, stream.cuda_stream)  # its device: the one asked for may have no number
+            if key not in _held:
+                return stream, key
     raise HoldfastError(f"{device} has no stream left for another training; run fewer at a time")
+
+
+def _give_back(key: tuple[torch.device, int]) -> None:
+    with _one_asks:
+        _held.discard(key)

@@ -2,6 +2,7 @@
 
 import contextlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_a_step_walks_through_its_epoch(step_of):
 
 def test_what_is_done_beside_is_joined_before_it_is_used(step_of, stream_log):
     step = step_of()
-    step.aside = Aside(NamedStream("beside", stream_log))
+    step.aside = Aside(SimpleNamespace(stream=NamedStream("beside", stream_log)))
     watch_calls(step.encoder, "forward", "new", stream_log)
     watch_calls(step.old, "forward", "old", stream_log)
     watch_calls(step.method, "loss", "loss", stream_log)
@@ -74,7 +75,7 @@ def test_what_is_done_beside_is_joined_before_it_is_used(step_of, stream_log):
 def test_a_step_that_fails_leaves_no_branch_open(step_of, stream_log):
     """A graph with an open branch cannot be ended, and that error would hide the one that matters."""
     step = step_of()
-    step.aside = Aside(NamedStream("beside", stream_log))
+    step.aside = Aside(SimpleNamespace(stream=NamedStream("beside", stream_log)))
     step._new = lambda x: [][0]
     with pytest.raises(IndexError):
         step()

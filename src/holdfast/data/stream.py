@@ -11,7 +11,7 @@ from torch import Tensor
 
 from holdfast.data.device import DeviceImages
 from holdfast.data.images import ImageSet
-from holdfast.side_streams import side_stream
+from holdfast.side_streams import SideStream
 
 Placement = Literal["auto", "device", "stream"]
 
@@ -74,7 +74,8 @@ class Ring:
         self.places = torch.empty(shape, dtype=dtype, device=images.device)
         self._staged = torch.empty(shape, dtype=dtype, pin_memory=True) if self._on_gpu else self.places
         if self._on_gpu:
-            self._stream = side_stream(images.device)
+            self._side = SideStream(images.device)
+            self._stream = self._side.stream
             self.places.record_stream(self._stream)  # not to be handed out again while a copy is on its way
             self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
             self._used = [torch.cuda.Event() for _ in range(SLOTS)]

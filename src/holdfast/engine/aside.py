@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from holdfast.side_streams import side_stream
+from holdfast.side_streams import SideStream
 
 
 class Aside:
@@ -16,8 +16,9 @@ class Aside:
     done ``beside`` becomes a branch of it, which ends where what is ``joined`` does.
     """
 
-    def __init__(self, stream: torch.cuda.Stream) -> None:
-        self._stream = stream
+    def __init__(self, held: SideStream) -> None:
+        self._held = held  # as long as this is used, though the thread that made it has ended
+        self._stream = held.stream
 
     @contextmanager
     def beside(self) -> Iterator[None]:
@@ -47,7 +48,7 @@ class Aside:
 
 class _Streams(threading.local):
     def __init__(self) -> None:
-        self.known: dict[torch.device, torch.cuda.Stream] = {}
+        self.known: dict[torch.device, SideStream] = {}
 
 
 _streams = _Streams()
@@ -60,5 +61,5 @@ def aside_on(device: torch.device) -> Aside:
     thread that run on different streams must have been waited for before the next ones begin.
     """
     if device not in _streams.known:
-        _streams.known[device] = side_stream(device)
+        _streams.known[device] = SideStream(device)
     return Aside(_streams.known[device])
