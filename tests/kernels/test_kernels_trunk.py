@@ -72,8 +72,9 @@ def test_a_whole_encoder_in_evaluation(tf32, pair, monkeypatch):
     with torch.no_grad():
         wanted = encoder(images)
         monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
-        # TF32 keeps ten bits of a factor, and on a GPU the kernels cut off what torch rounds: 1e-3 a layer, 31 layers.
-        assert apart(frozen_network(encoder)(images), wanted) < (1e-2 if tf32 else 1e-4)
+        # TF32 keeps ten bits of a factor, and on a GPU the kernels cut off what torch rounds: up to 1e-3 a layer, and
+        # there are 31 layers; an H200 gave 1.0e-2.
+        assert apart(frozen_network(encoder)(images), wanted) < (2e-2 if tf32 else 1e-4)
 
 
 @torch.no_grad()
