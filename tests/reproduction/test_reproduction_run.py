@@ -1,6 +1,7 @@
 """Cells that are really run: recorded at once, never repeated, stopped and gone on with to the same numbers."""
 
 import json
+import threading
 import time
 
 import pytest
@@ -67,19 +68,32 @@ def test_other_settings_are_another_run(cells, tmp_path, fake):
     assert Results(tmp_path).record(cells[0]) is None
 
 
-def test_time_is_up_and_later_it_goes_on(cells, tmp_path):
+def test_time_is_up_and_later_it_goes_on(cells, tmp_path, monkeypatch):
     stopped = run(cells[:1], tmp_path / "runs", tmp_path / "results", limit_minutes=0.0)
     assert [str(error) for error in stopped.values()] == ["interrupted"]
     assert Results(tmp_path / "results").missing(cells[:1]) == cells[:1]
-    # Stopped in the middle: slow enough to be caught after the first task.
-    begun = []
+    timers = []
 
-    def slow(name, event):
-        begun.append(event)
+    class Clock:
+        """Strikes when it is told to, however slow the machine is."""
+
+        def __init__(self, seconds, strike):
+            self.seconds, self.strike = seconds, strike
+            timers.append(self)
+
+        def start(self):
+            pass
+
+        def cancel(self):
+            pass
+
+    def strike_in_the_second_task(name, event):
         if event["event"] == "begin" and event["task"] == 2:
-            time.sleep(1.0)
+            timers[0].strike()
 
-    cut = run(cells[:1], tmp_path / "runs", tmp_path / "results", limit_minutes=0.5 / 60, watch=slow)
+    monkeypatch.setattr(threading, "Timer", Clock)
+    cut = run(cells[:1], tmp_path / "runs", tmp_path / "results", limit_minutes=0.5, watch=strike_in_the_second_task)
+    assert timers[0].seconds == 30
     assert [str(error) for error in cut.values()] == ["interrupted"]
     again = []
     run(cells[:1], tmp_path / "runs", tmp_path / "results", watch=lambda name, event: again.append(event))
