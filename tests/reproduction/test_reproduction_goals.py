@@ -33,6 +33,14 @@ def test_a_missing_run_decides_nothing():
     assert judged(Goal(OURS, 7, "AA", "best other"), some)["met"] is None
 
 
+def test_a_rival_that_is_ahead_decides_though_others_are_missing():
+    some = {**MEASURED, (OURS, 7): {"AA": 0.1}, ("er", 7): {"AA": None}}
+    row = judged(Goal(OURS, 7, "AA", "best other"), some)
+    assert row["met"] is False
+    assert row["so_far"]
+    assert row["margin"] < 0
+
+
 def test_every_goal_is_of_a_run_of_table_two():
     assert {goal.method for goal in GOALS} == {"simplex_hoc", OURS}
     assert len(GOALS) == len(set(GOALS)) == 24
