@@ -12,38 +12,40 @@ from holdfast.reproduction.cifar import OURS
 
 ROOT = Path(__file__).parents[1]
 CARDS = sorted((ROOT / "docs" / "methods").glob("*.md"))
-SCORES = r"(\d\.\d\d) / (\d+\.\d\d)(?: / (\d+\.\d\d))? at (\d+)"
+SCORES = r"(\d\.\d\d) / (\d+\.\d\d|–)(?: / (\d+\.\d\d))? at (\d+)"
 
 
 def paragraph(card: Path, title: str) -> str:
     found = re.search(rf"\*\*{title}\*\*(.*?)(?:\n\n|\Z)", card.read_text(encoding="utf-8"), re.DOTALL)
-    return found[1] if found else ""
+    return " ".join(found[1].split()) if found else ""
 
 
 def printed(files: list[Path], name: str) -> str:
     scores = [json.loads(path.read_text(encoding="utf-8"))["protocols"]["template"][name] for path in files]
-    return f"{statistics.fmean(scores) * (1 if name == 'AC' else 100):.2f}"
+    return "–" if None in scores else f"{statistics.fmean(scores) * (1 if name == 'AC' else 100):.2f}"
 
 
-def check(text: str, folder: str, method: str, seeds: str) -> int:
+def check(text: str, folder: str, method: str, seeds: str) -> None:
+    """Every score in a paragraph is that of the runs in a folder, and every number of tasks run there has one."""
     found = re.findall(SCORES, text)
     for *numbers, tasks in found:
         files = sorted((ROOT / "results" / folder).glob(f"{method}-t{tasks}-natural-s{seeds}.json"))
         assert files, (method, tasks)
         for name, number in zip(("AC", "AA", "ACA"), numbers):
             assert not number or printed(files, name) == number, (method, tasks, name)
-    return len(found)
+    run = {path.name.split("-")[1] for path in (ROOT / "results" / folder).glob(f"{method}-t*-natural-s{seeds}.json")}
+    assert len(found) == len(run), (folder, method)
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.stem)
 def test_a_card(card):
     own = paragraph(card, r"Results\.")
     folder, seeds = ("cifar100-10/tuned", "*") if card.stem == OURS else ("cifar100-10/paper", "0")
-    known = {path.name.split("-")[1] for path in (ROOT / "results" / folder).glob(f"{card.stem}-t*-natural-s*.json")}
-    assert check(own, folder, card.stem, seeds) == len(known)
-    across = paragraph(card, r"Across two replacements\.")
-    tasks = {path.name.split("-")[1] for path in (ROOT / "results/iam/replaced").glob(f"{card.stem}-t*.json")}
-    assert check(across, "iam/replaced", card.stem, "*") == len(tasks)
+    check(own, folder, card.stem, seeds)
+    if card.stem != OURS:
+        check(paragraph(card, r"With tuned settings\."), "cifar100-10/tuned", card.stem, "*")
+    check(paragraph(card, r"Across two replacements\."), "iam/replaced", card.stem, "*")
+    check(paragraph(card, r"Across three architectures\."), "iam/architectures", card.stem, "*")
 
 
 def test_the_table_in_the_readme():
@@ -72,3 +74,7 @@ def test_what_the_readme_says_of_our_own_method():
         scores = [float(printed(files, name)) for name in ("AC", "AA", "ACA")]
         assert numbers == [f"{scores[0]:.2f}", f"{scores[1]:.1f}", f"{scores[2]:.1f}"], tasks
     assert [int(tasks) for *_, tasks in found] == [2, 7, 16, 31]
+    ac, aa, aca = (
+        float(printed([ROOT / "results/cifar100-10/tuned/fan-t7-natural-s0.json"], n)) for n in ("AC", "AA", "ACA")
+    )
+    assert f"({ac:.2f} / {aa:.1f} / {aca:.1f} at 7" in text

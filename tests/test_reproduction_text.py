@@ -45,6 +45,8 @@ def measured() -> Iterator[tuple[int, str]]:
         same = path.with_name(re.sub(r"-s\d+", "", path.name))
         groups.setdefault(same, []).append(record["protocols"]["template"])
     for group in groups.values():
+        if any(one["AA"] is None for one in group):  # features of unequal sizes
+            continue
         for chosen in [*([one] for one in group), group]:
             ac, aa, aca = (statistics.fmean(one[name] for one in chosen) for name in ("AC", "AA", "ACA"))
             yield len(group[0]["matrix"]), f"{ac:.2f} / {100 * aa:.1f} / {100 * aca:.1f}"
@@ -138,8 +140,35 @@ def test_the_order_of_the_methods_across_replacements():
 
 def test_what_the_kernels_may_cost():
     record = json.loads((ROOT / "results/bench/executor_accuracy-h200.json").read_text(encoding="utf-8"))
-    found = {row["executor"]: 100 * row["AA"] for row in record["rows"]}
-    assert f"an AA of {found['fused']:.1f} with them and {found['graph']:.1f} without" in TEXT
+    over = {row["executor"]: row for row in record["over_seeds"]}
+    aa = [100 * over[executor]["AA"] for executor in ("fused", "graph")]
+    assert "AA is {:.1f} with them and {:.1f} without".format(*aa) in TEXT
+    far, error = (100 * over["fused"][name] for name in ("AA_minus_first", "standard_error"))
+    assert f"a mean difference of {far:.1f} with a standard error of {error:.1f}" in TEXT
+    aca = [
+        100 * statistics.fmean(row["ACA"] for row in record["rows"] if row["executor"] == executor) for executor in over
+    ]
+    assert "ACA is {1:.1f} and {0:.1f}".format(*aca) in TEXT
+
+
+def test_what_other_architectures_bring():
+    er, fd, hoc = (
+        scores(f"iam/architectures/{name}-t31-natural-s0.json") for name in ("er", "simplex_fd", "simplex_hoc")
+    )
+
+    def across(record: dict) -> list[str]:
+        return [f"{100 * record['AA_tau'][at]:.1f}" for at in (9, 10, 19, 20, 30)]
+
+    assert "{} to {} and {} to {}, and ends at {} (paper".format(*across(hoc)) in TEXT
+    assert "falls at both ({} to {}, {} to {}) and ends at {}".format(*across(fd)) in TEXT
+    assert f"loses {100 * (er['AA_tau'][9] - er['AA_tau'][10]):.1f} points at the first" in TEXT
+    assert er["AA_tau"][19] is not None
+    assert er["AA_tau"][20] is None
+    cells = [100 * hoc["matrix"][row][column] for row, column in ((30, 30), (30, 0), (0, 0))]
+    assert "finds {:.1f} % on its own gallery and {:.1f} % on that of the first ResNet-18".format(*cells) in TEXT
+    assert f"{cells[2]:.1f} %. In AC" in TEXT
+    assert f"{hoc['AC']:.2f} against {fd['AC']:.2f} of d-Simplex-FD" in TEXT
+    assert f"it has {hoc['AC_tau'][10]:.2f} against {fd['AC_tau'][10]:.2f} up to task 11" in TEXT
 
 
 def test_how_many_classes_of_pre_training_resemble_the_test():

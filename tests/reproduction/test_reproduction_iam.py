@@ -105,7 +105,7 @@ def test_the_papers_numbers_agree_with_each_other():
 def test_epochs_are_those_on_record(tmp_path):
     (tmp_path / "iam").mkdir()
     models = {"tinyimagenet32/regnety_400mf-200-simplex": {"epochs": 15}}
-    (tmp_path / "iam/pretrained.json").write_text(json.dumps({"models": models}))
+    (tmp_path / "iam/pretrained.json").write_text(json.dumps({"architectures": {"models": models}}))
     assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in pretrained("architectures", Results(tmp_path))
     assert "(50, 100, 200 classes, 30 epochs)" in pretrained("replaced", Results(tmp_path))
 

@@ -78,7 +78,7 @@ def pretrained(study: str = "replaced", results: Results | None = None) -> str:
     counts = ", ".join(str(classes_of(model)) for model in models)
     source = models[0].partition("/")[0]
     asked = read_recipe(f"pretrain/{source}")["train"]["epochs"]
-    recorded = {} if results is None else results.pretrained()
+    recorded = {} if results is None else results.pretrained(study)
     epochs = [recorded.get(model.format(head="simplex"), {}).get("epochs", asked) for model in models]
     shown = str(epochs[0]) if len(set(epochs)) == 1 else ", ".join(map(str, epochs))
     return (

@@ -28,10 +28,10 @@ class Results:
         record = self._read[path]
         return record if cell.is_of(record["recipe"]) else None
 
-    def pretrained(self) -> dict[str, Any]:
-        """The records of the models that IAM-CL2R began with or brought in, by name; empty where there are none."""
+    def pretrained(self, study: str) -> dict[str, Any]:
+        """The records of the models that a study of IAM-CL2R began with or brought in, by name; empty where none are."""
         path = self.root / "iam" / "pretrained.json"
-        found: dict[str, Any] = read_json(path)["models"] if path.is_file() else {}
+        found: dict[str, Any] = read_json(path).get(study, {}).get("models", {}) if path.is_file() else {}
         return found
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
