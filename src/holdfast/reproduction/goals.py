@@ -105,8 +105,8 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         lines.append([str(row["tasks"]), name, row["score"], row["goal"], *shown, verdict])
     header = ["T", "method", "score", "goal", "needed", "found", "margin", ""]
     notes = (
-        "AC as a fraction, AA and ACA in per cent. The best other is the best of the paper's methods, tuned too; so far: of"
-        " those that were run, and the others can only raise what is needed.",
+        "AC as a fraction, AA and ACA in per cent. The best other is the best of the paper's methods, tuned too; so"
+        " far: of those that were run, and the others can only raise what is needed.",
     )
     return [Table("What the tuned set is to reach, natural order", header, lines, right=(0, 4, 5, 6), notes=notes)]
 

@@ -29,7 +29,7 @@ class Results:
         return record if cell.is_of(record["recipe"]) else None
 
     def pretrained(self, study: str) -> dict[str, Any]:
-        """The records of the models that a study of IAM-CL2R began with or brought in, by name; empty where none are."""
+        """The records of the models that a study of IAM-CL2R began with or brought in, by name; empty if unknown."""
         path = self.root / "iam" / "pretrained.json"
         found: dict[str, Any] = read_json(path).get(study, {}).get("models", {}) if path.is_file() else {}
         return found

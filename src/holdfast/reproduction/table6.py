@@ -18,6 +18,7 @@ from holdfast.reproduction.iam import (
     pretrained,
     with_ours,
 )
+from holdfast.reproduction.iam_claims import held_against
 from holdfast.reproduction.layout import INSTANCE_LEGEND, by_instance, method_name, printed, scores, still_missing
 from holdfast.reproduction.results import Results, over_seeds, row
 
@@ -68,6 +69,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC and AA %; it has no ACA.",
         f"{INSTANCE_LEGEND} Not at {LONG_TASKS} tasks.",
         pretrained(),
+        *held_against(results, selection.of(cells())),
         OUR_SETTING,
         *still_missing(every),
     )

@@ -6,6 +6,7 @@ from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import PAPER_METHODS
 from holdfast.reproduction.exhibit import Exhibit, Figure, Row, Selection, Table, papers
 from holdfast.reproduction.iam import ARCHITECTURES, LAST, LONG_TASKS, REPLACED_AT, iam_cell, pretrained, with_ours
+from holdfast.reproduction.iam_claims import held_against
 from holdfast.reproduction.iam_pictures import after_each_task, draw_after_each_task
 from holdfast.reproduction.layout import MISSING, method_name, printed, score, still_missing
 from holdfast.reproduction.results import Results, row
@@ -56,6 +57,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         "At tasks 11 and 21 a model of another architecture is brought in; AC and AA % of all models up to there, and"
         " of all 31. The features of ResNet-18 and SENet-18 have 512 numbers, those of RegNetY-400MF 384; 1023 on the"
         " simplex. Models of unequal size cannot be compared: such a pair is not compatible in AC, and AA is a dash.",
+        *held_against(results, selection.of(_cells())),
         pretrained("architectures", results),
         *still_missing(every),
     )
