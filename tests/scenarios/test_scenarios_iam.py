@@ -45,6 +45,14 @@ def test_fine_tuning_takes_slots_from_the_right_and_keeps_them():
     assert built.tasks[-1].registry.slot("pre/599") == 599
 
 
+def test_growth_is_remembered_by_what_is_fine_tuned_from_it():
+    grown = ModelCard(1023, SlotRegistry(512).take_left(f"pre/{i}" for i in range(100)).grow(1024))
+    built = scenario({**CARDS, "grown": grown}, model="grown", replace_at=(3,), replace_with=("middle",))
+    assert {task.registry.grown for task in built.tasks} == {(512,)}
+    brought_in = scenario({**CARDS, "grown": grown}, replace_at=(3,), replace_with=("grown",))
+    assert [task.registry.grown for task in brought_in.tasks] == [(), (), *[(512,)] * 5]
+
+
 def test_images_and_buffer_are_those_of_cl2r():
     """Replacing the model changes neither the images of a task nor the buffer, which carries over."""
     plain = cl2r(LABELS, NAMES, initial=10, tasks=7, buffer_per_class=2, seed=3)
@@ -90,7 +98,7 @@ def test_deployed_reference_where_the_sizes_allow():
             {"bad": pretrained(950)},
             {"replace_at": (3,), "replace_with": ("bad",)},
             "no slot left for class 'cifar100/class 74': 1024 slots, 950 classes of pre-training and 100 more; "
-            "pre-train and fine-tune with 1050 slots",
+            "holdfast slots grow MODEL... --to 1050 for all its models makes room, then set method.slots=1050",
         ),
         (
             {"bad": ModelCard(1023, SlotRegistry(1024).take_left(["cifar100/class 3"]))},

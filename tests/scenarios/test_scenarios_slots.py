@@ -12,6 +12,7 @@ def test_two_models_meet():
     both = old.meet(new)
     assert dict(both.owners) == {"a": 0, "b": 1, "c": 2, "x": 7, "y": 6}
     assert both == SlotRegistry(8, both.owners)
+    assert SlotRegistry(8, grown=(3, 5)).meet(SlotRegistry(8, grown=(4, 5))).grown == (3, 4, 5)
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def _refuse_overflow(num_slots: int, owners: Sequence[str], cards: Sequence[Mode
     if needed > num_slots:
         raise HoldfastError(
             f"no slot left for class {owners[max(0, num_slots - len(before))]!r}: {num_slots} slots, {len(before)} "
-            f"classes of pre-training and {len(owners)} more; pre-train and fine-tune with {needed} slots or more"
+            f"classes of pre-training and {len(owners)} more; holdfast slots grow MODEL... --to {needed} for all "
+            f"its models makes room, then set method.slots={needed}; or pre-train with so many"
         )
 
 

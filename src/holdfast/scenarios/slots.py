@@ -35,7 +35,10 @@ class SlotRegistry:
         return self.owners[name]
 
     def meet(self, other: "SlotRegistry") -> "SlotRegistry":
-        """Everybody's slots once two models share a space; refused where they have another K or disagree on a class."""
+        """Everybody's slots once two models share a space; refused where they have another K or disagree on a class.
+
+        ``grown`` tells of the growth of either: whoever goes on from both has features that went through it.
+        """
         if self.num_slots != other.num_slots:
             small = min(self.num_slots, other.num_slots)
             large = max(self.num_slots, other.num_slots)
@@ -60,7 +63,7 @@ class SlotRegistry:
                 )
                 raise HoldfastError(f"slot {slot} has two owners: {holder[slot]!r} and {name!r}; {advice}")
             owners[name] = slot
-        return SlotRegistry(self.num_slots, owners, self.grown)
+        return SlotRegistry(self.num_slots, owners, tuple(sorted({*self.grown, *other.grown})))
 
     def grow(self, num_slots: int) -> "SlotRegistry":
         """The same owners among more slots; what the number was before is kept in ``grown``."""
