@@ -41,6 +41,12 @@ def test_a_rival_that_is_ahead_decides_though_others_are_missing():
     assert row["margin"] < 0
 
 
+def test_what_is_needed_is_not_told_while_it_may_rise():
+    row = judged(Goal(OURS, 7, "AA", "best other"), {("er", 7): {"AA": 0.4}})
+    assert row["needed"] is row["met"] is None
+    assert not row["so_far"]
+
+
 def test_every_goal_is_of_a_run_of_table_two():
     assert {goal.method for goal in GOALS} == {"simplex_hoc", OURS}
     assert len(GOALS) == len(set(GOALS)) == 24

@@ -65,21 +65,11 @@ def judged(goal: Goal, measured: dict[tuple[str, int], Row]) -> Row:
     A missing rival can only raise what is needed: a goal that those at hand already put out of reach is not met.
     """
     found = measured.get((goal.method, goal.tasks), {}).get(goal.score)
-    needed: float | None
-    some_missing = False
-    if isinstance(goal.least, float):
-        needed = goal.least
-    else:
-        others = [
-            measured.get((method, goal.tasks), {}).get(goal.score) for method in PAPER_METHODS if method != goal.method
-        ]
-        needed = max((other for other in others if other is not None), default=None)
-        needed = None if needed is None else needed - goal.short
-        some_missing = None in others
-    strictly = goal.least == "ahead of others"
+    needed, some_missing = _needed(goal, measured)
     margin = None if found is None or needed is None else found - needed
+    strictly = goal.least == "ahead of others"
     met = None if margin is None else margin > 0 if strictly else margin >= 0
-    if met and some_missing:
+    if some_missing and met is not False:
         needed = margin = met = None
     return {
         "method": goal.method,
@@ -93,6 +83,16 @@ def judged(goal: Goal, measured: dict[tuple[str, int], Row]) -> Row:
         "met": met,
         "so_far": some_missing and met is False,
     }
+
+
+def _needed(goal: Goal, measured: dict[tuple[str, int], Row]) -> tuple[float | None, bool]:
+    """What is to be reached as far as it is known, and whether a rival that could raise it is missing."""
+    if isinstance(goal.least, float):
+        return goal.least, False
+    rivals = [method for method in PAPER_METHODS if method != goal.method]
+    scores = [measured.get((method, goal.tasks), {}).get(goal.score) for method in rivals]
+    known = [score for score in scores if score is not None]
+    return (max(known) - goal.short if known else None), len(known) < len(scores)
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
