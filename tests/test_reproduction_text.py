@@ -127,6 +127,47 @@ def test_what_a_replacement_costs():
         assert ", ".join(f"**{value}**" if task in (3, 5) else value for task, value in enumerate(up_to, 1)) in TEXT
 
 
+def compatible(path: str, *, across: bool) -> tuple[int, int]:
+    """Compatible pairs of 31 models, within a stretch between replacements or across one, and of how many."""
+    matrix = scores(path)["matrix"]
+    pairs = [(new, old) for new in range(31) for old in range(new) if (stretch(new) != stretch(old)) == across]
+    return sum(matrix[new][old] > matrix[old][old] for new, old in pairs), len(pairs)
+
+
+def stretch(model: int) -> int:
+    return (model >= 10) + (model >= 20)
+
+
+def test_where_pairs_are_compatible():
+    def said(path: str, across: bool) -> str:
+        return "{} of {}".format(*compatible(f"iam/{path}", across=across))
+
+    usual, slow = "replaced/simplex_hoc-t31-natural-s0.json", "ablation/simplex_hoc-t31-natural-s0-rate-0.0001.json"
+    assert f"between replacements {said(usual, False)} are compatible" in TEXT
+    assert f"those across a replacement {said(usual, True)}, short" in TEXT
+    assert f"{said(slow, False)} and {said(slow, True)}, and AC is 0.58" in TEXT
+    fd, hoc = (f"iam/architectures/{name}-t31-natural-s0.json" for name in ("simplex_fd", "simplex_hoc"))
+    (a, all_across), (b, _) = compatible(fd, across=True), compatible(hoc, across=True)
+    (c, _), (d, all_within) = compatible(fd, across=False), compatible(hoc, across=False)
+    assert f"d-Simplex-FD has {a} of {all_across} pairs compatible and d-Simplex-HOC {b}" in TEXT
+    assert f"within a stretch {c} and {d} of {all_within}" in TEXT
+
+
+def test_whose_items_are_buried():
+    def shares(path: str, models: int) -> tuple[float, float]:
+        versions = json.loads((ROOT / "results/iam" / path).read_text(encoding="utf-8"))["mixed"]["versions"][:models]
+        return tuple(100 * sum(one[name] for one in versions) for name in ("share_of_gallery", "share_of_hits"))
+
+    kept, hits = shares("replaced/simplex_hoc-t7-natural-s0.json", 4)
+    assert f"{kept:.0f} % of the gallery, take {hits:.2f} % of the first places" in TEXT
+    alone = "none/simplex_hoc-t31-natural-s0.json"
+    assert "64 %, take 38 % of the first places" in TEXT
+    assert [round(share) for share in shares(alone, 20)] == [64, 38]
+    kept, hits = shares(alone, 10)
+    assert f"the first ten's, {kept:.0f} %, take {hits:.1f} %" in TEXT
+    assert f"which has {shares('replaced/fan-t7-natural-s0.json', 4)[1]:.1f} % of the first places" in TEXT
+
+
 def test_the_order_of_the_methods_across_replacements():
     printed = paper_table("table6")
     here = sorted(PAPER_METHODS, key=lambda method: -replaced(method, 7)["AA"])
