@@ -67,9 +67,16 @@ def test_large_images(tmp_path):
 
 
 @pytest.mark.slow
-def test_large_step(tmp_path):
+def test_large_step(tmp_path, monkeypatch, capsys):
+    """In this process: nothing here is timed, and transformers need not be imported once more."""
     pytest.importorskip("transformers")
-    printed = bench("large_step.py", "--steps", "1", "--repeats", "1", "--json", str(tmp_path / "x.json"))
+    monkeypatch.syspath_prepend(str(BENCH))
+    import large_step
+
+    words = ["--toy", "--device", "cpu", "--steps", "1", "--repeats", "1", "--json", str(tmp_path / "x.json")]
+    monkeypatch.setattr(sys, "argv", ["large_step.py", *words])
+    large_step.main()
+    printed = capsys.readouterr().out
     found = json.loads((tmp_path / "x.json").read_text())
     hours = {(one["method"], one["step"]): one["hours"] for one in found["hours"]}
     fine_tuning = 2 * (5 * hours["simplex_hoc", "fine-tuning"] + 3 * hours["er", "fine-tuning"])
