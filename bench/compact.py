@@ -9,12 +9,19 @@ in folders or, where none are given, through a ResNet-18 and a ResNet-32 with ra
 Scores of the newer model's queries on the older one's gallery are compared; "rank error" is the largest difference,
 over the first ten places, between the score that belongs there and that of the item found: below 1e-5 the two searches
 agree up to swaps of equals.
+
+A compact gallery needs its model's basis beside it, full size x backbone size: "times_smaller" is what an item shrinks
+by, "times_smaller_with_basis" what this gallery does, and "items_for_times" how many items one needs to be --times
+smaller with its basis counted; None where an item alone does not shrink by as much.
 """
 
 import argparse
 import json
+import math
 import statistics
 import time
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from timing import synchronize
@@ -28,6 +35,14 @@ from holdfast.features import carried_query, compact_basis, compacted, extract
 from holdfast.geometry import nearest, unit
 
 
+class Side(NamedTuple):
+    """Unit features (N x full size), the basis of their model (full size x backbone size), and what model it is."""
+
+    features: Tensor
+    basis: Tensor
+    model: dict[str, Any]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compact features against full ones.")
     parser.add_argument("--slots", type=int, default=22_000)
@@ -37,13 +52,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--data", help="where CIFAR-10 is: measure on real images")
     parser.add_argument("--models", nargs=2, metavar=("OLD", "NEW"), help="two model folders")
+    parser.add_argument("--times", type=float, default=25.0, help="from how many items a gallery is so much smaller")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     device = resolve_device(options.device)
     environment = describe(str(device))
     print(f"{environment['gpu'] or environment['processor']}, torch {torch.__version__}")
-    (gallery, old), (query, new) = real(options, device) if options.data else made_up(options, device)
+    stored, asking = real(options, device) if options.data else made_up(options, device)
+    (gallery, old, _), (query, new, _) = stored, asking
+    for role, side in (("gallery", stored), ("queries", asking)):
+        print(f"{role:18} {', '.join(f'{key} {value}' for key, value in side.model.items())}")
     started = time.perf_counter()
     small = compacted(gallery, old)
     carried = carried_query(compacted(query, new), new, old)
@@ -56,27 +75,49 @@ def main() -> None:
         "full_bytes": gallery.nbytes,
         "stored_bytes": small.nbytes,
         "times_smaller": gallery.nbytes / small.nbytes,
+        "basis_bytes": old.nbytes,
+        "times_smaller_with_basis": gallery.nbytes / (small.nbytes + old.nbytes),
+        "times": options.times,
+        "items_for_times": items_for(options.times, gallery.shape[1], small.shape[1]),
         "compact_s": time.perf_counter() - started,
         **errors(query, gallery, carried, small),
         "search_full_ms": timed(lambda: nearest(query, gallery, 10), options.repeats, device),
         "search_stored_ms": timed(lambda: nearest(carried, small, 10), options.repeats, device),
     }
     for name, value in found.items():
-        print(f"{name:18} {value:,.4g}" if isinstance(value, float) and value > 1e-2 else f"{name:18} {value:,}")
+        print(f"{name:24} {shown(value)}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             asked = {
                 "real_images": bool(options.data),
                 "trained_models": bool(options.models),
+                "models": [named(folder) for folder in options.models] if options.models else None,
                 "repeats": options.repeats,
             }
-            record = {"bench": "compact", "environment": environment, "options": asked, "found": found}
+            sides = {"gallery": stored.model, "queries": asking.model}
+            record = {"bench": "compact", "environment": environment, "options": asked, "sides": sides, "found": found}
             json.dump(record, file, indent=2)
             file.write("\n")
 
 
-def made_up(options: argparse.Namespace, device: torch.device) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Per side unit features and the basis of their model."""
+def shown(value: float | int | None) -> str:
+    if value is None:
+        return "none: an item alone does not shrink by as much"
+    return f"{value:,.4g}" if isinstance(value, float) and value > 1e-2 else f"{value:,}"
+
+
+def named(folder: str) -> str:
+    """A model folder's own name, without where it lies on this machine."""
+    return Path(folder).resolve().name
+
+
+def items_for(times: float, full: int, stored: int) -> int | None:
+    """The least N with N full >= times (N stored + full stored): a gallery and its basis are so much smaller."""
+    gain = full - times * stored
+    return math.ceil(times * full * stored / gain) if gain > 0 else None
+
+
+def made_up(options: argparse.Namespace, device: torch.device) -> tuple[Side, Side]:
     torch.manual_seed(0)
     sides = []
     shape = (options.slots - 1, options.backbone_dim)
@@ -85,11 +126,12 @@ def made_up(options: argparse.Namespace, device: torch.device) -> tuple[tuple[Te
         projection = (common + torch.randn(shape)) / options.backbone_dim**0.5
         h = torch.relu(torch.randn(count, options.backbone_dim))
         basis = torch.linalg.qr(projection.double()).Q.float()
-        sides.append((unit(h.to(device) @ projection.T.to(device)), basis.to(device)))
+        model = {"backbone": "random numbers", "feature_dim": options.backbone_dim, "dim": shape[0]}
+        sides.append(Side(unit(h.to(device) @ projection.T.to(device)), basis.to(device), model))
     return sides[0], sides[1]
 
 
-def real(options: argparse.Namespace, device: torch.device) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def real(options: argparse.Namespace, device: torch.device) -> tuple[Side, Side]:
     sides = []
     for number, (split, count) in enumerate((("test", options.items), ("train", options.queries))):
         images = load_split("cifar10", split, options.data, per_class=-(-count // 10))
@@ -97,7 +139,10 @@ def real(options: argparse.Namespace, device: torch.device) -> tuple[tuple[Tenso
         basis = compact_basis(encoder)
         if basis is None:
             raise SystemExit("a model's full features are no larger than its backbone's: nothing to compact")
-        sides.append((torch.from_numpy(extract(encoder, images, device=device)).to(device), basis.to(device)))
+        spec = getattr(encoder.backbone, "backbone_spec", None) or {"name": type(encoder.backbone).__name__}
+        model = {"backbone": named(spec["name"]), "feature_dim": encoder.feature_dim, "dim": encoder.dim}
+        features = torch.from_numpy(extract(encoder, images, device=device)).to(device)
+        sides.append(Side(features, basis.to(device), model))
     return sides[0], sides[1]
 
 

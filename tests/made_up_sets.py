@@ -1,11 +1,14 @@
 """Small datasets of random pictures in the layouts that users download."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from holdfast.data.tiny_imagenet import WNIDS_20
+
+Draw = Callable[[Path, int, int], None]
 
 
 def picture(file: Path, seed: int, height: int = 20, width: int = 24) -> None:
@@ -62,23 +65,34 @@ def cub(root: Path, classes: tuple[int, ...], per_class: int = 4) -> Path:
     return top
 
 
-def casia(root: Path, identities: int = 6) -> Path:
+def casia(root: Path, identities: int = 6, images: int = 2, draw: Draw | None = None) -> Path:
+    """``draw`` makes the picture of a person (by number) with a number; without it they are noise."""
     top = root / "CASIA-WebFace"
     for i in range(identities):
-        for j in range(2):
-            picture(top / f"{45 + 7 * i:07d}" / f"{j + 1:03d}.jpg", 10 * i + j)
+        for j in range(images):
+            file = top / f"{45 + 7 * i:07d}" / f"{j + 1:03d}.jpg"
+            if draw:
+                draw(file, i, j)
+            else:
+                picture(file, 10 * i + j)
     return top
 
 
-def celeba(root: Path) -> Path:
-    """Five people: two of train with 4 pictures each, one of val, two of test with 5 and 2."""
+FIVE_PEOPLE = (("2880", 0, 4), ("37", 0, 4), ("5", 1, 2), ("901", 2, 5), ("12", 2, 2))
+"""Two of train with 4 pictures each, one of val, two of test with 5 and 2."""
+
+
+def celeba(root: Path, people: Sequence[tuple[str, int, int]] = FIVE_PEOPLE, draw: Draw | None = None) -> Path:
+    """``people``: identity, split by its number, count of pictures. ``draw``: as for ``casia``."""
     top = root / "celeba"
-    people = [("2880", 0, 4), ("37", 0, 4), ("5", 1, 2), ("901", 2, 5), ("12", 2, 2)]
     identity, partition = [], []
     for person, split, count in people:
-        for _ in range(count):
+        for number in range(count):
             file = f"{len(identity) + 1:06d}.jpg"
-            picture(top / "img_align_celeba" / file, len(identity), 218, 178)
+            if draw:
+                draw(top / "img_align_celeba" / file, 1000 + int(person), number)  # nobody of CASIA-WebFace
+            else:
+                picture(top / "img_align_celeba" / file, len(identity), 218, 178)
             identity.append(f"{file} {person}")
             partition.append(f"{file} {split}")
     write_lines(top / "identity_CelebA.txt", identity)

@@ -67,6 +67,26 @@ def test_large_images(tmp_path):
 
 
 @pytest.mark.slow
+def test_large_step(tmp_path, monkeypatch, capsys):
+    """In this process: nothing here is timed, and transformers need not be imported once more."""
+    pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(str(BENCH))
+    import large_step
+
+    words = ["--toy", "--device", "cpu", "--steps", "1", "--repeats", "1", "--json", str(tmp_path / "x.json")]
+    monkeypatch.setattr(sys, "argv", ["large_step.py", *words])
+    large_step.main()
+    printed = capsys.readouterr().out
+    found = json.loads((tmp_path / "x.json").read_text())
+    hours = {(one["method"], one["step"]): one["hours"] for one in found["hours"]}
+    fine_tuning = 2 * (5 * hours["simplex_hoc", "fine-tuning"] + 3 * hours["er", "fine-tuning"])
+    sets = hours["simplex_hoc", "pre-training"] + hours["er", "pre-training"]
+    assert found["whole"]["hours"] == pytest.approx(fine_tuning + sets)
+    assert f"Figure 8, 16 runs and their pre-trained models: {fine_tuning + sets:,.1f} hours" in printed
+    assert "count as d-Simplex-HOC, the others (ER, BCT-ER, LCE-ER) as ER" in printed
+
+
+@pytest.mark.slow
 def test_gallery(tmp_path):
     pytest.importorskip("qdrant_edge")
     pytest.importorskip("faiss")

@@ -18,6 +18,7 @@ from holdfast.reproduction.cost import SECONDS_PER_STEP, predicted_minutes
 from holdfast.reproduction.exhibit import EVERYTHING, papers
 from holdfast.reproduction.fig10 import AXES, CENTRE, cell
 from holdfast.reproduction.iam import brought_in, iam_cell, pretrained
+from holdfast.reproduction.layout import score
 from holdfast.storage import without_nan
 
 REPOSITORY = Path(__file__).parents[2]
@@ -122,6 +123,21 @@ def test_every_page_says_what_the_models_were_trained_on(tmp_path):
             assert any(note.startswith("Models pre-trained on tinyimagenet32") for note in table.notes), table.title
 
 
+def test_an_ac_above_zero_is_never_shown_as_zero():
+    assert [score("AC", value) for value in (0.0, 0.0043, 0.005, 0.0051)] == ["0.00", "<0.01", "0.01", "0.01"]
+    assert score("AC", 0.002, 0.004) == "<0.01±0.00"
+    assert score("ACA", 0.00001) == "0.00"
+    assert score("AC", -0.001) == "-0.00"
+
+
+def test_table_six_says_what_its_seeds_change(tmp_path):
+    (table,) = EXHIBITS["table6"].tables(Results(tmp_path), EVERYTHING)
+    assert read_recipe("pretrain/tinyimagenet32")["seed"] == 0
+    assert any("the same models, pre-trained once with seed 0" in note for note in table.notes)
+    named = {tuple(named_models(one.recipe["scenario"])) for one in EXHIBITS["table6"].cells()}
+    assert len(named) == 1  # whatever the seed
+
+
 def unequal(record, path, first):
     """The record as of models whose features change size at task ``first``."""
     for scores in record["protocols"].values():
@@ -157,6 +173,7 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert lines["ER"][3] == lines["ER"][5] == "–"
     assert lines["ER"][6:] == ["0.00 53.29", "0.00 41.39", "– –"]
     assert lines["FAN"][0] == "missing"
+    assert ", seed 0;" in figures["fig9"].caption
     (table,) = EXHIBITS["table6"].tables(results, EVERYTHING)
     shown = {(line[0], line[1]): line for line in table.rows}
     assert shown["31", "ER"][-2] == "<0.01 31.30"

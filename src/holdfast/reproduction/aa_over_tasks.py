@@ -1,6 +1,6 @@
 """AA after each task, with replacements and without: what figures 6 and 8 share."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.reproduction.cells import Cell
@@ -27,7 +27,7 @@ class AAOverTasks:
     replaced: Mapping[str, tuple[int, ...]]
     stage: int
     note: str
-    needed: str = ""
+    needed: Callable[[Results], str] | None = None
 
     def exhibit(self, about: str) -> Exhibit:
         return Exhibit(about, self.cells, self.rows, self.tables, self.figures)
@@ -62,7 +62,7 @@ class AAOverTasks:
             self.note,
             *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
             *absent,
-            *([self.needed] if absent and self.needed else []),
+            *([self.needed(results)] if absent and self.needed else []),
         )
         return [Table(f"{self.data}, {self.tasks} tasks: AA over time", header, lines, right=range(2, 7), notes=notes)]
 

@@ -21,12 +21,16 @@ def method_name(method: str) -> str:
 
 
 def score(name: str, value: float | None, deviation: float | None = None) -> str:
-    """AC as a fraction, AA and ACA in per cent, two decimals; ``mean±sd`` where there is one, a dash for None."""
+    """AC as a fraction, AA and ACA in per cent, two decimals; ``mean±sd`` where there is one, a dash for None.
+
+    An AC above zero that would read 0.00 is "<0.01", as the paper prints it: some pair is compatible.
+    """
     if value is None:
         return "–"
     factor = 1 if name == "AC" else 100
     spread = "" if deviation is None else f"±{factor * deviation:.2f}"
-    return f"{factor * value:.2f}{spread}"
+    shown = f"{factor * value:.2f}"
+    return ("<0.01" if name == "AC" and value > 0 and shown == "0.00" else shown) + spread
 
 
 def scores(row: Mapping[str, Any]) -> list[str]:

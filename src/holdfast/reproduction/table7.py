@@ -81,7 +81,10 @@ def _figures(results: Results) -> list[Figure]:
     panel = after_each_task("Three architectures", results, _cells(), REPLACED)
     if not panel["lines"]:
         return []
-    caption = "AA up to each task, CIFAR100R/10, 31 tasks; at tasks 11 and 21 a model of another architecture comes in."
+    caption = (
+        "AA up to each task, CIFAR100R/10, 31 tasks, seed 0; at tasks 11 and 21 a model of another architecture comes"
+        " in."
+    )
     return [Figure("fig9", caption, [panel], draw_after_each_task)]
 
 
