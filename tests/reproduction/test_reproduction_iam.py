@@ -107,12 +107,12 @@ def test_epochs_are_those_on_record(tmp_path):
     (tmp_path / "iam").mkdir()
     models = {"tinyimagenet32/regnety_400mf-200-simplex": {"epochs": 15}}
     (tmp_path / "iam/pretrained.json").write_text(json.dumps({"architectures": {"models": models}}))
-    assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in pretrained("architectures", Results(tmp_path))
-    assert "(50, 100, 200 classes, 30 epochs)" in pretrained("replaced", Results(tmp_path))
+    assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in pretrained(Results(tmp_path), "architectures")
+    assert "(50, 100, 200 classes, 30 epochs)" in pretrained(Results(tmp_path))
 
 
 def test_every_page_says_what_the_models_were_trained_on(tmp_path):
-    assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in pretrained()
+    assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in pretrained(Results(tmp_path))
     assert [name.split("/")[1].partition("-")[0] for name in brought_in("architectures")] == [
         "resnet18",
         "senet18",

@@ -26,7 +26,7 @@ class AAOverTasks:
     studies: Mapping[str, str]
     replaced: Mapping[str, tuple[int, ...]]
     stage: int
-    note: str
+    note: Callable[[Results], str]
     needed: Callable[[Results], str] | None = None
 
     def exhibit(self, about: str) -> Exhibit:
@@ -59,7 +59,7 @@ class AAOverTasks:
         notes = (
             "AA of the models up to a task: before and at each replacement"
             f" (tasks {' and '.join(map(str, replaced))}), and at the end. The paper has curves without numbers.",
-            self.note,
+            self.note(results),
             *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
             *absent,
             *([self.needed(results)] if absent and self.needed else []),

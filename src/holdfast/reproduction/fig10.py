@@ -56,7 +56,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         own = [r for r in every if r["axis"] == axis]
         lines = [[f"{r['value']:g}" + (" (paper's)" if r["value"] == CENTRE[axis] else ""), *scores(r)] for r in own]
         said = held_against(axis, own, CENTRE[axis], REPLACED_AT[LONG_TASKS], _unrehearsed(results))
-        notes = ("The paper has curves without numbers.", *said, pretrained(), *still_missing(own))
+        notes = ("The paper has curves without numbers.", *said, pretrained(results), *still_missing(own))
         if axis == "buffer":
             notes = ("0 is the rehearsal-free case.", *notes)
         title = f"d-Simplex-HOC, CIFAR100R/10, {LONG_TASKS} tasks, two replacements: {TITLES[axis]}"

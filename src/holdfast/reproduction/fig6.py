@@ -11,5 +11,5 @@ FIG6 = AAOverTasks(
     studies=TITLES,
     replaced={"replaced": REPLACED_AT[LONG_TASKS]},
     stage=LONG,
-    note=pretrained(),
+    note=pretrained,
 ).exhibit("Figure 6: AA over 31 tasks, with replacements and without")

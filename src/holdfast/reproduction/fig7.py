@@ -26,7 +26,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         kept = MISSING if r["matrix"] is None else f"{round(r['AC'] * PAIRS)} of {PAIRS}"
         lines.append([method_name(r["method"]), kept, *(scores(r) if r["seeds"] else ["", "", ""])])
     header = ["method", "compatible pairs", "AC", "AA %", "ACA %"]
-    notes = ("Models 3 and 5 are replacements.", pretrained(), *still_missing(every))
+    notes = ("Models 3 and 5 are replacements.", pretrained(results), *still_missing(every))
     title = f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0"
     return [Table(title, header, lines, right=(1, 2, 3, 4), notes=notes)]
 

@@ -22,7 +22,7 @@ FIG8 = AAOverTasks(
     studies={"celeba": "Two replacements", "celeba-none": "No replacement"},
     replaced={"celeba": (5, 10)},
     stage=LAST + 2,
-    note=(
+    note=lambda results: (
         "Models pre-trained on 3,525, 7,050 and 10,575 people of CASIA-WebFace, as the paper's. Of each test identity a"
         " seeded half of the images is query, the rest gallery; the paper does not say."
     ),

@@ -69,7 +69,7 @@ def classes_of(model: str) -> int:
     return int(model.rsplit("-", 2)[1])
 
 
-def pretrained(study: str = "replaced", results: Results | None = None) -> str:
+def pretrained(results: Results, study: str = "replaced") -> str:
     """The note that belongs to every number: what the models were pre-trained on, and on what the paper's were.
 
     Epochs are those on record in ``results`` where a model is, else the recipe's.
@@ -78,7 +78,7 @@ def pretrained(study: str = "replaced", results: Results | None = None) -> str:
     counts = ", ".join(str(classes_of(model)) for model in models)
     source = models[0].partition("/")[0]
     asked = read_recipe(f"pretrain/{source}")["train"]["epochs"]
-    recorded = {} if results is None else results.pretrained(study)
+    recorded = results.pretrained(study)
     epochs = [recorded.get(model.format(head="simplex"), {}).get("epochs", asked) for model in models]
     shown = str(epochs[0]) if len(set(epochs)) == 1 else ", ".join(map(str, epochs))
     return (

@@ -71,7 +71,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " all of it. found: the share whose nearest item has their class; re-indexed: the same with everything embedded"
         " anew. Older items came before the last replacement (the same task where there is none): their share of the"
         " gallery, their share of first places, and how much higher they score than they would embedded anew.",
-        pretrained(),
+        pretrained(results),
         OUR_SETTING,
         *still_missing(every),
     )

@@ -73,7 +73,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     notes = (
         "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC and AA %; it has no ACA.",
         f"{INSTANCE_LEGEND} Not at {LONG_TASKS} tasks.",
-        pretrained(),
+        pretrained(results),
         SEEDS,
         *held_against(results, selection.of(cells())),
         OUR_SETTING,

@@ -58,7 +58,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " of all 31. The features of ResNet-18 and SENet-18 have 512 numbers, those of RegNetY-400MF 384; 1023 on the"
         " simplex. Models of unequal size cannot be compared: such a pair is not compatible in AC, and AA is a dash.",
         *held_against(results, selection.of(_cells())),
-        pretrained("architectures", results),
+        pretrained(results, "architectures"),
         *still_missing(every),
     )
     return [Table("CIFAR100R/10, 31 tasks, three architectures", header, lines, right=range(1, 7), notes=notes)]
@@ -73,7 +73,7 @@ def _curve_tables(results: Results, selection: Selection) -> list[Table]:
         for r in every
     ]
     header = ["method", *(f"AA_{task} %" for task in (*REPLACED, LONG_TASKS))]
-    notes = (pretrained("architectures", results), *still_missing(every))
+    notes = (pretrained(results, "architectures"), *still_missing(every))
     return [Table("AA up to a task, three architectures", header, lines, right=(1, 2, 3), notes=notes)]
 
 
