@@ -19,6 +19,7 @@ from holdfast.methods import METHODS
 from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.claim import claim
 from holdfast.recipes.execute import execute
+from holdfast.recipes.failure import failure_of
 from holdfast.recipes.load import family, find_recipe, read_recipe
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.run_folder import FolderRefusedError, RunFolder
@@ -160,8 +161,7 @@ class Seats:
         except Exception as error:  # whatever it is, the other runs go on
             if not isinstance(error, FolderRefusedError):
                 write_text(RunFolder(self._folder / run.name).error, traceback.format_exc())
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
+            failure = failure_of(error)
             watch({"event": "failed", "text": str(failure)})
             return failure
         finally:
