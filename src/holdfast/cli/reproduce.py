@@ -27,7 +27,7 @@ def reproduce(
     set_name: str = typer.Option(
         "", "--set-name", help="Only paper or tuned, and what is changed in it.", show_default="both"
     ),
-    parallel: int = typer.Option(8, "--parallel", "-n", min=1, help="Runs at a time on the device."),
+    parallel: int = typer.Option(8, "--parallel", "-n", min=1, help="Runs at a time; on a GPU at most 32 per process."),
     processes: int = PROCESSES_OPTION,
     limit_minutes: float | None = typer.Option(None, "--limit-minutes", min=0, help="Stop after so long; go on later."),
     out: Path = typer.Option(Path("runs/reproduce"), "--out", "-o", help="Where the run folders go."),

@@ -17,7 +17,7 @@ def sweep(
     methods: str = typer.Option("", "--methods", help="Names with commas, or all.", show_default="the recipe's"),
     tasks: str = typer.Option("", "--tasks", help="Numbers of tasks, such as 2,7.", show_default="the recipe's"),
     seeds: str = typer.Option("", "--seeds", help="Seeds, such as 0,1,2.", show_default="the recipe's"),
-    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Runs at a time on the device."),
+    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Runs at a time; on a GPU at most 32 per process."),
     processes: int = PROCESSES_OPTION,
     out: Path = typer.Option(Path("runs/sweep"), "--out", "-o", help="Where the run folders and the report go."),
     record: Path | None = typer.Option(None, "--record", help="Also write one JSON file per run into this folder."),
