@@ -44,6 +44,7 @@ def sweep(
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.recipes.assemble import SharedData
+    from holdfast.recipes.planned_steps import steps_ahead
     from holdfast.recipes.record import write_record
     from holdfast.recipes.sweep import plan, run_all
     from holdfast.reports import write_report
@@ -62,6 +63,7 @@ def sweep(
     room = what_fits(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as display:
+            display.expect(lambda: steps_ahead(planned, out, shared))
             watch = PeakMemory(where, display)
             found = run_all(
                 planned, out, shared=shared, device=where, parallel=room.at_once, processes=processes, sinks=log,
