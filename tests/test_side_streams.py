@@ -1,5 +1,6 @@
 """Streams that nobody else has, from a make-believe torch that hands out the same few over and over."""
 
+import gc
 import itertools
 
 import pytest
@@ -42,3 +43,16 @@ def test_where_all_of_a_priority_are_held_there_is_another():
     assert len({holder.stream.cuda_stream for holder in held}) == 12
     with pytest.raises(HoldfastError, match="fewer at a time"):
         SideStream(CUDA)
+
+
+def test_what_only_a_cycle_still_holds_is_found_before_giving_up():
+    gc.disable()  # else it might be found too early
+    try:
+        held = [SideStream(CUDA) for _ in range(12)]
+        lost = held.pop()
+        number = lost.stream.cuda_stream
+        lost.itself = lost
+        del lost
+        assert SideStream(CUDA).stream.cuda_stream == number
+    finally:
+        gc.enable()

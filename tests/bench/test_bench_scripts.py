@@ -49,6 +49,31 @@ def test_executor_accuracy(tmp_path):
 
 
 @pytest.mark.slow
+def test_reference_loop(tmp_path):
+    """Both ways give the same features of the images asked for, and each figure is a median over passes."""
+    sizes = ["--workers", "1", "--steps", "1", "--batch-size", "4", "--eval-images", "50", "--repeats", "3"]
+    command = [sys.executable, str(BENCH / "reference_loop.py"), *sizes, "--device", "cpu"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--json", str(tmp_path / "x.json")], capture_output=True, text=True, timeout=200, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert (found["eval_images"], found["repeats"], found["step_ms"]["n"]) == (50, 3, 1)
+    usual, ours = found["extraction_us_per_image"]["usual"], found["extraction_us_per_image"]["holdfast"]
+    for row in (usual, ours):
+        assert row["n"] == 3
+        assert 0 < row["min"] <= row["median"] <= row["max"]
+    assert found["speed_ratio"] == pytest.approx(usual["median"] / ours["median"])
+    assert found["largest_difference"] < 1e-5
+    times = found["extraction_s_31_models_60000_images"]
+    assert times["every pair anew"] == pytest.approx(60_000 * usual["median"] / 1e6 * 496)
+    assert times["holdfast"] == pytest.approx(60_000 * ours["median"] / 1e6 * 31)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("features of 50 images")]
+    assert f"{found['speed_ratio']:.1f} times the speed" in line
+
+
+@pytest.mark.slow
 def test_large_images(tmp_path):
     pytest.importorskip("transformers")
     sizes = ["--images", "24", "--classes", "4", "--size", "32", "--batch-size", "8", "--steps", "2", "--repeats", "2"]

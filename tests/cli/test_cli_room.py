@@ -15,6 +15,7 @@ from holdfast.recipes import memory
 from holdfast.recipes.assemble import SharedData, assemble
 from holdfast.recipes.sweep import plan
 from holdfast.reproduction import EXHIBITS, Cell, Exhibit
+from holdfast.side_streams import PER_PRIORITY
 
 GB = 10**9
 CUDA = torch.device("cuda")
@@ -46,6 +47,24 @@ def test_as_many_as_fit_and_what_is_then_in_use(gpu, tiny_recipe, capsys):
     gpu(3 * GB)
     assert fits(plan([str(tiny_recipe)], seeds=[0, 1, 2, 3])) == Room(2, 2 * GB + 2 * 3 * GB)
     assert capsys.readouterr().err == "2 runs at once, about 3.00 GB of device memory each; 2 wait\n"
+
+
+def test_no_more_than_there_are_streams_for(gpu, tiny_recipe, capsys):
+    runs = plan([str(tiny_recipe)], seeds=range(70))
+    gpu(GB // 100)
+    assert fits(runs, 40).at_once == PER_PRIORITY == 32
+    assert capsys.readouterr().err == "32 runs at once, about 0.01 GB of device memory each; 38 wait\n"
+    assert fits(runs, 70, processes=2).at_once == 64
+    gpu(HoldfastError("no data"))
+    assert fits(runs, 40).at_once == 32
+    assert what_fits(runs, SharedData(), torch.device("cpu"), 40, 1, False) == Room(40)  # which needs no streams
+
+
+@pytest.mark.parametrize("verb", ["sweep", "reproduce", "pretrain"])
+def test_the_help_says_how_many_that_is(verb):
+    """In figures of its own: what knows the number takes torch along, which help does without."""
+    shown = " ".join(CliRunner(env={"COLUMNS": "80"}).invoke(app, [verb, "--help"]).stdout.split())
+    assert f"at a time; on a GPU at most {PER_PRIORITY}" in shown
 
 
 def test_the_last_tenth_is_for_a_single_run_and_no_more(gpu, tiny_recipe):

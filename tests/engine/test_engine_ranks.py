@@ -132,7 +132,11 @@ def test_when_one_rank_fails_the_other_stops(tmp_path):
 
 @pytest.mark.slow
 def test_a_whole_run_with_torchrun(tiny_recipe, tiny_run, tmp_path):
-    """From recipe to report; the same scores as one process, and the first rank alone writes."""
+    """From recipe to report; the same scores as one process, and the first rank alone writes.
+
+    Weights agree to rounding, so at most one of the 12 queries may find another neighbour for one of the six pairs of
+    models. Batch norm or negatives of each rank's own would move AA by five times as much.
+    """
     from holdfast.storage import read_json
 
     launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", "-m", "holdfast", "run"]
@@ -141,6 +145,9 @@ def test_a_whole_run_with_torchrun(tiny_recipe, tiny_run, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"protocols"') == 1
     one, two = (read_json(run / "metrics.json") for run in (tiny_run, tmp_path / "run"))
-    assert two["protocols"]["template"]["AC"] == one["protocols"]["template"]["AC"]
+    for protocol in ("template", "instance"):
+        scores, alone = two["protocols"][protocol], one["protocols"][protocol]
+        assert scores["AC"] == alone["AC"]
+        assert scores["AA"] == pytest.approx(alone["AA"], abs=1 / (12 * 6) + 1e-9)
     assert [task["steps"] for task in two["tasks"]] == [task["steps"] for task in one["tasks"]]
     assert read_json(tmp_path / "run" / "environment.json")["ranks"] == 2

@@ -19,7 +19,7 @@ def pretrain(
     ),
     backbones: str = typer.Option("", "--backbones", help="Names with commas.", show_default="the recipe's"),
     classes: str = typer.Option("", "--classes", help="Class counts, such as 50,100.", show_default="the recipe's"),
-    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Models at a time on the device."),
+    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Models at a time; on a GPU at most 32."),
     out: Path | None = typer.Option(
         None, "--out", "-o", help="The folder of a single model.", show_default="MODELS/DATASET/BACKBONE-CLASSES-HEAD"
     ),

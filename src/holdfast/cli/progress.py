@@ -47,11 +47,19 @@ class Position:
             self.done = self._before[self.task - 1] + event["step"]
             self._started = self._started or (time.monotonic(), self.done)
 
+    @property
+    def begun_at(self) -> int | None:
+        """How many steps were done already when its training began here; None before."""
+        return None if self._started is None else self._started[1]
+
+    @property
+    def done_here(self) -> int:
+        return 0 if self._started is None else self.done - self._started[1]
+
     def seconds_left(self) -> float | None:
-        if self._started is None or self.done == self._started[1]:
+        if self._started is None or not self.done_here:
             return None
-        at, done = self._started
-        return (time.monotonic() - at) / (self.done - done) * (self.steps - self.done)
+        return (time.monotonic() - self._started[0]) / self.done_here * (self.steps - self.done)
 
 
 class Display:

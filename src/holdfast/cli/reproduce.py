@@ -27,7 +27,7 @@ def reproduce(
     set_name: str = typer.Option(
         "", "--set-name", help="Only paper or tuned, and what is changed in it.", show_default="both"
     ),
-    parallel: int = typer.Option(8, "--parallel", "-n", min=1, help="Runs at a time on the device."),
+    parallel: int = typer.Option(8, "--parallel", "-n", min=1, help="Runs at a time; on a GPU at most 32 per process."),
     processes: int = PROCESSES_OPTION,
     limit_minutes: float | None = typer.Option(None, "--limit-minutes", min=0, help="Stop after so long; go on later."),
     out: Path = typer.Option(Path("runs/reproduce"), "--out", "-o", help="Where the run folders go."),
@@ -94,6 +94,7 @@ def _run(
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
+    from holdfast.recipes.planned_steps import steps_ahead
     from holdfast.reproduction.run import carry_out, planned
 
     where: torch.device = resolve_device(device)
@@ -106,6 +107,7 @@ def _run(
     room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
     try:
         with sweep_watcher([run.name for run in runs], quiet=quiet) as display:
+            display.expect(lambda: steps_ahead(runs, out, shared))
             watch = PeakMemory(where, display)
             found = carry_out(
                 missing, out, results, shared=shared, device=where, parallel=room.at_once, processes=processes,

@@ -49,14 +49,16 @@ def what_fits(
     processes: int,
     quiet: bool,
 ) -> Room:
-    """On a GPU no more runs than its memory holds, the others wait; refused where a run does not fit by itself."""
+    """On a GPU no more runs than there are streams and memory for, the others wait; refused where one does not fit."""
     if device.type != "cuda":
         return Room(wanted)
     import torch
 
     from holdfast.data.stream import StreamedImages
     from holdfast.recipes.memory import PER_PROCESS, how_many_fit
+    from holdfast.side_streams import PER_PRIORITY
 
+    wanted = min(wanted, processes * PER_PRIORITY)
     tried = [found for run in largest_of_each_kind(planned) if (found := _tried(run, shared, device))]
     if not tried:  # each will say for itself why it cannot begin
         return Room(wanted)

@@ -17,7 +17,7 @@ def sweep(
     methods: str = typer.Option("", "--methods", help="Names with commas, or all.", show_default="the recipe's"),
     tasks: str = typer.Option("", "--tasks", help="Numbers of tasks, such as 2,7.", show_default="the recipe's"),
     seeds: str = typer.Option("", "--seeds", help="Seeds, such as 0,1,2.", show_default="the recipe's"),
-    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Runs at a time on the device."),
+    parallel: int = typer.Option(1, "--parallel", "-n", min=1, help="Runs at a time; on a GPU at most 32 per process."),
     processes: int = PROCESSES_OPTION,
     out: Path = typer.Option(Path("runs/sweep"), "--out", "-o", help="Where the run folders and the report go."),
     record: Path | None = typer.Option(None, "--record", help="Also write one JSON file per run into this folder."),
@@ -44,6 +44,7 @@ def sweep(
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.recipes.assemble import SharedData
+    from holdfast.recipes.planned_steps import steps_ahead
     from holdfast.recipes.record import write_record
     from holdfast.recipes.sweep import plan, run_all
     from holdfast.reports import write_report
@@ -62,6 +63,7 @@ def sweep(
     room = what_fits(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as display:
+            display.expect(lambda: steps_ahead(planned, out, shared))
             watch = PeakMemory(where, display)
             found = run_all(
                 planned, out, shared=shared, device=where, parallel=room.at_once, processes=processes, sinks=log,

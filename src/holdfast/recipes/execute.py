@@ -6,7 +6,6 @@ from typing import Any
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet, OpenSet
 from holdfast.data.device import DeviceImages
-from holdfast.data.sampler import steps_per_epoch
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import resolve_device, walk
 from holdfast.engine.journal import Journal, read_events
@@ -16,6 +15,7 @@ from holdfast.evaluation import judge_run, mixed_gallery
 from holdfast.features import FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
 from holdfast.recipes.assemble import Experiment, SharedData, assemble
 from holdfast.recipes.claim import claim
+from holdfast.recipes.planned_steps import steps_per_task
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.reports import write_report
 from holdfast.run_folder import RunFolder
@@ -189,12 +189,8 @@ def _warning(text: str) -> dict[str, Any]:
 
 
 def _planned_steps(experiment: Experiment) -> list[int]:
-    """The optimiser steps of each task."""
     options = experiment.options
-    return [
-        options.epochs * steps_per_epoch(len(task.new_indices), len(task.buffer_indices), options.batch_size)
-        for task in experiment.scenario.tasks
-    ]
+    return steps_per_task(experiment.scenario, epochs=options.epochs, batch_size=options.batch_size)
 
 
 def _task_records(experiment: Experiment, folder: RunFolder) -> list[dict[str, Any]]:

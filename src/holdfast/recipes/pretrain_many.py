@@ -12,6 +12,7 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.failure import failure_of
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.pretrain import pretrain
 from holdfast.recipes.pretrain_schema import PretrainRecipe, check_pretrain_recipe
@@ -80,8 +81,7 @@ def pretrain_many(
             return HoldfastError("interrupted")
         except Exception as error:  # whatever it is, the other models go on
             write_text(folder / f"{name}-error.txt", traceback.format_exc())
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
+            failure = failure_of(error)
             watch(name, {"event": "failed", "text": str(failure)})
             return failure
 

@@ -19,9 +19,11 @@ from holdfast.methods import METHODS
 from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.claim import claim
 from holdfast.recipes.execute import execute
+from holdfast.recipes.failure import failure_of
 from holdfast.recipes.load import family, find_recipe, read_recipe
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.run_folder import FolderRefusedError, RunFolder
+from holdfast.side_streams import PER_PRIORITY
 from holdfast.storage import read_json, write_text
 
 Watch = Callable[[str, dict[str, Any]], None]
@@ -78,9 +80,9 @@ def run_all(
 ) -> dict[str, Outcome]:
     """Carry out the runs, at most ``parallel`` at a time; per run its metrics, or why it failed.
 
-    On a GPU each runs in a thread with a stream of its own; torch has 32, so no more than that go at once in one
-    process. ``processes`` shares the threads out over several, each with its own copy of the data. A run that fails
-    leaves the others alone, and its traceback in ``error.txt``; a folder that is not its own it leaves as it was.
+    On a GPU each runs in a thread with a stream of its own, so no more than ``PER_PRIORITY`` go at once in one process.
+    ``processes`` shares the threads out over several, each with its own copy of the data. A run that fails leaves the
+    others alone, and its traceback in ``error.txt``; a folder that is not its own it leaves as it was.
     Finished runs in the folder are read, not repeated; unfinished ones go on where they were.
     Networks with dropout share one stream of random numbers: their runs can be repeated one by one only.
     Once ``stop`` is set, runs end at their next event and none is begun; ``ended`` hears of each, however it ended.
@@ -120,7 +122,9 @@ class Seats:
         stop: threading.Event,
     ) -> None:
         self._folder, self._shared, self._device, self._sinks, self._stop = folder, shared, device, sinks, stop
-        streams = different_streams(lambda: torch.cuda.Stream(device), count) if device.type == "cuda" else []
+        streams = []
+        if device.type == "cuda":
+            streams = different_streams(lambda: torch.cuda.Stream(device), min(count, PER_PRIORITY))
         own = threading.local()  # with its stream a thread keeps the memory of its graphs
 
         def begin_thread() -> None:
@@ -160,8 +164,7 @@ class Seats:
         except Exception as error:  # whatever it is, the other runs go on
             if not isinstance(error, FolderRefusedError):
                 write_text(RunFolder(self._folder / run.name).error, traceback.format_exc())
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
+            failure = failure_of(error)
             watch({"event": "failed", "text": str(failure)})
             return failure
         finally:

@@ -5,10 +5,9 @@ import json
 
 import numpy as np
 
-from holdfast.data.sampler import steps_per_epoch
 from holdfast.recipes.models import named_models
+from holdfast.recipes.planned_steps import laid_out, steps_per_task
 from holdfast.recipes.schema import Recipe
-from holdfast.scenarios import SCENARIOS, ModelCard
 
 TRAINING_SETS = {"cifar100": (100, 500), "tinyimagenet200": (200, 500)}
 """Classes and training images per class of the sets whose runs can be planned without them; CUB's differ in size."""
@@ -40,11 +39,8 @@ def _steps_per_epoch(name: str, per_class: int | None, batch_size: int, scenario
     """Over all tasks; every class has as many images, so the order of classes and the seed do not matter."""
     classes, images = TRAINING_SETS[name]
     labels = np.repeat(np.arange(classes), min(images, per_class or images))
-    options = {key: value for key, value in json.loads(scenario).items() if value is not None}
-    if "model" in options:  # whatever models are brought in, the steps are the same
-        options["models"] = {name: ModelCard(1) for name in (options["model"], *options["replace_with"])}
-    built = SCENARIOS[options.pop("name")](labels, [str(label) for label in range(classes)], **options)
-    return sum(steps_per_epoch(len(task.new_indices), len(task.buffer_indices), batch_size) for task in built.tasks)
+    scenario_laid_out = laid_out(json.loads(scenario), labels, [str(label) for label in range(classes)])
+    return sum(steps_per_task(scenario_laid_out, epochs=1, batch_size=batch_size))
 
 
 def predicted_minutes(recipe: Recipe) -> float | None:
