@@ -21,7 +21,8 @@ class FusedTrunk:
     """Images N x 3 x H x W -> features N x 64 in float32, as ``CifarResNet`` gives them under bf16 autocast.
 
     Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
-    be multiples of 4. Gradients reach the parameters through autograd, as always.
+    be multiples of 4. In training mode gradients reach the parameters through autograd, as always. Refused: norms in
+    another mode than the network's, and to ask for gradients in evaluation or for those of the images.
     dtype: of the activations; precision: with which evaluation multiplies them where they are float32; by_rows: whether
     convolutions go row by row where they can (``rows.py``) and their weights' gradients take nine taps at once
     (``weights_nine.py``), instead of tap by tap.
@@ -50,6 +51,8 @@ class FusedTrunk:
 
     def __call__(self, x: Tensor) -> Tensor:
         _refuse_too_many(x)
+        self._refuse_mixed_modes()
+        self._refuse_lost_gradients(x)
         with torch.no_grad():
             self._stem[:, : x.shape[1]].copy_(self.layers[0].weight)
             torch._foreach_copy_(self._rest, [layer.weight for layer in self.layers[1:]])
@@ -90,6 +93,26 @@ class FusedTrunk:
 
     def channels(self, i: int) -> dict[str, int]:
         return {"INPUTS": self.layers[i].inputs, "OUTPUTS": self.layers[i].outputs}
+
+    def _refuse_mixed_modes(self) -> None:
+        training = self._network.training
+        others = sum(layer.norm.training != training for layer in self.layers)
+        if others:
+            mode, other = ("training", "evaluation") if training else ("evaluation", "training")
+            raise HoldfastError(
+                f"{others} norms are in {other} mode and the network in {mode} mode, which the kernels cannot do; "
+                "call train() or eval() on the whole network"
+            )
+
+    def _refuse_lost_gradients(self, x: Tensor) -> None:
+        if not torch.is_grad_enabled():
+            return
+        if x.requires_grad:
+            raise HoldfastError("the kernels find no gradient of the images; detach them")
+        if not self._network.training and any(parameter.requires_grad for parameter in self.parameters):
+            raise HoldfastError(
+                "the kernels find no gradients in evaluation mode; call the network under torch.no_grad() or train it"
+            )
 
     def _frozen(self, x: Tensor) -> Tensor:
         out = self._frozen_layer(0, x, None)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from holdfast.kernels.backward import convolve_back, spread_mean, through_norm, weight_parts
 from holdfast.kernels.backward_rows import convolve_back_rows
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Pass(torch.autograd.Function):
-    """One pass in training mode. What it keeps for the way back lives in a ``_Kept`` and dies with the graph."""
+    """One pass in training mode. What it keeps for the way back lives in a ``_Kept``, for one way back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, trunk: "FusedTrunk", *parameters: Tensor) -> Tensor:
@@ -31,15 +32,21 @@ class Pass(torch.autograd.Function):
         return out.flatten(1, 2).mean(1, dtype=torch.float32)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        kept: _Kept = ctx.kept
+        # Let go now, not with the graph, which lives until the end of the step: another view may be to come.
+        kept, ctx.kept = ctx.kept, None
+        if kept is None:
+            raise RuntimeError(
+                "trying to go back through a fused trunk a second time: the first time freed what it had kept, "
+                "retain_graph=True or not; call the network again"
+            )
         last = len(kept.trunk.layers) - 1
         du = kept.spread_mean(last, gradients[0])
         for i in range(last - 1, 0, -2):
             inner = kept.layer_back(i + 1, du, shortcut_du=None)
             du = kept.layer_back(i, inner, shortcut_du=du)
         kept.weight_parts(0, kept.through_norm(0, du))
-        del ctx.kept  # not only with the graph, which lives until the end of the step: another view may be to come
         return (None, None, *kept.gradients())
 
 
