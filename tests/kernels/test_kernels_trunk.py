@@ -5,11 +5,12 @@ import copy
 
 import pytest
 import torch
+from distances import apart
 
-from holdfast.backbones import Encoder, build_backbone
+from holdfast.backbones import Encoder
 from holdfast.backbones.resnet_cifar import CifarResNet
 from holdfast.errors import HoldfastError
-from holdfast.kernels import frozen_network, has_kernels
+from holdfast.kernels import frozen_network
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -40,10 +41,6 @@ def pair():
         run(images).sub(target).square().mean().backward()
     yield network, trunk, plain, images
     torch.backends.cudnn.allow_tf32 = True
-
-
-def apart(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 def test_gradients(pair):
@@ -168,13 +165,6 @@ def test_sums_do_not_depend_on_the_order():
         found.append(total)
     assert torch.equal(*found)
     assert torch.allclose(found[0], values.double().sum(0), rtol=0, atol=1e-5)
-
-
-def test_only_channels_last_cifar_networks_have_kernels():
-    wide = Encoder(build_backbone("resnet32"), 9).to(memory_format=torch.channels_last)
-    assert has_kernels(wide)
-    assert not has_kernels(Encoder(build_backbone("resnet32"), 9))
-    assert not has_kernels(Encoder(build_backbone("small"), 9).to(memory_format=torch.channels_last))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, in the interpreter
