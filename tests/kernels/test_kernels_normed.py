@@ -164,6 +164,13 @@ def test_a_graph_that_is_kept_gives_the_same_twice():
     assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(out, (y, norm.weight), y.detach())))
 
 
+def test_the_two_outputs_are_two_to_autograd_and_one_in_memory():
+    """Or autograd would add up their gradients itself."""
+    first, second = normed(made(32), drawn(2, 32, 3, 3))
+    assert first.output_nr != second.output_nr
+    assert first.data_ptr() == second.data_ptr()
+
+
 @pytest.mark.parametrize("channels", [32, 64, 160, 384])
 def test_every_number_lies_in_one_program(channels):
     for pixels in (1, 100, 8192, 131072):
