@@ -200,6 +200,17 @@ def test_kernels_are_used_for_other_networks_too(resnet_step):
     assert "no kernels for" in _why_not_fused(resnet_step(32, 32, backbone="small"))
 
 
+def test_the_reason_against_kernels_is_the_real_one(resnet_step):
+    pytest.importorskip("triton")
+    step = resnet_step(32, 32)
+    step.encoder.freeze(["layer1"])
+    assert _why_not_fused(step) == "the kernels know no frozen parts, and CifarResNet has some: layer1"
+    step.encoder.freeze([])
+    old = Encoder(build_backbone("resnet32"), 3)
+    assert "channels-last" in _why_not_fused(replace(step, old=old))
+    assert not _why_not_fused(replace(step, old=old.to(memory_format=torch.channels_last)))
+
+
 def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):
     step = step_of()
     assert kind_of(step) == kind_of(step_of())

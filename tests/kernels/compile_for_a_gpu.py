@@ -59,8 +59,10 @@ network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_l
 images = torch.randn(2, 3, 32, 32)
 for by_rows in (False, True):
     FusedTrunk(network.train(), by_rows=by_rows)(images).sum().backward()
-    FusedTrunk(network.eval(), by_rows=by_rows)(images)
-FusedTrunk(network, torch.float32, "tf32")(images)
+    with torch.no_grad():
+        FusedTrunk(network.eval(), by_rows=by_rows)(images)
+with torch.no_grad():
+    FusedTrunk(network, torch.float32, "tf32")(images)
 for groups, size, stride in ((2, 32, 1), (4, 32, 1), (10, 32, 2), (10, 16, 1), (24, 16, 2), (24, 8, 1), (5, 8, 1)):
     weight = torch.empty(16 * groups, 16, 3, 3).to(memory_format=torch.channels_last).requires_grad_()
     for dtype, precision in ((torch.bfloat16, "ieee"), (torch.float32, "tf32")):

@@ -5,17 +5,18 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from distances import apart
 from torch import nn
 
 from holdfast.backbones import Encoder, build_backbone, regnet
-from holdfast.kernels import frozen_network, has_kernels
+from holdfast.kernels import frozen_network
 
 pytest.importorskip("triton")
 
 from holdfast.kernels import norm_operation, normed_network, weigh_operation
 from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import grouped_convolution
-from holdfast.kernels.normed_network import NormedNetwork, is_grouped
+from holdfast.kernels.normed_network import NormedNetwork
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -25,10 +26,6 @@ def exact(monkeypatch):
     """The reference is float32 to the last digit."""
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
-
-
-def apart(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 def drawn(*shape):
@@ -167,22 +164,3 @@ def test_the_network_itself_is_left_as_it_is(encoder):
     before = {name: id(module) for name, module in encoder.named_modules()}
     NormedNetwork(encoder)
     assert {name: id(module) for name, module in encoder.named_modules()} == before
-
-
-def test_which_networks_have_kernels():
-    whole = Encoder(build_backbone("regnety_400mf"), 9)
-    assert not has_kernels(whole)
-    assert has_kernels(whole.to(memory_format=torch.channels_last))
-    assert sum(is_grouped(m) for m in whole.modules() if isinstance(m, nn.Conv2d)) == 22
-    whole.freeze(["stem"])
-    assert not has_kernels(whole)
-    whole.freeze([])
-    whole.backbone.stem[1] = nn.SyncBatchNorm(64)
-    assert not has_kernels(whole)
-
-
-def test_which_convolutions_the_kernels_take():
-    assert is_grouped(nn.Conv2d(48, 48, 3, 2, padding=1, groups=3, bias=False))
-    for other in ({"groups": 6}, {"stride": 3}, {"dilation": 2}, {"padding": 0}, {"bias": True}, {"kernel_size": 1}):
-        options = {"kernel_size": 3, "padding": 1, "groups": 3, "bias": False} | other
-        assert not is_grouped(nn.Conv2d(48, 48, **options)), other

@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 
 from holdfast.kernels import norm_operation
 from holdfast.kernels.norm_operation import normed
+from holdfast.kernels.sums import FORWARD_UNIT, LARGEST
 from holdfast.kernels.trunk import FusedTrunk
 from holdfast.kernels.weigh_operation import normed_and_weighed
 
@@ -37,6 +38,14 @@ def test_the_sums_have_room_for_large_values_of_many_pixels(monkeypatch):
     wanted = F.relu(copy.deepcopy(norm)(y))
     assert torch.allclose(normed(norm, y)[0], wanted, atol=1e-4)
     assert torch.allclose(norm.running_var, 0.9 + 0.1 * y.var(dim=(0, 2, 3)), rtol=1e-4)
+
+
+def test_the_largest_values_have_room():
+    assert FORWARD_UNIT.value * LARGEST.value**2 <= 2**62
+    norm, y = nn.BatchNorm2d(16).to(DEVICE), LARGEST.value * drawn(3, 16, 5, 7).sign()
+    wanted = F.batch_norm(y.double(), None, None, training=True)
+    assert torch.allclose(normed(norm, y, relu=False)[0].double(), wanted, atol=1e-5)
+    assert torch.allclose(norm.running_var, 0.9 + 0.1 * y.var(dim=(0, 2, 3)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("bad", [torch.inf, -torch.inf, 1e9, -1e9])

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from distances import apart
 from torch import nn
 
 from holdfast.backbones import Encoder, build_backbone, regnet
@@ -20,6 +21,8 @@ from holdfast.kernels.weigh_operation import normed_and_weighed
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WORSE = 1.15 if DEVICE == "cuda" else 2.0
 """How much farther from float32 than torch's bf16 the kernels' may be; the interpreter cuts off where a GPU rounds."""
+USED = [slice(0, 1), slice(0, 2), slice(1, 2)]
+"""Of two outputs, or of the gradients given for them: the first, both, the second."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +32,6 @@ def several_blocks_each(monkeypatch):
     monkeypatch.setattr(norm_operation, "TILE", 1024)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
-
-
-def apart(a, b):
-    return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
 def drawn(*shape):
@@ -55,7 +54,7 @@ def check(found, wanted, inputs, gradients, tolerance=1e-5):
         assert apart(ours, theirs) < tolerance, i
 
 
-@pytest.mark.parametrize("used", [1, 2])
+@pytest.mark.parametrize("used", USED)
 @pytest.mark.parametrize("kind", ["relu", "none", "residual and relu", "residual"])
 @pytest.mark.parametrize("channels", [32, 96])
 def test_a_norm_in_training(channels, kind, used):
@@ -70,7 +69,8 @@ def test_a_norm_in_training(channels, kind, used):
     inputs = [y, norm.weight, norm.bias] + ([residual] if given is not None else [])
     assert out[0].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(*out)
-    check(out[:used], (u, u)[:used], inputs, [torch.randn_like(y, memory_format=torch.contiguous_format), y][:used])
+    gradients = [torch.randn_like(y, memory_format=torch.contiguous_format), drawn(*y.shape)]
+    check(out[used], (u, u)[used], inputs, gradients[used])
     assert torch.allclose(norm.running_mean, plain.running_mean, atol=1e-6)
     assert torch.allclose(norm.running_var, plain.running_var, rtol=1e-5)
 
@@ -164,6 +164,13 @@ def test_a_graph_that_is_kept_gives_the_same_twice():
     assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(out, (y, norm.weight), y.detach())))
 
 
+def test_the_two_outputs_are_two_to_autograd_and_one_in_memory():
+    """Or autograd would add up their gradients itself."""
+    first, second = normed(made(32), drawn(2, 32, 3, 3))
+    assert first.output_nr != second.output_nr
+    assert first.data_ptr() == second.data_ptr()
+
+
 @pytest.mark.parametrize("channels", [32, 64, 160, 384])
 def test_every_number_lies_in_one_program(channels):
     for pixels in (1, 100, 8192, 131072):
@@ -224,6 +231,21 @@ def test_a_whole_network_in_bf16_has_none_of_torchs_norms(network, monkeypatch):
     assert apart(ours, wanted) < WORSE * apart(theirs, wanted)
     for (name, a), b in zip(network.named_buffers(), exact.buffers()):
         assert torch.allclose(a.float(), b.float(), atol=0.03), name
+
+
+@pytest.mark.parametrize("part", ["stem", "shortcut"])
+def test_parts_that_were_changed_are_called_as_they_are(network, part):
+    backbone, images = network.backbone, drawn(3, 3, 4, 4)
+    if part == "stem":
+        backbone.stem[2] = nn.Hardswish()
+    else:
+        convolution, norm = backbone.blocks[1].shortcut
+        convolution.stride = (1, 1)
+        backbone.blocks[1].shortcut = nn.Sequential(nn.AvgPool2d(2), convolution, norm)
+    plain = copy.deepcopy(network)
+    assert apart(by_the_kernels(network)(images), plain(images)) < 1e-5
+    for (name, a), b in zip(network.named_buffers(), plain.buffers()):
+        assert torch.allclose(a.double(), b.double(), atol=1e-5), name
 
 
 def by_the_kernels(network):

@@ -5,13 +5,14 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from distances import apart
 from torch import nn
 
-from holdfast.backbones import Encoder, build_backbone
+from holdfast.backbones import Encoder
 from holdfast.backbones.resnet import BasicBlock, Bottleneck, ResNet
 from holdfast.backbones.senet import PreActivationBlock, SENet
 from holdfast.backbones.squeeze import SqueezeExcitation
-from holdfast.kernels import frozen_network, has_kernels, takes_sides
+from holdfast.kernels import frozen_network, why_no_kernels
 
 pytest.importorskip("triton")
 
@@ -36,10 +37,6 @@ def exact(monkeypatch):
     for name, value in {"PROGRAMS": 4, "TILE": 8192, "WIDEST": 256}.items():
         monkeypatch.setattr(norm_operation, name, value)
     torch.manual_seed(0)
-
-
-def apart(a, b):
-    return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
 def drawn(*shape):
@@ -71,7 +68,7 @@ def made(kind):
 def test_a_whole_network_twice_gives_the_same_bits_and_torchs_values(kind):
     """In training, then in evaluation, as features are extracted."""
     network, images, target = made(kind), drawn(3, 3, 8, 10), torch.randn(3, 7, device=DEVICE)
-    assert has_kernels(network)
+    assert why_no_kernels(network, 8, 10) == ""
 
     def outcome(make, extract):
         own = copy.deepcopy(network)
@@ -93,6 +90,46 @@ def test_a_whole_network_twice_gives_the_same_bits_and_torchs_values(kind):
             assert torch.equal(ours[name], wanted), name
 
 
+def train_otherwise(network, how):
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    if how == "in evaluation":
+        network.eval()
+    elif how == "a norm in evaluation":
+        norms[1].eval()
+    elif how == "a frozen weight":
+        norms[0].bias.requires_grad_(False)
+        next(network.backbone.parameters()).requires_grad_(False)
+    elif how == "a shortcut that pools":
+        convolution, norm = network.backbone.layer4[0].downsample
+        convolution.stride = (1, 1)
+        network.backbone.layer4[0].downsample = nn.Sequential(nn.AvgPool2d(2, ceil_mode=True), convolution, norm)
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        *((kind, how) for kind in ("basic, small", "senet") for how in ("in evaluation", "a norm in evaluation")),
+        *((kind, how) for kind in ("basic, small", "senet") for how in ("a frozen weight", "odd sides")),
+        ("basic, small", "a shortcut that pools"),
+        ("bottleneck, imagenet", "a shortcut that pools"),
+    ],
+)
+def test_a_whole_network_that_is_trained_otherwise(kind, how):
+    network = made(kind)
+    images = drawn(3, 3, 7, 9) if how == "odd sides" else drawn(3, 3, 8, 6)
+    train_otherwise(network, how)
+    assert why_no_kernels(network, *images.shape[2:]) == ""
+    plain = copy.deepcopy(network)
+    results = [run(images) for run in (NormedNetwork(network, torch.float32), plain)]
+    assert apart(*results) < 1e-4
+    for z in results:
+        z.square().mean().backward()
+    for (name, a), b in zip(network.named_parameters(), plain.parameters()):
+        assert apart(a.grad, b.grad) < 1e-4 if b.requires_grad else a.grad is None, name
+    for (name, a), b in zip(network.named_buffers(), plain.buffers()):
+        assert torch.allclose(a.double(), b.double(), atol=1e-5), name
+
+
 @pytest.mark.parametrize("kind", ["basic, imagenet", "senet"])
 def test_a_whole_network_in_bf16_has_none_of_torchs_norms(kind, monkeypatch):
     network, images = made(kind), drawn(*((128, 3, 32, 32) if DEVICE == "cuda" else (6, 3, 8, 8)))
@@ -112,7 +149,9 @@ def test_a_whole_network_in_bf16_has_none_of_torchs_norms(kind, monkeypatch):
         assert torch.allclose(a.float(), b.float(), atol=0.03), name
 
 
-@pytest.mark.parametrize(("channels", "side", "used"), [(32, 6, 1), (96, 3, 2), (32, 8, 2)])
+@pytest.mark.parametrize(
+    ("channels", "side", "used"), [(32, 6, slice(1)), (96, 3, slice(2)), (32, 8, slice(2)), (32, 3, slice(1, 2))]
+)
 def test_weighed_channels_and_a_sum(channels, side, used, monkeypatch):
     """With images that end in the middle of a program's block, or with it; in one slice of channels or in several."""
     monkeypatch.setattr(norm_operation, "TILE", 512)
@@ -123,8 +162,8 @@ def test_weighed_channels_and_a_sum(channels, side, used, monkeypatch):
     assert torch.equal(*out)
     wanted, inputs = weigh(y) + shortcut, [y, shortcut, *weigh.parameters()]
     assert apart(out[0], wanted) < 1e-5
-    gradients = [torch.randn_like(y, memory_format=torch.contiguous_format), drawn(*y.shape)][:used]
-    ours = torch.autograd.grad(out[:used], inputs, gradients)
+    gradients = [torch.randn_like(y, memory_format=torch.contiguous_format), drawn(*y.shape)][used]
+    ours = torch.autograd.grad(out[used], inputs, gradients)
     for i, (a, b) in enumerate(zip(ours, torch.autograd.grad(wanted, inputs, sum(gradients)))):
         assert apart(a, b) < 1e-5, i
 
@@ -145,23 +184,13 @@ def test_what_is_too_large_for_the_kernels_is_left_to_torch(monkeypatch):
     assert torch.equal(weighed_sum(weigh, y, y)[0], weigh(y) + y)
 
 
-@pytest.mark.parametrize(("name", "part"), [("resnet18", "layer1"), ("senet18", "stem"), ("resnet50", "bn1")])
-def test_which_networks_have_kernels(name, part):
-    with torch.device("meta"):
-        whole = Encoder(build_backbone(name), 9)
-    assert not has_kernels(whole)
-    assert has_kernels(whole.to(memory_format=torch.channels_last))
-    assert takes_sides(whole, 33, 30)
-    whole.freeze([part])
-    assert not has_kernels(whole)
-    whole.freeze([])
-    setattr(whole.backbone, "bn" if name == "senet18" else "bn1", nn.SyncBatchNorm(64))
-    assert not has_kernels(whole)
-
-
-def test_a_derived_class_has_no_kernels():
-    class Other(BasicBlock):
-        def forward(self, x):
-            return super().forward(x) / 2
-
-    assert not has_kernels(Encoder(ResNet(Other, (1, 1, 1, 1), "small", 3)).to(memory_format=torch.channels_last))
+def test_a_shortcut_of_another_dtype_is_left_to_torch(monkeypatch):
+    """Torch's sum has the wider of the two dtypes, the kernels' would have y's."""
+    weigh, y = SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
+    shortcut = y.bfloat16().requires_grad_()
+    monkeypatch.setattr(_WeighedSum, "apply", None)
+    out = weighed_sum(weigh, y, shortcut)
+    assert out[0].dtype == torch.float32
+    assert torch.equal(out[0], weigh(y) + shortcut)
+    torch.autograd.backward(out, (y, y))
+    assert torch.equal(shortcut.grad, (2 * y).bfloat16())

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from distances import apart
 
 from holdfast.backbones.resnet_cifar import CifarResNet
 
@@ -37,10 +38,6 @@ def pair():
             features = FusedTrunk(network, torch.float32, by_rows=rows)(images)
             features.sub(target).square().mean().backward()
         yield by_rows, by_taps, images
-
-
-def apart(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 def test_gradients(pair):

@@ -5,10 +5,12 @@ import copy
 
 import pytest
 import torch
+from distances import apart
 
-from holdfast.backbones import Encoder, build_backbone
+from holdfast.backbones import Encoder
 from holdfast.backbones.resnet_cifar import CifarResNet
-from holdfast.kernels import frozen_network, has_kernels
+from holdfast.errors import HoldfastError
+from holdfast.kernels import frozen_network
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -39,10 +41,6 @@ def pair():
         run(images).sub(target).square().mean().backward()
     yield network, trunk, plain, images
     torch.backends.cudnn.allow_tf32 = True
-
-
-def apart(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 def test_gradients(pair):
@@ -99,6 +97,50 @@ def test_features_are_extracted_on_the_device_of_the_images(pair, monkeypatch):
     assert current == []
 
 
+@pytest.fixture
+def small():
+    """A trunk that trains, its network and two images."""
+    torch.manual_seed(0)
+    network = CifarResNet(blocks=1, in_channels=3).to(DEVICE, memory_format=torch.channels_last)
+    return FusedTrunk(network, torch.float32), network, torch.randn(2, 3, 4, 4, device=DEVICE)
+
+
+def test_gradients_that_would_be_lost_are_refused(small):
+    trunk, network, images = small
+    with pytest.raises(HoldfastError, match="no gradient of the images"):
+        trunk(images.clone().requires_grad_())
+    network.eval()
+    with pytest.raises(HoldfastError, match=r"no gradients in evaluation mode; call the network under torch.no_grad"):
+        trunk(images)
+    with torch.no_grad():
+        wanted = network(images)
+        assert apart(trunk(images), wanted) < 1e-4
+    network.requires_grad_(False)  # as an old model is
+    assert apart(trunk(images), wanted) < 1e-4
+
+
+def test_norms_in_two_modes_are_refused(small):
+    trunk, network, images = small
+    network.layer2[0].bn1.eval()
+    with pytest.raises(HoldfastError, match="1 norms are in evaluation mode and the network in training mode"):
+        trunk(images)
+    network.eval()
+    network.bn1.train()
+    with torch.no_grad(), pytest.raises(HoldfastError, match="in training mode and the network in evaluation mode"):
+        trunk(images)
+    assert not network.bn1.num_batches_tracked
+
+
+def test_there_is_one_way_back(small):
+    trunk, network, images = small
+    features = trunk(images)
+    (gradient,) = torch.autograd.grad(features.square().sum(), network.conv1.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        features.sum().backward()
+
+
 @triton.jit
 def add(values, order, sums, CHANNELS: tl.constexpr):
     channel = tl.arange(0, CHANNELS)
@@ -123,13 +165,6 @@ def test_sums_do_not_depend_on_the_order():
         found.append(total)
     assert torch.equal(*found)
     assert torch.allclose(found[0], values.double().sum(0), rtol=0, atol=1e-5)
-
-
-def test_only_channels_last_cifar_networks_have_kernels():
-    wide = Encoder(build_backbone("resnet32"), 9).to(memory_format=torch.channels_last)
-    assert has_kernels(wide)
-    assert not has_kernels(Encoder(build_backbone("resnet32"), 9))
-    assert not has_kernels(Encoder(build_backbone("small"), 9).to(memory_format=torch.channels_last))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy, in the interpreter

@@ -13,7 +13,7 @@ from holdfast.engine.graphs import ONE_AT_A_TIME, capture, stream_to_capture
 from holdfast.engine.options import Executor
 from holdfast.engine.step import TrainingStep
 from holdfast.errors import HoldfastError
-from holdfast.kernels import fused_network, has_kernels, takes_sides
+from holdfast.kernels import fused_network, why_no_kernels
 
 WARM_UP = 3
 """Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones.
@@ -54,13 +54,8 @@ def _why_not_fused(step: TrainingStep) -> str:
         return f"the kernels compute in bf16 and train.precision is {step.options.precision}"
     height, width = (step.options.resized_crop,) * 2 if step.options.resized_crop else step.images.height_width
     for network in (step.encoder, step.old):
-        if network is None:
-            continue
-        name = type(getattr(network, "backbone", network)).__name__
-        if not has_kernels(network):
-            return f"there are no kernels for {name}, or no triton"
-        if not takes_sides(network, height, width):
-            return f"{name}'s kernels need sides that are multiples of 4 and the images are {height} x {width}"
+        if network is not None and (reason := why_no_kernels(network, height, width)):
+            return reason
     return ""
 
 

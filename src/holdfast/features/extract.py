@@ -11,7 +11,7 @@ from holdfast.data import ImageSet
 from holdfast.errors import HoldfastError
 from holdfast.features.compact import compacted
 from holdfast.geometry import unit
-from holdfast.kernels import frozen_network, has_kernels, takes_sides
+from holdfast.kernels import frozen_network, why_no_kernels
 
 PIXELS_AT_ONCE = {"cpu": 2**19, "cuda": 2**22}
 """Of all images of a batch together: 512 of 32 x 32 on a CPU; a GPU wants more, or it waits for the host."""
@@ -44,15 +44,11 @@ def extract(
     at_once = batch_size or max(1, PIXELS_AT_ONCE.get(device.type, 2**19) // numbers)
     basis = None if basis is None else basis.to(device)
     features = torch.empty((len(images), encoder.dim if basis is None else basis.shape[1]), device=device)
-    network = frozen_network(encoder) if device.type == "cuda" and _suits_kernels(encoder, images) else encoder
+    by_kernels = device.type == "cuda" and not why_no_kernels(encoder, height, width)
+    network = frozen_network(encoder) if by_kernels else encoder
     for start in range(0, len(images), at_once):
         pixels = torch.from_numpy(images.images[start : start + at_once]).to(device).permute(0, 3, 1, 2)
         z = unit(network(preprocess.normalise(pixels)))
         features[start : start + len(z)] = z if basis is None else compacted(z, basis)
         progress(start + len(z))
     return features.cpu().numpy()
-
-
-def _suits_kernels(encoder: Encoder, images: ImageSet) -> bool:
-    height, width = images.images.shape[1:3]
-    return has_kernels(encoder) and takes_sides(encoder, height, width)

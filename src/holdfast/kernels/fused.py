@@ -11,44 +11,49 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from holdfast.backbones import Encoder
 from holdfast.backbones.regnet import RegNetY, YBlock
 from holdfast.backbones.resnet import BasicBlock, Bottleneck, ResNet
-from holdfast.backbones.resnet_cifar import CifarResNet
+from holdfast.backbones.resnet_cifar import CifarResNet, PlainShortcutBlock
 from holdfast.backbones.senet import PreActivationBlock, SENet
+from holdfast.backbones.squeeze import SqueezeExcitation
 
 NETWORKS = (CifarResNet, RegNetY, ResNet, SENet)
-PARTS = (YBlock, BasicBlock, Bottleneck, PreActivationBlock, nn.BatchNorm2d)
+BLOCKS = (PlainShortcutBlock, YBlock, BasicBlock, Bottleneck, PreActivationBlock, SqueezeExcitation)
+PARTS = (Encoder, *BLOCKS, nn.BatchNorm2d, nn.Conv2d, nn.Linear)
+"""What the kernels stand in for or call in another way; a derived class may do something else."""
 HALVED_BY_KERNELS = (CifarResNet, RegNetY)
-"""Those whose own kernels halve an image, twice or more; cuDNN, which does it for the others, takes any side."""
+"""Those whose own kernels halve an image, twice; cuDNN, which does it for the others, takes any side."""
+SIDES_MULTIPLE = 4
 
 
-def has_kernels(network: nn.Module) -> bool:
-    """True for an ``Encoder`` around one of ``NETWORKS`` in channels-last, where triton is installed.
-
-    Its norms must be plain: the kernels know nothing of statistics over several ranks, or of parts that are frozen. A
-    class derived from a network, a block or a norm may do something else, so it has none.
-    """
-    return (
-        isinstance(network, Encoder)
-        and type(network.backbone) in NETWORKS
-        and not network.frozen
-        and all(type(m) in PARTS for m in network.modules() if isinstance(m, (*PARTS, _BatchNorm)))
-        and importlib.util.find_spec("triton") is not None
-        and all(p.is_contiguous(memory_format=torch.channels_last) for p in network.parameters() if p.ndim == 4)
-    )
-
-
-def takes_sides(network: nn.Module, height: int, width: int) -> bool:
-    """Whether images of that size suit a network that ``has_kernels``."""
-    halved = isinstance(getattr(network, "backbone", None), HALVED_BY_KERNELS)
-    return not halved or height % 4 == 0 == width % 4
+def why_no_kernels(network: nn.Module, height: int, width: int) -> str:
+    """Why ``network`` cannot be carried out by the kernels on images of that size; empty where it can."""
+    backbone = getattr(network, "backbone", network)
+    name = type(backbone).__name__
+    if not isinstance(network, Encoder) or type(backbone) not in NETWORKS:
+        return f"there are no kernels for {name}"
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    if network.frozen:
+        return f"the kernels know no frozen parts, and {name} has some: {', '.join(network.frozen)}"
+    for part in network.modules():
+        if isinstance(part, nn.SyncBatchNorm):
+            return f"{name} has a SyncBatchNorm, and the kernels know nothing of other ranks"
+        if isinstance(part, (*PARTS, _BatchNorm)) and type(part) not in PARTS:
+            return f"{name} has a part that the kernels do not know, {type(part).__name__}"
+    if not all(p.is_contiguous(memory_format=torch.channels_last) for p in network.parameters() if p.ndim == 4):
+        return f"the kernels need weights in channels-last, and those of {name} are not"
+    if isinstance(backbone, HALVED_BY_KERNELS) and (height % SIDES_MULTIPLE or width % SIDES_MULTIPLE):
+        sides = f"sides that are multiples of {SIDES_MULTIPLE}"
+        return f"{name}'s kernels need {sides} and the images are {height} x {width}"
+    return ""
 
 
 def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function that gives what ``network(x)`` gives under bf16 autocast, for a network that ``has_kernels``."""
+    """A function that gives what ``network(x)`` gives under bf16 autocast, where ``why_no_kernels`` is empty."""
     return _fused(network, torch.bfloat16, "ieee")
 
 
 def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function that gives what ``network(x)`` gives in float32 and eval mode, for a network that ``has_kernels``.
+    """A function that gives what ``network(x)`` gives in float32 and eval mode, where ``why_no_kernels`` is empty.
 
     With TF32 products where torch allows them, which it does unless told otherwise. On a GPU kernels that multiply cut
     off what torch rounds, so a feature is twice as far from float32 as torch's: 1e-3 after RegNetY-400MF. Those of a

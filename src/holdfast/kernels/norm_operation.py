@@ -53,6 +53,29 @@ def normed(norm: nn.BatchNorm2d, y: Tensor, residual: Tensor | None = None, *, r
     return found
 
 
+def convolved_and_normed(part: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
+    """part(x), twice; by the kernels where part is a convolution, a norm and perhaps a ReLU, and nothing else.
+
+    Any other stem or shortcut, such as one that pools first, is called as it is.
+    """
+    layers = list(part) if type(part) is nn.Sequential else []
+    relu = len(layers) == 3 and type(layers[2]) is nn.ReLU
+    if len(layers) == (3 if relu else 2) and isinstance(layers[1], nn.BatchNorm2d):
+        return normed(layers[1], layers[0](x), relu=relu)
+    return (part(x),) * 2
+
+
+def twice(ctx: Any, out: Tensor) -> tuple[Tensor, Tensor]:
+    """What an operation's ``forward`` returns for its two users, so that their gradients reach ``backward`` apart.
+
+    A tensor that is returned twice is one output to autograd, which would add up the gradients of its users itself, in
+    a pass over memory of its own; a detached alias is a second output, and takes no memory. An output that nobody used
+    has None for its gradient, instead of zeros that would have to be written and read.
+    """
+    ctx.set_materialize_grads(False)
+    return out, out.detach()
+
+
 @dataclass(frozen=True)
 class Cut:
     """How an activation is cut: programs of ``sizes["BLOCK"]`` pixels, or of ``each`` where they add up over many."""
@@ -111,8 +134,7 @@ class _Norm(torch.autograd.Function):
         from_out = relu and residual is not None
         ctx.relu, ctx.from_out, ctx.back = relu, from_out, [back]
         ctx.save_for_backward(y, out if from_out else None, gamma, beta, known[-1])
-        ctx.set_materialize_grads(False)
-        return out, out.detach()
+        return twice(ctx, out)
 
     @staticmethod
     @once_differentiable

@@ -5,12 +5,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.kernels import normed_block, normed_resnet, normed_senet
+from holdfast.kernels import normed_regnet, normed_resnet, normed_senet
 from holdfast.kernels.cast import cast_together
 from holdfast.kernels.grouped_convolution import GROUP_WIDTH, Precision, grouped_convolution
 from holdfast.kernels.norm_operation import RoomyNorm, room_for
 
-STANDS_IN = normed_block.STANDS_IN | normed_resnet.STANDS_IN | normed_senet.STANDS_IN
+STANDS_IN = normed_regnet.STANDS_IN | normed_resnet.STANDS_IN | normed_senet.STANDS_IN
 
 
 class NormedNetwork:

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from holdfast.backbones.resnet import BasicBlock, Bottleneck, ResNet
-from holdfast.kernels.norm_operation import normed
+from holdfast.kernels.norm_operation import convolved_and_normed, normed
 
 
 class NormedBasicBlock(BasicBlock):
@@ -36,11 +36,7 @@ class NormedResNet(ResNet):
 
 
 def _shortcut(downsample: nn.Sequential | None, x: Tensor) -> Tensor:
-    if downsample is None:
-        return x
-    convolution, norm = downsample
-    assert isinstance(norm, nn.BatchNorm2d)
-    return normed(norm, convolution(x), relu=False)[0]
+    return x if downsample is None else convolved_and_normed(downsample, x)[0]
 
 
 STANDS_IN: dict[type[nn.Module], type[nn.Module]] = {

@@ -13,11 +13,13 @@ COPIES = tl.constexpr(8)
 FORWARD_UNIT = tl.constexpr(2.0**34)
 """Fixed-point steps per 1 for the means of activations and of their squares: each program's part is exact to 3e-11."""
 
-LARGEST = tl.constexpr(2.0**14)
-"""Activations up to here have room in the sums, however many there are: the mean of their squares is 2^28 at most."""
-
 BACKWARD_UNIT = tl.constexpr(2.0**42)
-"""The same for sums of gradients, which are small: exact to 1e-13, sound up to a total of 2e6."""
+"""Fixed-point steps per 1 for sums of gradients, which are small: each program's part is exact to 1e-13. A total beyond
+2^21, which is 2e6, wraps."""
+
+LARGEST = tl.constexpr(2.0**14)
+"""Activations up to here have room in the sums, however many there are: the mean of their squares is 2^28 at most, or
+2^62 steps of the 2^63 that 64 bits hold."""
 
 
 @triton.jit
@@ -37,7 +39,12 @@ def read_sum(sums, channel, UNIT: tl.constexpr, CHANNELS: tl.constexpr):
 
 @triton.jit
 def add_to_moments(sums, total, squares, channel, program, share, CHANNELS: tl.constexpr):
-    """Add a program's values, summed up per channel, and their squares. share: one over the number of all values."""
+    """Add a program's values, summed up per channel, and their squares. share: one over the number of all values.
+
+    Means need room for one value, not for all, and may be coarse. A part is off by half a step, 3e-11; the 512 parts of
+    128 images of 32 x 32 are off by 1.5e-8 at most: one in 600 of the eps that norms add to the variance (1e-5), and
+    less than float32 loses of values around 1 (6e-8).
+    """
     add_to_sum(sums, total * share, channel, program, FORWARD_UNIT, CHANNELS)
     add_to_sum(sums + COPIES * CHANNELS, squares * share, channel, program, FORWARD_UNIT, CHANNELS)
 

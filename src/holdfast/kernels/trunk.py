@@ -1,6 +1,6 @@
 """A CIFAR ResNet carried out by the fused kernels: the same parameters and arithmetic, fewer passes over memory."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -8,22 +8,21 @@ from torch.nn import functional as F
 
 from holdfast.backbones.resnet_cifar import CifarResNet
 from holdfast.errors import HoldfastError
-from holdfast.kernels.backward import convolve_back, spread_mean, through_norm, weight_parts
-from holdfast.kernels.backward_rows import convolve_back_rows
-from holdfast.kernels.forward import convolve, convolve_frozen, normalise
-from holdfast.kernels.forward_rows import convolve_frozen_rows, convolve_rows
-from holdfast.kernels.gradients import add_up_parts, norm_gradients
-from holdfast.kernels.layers import LEAST_CHANNELS, TABLE_BLOCK, TILES, GradientLayout, layers_of, starts
+from holdfast.kernels.forward import convolve_frozen
+from holdfast.kernels.forward_rows import convolve_frozen_rows
+from holdfast.kernels.kernel_arguments import given_or, pixels_of, shortcut_kind, size_of
+from holdfast.kernels.layers import LEAST_CHANNELS, TILES, GradientLayout, layers_of
 from holdfast.kernels.reach import REACH
-from holdfast.kernels.strips import BACK_ROWS, BY_ROWS, FORWARD_ROWS, NINE_TAPS, NineTiles, RowTiles, Strips, strips
-from holdfast.kernels.weights_nine import weight_parts_nine
+from holdfast.kernels.strips import BY_ROWS, FORWARD_ROWS, NINE_TAPS, NineTiles, RowTiles, Strips, strips
+from holdfast.kernels.trunk_pass import Pass
 
 
 class FusedTrunk:
     """Images N x 3 x H x W -> features N x 64 in float32, as ``CifarResNet`` gives them under bf16 autocast.
 
     Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
-    be multiples of 4. Gradients reach the parameters through autograd, as always.
+    be multiples of 4. In training mode gradients reach the parameters through autograd, as always. Refused: norms in
+    another mode than the network's, and to ask for gradients in evaluation or for those of the images.
     dtype: of the activations; precision: with which evaluation multiplies them where they are float32; by_rows: whether
     convolutions go row by row where they can (``rows.py``) and their weights' gradients take nine taps at once
     (``weights_nine.py``), instead of tap by tap.
@@ -52,6 +51,8 @@ class FusedTrunk:
 
     def __call__(self, x: Tensor) -> Tensor:
         _refuse_too_many(x)
+        self._refuse_mixed_modes()
+        self._refuse_lost_gradients(x)
         with torch.no_grad():
             self._stem[:, : x.shape[1]].copy_(self.layers[0].weight)
             torch._foreach_copy_(self._rest, [layer.weight for layer in self.layers[1:]])
@@ -59,7 +60,7 @@ class FusedTrunk:
             if not self._network.training:
                 return self._frozen(x)
             torch._foreach_add_(self._seen, 1)
-        features: Tensor = _Pass.apply(x, self, *self.parameters)
+        features: Tensor = Pass.apply(x, self, *self.parameters)
         return features
 
     def layout(self, x: Tensor) -> GradientLayout:
@@ -93,6 +94,26 @@ class FusedTrunk:
     def channels(self, i: int) -> dict[str, int]:
         return {"INPUTS": self.layers[i].inputs, "OUTPUTS": self.layers[i].outputs}
 
+    def _refuse_mixed_modes(self) -> None:
+        training = self._network.training
+        others = sum(layer.norm.training != training for layer in self.layers)
+        if others:
+            mode, other = ("training", "evaluation") if training else ("evaluation", "training")
+            raise HoldfastError(
+                f"{others} norms are in {other} mode and the network in {mode} mode, which the kernels cannot do; "
+                "call train() or eval() on the whole network"
+            )
+
+    def _refuse_lost_gradients(self, x: Tensor) -> None:
+        if not torch.is_grad_enabled():
+            return
+        if x.requires_grad:
+            raise HoldfastError("the kernels find no gradient of the images; detach them")
+        if not self._network.training and any(parameter.requires_grad for parameter in self.parameters):
+            raise HoldfastError(
+                "the kernels find no gradients in evaluation mode; call the network under torch.no_grad() or train it"
+            )
+
     def _frozen(self, x: Tensor) -> Tensor:
         out = self._frozen_layer(0, x, None)
         for i in range(1, len(self.layers), 2):
@@ -101,143 +122,19 @@ class FusedTrunk:
 
     def _frozen_layer(self, i: int, x: Tensor, shortcut: Tensor | None) -> Tensor:
         out, norm = self.output(i, x), self.layers[i].norm
-        tensors = (x, self.packed[i], out, _or(shortcut, out))
+        tensors = (x, self.packed[i], out, given_or(shortcut, out))
         known = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
-        settings = {"SHORTCUT": _kind(shortcut, out), "PRECISION": self._precision}
+        settings = {"SHORTCUT": shortcut_kind(shortcut, out), "PRECISION": self._precision}
         if cut := self.strips(i, FORWARD_ROWS, out):
             convolve_frozen_rows[cut.grid](
                 *tensors, *known, len(out), norm.eps, **self.channels(i), **settings, **cut.options
             )
             return out
-        pixels, block = _pixels(out), TILES[out.shape[3]].convolve
+        pixels, block = pixels_of(out), TILES[out.shape[3]].convolve
         convolve_frozen[(-(-pixels // block),)](
-            *tensors, *known, pixels, norm.eps, **_size(out), **self.shape(i), **settings, BLOCK=block
+            *tensors, *known, pixels, norm.eps, **size_of(out), **self.shape(i), **settings, BLOCK=block
         )
         return out
-
-
-class _Pass(torch.autograd.Function):
-    """One pass in training mode. What it keeps for the way back lives in a ``_Kept`` and dies with the graph."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, trunk: FusedTrunk, *parameters: Tensor) -> Tensor:
-        ctx.kept = kept = _Kept(trunk, x)
-        out = kept.layer(0, x, shortcut=None)
-        for i in range(1, len(trunk.layers), 2):
-            out = kept.layer(i + 1, kept.layer(i, out, shortcut=None), shortcut=out)
-        return out.flatten(1, 2).mean(1, dtype=torch.float32)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        kept: _Kept = ctx.kept
-        last = len(kept.trunk.layers) - 1
-        du = kept.spread_mean(last, gradients[0])
-        for i in range(last - 1, 0, -2):
-            inner = kept.layer_back(i + 1, du, shortcut_du=None)
-            du = kept.layer_back(i, inner, shortcut_du=du)
-        kept.weight_parts(0, kept.through_norm(0, du))
-        del ctx.kept  # not only with the graph, which lives until the end of the step: another view may be to come
-        return (None, None, *kept.gradients())
-
-
-class _Kept:
-    """The tensors of one pass. Of layer i: ``x`` its input, ``y`` before its norm, ``out`` behind norm and ReLU."""
-
-    def __init__(self, trunk: FusedTrunk, image: Tensor) -> None:
-        self.trunk = trunk
-        self.x: dict[int, Tensor] = {}
-        self.y: dict[int, Tensor] = {}
-        self.out: dict[int, Tensor] = {}
-        self._sizes = [layer.sums for layer in trunk.layers]
-        self._flat_sums = image.new_zeros(starts(self._sizes)[-1], dtype=torch.int64)
-        self._sums = self._flat_sums.split(self._sizes)
-        self._layout = trunk.layout(image)
-
-    def layer(self, i: int, x: Tensor, *, shortcut: Tensor | None) -> Tensor:
-        """relu(bn(conv(x)) + shortcut)"""
-        norm, self.x[i] = self.trunk.layers[i].norm, x
-        y = self.y[i] = self.trunk.output(i, x)
-        pixels, tiles = _pixels(y), TILES[y.shape[3]]
-        tensors = (x, self.trunk.packed[i], y, self._sums[i])
-        if cut := self.trunk.strips(i, FORWARD_ROWS, y):
-            convolve_rows[cut.grid](*tensors, len(y), 1 / pixels, **self.trunk.channels(i), **cut.options)
-        else:
-            convolve[(-(-pixels // tiles.convolve),)](
-                *tensors, pixels, 1 / pixels, **_size(y), **self.trunk.shape(i), BLOCK=tiles.convolve
-            )
-        out = self.out[i] = torch.empty_like(y)
-        normalise[(-(-pixels // tiles.norm),)](
-            y, _or(shortcut, y), out, self._sums[i], norm.weight, norm.bias, norm.running_mean, norm.running_var,
-            pixels, 1 / pixels, norm.eps, norm.momentum, **_size(y), CHANNELS=y.shape[3], SHORTCUT=_kind(shortcut, y),
-            BLOCK=tiles.norm,
-        )  # fmt: skip
-        return out
-
-    def spread_mean(self, i: int, gradient: Tensor) -> Tensor:
-        y = self.y[i]
-        self._flat_gradient_sums = torch.zeros_like(self._flat_sums)
-        self._gradient_sums = self._flat_gradient_sums.split(self._sizes)
-        self._parts = y.new_empty(self._layout.part_starts[-1], dtype=torch.float32)
-        du, pixels, block = torch.empty_like(y), _pixels(y), TILES[y.shape[3]].norm
-        spread_mean[(-(-pixels // block),)](
-            gradient.contiguous(), self.out[i], y, self._sums[i], du, self._gradient_sums[i], pixels,
-            self.trunk.layers[i].norm.eps, POSITIONS=y.shape[1] * y.shape[2], CHANNELS=y.shape[3], BLOCK=block,
-        )  # fmt: skip
-        return du
-
-    def layer_back(self, i: int, du: Tensor, *, shortcut_du: Tensor | None) -> Tensor:
-        """du of layer i - 1 from that of layer i; on the way the gradient of its weights."""
-        dy = self.through_norm(i, du)
-        self.weight_parts(i, dy)
-        y, norm = self.y[i - 1], self.trunk.layers[i - 1].norm
-        found, pixels, block = torch.empty_like(y), _pixels(y), TILES[y.shape[3]].back
-        tensors = (
-            dy, self.trunk.packed[i], _or(shortcut_du, dy), y, self.out[i - 1], self._sums[i - 1],
-            norm.weight, norm.bias, found, self._gradient_sums[i - 1],
-        )  # fmt: skip
-        kind = _kind(shortcut_du, y)
-        if cut := self.trunk.strips(i, BACK_ROWS, y):
-            convolve_back_rows[cut.grid](
-                *tensors, len(y), norm.eps, **self.trunk.channels(i), SHORTCUT=kind, **cut.options
-            )
-        else:
-            convolve_back[(-(-pixels // block),)](
-                *tensors, pixels, norm.eps, **_size(y), **self.trunk.shape(i), SHORTCUT=kind, BLOCK=block
-            )
-        return found
-
-    def through_norm(self, i: int, du: Tensor) -> Tensor:
-        norm = self.trunk.layers[i].norm
-        dy, pixels, block = torch.empty_like(du), _pixels(du), TILES[du.shape[3]].norm
-        through_norm[(-(-pixels // block),)](
-            du, self.y[i], dy, self._sums[i], self._gradient_sums[i], norm.weight, pixels, 1 / pixels, norm.eps,
-            CHANNELS=du.shape[3], BLOCK=block,
-        )  # fmt: skip
-        return dy
-
-    def weight_parts(self, i: int, dy: Tensor) -> None:
-        layer, (count, each) = self.trunk.layers[i], self._layout.parts[i]
-        start, end = self._layout.part_starts[i : i + 2]
-        tensors = (self.x[i], dy, self._parts[start:end])
-        if nine := self.trunk.nine_tiles(i):
-            weight_parts_nine[(count, 3 // nine.shifts)](
-                *tensors, _pixels(dy), EACH=each, **_size(dy), **self.trunk.channels(i), SHIFTS=nine.shifts,
-                WIDE=layer.inputs * (4 if nine.shifts == 3 else 1), HIGH=4 * layer.outputs, BLOCK=nine.block,
-                STAGES=nine.stages, num_warps=nine.warps,
-            )  # fmt: skip
-            return
-        tiles = TILES[layer.outputs]
-        weight_parts[(count, 9 // tiles.taps)](
-            *tensors, _pixels(dy), EACH=each, **_size(dy), **self.trunk.shape(i), TAPS=tiles.taps,
-            WIDE=layer.inputs * (4 if tiles.taps == 3 else 1), BLOCK=tiles.part_block,
-        )  # fmt: skip
-
-    def gradients(self) -> list[Tensor]:
-        flat = self._parts.new_empty(self._layout.size)
-        parts, norms = self._layout.part_table, self._layout.norm_table
-        add_up_parts[(len(parts),)](self._parts, parts, flat, BLOCK=TABLE_BLOCK)
-        norm_gradients[(len(norms),)](self._flat_gradient_sums, norms, flat, CHANNELS=max(TILES))
-        return self._layout.views(flat)
 
 
 def _refuse_too_many(x: Tensor) -> None:
@@ -246,22 +143,3 @@ def _refuse_too_many(x: Tensor) -> None:
     if len(x) > most:
         size = f"{x.shape[2]} x {x.shape[3]}"
         raise HoldfastError(f"{len(x)} images of {size} at once are too many for the kernels; take {most} at most")
-
-
-def _pixels(x: Tensor) -> int:
-    return x.numel() // x.shape[3]
-
-
-def _size(x: Tensor) -> dict[str, int]:
-    return {"HEIGHT": x.shape[1], "WIDTH": x.shape[2]}
-
-
-def _or(tensor: Tensor | None, anything: Tensor) -> Tensor:
-    """A kernel's argument that it does not read must be a tensor all the same."""
-    return anything if tensor is None else tensor
-
-
-def _kind(shortcut: Tensor | None, y: Tensor) -> str:
-    if shortcut is None:
-        return "none"
-    return "same" if shortcut.shape == y.shape else "half"

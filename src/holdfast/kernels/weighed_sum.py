@@ -7,7 +7,7 @@ H x W; logits, means and their gradients are N x CHANNELS.
 import triton
 import triton.language as tl
 
-from holdfast.kernels.normed import channels_of
+from holdfast.kernels.normed import channels_of, tile_here
 from holdfast.kernels.weighed import back_through_hidden, of_images
 
 
@@ -33,11 +33,7 @@ def weigh_and_add(
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """out = y * sigmoid(logits) + shortcut"""
-    channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
-    start = tl.program_id(0) // (CHANNELS // WIDE) * BLOCK
-    pixel = start + tl.arange(0, BLOCK)
-    inside = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
+    channel, start, inside, place = tile_here(pixels, CHANNELS, WIDE, BLOCK)
     before = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
     added = tl.load(shortcut + place, mask=inside, other=0.0).to(tl.float32)
     weight = tl.sigmoid(of_images(logits, start, inside, channel, POSITIONS, CHANNELS, BLOCK))
@@ -97,11 +93,7 @@ def back_to_image(
     POSITIONS: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """dy, the gradient of y, from that of the sum and that of the mean."""
-    channel = channels_of(tl.program_id(0), CHANNELS, WIDE)
-    start = tl.program_id(0) // (CHANNELS // WIDE) * BLOCK
-    pixel = start + tl.arange(0, BLOCK)
-    inside = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
+    channel, start, inside, place = tile_here(pixels, CHANNELS, WIDE, BLOCK)
     g = tl.load(du + place, mask=inside, other=0.0).to(tl.float32)
     weight = tl.sigmoid(of_images(logits, start, inside, channel, POSITIONS, CHANNELS, BLOCK))
     each = of_images(mean_gradient, start, inside, channel, POSITIONS, CHANNELS, BLOCK) * (1.0 / POSITIONS)

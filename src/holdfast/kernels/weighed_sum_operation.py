@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from holdfast.backbones.squeeze import SqueezeExcitation
 from holdfast.kernels import norm_operation
-from holdfast.kernels.norm_operation import channels_last, cut
+from holdfast.kernels.norm_operation import channels_last, cut, twice
 from holdfast.kernels.reach import within_reach
 from holdfast.kernels.weigh_operation import FEW, IMAGES
 from holdfast.kernels.weighed_sum import back_to_biases, back_to_image, back_to_logits, mean_of_image, weigh_and_add
@@ -54,8 +54,7 @@ class _WeighedSum(torch.autograd.Function):
             y, logits, shortcut, out, how.pixels, POSITIONS=by_image["POSITIONS"], **how.sizes
         )
         ctx.save_for_backward(y, w1, w2, mean, hidden, logits)
-        ctx.set_materialize_grads(False)
-        return out, out.detach()
+        return twice(ctx, out)
 
     @staticmethod
     @once_differentiable
