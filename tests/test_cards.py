@@ -3,6 +3,7 @@
 import json
 import re
 import statistics
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,7 @@ def test_a_card(card):
 def test_the_table_in_the_readme():
     names = {name: method for method, name in METHOD_NAMES.items()}
     lines = re.findall(r"^\| ([^|]+) \| (.* / .*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    paper = tomllib.loads((ROOT / "src/holdfast/reproduction/paper/table2.toml").read_text(encoding="utf-8"))
     compared = 0
     for name, cells in lines:
         for tasks, cell in zip((2, 7, 16, 31), cells.split(" | ")):
@@ -61,6 +63,10 @@ def test_the_table_in_the_readme():
             scores = json.loads(path.read_text(encoding="utf-8"))["protocols"]["template"]
             shown = f"{scores['AC']:.2f} / {100 * scores['AA']:.1f} / {100 * scores['ACA']:.1f} ("
             assert cell.startswith(shown), (name, tasks, shown)
+            in_brackets = [float(number) for number in cell[cell.index("(") + 1 : -1].split(" / ")]
+            assert in_brackets == [
+                round(number, places) for number, places in zip(paper[names[name]][str(tasks)], (2, 1, 1))
+            ]
             compared += 1
     assert compared >= 29
 
