@@ -47,6 +47,23 @@ def test_the_complete_set_is_taken(tmp_path, monkeypatch):
     assert len(load_split("cub20", "train", tmp_path, size=8, resize=10)) == 20
 
 
+def test_missing_files_are_named(tmp_path, monkeypatch):
+    top = cub(tmp_path, tuple(range(181, 201)), per_class=2)
+    monkeypatch.setattr("holdfast.data.cub.IMAGES_20", {"train": 20, "test": 20})
+    gone = [next(iter(sorted((top / "images" / f"{number}.Bird_{number}").iterdir()))) for number in range(181, 187)]
+    shown = [f"18{number}.Bird_18{number}/Bird_18{number}_0000.jpg" for number in (1, 2, 3)]
+    for count, (file, message) in enumerate(zip(gone, (shown[0], ", ".join(shown[:2]), ", ".join(shown))), start=1):
+        file.unlink()
+        with pytest.raises(HoldfastError, match=rf"{20 - count} images where 20 .*; missing: {message}\); complete it"):
+            load_split("cub20", "train", tmp_path)
+    for file in gone[3:]:
+        file.unlink()
+    with pytest.raises(HoldfastError, match=rf"missing: {', '.join(shown)} and 3 more\); complete it"):
+        load_split("cub20", "train", tmp_path)
+    assert len(load_split("cub20", "train", tmp_path, size=8, resize=10, incomplete=True)) == 14
+    assert len(load_split("cub20", "test", tmp_path, size=8, resize=10)) == 20
+
+
 def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(HoldfastError, match=r"CUB_200_2011: no such folder"):
         load_split("cub180", "train", tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from holdfast.data.cache import read_listing
 from holdfast.data.images import ImageSet
-from holdfast.data.listing import Listing, listed, refuse_if_incomplete
+from holdfast.data.listing import Listing, listed_if_there, refuse_if_incomplete
 from holdfast.data.root import located
 from holdfast.data.text_table import number_pairs, rows
 from holdfast.errors import HoldfastError, unknown_name
@@ -60,14 +60,13 @@ def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
     missing = [number for number in classes if number not in names]
     if missing:
         raise HoldfastError(f"{top / 'classes.txt'}: class {missing[0]} is missing")
-    found = []
+    named = []
     for number, name in _numbered(top / "images.txt"):
         if number not in label_of or number not in of_train:
             raise HoldfastError(f"{top}: image {number} of images.txt has no class or no split in the files beside it")
-        file = top / "images" / name
-        if label_of[number] in classes and bool(of_train[number]) == (split == "train") and file.is_file():
-            found.append((file, label_of[number] - classes.start))
-    return listed(top / "images", found, [names[number] for number in classes])
+        if label_of[number] in classes and bool(of_train[number]) == (split == "train"):
+            named.append((name, label_of[number] - classes.start))
+    return listed_if_there(top / "images", named, [names[number] for number in classes])
 
 
 def _numbered(file: Path) -> list[tuple[int, str]]:
