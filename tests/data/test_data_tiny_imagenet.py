@@ -115,6 +115,20 @@ def test_the_twenty_further_classes_make_an_open_set(tmp_path):
         load_split("tinyimagenet20", "val", tmp_path)
 
 
+def test_a_class_of_the_twenty_with_too_few_images_is_named(tmp_path, monkeypatch):
+    top = tiny_imagenet_20(tmp_path, WNIDS_20)
+    monkeypatch.setattr("holdfast.data.tiny_imagenet.IMAGES_20", {"train": 60, "val": 20})
+    monkeypatch.setattr("holdfast.data.tiny_imagenet.PER_CLASS_20", {"train": 3, "val": 1})
+    for split, count in (("train", 60), ("val", 20)):
+        assert len(load_split("tinyimagenet20", split, tmp_path)) == count
+    (top / "train" / WNIDS_20[7] / f"{WNIDS_20[7]}_1.JPEG").unlink()
+    with pytest.raises(HoldfastError, match=rf"59 images where 60 .*\({WNIDS_20[7]} has 2 of 3\); complete"):
+        load_split("tinyimagenet20", "train", tmp_path)
+    (top / "val" / WNIDS_20[9] / "ILSVRC2012_val_9.JPEG").unlink()
+    with pytest.raises(HoldfastError, match=rf"19 images where 20 are expected \(none of {WNIDS_20[9]}\); complete"):
+        load_split("tinyimagenet20", "val", tmp_path)
+
+
 def test_the_papers_twenty_classes():
     assert len(set(WNIDS_20)) == 20
     assert not set(WNIDS_20) & (set(COUNTERPARTS) | set(WITHOUT_COUNTERPART))

@@ -84,10 +84,13 @@ def image_files(top: Path) -> list[Path]:
     return files
 
 
-def refuse_if_incomplete(listing: Listing, *, images: int | None, classes: int, incomplete: bool) -> None:
+def refuse_if_incomplete(
+    listing: Listing, *, images: int | None, classes: int, incomplete: bool, per_class: int | None = None
+) -> None:
     """Compare with how many images and classes (with an image) the set has; ``incomplete`` takes what is there.
 
-    The error names the first classes without an image, and the first files where the set says what they are called.
+    The error names the first classes without an image, the first with another number of them than ``per_class``, where
+    that is known, and the first files, where the set says what they are called.
     An empty listing is refused in any case.
     """
     present = np.unique(listing.labels)
@@ -97,9 +100,16 @@ def refuse_if_incomplete(listing: Listing, *, images: int | None, classes: int, 
     if images is not None and len(listing) != images:
         wrong.append(f"{counted(len(listing), 'image')} where {images:,} are expected")
     if wrong and not (incomplete and len(listing)):
-        empty = sorted(set(range(len(listing.class_names))) - set(present.tolist()))
-        lacks = [f"none of {first_few([listing.class_names[label] for label in empty])}"] if empty else []
-        lacks += [f"missing: {first_few(listing.missing)}"] if listing.missing else []
+        lacks = _lacks(listing, per_class)
         without = f" ({'; '.join(lacks)})" if lacks else ""
         way_out = "; complete it, or set incomplete = true to go on with what is there" if len(listing) else ""
         raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{without}{way_out}")
+
+
+def _lacks(listing: Listing, per_class: int | None) -> list[str]:
+    counts = dict(zip(listing.class_names, np.bincount(listing.labels, minlength=len(listing.class_names)).tolist()))
+    empty = [name for name, count in counts.items() if not count]
+    odd = [f"{name} has {count} of {per_class}" for name, count in counts.items() if count not in (0, per_class)]
+    lacks = [f"none of {first_few(empty)}"] if empty else []
+    lacks += [first_few(odd)] if odd and per_class is not None else []
+    return lacks + ([f"missing: {first_few(listing.missing)}"] if listing.missing else [])

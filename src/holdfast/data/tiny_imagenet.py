@@ -24,6 +24,7 @@ WNIDS_20 = (
 """The test classes of the paper's appendix C, in its order; none is among TinyImageNet's 200."""
 
 IMAGES_20 = {"train": 25_478, "val": 1_000}
+PER_CLASS_20 = {"train": None, "val": 50}
 
 
 def tinyimagenet200(
@@ -43,7 +44,13 @@ def tinyimagenet20(
     if split not in IMAGES_20:
         raise unknown_name("split of tinyimagenet20", split, IMAGES_20)
     listing = class_folders(located(root, path) / split, WNIDS_20)
-    refuse_if_incomplete(listing, images=IMAGES_20[split], classes=len(WNIDS_20), incomplete=incomplete)
+    refuse_if_incomplete(
+        listing,
+        images=IMAGES_20[split],
+        classes=len(WNIDS_20),
+        incomplete=incomplete,
+        per_class=PER_CLASS_20[split],
+    )
     return read_listing(listing, root, name=f"tinyimagenet20-{split}", size=size)
 
 
