@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from holdfast.data.cub import NAMES_20
 from holdfast.data.tiny_imagenet import WNIDS_20
 
 Draw = Callable[[Path, int, int], None]
@@ -46,9 +47,10 @@ def tiny_imagenet_20(root: Path, wnids: tuple[str, ...] = WNIDS_20[:4]) -> Path:
 
 
 def cub(root: Path, classes: tuple[int, ...], per_class: int = 4) -> Path:
-    """``classes`` of 200 have pictures: the first half of each is of the training split."""
+    """``classes`` of 200 have pictures: the first half of each is of the training split. The last 20 are CUB's."""
     top = root / "CUB_200_2011"
-    names = {number: f"{number:03d}.Bird_{number}" for number in range(1, 201)}
+    birds = [*(f"Bird_{number}" for number in range(1, 181)), *NAMES_20]
+    names = {number: f"{number:03d}.{bird}" for number, bird in enumerate(birds, start=1)}
     write_lines(top / "classes.txt", [f"{number} {name}" for number, name in names.items()])
     images, labels, split = [], [], []
     for label in classes:

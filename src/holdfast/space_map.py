@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.errors import HoldfastError
-from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.storage import read_tensors, write_tensors
 
 
@@ -36,9 +35,9 @@ class SpaceMap(nn.Module):
         try:
             hidden, dim = tensors["enter.weight"].shape
             out = tensors["leave.weight"].shape[0]
-            with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+            with torch.device("meta"):  # nothing is drawn or held twice: maps of wide features have half a gigabyte
                 loaded = cls(dim, out, hidden)
-            loaded.load_state_dict(tensors)
+            loaded.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
         except (KeyError, ValueError, IndexError, RuntimeError) as error:
             found = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in tensors.items()) or "nothing"
             raise HoldfastError(f"{path}: not a map between feature spaces; it holds {found}") from error

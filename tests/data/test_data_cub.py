@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from holdfast.data import load_split, open_set
+from holdfast.data.cub import NAMES_20
 from holdfast.errors import HoldfastError
 from made_up_sets import cub
 
@@ -17,7 +18,7 @@ def test_training_classes_and_open_set(tmp_path):
     query, gallery = (load_split("cub20", split, tmp_path, incomplete=True) for split in ("test", "train"))
     data = open_set(train, query, gallery, train_crop=224)
     assert data.train.class_names == ("001.Bird_1", "007.Bird_7", "180.Bird_180")
-    assert data.query.class_names == data.gallery.class_names == ("181.Bird_181", "200.Bird_200")
+    assert data.query.class_names == data.gallery.class_names == ("181.Worm_eating_Warbler", "200.Common_Yellowthroat")
     assert np.bincount(data.query.labels).tolist() == [3, 3]
     assert np.bincount(data.gallery.labels).tolist() == [2, 2]
     with pytest.raises(HoldfastError, match=r"train 256 x 256 x 3, query 224 x 224 x 3"):
@@ -45,6 +46,39 @@ def test_the_complete_set_is_taken(tmp_path, monkeypatch):
     cub(tmp_path, tuple(range(181, 201)), per_class=2)
     monkeypatch.setattr("holdfast.data.cub.IMAGES_20", {"train": 20, "test": 20})
     assert len(load_split("cub20", "train", tmp_path, size=8, resize=10)) == 20
+
+
+def test_missing_files_are_named(tmp_path, monkeypatch):
+    top = cub(tmp_path, tuple(range(181, 201)), per_class=2)
+    monkeypatch.setattr("holdfast.data.cub.IMAGES_20", {"train": 20, "test": 20})
+    gone = [next((top / "images").glob(f"{number}.*/*_0000.jpg")) for number in range(181, 187)]
+    shown = [f"{file.parent.name}/{file.name}" for file in gone[:3]]
+    for count, (file, message) in enumerate(zip(gone, (shown[0], ", ".join(shown[:2]), ", ".join(shown))), start=1):
+        file.unlink()
+        with pytest.raises(HoldfastError, match=rf"{20 - count} images where 20 .*; missing: {message}\); complete it"):
+            load_split("cub20", "train", tmp_path)
+    for file in gone[3:]:
+        file.unlink()
+    with pytest.raises(HoldfastError, match=rf"missing: {', '.join(shown)} and 3 more\); complete it"):
+        load_split("cub20", "train", tmp_path)
+    assert len(load_split("cub20", "train", tmp_path, size=8, resize=10, incomplete=True)) == 14
+    assert len(load_split("cub20", "test", tmp_path, size=8, resize=10)) == 20
+
+
+def test_the_open_set_is_the_papers_by_name(tmp_path):
+    top = cub(tmp_path, (1, 181, 196))
+    lines = (top / "classes.txt").read_text().splitlines()
+    assert lines[180:183] == ["181 181.Worm_eating_Warbler", "182 182.Yellow_Warbler", "183 183.Northern_Waterthrush"]
+    assert (len(NAMES_20), len(set(NAMES_20))) == (20, 20)
+    kinds = ("Warbler", "Waterthrush", "Waxwing", "Woodpecker", "Wren", "Yellowthroat")
+    assert [sum(name.endswith(kind) for name in NAMES_20) for kind in kinds] == [2, 2, 2, 6, 7, 1]
+    (top / "classes.txt").write_text("\n".join(lines).replace("196.House_Wren", "196.Marsh_Wren"))
+    for name in ("cub20", "cub180"):  # what is trained on is what is not tested
+        with pytest.raises(
+            HoldfastError,
+            match=r"classes\.txt: class 196 is 196\.Marsh_Wren where .* 196\.House_Wren; take CUB-200-2011",
+        ):
+            load_split(name, "train", tmp_path, incomplete=True)
 
 
 def test_what_is_wrong_is_named(tmp_path):

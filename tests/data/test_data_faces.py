@@ -77,6 +77,10 @@ def test_celeba_counts_and_mistakes(tmp_path):
             load_split("celeba", split, tmp_path)
     with pytest.raises(HoldfastError, match="split of celeba 'query'; known: test, train, val"):
         load_split("celeba", "query", tmp_path)
+    (top / "img_align_celeba" / "000012.jpg").unlink()
+    with pytest.raises(HoldfastError, match=r"6 images where 19,962 .*\(missing: 000012\.jpg\); complete it"):
+        load_split("celeba", "test", tmp_path)
+    (top / "img_align_celeba" / "000001.jpg").rename(top / "img_align_celeba" / "000012.jpg")
     (top / "Eval").mkdir()
     (top / "list_eval_partition.txt").rename(top / "Eval" / "list_eval_partition.txt")
     assert len(faces_of(tmp_path, "test")) == 7  # as the original download has it

@@ -51,10 +51,32 @@ def test_counts_are_checked_and_what_is_missing_is_said(tmp_path):
         load_split("tinyimagenet200", "val", tmp_path)
     for file in (top / "train" / WNIDS[1] / "images").iterdir():
         file.unlink()
-    with pytest.raises(HoldfastError, match=r"\(none of n01000000\)"):
+    with pytest.raises(HoldfastError, match=r"\(none of n01000000; missing: n01000000_0\.JPEG\)"):
         load_split("tinyimagenet200", "train", tmp_path)
     part = load_split("tinyimagenet200", "train", tmp_path, incomplete=True)
     assert np.unique(part.labels).tolist() == [0, 2]  # the others keep their numbers
+
+
+def test_missing_files_are_named(tmp_path, monkeypatch):
+    top = tiny_imagenet(tmp_path, WNIDS)
+    monkeypatch.setattr("holdfast.data.tiny_imagenet.CLASSES", 3)
+    monkeypatch.setattr("holdfast.data.tiny_imagenet.IMAGES", {"train": 9, "val": 3})
+    for split, count in (("train", 9), ("val", 3)):
+        assert len(load_split("tinyimagenet200", split, tmp_path)) == count
+    (top / "train" / WNIDS[2] / "images" / f"{WNIDS[2]}_0.JPEG").unlink()
+    with pytest.raises(
+        HoldfastError, match=r"train: 8 images where 9 are expected \(missing: n02000000_0\.JPEG\); complete it"
+    ):
+        load_split("tinyimagenet200", "train", tmp_path)
+    (top / "train" / WNIDS[2] / f"{WNIDS[2]}_boxes.txt").unlink()  # then nothing says what it was called
+    with pytest.raises(HoldfastError, match=r"train: 8 images where 9 are expected; complete it"):
+        load_split("tinyimagenet200", "train", tmp_path)
+    (top / "val" / "images" / "val_1.JPEG").unlink()
+    with pytest.raises(
+        HoldfastError, match=r"2 images where 3 are expected \(none of n01000000; missing: images/val_1\.JPEG\)"
+    ):
+        load_split("tinyimagenet200", "val", tmp_path)
+    assert len(load_split("tinyimagenet200", "val", tmp_path, incomplete=True)) == 2
 
 
 def test_what_is_wrong_is_named(tmp_path):
@@ -86,9 +108,24 @@ def test_the_twenty_further_classes_make_an_open_set(tmp_path):
     assert data.query.class_names == data.gallery.class_names == WNIDS_20[:4]
     assert (len(data.query), len(data.gallery)) == (12, 4)
     assert data.overlap == ()
-    with pytest.raises(HoldfastError, match=r"4 classes with images where 20 .* 12 images where 25,478 .*\(none of "):
+    missing = f"{WNIDS_20[4]}, {WNIDS_20[5]}, {WNIDS_20[6]} and 13 more"
+    with pytest.raises(HoldfastError, match=rf"4 classes .* 20 .* 12 images where 25,478 .*\(none of {missing}\)"):
         load_split("tinyimagenet20", "train", tmp_path)
     with pytest.raises(HoldfastError, match="4 images where 1,000"):
+        load_split("tinyimagenet20", "val", tmp_path)
+
+
+def test_a_class_of_the_twenty_with_too_few_images_is_named(tmp_path, monkeypatch):
+    top = tiny_imagenet_20(tmp_path, WNIDS_20)
+    monkeypatch.setattr("holdfast.data.tiny_imagenet.IMAGES_20", {"train": 60, "val": 20})
+    monkeypatch.setattr("holdfast.data.tiny_imagenet.PER_CLASS_20", {"train": 3, "val": 1})
+    for split, count in (("train", 60), ("val", 20)):
+        assert len(load_split("tinyimagenet20", split, tmp_path)) == count
+    (top / "train" / WNIDS_20[7] / f"{WNIDS_20[7]}_1.JPEG").unlink()
+    with pytest.raises(HoldfastError, match=rf"59 images where 60 .*\({WNIDS_20[7]} has 2 of 3\); complete"):
+        load_split("tinyimagenet20", "train", tmp_path)
+    (top / "val" / WNIDS_20[9] / "ILSVRC2012_val_9.JPEG").unlink()
+    with pytest.raises(HoldfastError, match=rf"19 images where 20 are expected \(none of {WNIDS_20[9]}\); complete"):
         load_split("tinyimagenet20", "val", tmp_path)
 
 

@@ -1,11 +1,13 @@
 """Galleries carried through the maps of later models."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import compatibility_matrix
+from holdfast.evaluation import compatibility_matrix, mixed_gallery
 from holdfast.features import ModelFeatures, read_space_maps
 from holdfast.run_folder import RunFolder
 from holdfast.space_map import SpaceMap
@@ -104,6 +106,32 @@ def test_maps_are_read_from_the_run_folder(tmp_path):
     z = torch.nn.functional.normalize(torch.randn(5, 3), dim=1)
     assert maps[1] is not None
     assert torch.allclose(maps[1](z), z, atol=1e-6)
+    assert [m is None for m in maps[1:]] == [False, True]
+
+
+def test_maps_in_files_are_held_one_at_a_time(tmp_path, monkeypatch):
+    folder, count = RunFolder(tmp_path), 6
+    held = [None, *(linear_map(rotation(6, seed)) for seed in range(1, count))]
+    for number, one in enumerate(held, start=1):
+        if one is not None:
+            one.save(folder.space_map(number))
+    models = [ModelFeatures(clustered(seed), clustered(seed + 20)) for seed in range(count)]
+    load, alive, most = SpaceMap.load, weakref.WeakSet(), []
+
+    def counted_load(path):
+        most.append(len(alive))
+        loaded = load(path)
+        alive.add(loaded)
+        return loaded
+
+    monkeypatch.setattr(SpaceMap, "load", counted_load)
+    maps = read_space_maps(folder, count)
+    assert not most
+    for judge in (compatibility_matrix, mixed_gallery):
+        np.testing.assert_equal(judge(models, LABELS, LABELS, maps=maps), judge(models, LABELS, LABELS, maps=held))
+    assert len(most) == 2 * (count - 1)
+    assert max(most) == 1  # the one at hand while the next is read
+    assert not alive
 
 
 def test_a_broken_chain_stays_broken():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.backbones import build_backbone
+from holdfast.data import cub, tiny_imagenet
 from holdfast.errors import HoldfastError
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
@@ -84,13 +85,30 @@ def test_icarls_order():
     assert tuple(order) == class_order(100, 1993)
 
 
-def test_the_recipes_are_table_one_line_by_line():
-    rows = {row["setting"]: row for row in EXHIBITS["table1"].rows(Results("nowhere"), EVERYTHING)}
-    assert set(rows) == set(papers("table1")["settings"])
-    decided_elsewhere = {"query samples", "gallery samples", "input size", "dimensions of compared methods"}
+@pytest.mark.parametrize("data", ["CIFAR100/10", "TinyImageNet200/20", "CUB180/20"])
+def test_the_recipes_are_table_one_line_by_line(data):
+    every = EXHIBITS["table1"].rows(Results("nowhere"), EVERYTHING)
+    assert list(dict.fromkeys(row["data"] for row in every)) == list(papers("table1"))
+    rows = {row["setting"]: row for row in every if row["data"] == data}
+    assert list(rows) == list(papers("table1")[data])
+    decided_elsewhere = {"query samples", "gallery samples", "dimensions of compared methods"}
+    decided_elsewhere |= set() if data == "CUB180/20" else {"input size"}
     for name, row in rows.items():
+        assert set(row) == {"data", "setting", "paper", "here"}
         assert row["here"] == (None if name in decided_elsewhere else row["paper"]), name
-    assert build_backbone("resnet32").feature_dim == rows["dimensions of compared methods"]["paper"]
+    backbone = rows["backbone"]["here"]
+    assert build_backbone(backbone).feature_dim == rows["dimensions of compared methods"]["paper"]
+
+
+def test_table_one_has_the_counts_that_the_readers_hold_the_data_to():
+    printed = papers("table1")
+    for data, counts, query, gallery in (
+        ("TinyImageNet200/20", tiny_imagenet.IMAGES_20, "train", "val"),
+        ("CUB180/20", cub.IMAGES_20, "test", "train"),
+    ):
+        assert (counts[query], counts[gallery]) == (printed[data]["query samples"], printed[data]["gallery samples"])
+    titles = [table.title for table in EXHIBITS["table1"].tables(Results("nowhere"), EVERYTHING)]
+    assert titles == [f"Settings of {data}, CL2R" for data in printed]
 
 
 @pytest.mark.parametrize("method", PAPER_METHODS)

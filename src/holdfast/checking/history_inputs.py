@@ -23,7 +23,7 @@ Models = str | Path | Sequence[tuple[Source, Source]]
 
 def read_history(
     models: Models,
-) -> tuple[list[str], list[ModelFeatures], np.ndarray, np.ndarray, list[SpaceMap | None]]:
+) -> tuple[list[str], list[ModelFeatures], np.ndarray, np.ndarray, Sequence[SpaceMap | None]]:
     """Names, features, query and gallery classes, and maps (empty for models that are no run).
 
     A run whose models' slots do not belong together is refused, where the models are still there.

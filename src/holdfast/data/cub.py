@@ -4,12 +4,21 @@ from pathlib import Path
 
 from holdfast.data.cache import read_listing
 from holdfast.data.images import ImageSet
-from holdfast.data.listing import Listing, listed, refuse_if_incomplete
+from holdfast.data.listing import Listing, listed_if_there, refuse_if_incomplete
 from holdfast.data.root import located
 from holdfast.data.text_table import number_pairs, rows
 from holdfast.errors import HoldfastError, unknown_name
 
 FOLDER = "CUB_200_2011"
+TRAINED, TESTED = range(1, 181), range(181, 201)
+NAMES_20 = (
+    "Worm_eating_Warbler", "Yellow_Warbler", "Northern_Waterthrush", "Louisiana_Waterthrush", "Bohemian_Waxwing",
+    "Cedar_Waxwing", "American_Three_toed_Woodpecker", "Pileated_Woodpecker", "Red_bellied_Woodpecker",
+    "Red_cockaded_Woodpecker", "Red_headed_Woodpecker", "Downy_Woodpecker", "Bewick_Wren", "Cactus_Wren",
+    "Carolina_Wren", "House_Wren", "Marsh_Wren", "Rock_Wren", "Winter_Wren", "Common_Yellowthroat",
+)  # fmt: skip
+"""The test classes of the paper's appendix C, numbers 181 to 200."""
+
 IMAGES_180 = {"train": 5_396, "test": 5_206}
 IMAGES_20 = {"train": 598, "test": 588}
 
@@ -24,7 +33,7 @@ def cub180(
     incomplete: bool = False,
 ) -> ImageSet:
     """Classes 1 to 180 of CUB-200-2011, by its own splits train and test."""
-    listing = _listing(root, split, path, range(1, 181))
+    listing = _listing(root, split, path, TRAINED)
     refuse_if_incomplete(listing, images=IMAGES_180[split], classes=180, incomplete=incomplete)
     return read_listing(listing, root, name=f"cub180-{split}", size=size, resize=resize)
 
@@ -43,7 +52,7 @@ def cub20(
     Differs from the paper: its footnote has the splits' roles the other way round, but its counts, 588 queries and a
     gallery of 598, allow only this.
     """
-    listing = _listing(root, split, path, range(181, 201))
+    listing = _listing(root, split, path, TESTED)
     refuse_if_incomplete(listing, images=IMAGES_20[split], classes=20, incomplete=incomplete)
     return read_listing(listing, root, name=f"cub20-{split}", size=size, resize=resize)
 
@@ -60,14 +69,25 @@ def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
     missing = [number for number in classes if number not in names]
     if missing:
         raise HoldfastError(f"{top / 'classes.txt'}: class {missing[0]} is missing")
-    found = []
+    _refuse_other_birds(top / "classes.txt", names)
+    named = []
     for number, name in _numbered(top / "images.txt"):
         if number not in label_of or number not in of_train:
             raise HoldfastError(f"{top}: image {number} of images.txt has no class or no split in the files beside it")
-        file = top / "images" / name
-        if label_of[number] in classes and bool(of_train[number]) == (split == "train") and file.is_file():
-            found.append((file, label_of[number] - classes.start))
-    return listed(top / "images", found, [names[number] for number in classes])
+        if label_of[number] in classes and bool(of_train[number]) == (split == "train"):
+            named.append((name, label_of[number] - classes.start))
+    return listed_if_there(top / "images", named, [names[number] for number in classes])
+
+
+def _refuse_other_birds(file: Path, names: dict[int, str]) -> None:
+    """The open set goes by numbers: in a copy with other numbers, training and test would mix unnoticed."""
+    for number, bird in zip(TESTED, NAMES_20):
+        expected = f"{number}.{bird}"
+        if number in names and names[number] != expected:
+            raise HoldfastError(
+                f"{file}: class {number} is {names[number]} where the paper's open set has {expected}; "
+                "take CUB-200-2011 as it is downloaded"
+            )
 
 
 def _numbered(file: Path) -> list[tuple[int, str]]:

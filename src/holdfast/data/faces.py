@@ -6,7 +6,7 @@ from typing import Literal
 from holdfast.data.cache import read_listing
 from holdfast.data.halves import half
 from holdfast.data.images import ImageSet
-from holdfast.data.listing import class_folders, listed, refuse_if_incomplete
+from holdfast.data.listing import class_folders, listed_if_there, refuse_if_incomplete
 from holdfast.data.root import located
 from holdfast.data.text_table import rows
 from holdfast.errors import HoldfastError, unknown_name
@@ -80,8 +80,8 @@ def celeba(
         raise HoldfastError(f"{top}: identity_CelebA.txt does not say who is on {unnamed[0]}")
     people = sorted({identity[file] for file in chosen}, key=lambda number: (len(number), number))
     label = {person: number for number, person in enumerate(people)}
-    found = [(folder / file, label[identity[file]]) for file in chosen if (folder / file).is_file()]
-    listing = listed(folder, found, [f"celeba-{person}" for person in people])
+    named = [(file, label[identity[file]]) for file in chosen]
+    listing = listed_if_there(folder, named, [f"celeba-{person}" for person in people])
     refuse_if_incomplete(listing, images=CELEBA_IMAGES[split], classes=CELEBA_IDENTITIES[split], incomplete=incomplete)
     if part != "all":
         listing = listing.select(half(listing.labels, part, part_seed))

@@ -10,17 +10,19 @@ import numpy as np
 from holdfast.data.decode import IMAGE_SUFFIXES
 from holdfast.data.images import renumbering
 from holdfast.errors import HoldfastError
-from holdfast.wording import counted
+from holdfast.wording import counted, first_few
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """``files`` with one label each; ``source`` is the folder they were found in, for errors."""
+    """``files`` with one label each; for errors, ``source``, the folder they were found in, and ``missing``, the names
+    of files that the set lists of itself and that are not there."""
 
     source: Path
     files: tuple[Path, ...]
     labels: np.ndarray
     class_names: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)
@@ -41,6 +43,18 @@ def listed(source: Path, found: Sequence[tuple[Path, int]], class_names: Sequenc
     """A listing from pairs of file and label."""
     labels = np.array([label for _, label in found], dtype=np.int64)
     return Listing(source, tuple(file for file, _ in found), labels, tuple(class_names))
+
+
+def listed_if_there(top: Path, named: Sequence[tuple[str, int]], class_names: Sequence[str]) -> Listing:
+    """A listing from pairs of a name below ``top`` and a label, as a set's own text files have them."""
+    found, missing = [], []
+    for name, label in named:
+        file = top / name
+        if file.is_file():
+            found.append((file, label))
+        else:
+            missing.append(name)
+    return replace(listed(top, found, class_names), missing=tuple(missing))
 
 
 def class_folders(top: Path, class_names: Sequence[str]) -> Listing:
@@ -70,9 +84,13 @@ def image_files(top: Path) -> list[Path]:
     return files
 
 
-def refuse_if_incomplete(listing: Listing, *, images: int | None, classes: int, incomplete: bool) -> None:
+def refuse_if_incomplete(
+    listing: Listing, *, images: int | None, classes: int, incomplete: bool, per_class: int | None = None
+) -> None:
     """Compare with how many images and classes (with an image) the set has; ``incomplete`` takes what is there.
 
+    The error names the first classes without an image, the first with another number of them than ``per_class``, where
+    that is known, and the first files, where the set says what they are called.
     An empty listing is refused in any case.
     """
     present = np.unique(listing.labels)
@@ -82,8 +100,16 @@ def refuse_if_incomplete(listing: Listing, *, images: int | None, classes: int, 
     if images is not None and len(listing) != images:
         wrong.append(f"{counted(len(listing), 'image')} where {images:,} are expected")
     if wrong and not (incomplete and len(listing)):
-        empty = sorted(set(range(len(listing.class_names))) - set(present.tolist()))
-        names = ", ".join(listing.class_names[label] for label in empty[:3]) + (", ..." if len(empty) > 3 else "")
-        without = f" (none of {names})" if empty else ""
+        lacks = _lacks(listing, per_class)
+        without = f" ({'; '.join(lacks)})" if lacks else ""
         way_out = "; complete it, or set incomplete = true to go on with what is there" if len(listing) else ""
         raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{without}{way_out}")
+
+
+def _lacks(listing: Listing, per_class: int | None) -> list[str]:
+    counts = dict(zip(listing.class_names, np.bincount(listing.labels, minlength=len(listing.class_names)).tolist()))
+    empty = [name for name, count in counts.items() if not count]
+    odd = [f"{name} has {count} of {per_class}" for name, count in counts.items() if count not in (0, per_class)]
+    lacks = [f"none of {first_few(empty)}"] if empty else []
+    lacks += [first_few(odd)] if odd and per_class is not None else []
+    return lacks + ([f"missing: {first_few(listing.missing)}"] if listing.missing else [])

@@ -1,11 +1,12 @@
 """TinyImageNet as downloaded, and the 20 further ImageNet classes that the paper tests it on."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.data.cache import read_listing
 from holdfast.data.images import ImageSet, first_names, only_classes
-from holdfast.data.listing import Listing, class_folders, listed, refuse_if_incomplete
+from holdfast.data.listing import Listing, class_folders, listed_if_there, refuse_if_incomplete
 from holdfast.data.npz import read_pack
 from holdfast.data.root import existing, located
 from holdfast.data.text_table import rows
@@ -23,6 +24,7 @@ WNIDS_20 = (
 """The test classes of the paper's appendix C, in its order; none is among TinyImageNet's 200."""
 
 IMAGES_20 = {"train": 25_478, "val": 1_000}
+PER_CLASS_20 = {"train": None, "val": 50}
 
 
 def tinyimagenet200(
@@ -42,7 +44,13 @@ def tinyimagenet20(
     if split not in IMAGES_20:
         raise unknown_name("split of tinyimagenet20", split, IMAGES_20)
     listing = class_folders(located(root, path) / split, WNIDS_20)
-    refuse_if_incomplete(listing, images=IMAGES_20[split], classes=len(WNIDS_20), incomplete=incomplete)
+    refuse_if_incomplete(
+        listing,
+        images=IMAGES_20[split],
+        classes=len(WNIDS_20),
+        incomplete=incomplete,
+        per_class=PER_CLASS_20[split],
+    )
     return read_listing(listing, root, name=f"tinyimagenet20-{split}", size=size)
 
 
@@ -77,19 +85,29 @@ def _listing(root: Path, split: str, path: str, incomplete: bool) -> Listing:
     if not top.is_dir():
         raise HoldfastError(f"{top}: no such folder; TinyImageNet is expected there as it is downloaded")
     wnids = [row[0] for row in rows(top / "wnids.txt", 1)]
-    listing = class_folders(top / "train", wnids) if split == "train" else _validation(top / "val", wnids)
+    listing = _training(top / "train", wnids) if split == "train" else _validation(top / "val", wnids)
     refuse_if_incomplete(listing, images=IMAGES[split], classes=CLASSES, incomplete=incomplete)
     return listing
+
+
+def _training(top: Path, wnids: list[str]) -> Listing:
+    """A folder per class; the file of boxes beside the images names all of them, so that one knows which are gone."""
+    listing = class_folders(top, wnids)
+    if len(listing) == IMAGES["train"]:
+        return listing
+    there = {file.name for file in listing.files}
+    boxes = [top / wnid / f"{wnid}_boxes.txt" for wnid in wnids]
+    named = [row[0] for file in boxes if file.is_file() for row in rows(file, 1)]
+    return replace(listing, missing=tuple(name for name in named if name not in there))
 
 
 def _validation(top: Path, wnids: list[str]) -> Listing:
     """All images lie in one folder; a file says which class each is of."""
     label = {wnid: number for number, wnid in enumerate(wnids)}
     annotations = top / "val_annotations.txt"
-    found = []
+    named = []
     for file, wnid in rows(annotations, 2):
         if wnid not in label:
             raise HoldfastError(f"{annotations}: {file} is of {wnid}, which wnids.txt does not name")
-        if (top / "images" / file).is_file():
-            found.append((top / "images" / file, label[wnid]))
-    return listed(top, found, wnids)
+        named.append((f"images/{file}", label[wnid]))
+    return listed_if_there(top, named, wnids)

@@ -12,7 +12,10 @@ from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import FitOptions
 from holdfast.features.extract import PIXELS_AT_ONCE, extract
+from holdfast.methods import Method
+from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.recipes.assemble import Experiment
+from holdfast.scenarios import Scenario
 
 HEADROOM = 2.8
 """A captured graph keeps memory of its own beside what the eager first steps leave cached, and fused kernels keep more
@@ -22,9 +25,15 @@ PER_PROCESS = 700 * 2**20
 """What CUDA and its libraries keep for each further process, beside its copy of the images: assumed, not measured."""
 
 
+PER_MAP = 5
+"""Copies of what is trained on features: weights, Adam's two averages, and gradients twice, because the eager first
+steps leave theirs cached and the captured graph has its own. Reckoned, not measured."""
+
+
 def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages, test_batch: int | None = None) -> int:
     """What one run takes beside the shared images: a batch through its network, the old model, the momentum,
-    and the features of the test images, for which it takes larger batches than for training.
+    what is trained on features afterwards, and the features of the test images, for which it takes larger batches than
+    for training.
 
     test_batch: how many test images at a time; None for as many as ``extract`` would take.
     Where models are brought in, the one that takes most.
@@ -50,9 +59,24 @@ def _bytes_of(
     evaluation = _peak(images.device, _extract_from, encoder, experiment, images.device, test_batch)
     vectors = len(experiment.data.query) + len(experiment.scenario) * len(experiment.data.gallery)
     evaluation += vectors * encoder.dim * 4  # the matrix keeps every model's gallery on the device
+    evaluation += PER_MAP * bytes_on_features(experiment.make_method(), experiment.scenario, encoder.dim)
     del encoder
     torch.cuda.empty_cache()
     return int(HEADROOM * training) + evaluation + images.bytes_ahead(options.batch_size)
+
+
+def bytes_on_features(method: Method, scenario: Scenario, dim: int) -> int:
+    """The weights that ``method`` trains on features of size ``dim`` once a task is done, as FAN does a map; mostly 0.
+
+    The state of the random generator is left as it was.
+    """
+    later = next((task for task in scenario.tasks if task.reference == "previous"), None)
+    if later is None:
+        return 0
+    with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+        method.begin(later, dim)  # for the shapes
+    phase = method.feature_phase()
+    return 0 if phase is None else sum(parameter.nbytes for parameter in phase.parameters)
 
 
 def _train_on(encoder: Encoder, images: DeviceImages | StreamedImages, options: FitOptions, views: int) -> None:
