@@ -81,6 +81,20 @@ def test_rows_of_table_eight_have_axis_and_value(some):
     assert all(row["paper"] for row in rows)
 
 
+@pytest.mark.parametrize("name", ["parts", "front"])
+def test_tables_of_both_sets_name_the_set_of_each_row(name, tmp_path):
+    rows = EXHIBITS[name].rows(Results(tmp_path), EVERYTHING)
+    (table,) = EXHIBITS[name].tables(Results(tmp_path), EVERYTHING)
+    assert [line[table.header.index("set")] for line in table.rows] == [row["set"] for row in rows]
+    assert {(row["set"], row["method"] == OURS) for row in rows} == {("paper", False), ("tuned", True)}
+
+
+@pytest.mark.parametrize("name", ["questions", "table8"])
+def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
+    assert {row["set"] for row in EXHIBITS[name].rows(Results(tmp_path), EVERYTHING)} == {"paper"}
+    assert all("the paper set" in table.title for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING))
+
+
 @pytest.mark.parametrize(("name", "data"), [("table3", "tiny-imagenet-20"), ("table4", "CUB_200_2011")])
 def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
     (cell,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(EXHIBITS[name].cells())

@@ -14,6 +14,7 @@ INSTANCE_LEGEND = (
     "AC, AA and ACA by template, as in the paper: the gallery averaged per class. by instance: the same three where"
     " each query looks for its nearest gallery image."
 )
+SET_LEGEND = "set: whose settings a run has, or changes one of: the paper's, or those tuned on the validation set."
 
 
 def method_name(method: str) -> str:

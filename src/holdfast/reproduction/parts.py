@@ -5,7 +5,7 @@ from dataclasses import replace
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
-from holdfast.reproduction.layout import method_name, scores, still_missing
+from holdfast.reproduction.layout import SET_LEGEND, method_name, scores, still_missing
 from holdfast.reproduction.results import Results, row
 
 TASKS = (7, 16)
@@ -50,10 +50,10 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 def _tables(results: Results, selection: Selection) -> list[Table]:
     rows = _rows(results, selection)
     absent = () if known((OURS,)) else (f"This version has no method {OURS}.",)
-    lines = [[str(r["tasks"]), method_name(r["method"]), *scores(r), r["part"]] for r in rows]
-    header = ["T", "method", "AC", "AA %", "ACA %", "changed"]
+    lines = [[str(r["tasks"]), method_name(r["method"]), r["set"], *scores(r), r["part"]] for r in rows]
+    header = ["T", "method", "set", "AC", "AA %", "ACA %", "changed"]
     title = "What each part of our own method brings: CIFAR100/10, seed 0"
-    return [Table(title, header, lines, right=(0, 2, 3, 4), notes=(*absent, *still_missing(rows)))]
+    return [Table(title, header, lines, right=(0, 3, 4, 5), notes=(SET_LEGEND, *absent, *still_missing(rows)))]
 
 
 PARTS_EXHIBIT = Exhibit("what each part of our own method brings", _cells, _rows, _tables)
