@@ -81,6 +81,27 @@ def test_rows_of_table_eight_have_axis_and_value(some):
     assert all(row["paper"] for row in rows)
 
 
+def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
+    for seed, commit in enumerate(("aaaaaaa0", "bbbbbbb", "bbbbbbb")):
+        fake(paper_cell("cvs", 7, seed=seed), tmp_path, commit=commit)
+    selection = Selection(methods=["cvs"], tasks=[7], orders=["natural"])
+    row, tuned = EXHIBITS["table2"].rows(Results(tmp_path), selection)
+    assert row["commits"] == ["aaaaaaa0", "bbbbbbb", "bbbbbbb"]
+    assert tuned["commits"] == []
+    of_paper, of_tuned = EXHIBITS["table2"].tables(Results(tmp_path), selection)
+    (note,) = [note for note in of_paper.notes if "commit" in note]
+    assert note.startswith("Runs by commit: 2 at bbbbbbb, 1 at aaaaaaa. ")
+    assert note.endswith("judge AC and small differences over seeds.")
+    assert not [note for note in of_tuned.notes if "commit" in note]
+
+
+@pytest.mark.parametrize("name", ["table2", "table3", "table4", "tries"])
+def test_that_fan_reads_through_maps_is_said_where_it_has_a_row(name, tmp_path):
+    for method, count in (("fan", 1), ("er", 0)):
+        for table in EXHIBITS[name].tables(Results(tmp_path), Selection(methods=[method], orders=["natural"])):
+            assert sum("through maps" in note for note in table.notes) == count
+
+
 @pytest.mark.parametrize("name", ["parts", "front"])
 def test_tables_of_both_sets_name_the_set_of_each_row(name, tmp_path):
     rows = EXHIBITS[name].rows(Results(tmp_path), EVERYTHING)
