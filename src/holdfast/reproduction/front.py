@@ -7,7 +7,7 @@ from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
 from holdfast.reproduction.layout import SET_LEGEND, method_name, scores, still_missing
-from holdfast.reproduction.pictures import draw_front
+from holdfast.reproduction.pictures import IN_THE_PAPER, draw_front
 from holdfast.reproduction.results import Results, row
 
 DIAL = "lambda_scale"
@@ -61,7 +61,8 @@ def _figures(results: Results) -> list[Figure]:
     if not any(len(points) > 1 for points in lines.values()):
         return []
     printed = [r for r in _rows(results, EVERYTHING) if r["paper"]]
-    lines["d-Simplex-HOC in the paper"] = [[r["value"], r["paper"]["AC"], r["paper"]["AA"]] for r in printed]
+    name = method_name("simplex_hoc") + IN_THE_PAPER
+    lines[name] = [[r["value"], r["paper"]["AC"], r["paper"]["AA"]] for r in printed]
     caption = (
         f"AC against AA as the dial turns (the number at a point: λ, or the scale of λ's rule); {table8.TASKS} tasks."
     )

@@ -113,9 +113,9 @@ def figures(results: Results) -> list[Figure]:
     made = []
     for set_name in TITLES:
         every = rows(results, Selection(orders=["natural"], sets=[set_name]))
-        chosen = [r for r in every if r["seeds"]]
+        run = {r["method"] for r in every if r["seeds"]}
         lines: dict[str, dict[str, list[float | None]]] = {}
-        for r in chosen:
+        for r in (r for r in every if r["method"] in run):  # what was not run has no scores, which leaves a gap
             line = lines.setdefault(method_name(r["method"]), {"tasks": [], **{name: [] for name in SCORES}})
             for name in ("tasks", *SCORES):
                 line[name].append(r[name])
