@@ -11,7 +11,7 @@ from holdfast.storage import without_nan
 
 
 def write_fake(
-    cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01, commit: str = "0123456789ab"
+    cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01, commit: str | None = "0123456789ab"
 ) -> dict:
     rng = np.random.default_rng([seed, cell.seed, cell.tasks])
     protocols = {}

@@ -83,6 +83,7 @@ def test_rows_of_table_eight_have_axis_and_value(some):
 def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
     for seed, commit in enumerate(("aaaaaaa0", "bbbbbbb", "bbbbbbb")):
         fake(paper_cell("cvs", 7, seed=seed), tmp_path, commit=commit)
+    fake(paper_cell("cvs", 7, order="icarl"), tmp_path, commit=None)
     selection = Selection(methods=["cvs"], tasks=[7], orders=["natural"])
     row, tuned = EXHIBITS["table2"].rows(Results(tmp_path), selection)
     assert row["commits"] == ["aaaaaaa0", "bbbbbbb", "bbbbbbb"]
@@ -92,6 +93,9 @@ def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
     assert note.startswith("Runs by commit: 2 at bbbbbbb, 1 at aaaaaaa. ")
     assert note.endswith("judge AC and small differences over seeds.")
     assert not [note for note in of_tuned.notes if "commit" in note]
+    shuffled = Selection(methods=["cvs"], tasks=[7], orders=["icarl"], sets=["paper"])
+    (table,) = EXHIBITS["table2"].tables(Results(tmp_path), shuffled)
+    assert any(note.startswith("Runs by commit: 1 at an unknown one. ") for note in table.notes)
 
 
 @pytest.mark.parametrize("name", ["table2", "table3", "table4", "tries"])

@@ -80,7 +80,7 @@ def still_missing(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def by_commit(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note of the code that the runs of a table were made with; none if nothing was run."""
-    runs = Counter(str(commit)[:7] for row in rows for commit in row["commits"])
+    runs = Counter(commit[:7] if commit else "an unknown one" for row in rows for commit in row["commits"])
     made = ", ".join(f"{count} at {commit}" for commit, count in runs.most_common())
     return (f"Runs by commit: {made}. {ROUNDING}",) if runs else ()
 
