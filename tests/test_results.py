@@ -74,18 +74,6 @@ def test_a_page_is_up_to_date(name):
                 assert picture.text["Description"] == fingerprint(figure.data), figure.name
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
-def test_every_number_comes_from_a_file(name):
-    for row in EXHIBITS[name].rows(Results(RESULTS), EVERYTHING):
-        if "files" in row:
-            found = [json.loads((RESULTS / file).read_text(encoding="utf-8")) for file in row["files"]]
-            assert len(found) == len(row["seeds"])
-            for score in ("AC", "AA", "ACA"):
-                values = [record["protocols"]["template"][score] for record in found]
-                known = values and None not in values
-                assert row[score] == (pytest.approx(sum(values) / len(values)) if known else None)
-
-
 @pytest.mark.parametrize("page", ["docs/reproduction.md", "results/README.md"])
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):

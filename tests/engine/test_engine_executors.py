@@ -14,7 +14,7 @@ from holdfast.data.device import DeviceImages
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import FitOptions, executors
 from holdfast.engine.aside import Aside
-from holdfast.engine.executors import _why_not_fused, kind_of, make_executor
+from holdfast.engine.executors import _why_not_fused, chosen_executor, kind_of, make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.engine.graphs import capture
 from holdfast.engine.ranks import Ranks
@@ -39,6 +39,8 @@ def step_of(glyph_images, two_tasks, make_small):
 def test_auto_is_eager_on_a_cpu(step_of):
     step = step_of()
     assert make_executor("auto", step) is step
+    assert chosen_executor("auto", step) == "eager"
+    assert chosen_executor("compiled", step) == "compiled"
 
 
 def test_a_graph_needs_a_gpu(step_of):

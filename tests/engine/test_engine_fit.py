@@ -143,7 +143,7 @@ def test_events(make_small, second_task, device_images):
     events = []
     fit(make_small(), Probe(), second_task, device_images, options=OPTIONS, log=events.append)
     begin, *rest = [event for event in events if event["event"] != "pulse"]
-    assert begin == {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 6}
+    assert begin == {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 6, "executor": "eager"}
     assert [(e["event"], e["epoch"], e["step"]) for e in rest] == [("epoch", 1, 3), ("epoch", 2, 6)]
     for event in rest:
         assert event["loss"] == event["terms"]["size"] > 0

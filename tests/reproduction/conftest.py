@@ -10,7 +10,9 @@ from holdfast.metrics import compatibility_summary
 from holdfast.storage import without_nan
 
 
-def write_fake(cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01) -> dict:
+def write_fake(
+    cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01, commit: str | None = "0123456789ab"
+) -> dict:
     rng = np.random.default_rng([seed, cell.seed, cell.tasks])
     protocols = {}
     for protocol in ("template", "instance"):
@@ -26,7 +28,7 @@ def write_fake(cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising:
         "command": cell.command,
         "minutes": 8 * minutes,
         "gpu_minutes": minutes,
-        "environment": {"gpu": "NVIDIA H200", "commit": "0123456789ab"},
+        "environment": {"gpu": "NVIDIA H200", "commit": commit},
         "recipe": json.loads(json.dumps(dict(cell.recipe.tables))),
         "protocols": protocols,
     }

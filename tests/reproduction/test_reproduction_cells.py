@@ -10,6 +10,7 @@ import pytest
 from holdfast.backbones import build_backbone
 from holdfast.data import cub, tiny_imagenet
 from holdfast.errors import HoldfastError
+from holdfast.methods.simplex_hoc_views import SimplexHOCViews
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
 from holdfast.reproduction import EXHIBITS, Cell, Results, Selection
@@ -17,9 +18,10 @@ from holdfast.reproduction.cells import same_run
 from holdfast.reproduction.cifar import FIRST_SEED, OURS, PAPER_METHODS, UNCHANGED, paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, papers
 from holdfast.reproduction.exhibits import chosen, in_order_of_work
+from holdfast.reproduction.parts import mean_lambda
 from holdfast.reproduction.results import over_seeds
 from holdfast.reproduction.tries import COMMON, TRIED, winner
-from holdfast.scenarios.cl2r import class_order
+from holdfast.scenarios.cl2r import cl2r, class_order
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = [cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()]
@@ -207,6 +209,28 @@ def test_the_winner_has_the_highest_aca_then_aa():
     assert winner(tries) is tries[2]
     assert winner([*tries, {"ACA": None, "AA": None}]) is None
     assert winner([]) is None
+
+
+@pytest.mark.parametrize(("tasks", "mean"), [(7, 0.209), (16, 0.12)])
+def test_without_the_rule_our_own_method_keeps_its_mean_lambda(tasks, mean):
+    """As the method itself sets lambda, task by task."""
+    own = tuned_cell(OURS, tasks)
+    labels = np.repeat(np.arange(100), 500)
+    options = {key: value for key, value in own.recipe["method"].items() if key not in ("name", "lambda")}
+    method, lambdas = SimplexHOCViews(**options), []
+    for task in cl2r(labels, [str(label) for label in range(100)], initial=10, tasks=tasks).tasks[1:]:
+        method.begin(task, 99)
+        lambdas.append(method.lambda_)
+    assert mean_lambda(own) == pytest.approx(np.mean(lambdas))
+    (part,) = [c for c in EXHIBITS["parts"].cells() if c.change == "lambda-mean" and c.tasks == tasks]
+    assert part.recipe["method"]["lambda"] == mean == round(np.mean(lambdas), 3)
+
+
+def test_a_part_of_our_own_method_has_the_rivals_epochs():
+    parts = {cell.tasks: cell.recipe["train"] for cell in EXHIBITS["parts"].cells() if cell.change == "epochs-70"}
+    for tasks, train in parts.items():
+        assert train == paper_cell("er", tasks).recipe["train"]
+    assert set(parts) == {7, 16}
 
 
 def test_a_part_can_be_chosen():

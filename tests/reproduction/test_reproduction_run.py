@@ -52,6 +52,7 @@ def test_each_run_leaves_its_record_and_only_missing_ones_are_run(cells, tmp_pat
     assert record["protocols"] == found["tiny/paper/simplex_hoc-t3-natural-s1"]["protocols"]
     assert record["runs_at_once"] == 2
     assert 0 <= record["gpu_minutes"] <= 1
+    assert record["environment"]["executor"] == "eager"  # the recipe says auto
     assert record["environment"]["holdfast"] or "commit" in record["environment"]
     folder = RunFolder(tmp_path / "runs" / "tiny" / "paper" / "simplex_hoc-t3-natural-s0")
     assert folder.metrics.exists()

@@ -28,8 +28,7 @@ _captured_before: set[Hashable] = set()
 def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
     """A function that carries out the next step each time it is called."""
     on_gpu = step.images.device.type == "cuda"
-    if kind == "auto":
-        kind = _best(step) if on_gpu else "eager"
+    kind = chosen_executor(kind, step)
     if kind == "eager":
         return step
     if kind == "compiled":
@@ -44,7 +43,12 @@ def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
     return GraphedStep(step)
 
 
-def _best(step: TrainingStep) -> Executor:
+def chosen_executor(wanted: Executor, step: TrainingStep) -> Executor:
+    """What ``wanted`` comes to for this step: "auto" is the fastest that can carry it out."""
+    if wanted != "auto":
+        return wanted
+    if step.images.device.type != "cuda":
+        return "eager"
     return "graph" if _why_not_fused(step) else "fused"
 
 

@@ -16,7 +16,7 @@ from holdfast.data.sampler import EpochBatches, epoch_batches, steps_per_epoch
 from holdfast.data.stream import StreamedImages, place
 from holdfast.data.torch_dataset import read_dataset
 from holdfast.engine.checkpoint import CheckpointFile, TrainingState
-from holdfast.engine.executors import make_executor
+from holdfast.engine.executors import chosen_executor, make_executor
 from holdfast.engine.feature_phase import train_on_features
 from holdfast.engine.kept import KeptFeatures
 from holdfast.engine.options import FitOptions, refuse_augmentation
@@ -70,9 +70,11 @@ def fit(
     step.done.fill_(done)
     per_epoch = len(step.batches)
     total = per_epoch * options.epochs
-    run_step = make_executor(ranks.executor(options.executor), step)
+    executor = chosen_executor(ranks.executor(options.executor), step)
+    run_step = make_executor(executor, step)
     run_step = step.source.fed(run_step, _coming_rows(task, options, step.share, done), done)
-    log({"event": "begin", "task": task.number, "step": done, "steps": total, "classes": task.num_seen})
+    begun = {"task": task.number, "step": done, "steps": total, "classes": task.num_seen, "executor": executor}
+    log({"event": "begin", **begun})
     saved_at = pulsed_at = time.monotonic()
 
     def save() -> None:

@@ -6,8 +6,8 @@ from holdfast.reproduction import table8
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
-from holdfast.reproduction.layout import method_name, scores, still_missing
-from holdfast.reproduction.pictures import draw_front
+from holdfast.reproduction.layout import SET_LEGEND, method_name, scores, still_missing
+from holdfast.reproduction.pictures import IN_THE_PAPER, draw_front
 from holdfast.reproduction.results import Results, row
 
 DIAL = "lambda_scale"
@@ -46,10 +46,10 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
     rows = _rows(results, selection)
-    lines = [[method_name(r["method"]), r["axis"], f"{r['value']:g}", *scores(r)] for r in rows]
-    header = ["method", "dial", "value", "AC", "AA %", "ACA %"]
+    lines = [[method_name(r["method"]), r["set"], r["axis"], f"{r['value']:g}", *scores(r)] for r in rows]
+    header = ["method", "set", "dial", "value", "AC", "AA %", "ACA %"]
     title = f"More plasticity, less compatibility: CIFAR100/10, {table8.TASKS} tasks"
-    return [Table(title, header, lines, right=(2, 3, 4, 5), notes=still_missing(rows))]
+    return [Table(title, header, lines, right=(3, 4, 5, 6), notes=(SET_LEGEND, *still_missing(rows)))]
 
 
 def _figures(results: Results) -> list[Figure]:
@@ -61,7 +61,8 @@ def _figures(results: Results) -> list[Figure]:
     if not any(len(points) > 1 for points in lines.values()):
         return []
     printed = [r for r in _rows(results, EVERYTHING) if r["paper"]]
-    lines["d-Simplex-HOC in the paper"] = [[r["value"], r["paper"]["AC"], r["paper"]["AA"]] for r in printed]
+    name = method_name("simplex_hoc") + IN_THE_PAPER
+    lines[name] = [[r["value"], r["paper"]["AC"], r["paper"]["AA"]] for r in printed]
     caption = (
         f"AC against AA as the dial turns (the number at a point: λ, or the scale of λ's rule); {table8.TASKS} tasks."
     )

@@ -63,8 +63,10 @@ def judged(goal: Goal, measured: dict[tuple[str, int], Row]) -> Row:
     """``needed``, ``found``, ``margin`` (found - needed) and ``met``; None while a run that decides it is missing.
 
     A missing rival can only raise what is needed: a goal that those at hand already put out of reach is not met.
+    ``files`` are those of ``found``, ``rivals`` those that ``needed`` is the best of, less ``short``.
     """
-    found = measured.get((goal.method, goal.tasks), {}).get(goal.score)
+    own = measured.get((goal.method, goal.tasks), {})
+    found = own.get(goal.score)
     needed, some_missing = _needed(goal, measured)
     margin = None if found is None or needed is None else found - needed
     strictly = goal.least == "ahead of others"
@@ -82,6 +84,9 @@ def judged(goal: Goal, measured: dict[tuple[str, int], Row]) -> Row:
         "margin": margin,
         "met": met,
         "so_far": some_missing and met is False,
+        "short": goal.short,
+        "files": own.get("files", []),
+        "rivals": [] if needed is None else [file for row in _rivals(goal, measured) for file in row.get("files", [])],
     }
 
 
@@ -89,10 +94,16 @@ def _needed(goal: Goal, measured: dict[tuple[str, int], Row]) -> tuple[float | N
     """What is to be reached as far as it is known, and whether a rival that could raise it is missing."""
     if isinstance(goal.least, float):
         return goal.least, False
-    rivals = [method for method in PAPER_METHODS if method != goal.method]
-    scores = [measured.get((method, goal.tasks), {}).get(goal.score) for method in rivals]
+    scores = [rival.get(goal.score) for rival in _rivals(goal, measured)]
     known = [score for score in scores if score is not None]
     return (max(known) - goal.short if known else None), len(known) < len(scores)
+
+
+def _rivals(goal: Goal, measured: dict[tuple[str, int], Row]) -> list[Row]:
+    """What was measured of the paper's other methods, where these decide."""
+    if isinstance(goal.least, float):
+        return []
+    return [measured.get((method, goal.tasks), {}) for method in PAPER_METHODS if method != goal.method]
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.layout import method_name
-from holdfast.reproduction.pictures import blank, look, plain_axis, save
+from holdfast.reproduction.pictures import blank, look, look_of, plain_axis, save
 from holdfast.reproduction.results import SCORES, Results
 
 Panel = dict[str, Any]
@@ -43,7 +43,8 @@ def draw_after_each_task(panels: Sequence[Panel], path: Path) -> None:
 def _curves(axis: Any, panel: Panel, places: Mapping[str, int]) -> None:
     for name, values in panel["lines"].items():
         shown = [math.nan if value is None else 100 * value for value in values]
-        axis.plot(range(1, len(shown) + 1), shown, label=name, linewidth=1.4, markersize=3, **look(places[name]))
+        style = look_of(name, places[name])
+        axis.plot(range(1, len(shown) + 1), shown, label=name, linewidth=1.4, markersize=3, **style)
     for task in panel["replaced"]:
         axis.axvline(task, color="#8a9196", linewidth=0.9, linestyle=":")
     plain_axis(axis, "task", "")

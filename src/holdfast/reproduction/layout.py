@@ -1,5 +1,6 @@
 """Numbers as people read them, and tables as Markdown."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,12 @@ INSTANCE_LEGEND = (
     "AC, AA and ACA by template, as in the paper: the gallery averaged per class. by instance: the same three where"
     " each query looks for its nearest gallery image."
 )
+SET_LEGEND = "set: whose settings a run has, or changes one of: the paper's, or those tuned on the validation set."
+ROUNDING = (
+    "The same recipe and seed can give another first model at another commit, where kernels round otherwise, and AC"
+    " moves with it: judge AC and small differences over seeds."
+)
+MAPS = "FAN, our reconstruction of it, reads old galleries through maps: every stored vector passes one per update."
 
 
 def method_name(method: str) -> str:
@@ -69,6 +76,18 @@ def still_missing(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note that counts the runs not done yet; none if all are."""
     count, done = sum(len(row["missing"]) for row in rows), sum(len(row["seeds"]) for row in rows)
     return (f"{count} of {counted(count + done, 'run')} {are(count)} still missing.",) if count else ()
+
+
+def by_commit(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A note of the code that the runs of a table were made with; none if nothing was run."""
+    runs = Counter(commit[:7] if commit else "an unknown one" for row in rows for commit in row["commits"])
+    made = ", ".join(f"{count} at {commit}" for commit, count in runs.most_common())
+    return (f"Runs by commit: {made}. {ROUNDING}",) if runs else ()
+
+
+def through_maps(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What must be known of FAN's numbers, where there is a row of it."""
+    return (MAPS,) if any(row["method"] == "fan" for row in rows) else ()
 
 
 def plain(table: Table) -> str:

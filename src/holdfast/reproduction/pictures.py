@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.reproduction.cifar import OURS, PAPER_METHODS
+from holdfast.reproduction.layout import method_name
 from holdfast.storage import replacing
 
 if TYPE_CHECKING:
@@ -14,9 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, as in the HTML reports, with a marker each for those who cannot tell them apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b4578f", "#a87400", "#3a9bd1", "#1d2327", "#8a6a4f", "#c8452c")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b4578f", "#a87400", "#3a9bd1", "#c8452c", "#8a6a4f", "#1d2327")
 MARKERS = "os^Dv<>PX"
 FAILS = "#f3b4a6"
+IN_THE_PAPER = " in the paper"
+"""How the name of a line ends that has the paper's numbers."""
 
 
 def fingerprint(data: Any) -> str:
@@ -86,7 +90,7 @@ def draw_over_tasks(lines: Mapping[str, Mapping[str, Sequence[float | None]]], p
     ):
         for i, (method, line) in enumerate(lines.items()):
             values = [math.nan if value is None else factor * value for value in line[name]]
-            axis.plot(line["tasks"], values, label=method, linewidth=1.6, markersize=4.5, **look(i))
+            axis.plot(line["tasks"], values, label=method, linewidth=1.6, markersize=4.5, **look_of(method, i))
         ticks = sorted({tasks for line in lines.values() for tasks in line["tasks"] if tasks is not None})
         axis.set_xscale("log")
         axis.set_xticks(ticks, [f"{tasks:g}" for tasks in ticks])
@@ -104,16 +108,23 @@ def draw_front(lines: Mapping[str, Sequence[Sequence[float]]], path: Path) -> No
     axis = figure.subplots()
     for i, (name, points) in enumerate(lines.items()):
         known = [point for point in points if point[1] is not None and point[2] is not None]
-        dashed: dict[str, Any] = {"linestyle": "--", "alpha": 0.6} if name.endswith("in the paper") else {}
-        axis.plot([100 * p[2] for p in known], [p[1] for p in known], label=name, linewidth=1.4, **look(i), **dashed)
+        style = look_of(name.removesuffix(IN_THE_PAPER), i)
+        dashed: dict[str, Any] = {"linestyle": "--", "alpha": 0.6} if name.endswith(IN_THE_PAPER) else {}
+        axis.plot([100 * p[2] for p in known], [p[1] for p in known], label=name, linewidth=1.4, **style, **dashed)
         for dial, ac, aa in known:
             axis.annotate(
-                f"{dial:g}", (100 * aa, ac), xytext=(4, 4), textcoords="offset points", fontsize=7, color=COLOURS[i]
+                f"{dial:g}", (100 * aa, ac), xytext=(4, 4), textcoords="offset points", fontsize=7, color=style["color"]
             )
     plain_axis(axis, "AA, %", "AC")
     axis.set_ylim(-0.03, 1.06)
     figure.legend(loc="outside upper center", ncols=len(lines), frameon=False, fontsize=8)
     save(figure, path, lines)
+
+
+def look_of(name: str, place: int) -> dict[str, Any]:
+    """The colour and marker of a method, the same in every figure; of what is no method, those of its ``place``."""
+    methods = [method_name(method) for method in (*PAPER_METHODS, OURS)]
+    return look(methods.index(name) if name in methods else place)
 
 
 def look(i: int) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         for r in rows
     ]
     header = ["method", "AC", "AA %", "ACA %", "by instance", "changed"]
-    title = f"One thing at a time: CIFAR100/10, {TASKS} tasks, 70 epochs, seed 0"
+    title = f"One thing at a time, around the paper set: CIFAR100/10, {TASKS} tasks, 70 epochs, seed 0"
     return [Table(title, header, lines, right=(1, 2, 3), notes=still_missing(rows))]
 
 

@@ -72,7 +72,8 @@ def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[Any] | None)
     """One row of a table as JSON: the mean over those of ``cells`` (one cell at several seeds) that were run.
 
     ``paper`` is AC, AA % and ACA % as the paper prints them, or None; in the row all scores are in [0, 1]. An AC
-    that it prints as "<0.01" stays text.
+    that it prints as "<0.01" stays text. ``commits``: of the code each of ``files`` was made with,
+    None where that is not known.
     """
     found = {cell: record for cell in cells if (record := results.record(cell)) is not None}
     first = cells[0]
@@ -87,6 +88,7 @@ def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[Any] | None)
         "paper": None if paper is None else {"AC": paper[0], "AA": paper[1] / 100, "ACA": paper[2] / 100},
         "missing": [cell.seed for cell in cells if cell not in found],
         "files": [cell.path.as_posix() for cell in found],
+        "commits": [record.get("environment", {}).get("commit") for record in found.values()],
     }
 
 

@@ -19,11 +19,13 @@ from holdfast.reproduction.exhibit import Exhibit, Figure, Row, Selection, Table
 from holdfast.reproduction.layout import (
     INSTANCE_LEGEND,
     LEGEND,
+    by_commit,
     by_instance,
     method_name,
     paper_scores,
     scores,
     still_missing,
+    through_maps,
 )
 from holdfast.reproduction.pictures import draw_over_tasks
 from holdfast.reproduction.results import SCORES, Results, over_seeds, row
@@ -71,7 +73,7 @@ def tables(results: Results, selection: Selection) -> list[Table]:
     every = rows(results, selection)
     for set_name, order in dict.fromkeys((r["set"], r["order"]) for r in every):
         chosen = [r for r in every if (r["set"], r["order"]) == (set_name, order)]
-        notes = (LEGEND, INSTANCE_LEGEND, *still_missing(chosen))
+        notes = (LEGEND, INSTANCE_LEGEND, *through_maps(chosen), *by_commit(chosen), *still_missing(chosen))
         if (set_name, order) == ("paper", "natural"):
             notes += (device_time(results),)
         lines = [
@@ -111,9 +113,9 @@ def figures(results: Results) -> list[Figure]:
     made = []
     for set_name in TITLES:
         every = rows(results, Selection(orders=["natural"], sets=[set_name]))
-        chosen = [r for r in every if r["seeds"]]
+        run = {r["method"] for r in every if r["seeds"]}
         lines: dict[str, dict[str, list[float | None]]] = {}
-        for r in chosen:
+        for r in (r for r in every if r["method"] in run):  # what was not run has no scores, which leaves a gap
             line = lines.setdefault(method_name(r["method"]), {"tasks": [], **{name: [] for name in SCORES}})
             for name in ("tasks", *SCORES):
                 line[name].append(r[name])

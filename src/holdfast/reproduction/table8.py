@@ -48,7 +48,7 @@ def tables(results: Results, selection: Selection) -> list[Table]:
     every = rows(results, selection)
     return [
         Table(
-            f"d-Simplex-HOC, CIFAR100/10, {TASKS} tasks: {axis}",
+            f"d-Simplex-HOC, CIFAR100/10, {TASKS} tasks: {axis}, around the paper set",
             [axis, "AC", "AA %", "ACA %", "n", "paper"],
             [
                 [

@@ -6,7 +6,7 @@ from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import PAPER_METHODS, TASKS
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
 from holdfast.reproduction.iam import LAST
-from holdfast.reproduction.layout import LEGEND, method_name, paper_scores, scores, still_missing
+from holdfast.reproduction.layout import LEGEND, method_name, paper_scores, scores, still_missing, through_maps
 from holdfast.reproduction.results import Results, row
 
 STAGE = LAST + 1
@@ -52,7 +52,7 @@ class _PaperTable:
             for r in every
         ]
         absent = still_missing(every)
-        notes = (LEGEND, self.note, *absent, *([self.data] if absent else []))
+        notes = (LEGEND, self.note, *through_maps(every), *absent, *([self.data] if absent else []))
         header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper"]
         title = f"{self.title}: the paper's settings, natural class order"
         return [Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=notes)]
