@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from holdfast.backbones.squeeze import SqueezeExcitation
+from holdfast.kernels.excitation import hidden_and_logits, weight_gradients, weights_like
 from holdfast.kernels.norm_operation import by_kernels, channels_last, cut, known_of, sums_of_batch
 from holdfast.kernels.weighed import (
     add_up_images,
@@ -24,13 +25,11 @@ IMAGES, FEW = 128, 16
 
 def normed_and_weighed(norm: nn.BatchNorm2d, weigh: SqueezeExcitation, y: Tensor) -> Tensor:
     """weigh(relu(norm(y)))"""
-    first, second = weigh.squeeze, weigh.excite
-    parameters = (first.weight, first.bias, second.weight, second.bias)
-    alike = all(one is not None and one.dtype == y.dtype for one in parameters)
-    if not (alike and by_kernels(norm, y, *parameters)):
+    weights = weights_like(weigh, y)
+    if weights is None or not by_kernels(norm, y, *weights):
         weighed: Tensor = weigh(F.relu(norm(y)))
         return weighed
-    found: Tensor = _Weigh.apply(y, norm.weight, norm.bias, *parameters, norm)
+    found: Tensor = _Weigh.apply(y, norm.weight, norm.bias, *weights, norm)
     return found
 
 
@@ -54,9 +53,7 @@ class _Weigh(torch.autograd.Function):
         squeeze_image[(programs,)](
             y, mean, *known, gamma, beta, 1 / how.pixels, norm.eps, norm.momentum, FROZEN=not norm.training, **by_image
         )
-        with torch.autocast(y.device.type, enabled=False):  # all has y's dtype, and the way back relies on it
-            hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
-            logits = torch.addmm(b2, hidden, w2.flatten(1).t())
+        hidden, logits = hidden_and_logits(mean, (w1, b1, w2, b2))
         weigh_tile[(how.programs,)](
             y, logits, out, known[-1], gamma, beta, how.pixels, FROZEN=not norm.training,
             POSITIONS=by_image["POSITIONS"], **how.sizes,
@@ -87,5 +84,5 @@ class _Weigh(torch.autograd.Function):
             gradient, y, dy, logits, d_mean, moments, gamma, beta, gradients, how.pixels, 1 / how.pixels,
             POSITIONS=positions, **how.sizes,
         )  # fmt: skip
-        dw1, dw2 = (d_hidden.t() @ mean).view(w1.shape), (d_logits.t() @ hidden).view(w2.shape)
+        dw1, dw2 = weight_gradients(d_hidden, mean, w1, d_logits, hidden, w2)
         return dy, gradients[1], gradients[0], dw1, db1, dw2, db2, None

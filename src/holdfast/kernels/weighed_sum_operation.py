@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from holdfast.backbones.squeeze import SqueezeExcitation
 from holdfast.kernels import norm_operation
+from holdfast.kernels.excitation import hidden_and_logits, weight_gradients, weights_like
 from holdfast.kernels.norm_operation import channels_last, cut, twice
 from holdfast.kernels.reach import within_reach
 from holdfast.kernels.weigh_operation import FEW, IMAGES
@@ -19,12 +20,11 @@ NARROWEST = 16
 
 def weighed_sum(weigh: SqueezeExcitation, y: Tensor, shortcut: Tensor) -> tuple[Tensor, ...]:
     """weigh(y) + shortcut, twice: who uses it twice takes both, and their gradients are added on the way."""
-    first, second = weigh.squeeze, weigh.excite
-    parameters = (first.weight, first.bias, second.weight, second.bias)
-    if not (all(one is not None and one.dtype == y.dtype for one in (*parameters, shortcut)) and within_reach(y)):
+    weights = weights_like(weigh, y)
+    if weights is None or shortcut.dtype != y.dtype or not within_reach(y):
         u = weigh(y) + shortcut
         return u, u
-    found: tuple[Tensor, ...] = _WeighedSum.apply(y, shortcut, *parameters)
+    found: tuple[Tensor, ...] = _WeighedSum.apply(y, shortcut, *weights)
     return found
 
 
@@ -47,9 +47,7 @@ class _WeighedSum(torch.autograd.Function):
         how, (programs, by_image) = cut(y), _by_image(y)
         mean, out = y.new_empty(y.shape[:2]), torch.empty_like(y)
         mean_of_image[(programs,)](y, mean, **by_image)
-        with torch.autocast(y.device.type, enabled=False):  # all has y's dtype, and the way back relies on it
-            hidden = torch._addmm_activation(b1, mean, w1.flatten(1).t())  # with the ReLU in the same kernel
-            logits = torch.addmm(b2, hidden, w2.flatten(1).t())
+        hidden, logits = hidden_and_logits(mean, (w1, b1, w2, b2))
         weigh_and_add[(how.programs,)](
             y, logits, shortcut, out, how.pixels, POSITIONS=by_image["POSITIONS"], **how.sizes
         )
@@ -75,5 +73,5 @@ class _WeighedSum(torch.autograd.Function):
         )
         d_mean = d_hidden @ w1.flatten(1)
         back_to_image[(how.programs,)](du, logits, d_mean, dy, how.pixels, POSITIONS=by_image["POSITIONS"], **how.sizes)
-        dw1, dw2 = (d_hidden.t() @ mean).view(w1.shape), (d_logits.t() @ hidden).view(w2.shape)
+        dw1, dw2 = weight_gradients(d_hidden, mean, w1, d_logits, hidden, w2)
         return dy, du, dw1, db1, dw2, db2
