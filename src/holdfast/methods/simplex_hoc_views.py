@@ -24,6 +24,11 @@ Anchors = Literal["all", "learned"]
 AnchorForm = Literal["cosine", "nce"]
 
 
+def lambda_of_share(share: float, *, scale: float, power: float) -> float:
+    """The rule for lambda. share: of a task's new classes in all that were seen by then."""
+    return min(1.0, scale * share**power)
+
+
 @final
 class SimplexHOCViews(Method):
     """Ours: HOC from the first task on, contrasting two views of each image, with buffered images held to past models.
@@ -93,7 +98,7 @@ class SimplexHOCViews(Method):
 
     def begin(self, task: TaskView, dim: int) -> None:
         self.vertex.assign(list(task.slots))
-        rule = min(1.0, self.lambda_scale * (task.num_new / task.num_seen) ** self.lambda_power)
+        rule = lambda_of_share(task.num_new / task.num_seen, scale=self.lambda_scale, power=self.lambda_power)
         self.lambda_ = rule if self.fixed_lambda is None else self.fixed_lambda
         # A second view is a second pass through the network: only where this task's loss has a weight for it.
         self.reads_view = (self.first_view if task.reference == "none" else self.view_weight) > 0

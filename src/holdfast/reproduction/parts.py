@@ -3,6 +3,7 @@
 from dataclasses import replace
 from statistics import fmean
 
+from holdfast.methods.simplex_hoc_views import lambda_of_share
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, paper_cell, tuned_cell
 from holdfast.reproduction.cost import TRAINING_SETS
@@ -38,7 +39,8 @@ def mean_lambda(own: Cell) -> float:
     method, seen = own.recipe["method"], own.recipe["scenario"]["initial"]
     new = (TRAINING_SETS[own.recipe["data"]["train"]["name"]][0] - seen) // (own.tasks - 1)
     shares = [new / (seen + new * i) for i in range(1, own.tasks)]
-    return fmean(min(1.0, method["lambda_scale"] * share ** method["lambda_power"]) for share in shares)
+    rule = {"scale": method["lambda_scale"], "power": method["lambda_power"]}
+    return fmean(lambda_of_share(share, **rule) for share in shares)
 
 
 def _listed() -> list[tuple[str, Cell]]:
