@@ -78,6 +78,12 @@ def still_missing(rows: Sequence[Row]) -> tuple[str, ...]:
     return (f"{count} of {counted(count + done, 'run')} {are(count)} still missing.",) if count else ()
 
 
+def settings_table(title: str, rows: Sequence[Row], notes: Sequence[str]) -> Table:
+    """The paper's settings beside what the recipes say; rows have ``setting``, ``paper`` and ``here``."""
+    lines = [[row["setting"], setting(row["paper"]), setting(row["here"])] for row in rows]
+    return Table(title, ["setting", "paper", "recipes"], lines, notes=tuple(notes))
+
+
 def by_commit(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note of the code that the runs of a table were made with; none if nothing was run."""
     runs = Counter(commit[:7] if commit else "an unknown one" for row in rows for commit in row["commits"])

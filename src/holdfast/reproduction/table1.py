@@ -6,7 +6,7 @@ from typing import Any
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import PAPER_METHODS
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
-from holdfast.reproduction.layout import setting
+from holdfast.reproduction.layout import settings_table
 from holdfast.reproduction.results import Results
 
 FAMILIES = {"CIFAR100/10": "cifar100-10", "TinyImageNet200/20": "tinyimagenet200-20", "CUB180/20": "cub180-20"}
@@ -76,12 +76,7 @@ def _said(family: str, settings: list[str]) -> list[Any]:
 def _tables(results: Results, selection: Selection) -> list[Table]:
     every = _rows(results, selection)
     return [
-        Table(
-            f"Settings of {data}, CL2R",
-            ["setting", "paper", "recipes"],
-            [[r["setting"], setting(r["paper"]), setting(r["here"])] for r in every if r["data"] == data],
-            notes=NOTES[data],
-        )
+        settings_table(f"Settings of {data}, CL2R", [r for r in every if r["data"] == data], NOTES[data])
         for data in FAMILIES
     ]
 

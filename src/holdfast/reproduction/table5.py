@@ -6,7 +6,7 @@ from holdfast.recipes.load import read_recipe
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
 from holdfast.reproduction.iam import classes_of
-from holdfast.reproduction.layout import setting
+from holdfast.reproduction.layout import settings_table
 from holdfast.reproduction.results import Results
 
 RECIPES = {
@@ -77,12 +77,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         "CelebA": ("Not run: neither the data nor DINOv3's weights are at hand.",),
     }
     return [
-        Table(
-            f"Settings of {column}, IAM-CL2R",
-            ["setting", "paper", "recipes"],
-            [[r["setting"], setting(r["paper"]), setting(r["here"])] for r in every if r["column"] == column],
-            notes=notes[column],
-        )
+        settings_table(f"Settings of {column}, IAM-CL2R", [r for r in every if r["column"] == column], notes[column])
         for column in RECIPES
     ]
 
