@@ -239,3 +239,52 @@ def test_what_other_architectures_bring():
 def test_how_many_classes_of_pre_training_resemble_the_test():
     test = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
     assert f"Of the 200 classes {sum(look in test for look in COUNTERPARTS.values())} resemble one of CIFAR10" in TEXT
+
+
+def self_tests(method: str, tasks: int) -> list[str]:
+    matrix = of_paper_set(method, tasks)["matrix"]
+    return [f"{100 * row[i]:.1f}" for i, row in enumerate(matrix)]
+
+
+def test_an_update_is_a_stride():
+    """Why one lambda does not serve every number of tasks."""
+    hoc = {tasks: self_tests("simplex_hoc", tasks) for tasks in (2, 7, 16, 31)}
+    er = {tasks: self_tests("er", tasks) for tasks in (2, 7, 16, 31)}
+    first = [hoc[tasks][1] for tasks in (2, 7, 16, 31)]
+    gains = [float(reached) - float(hoc[2][0]) for reached in first]
+    assert f"lifts the self-test by {min(gains):.1f} to {max(gains):.1f} points" in TEXT
+    assert f"from {hoc[2][0]} to {first[0]} with 90 new classes" in TEXT
+    assert "to {} with 15 and 4,200, {} with 6 and 1,750, {} with 3 and 910".format(*first[1:]) in TEXT
+    assert f"ER's goes from {er[2][0]} to {er[2][1]}, {er[7][1]}, {er[16][1]} and {er[31][1]}" in TEXT
+    after_forty = (hoc[7][2], hoc[16][5], hoc[31][10])
+    assert "has {} if they came in 2 updates, {} in 5 and {} in 10".format(*after_forty) in TEXT
+
+
+def test_the_curves_of_table_8():
+    def found(axis: str, value: str) -> dict:
+        if value == {"lambda": "0.1", "rho": "5"}[axis]:
+            return of_paper_set("simplex_hoc", 16)
+        return scores(f"cifar100-10/ablation/simplex_hoc-t16-natural-s0-{axis}-{value}.json")
+
+    below = []
+    for axis, values in paper_table("table8").items():
+        if axis == "K":
+            continue
+        here = [found(axis, f"{float(value):g}") for value in values]
+        assert ", ".join(f"{one['AC']:.2f}" for one in here) in TEXT
+        assert ", ".join(f"{ac:.2f}" for ac, _, _ in values.values()) in TEXT
+        below += [aa - 100 * one["AA"] for one, (_, aa, _) in zip(here, values.values())]
+        best = max(range(len(here)), key=lambda i: here[i]["ACA"])
+        assert best == max(range(len(here)), key=lambda i: [*values.values()][i][2])
+    assert f"AA lies {min(below):.1f} to {max(below):.1f} points below the paper's" in TEXT
+
+
+def test_by_how_much_pairs_are_lost_in_another_order():
+    def lost(tasks: int) -> list[float]:
+        matrix = scores(f"cifar100-10/tuned/simplex_hoc_views-t{tasks}-icarl-s0.json")["matrix"]
+        gains = (matrix[new][old] - matrix[old][old] for new in range(tasks) for old in range(new))
+        return [-100 * gain for gain in gains if not gain > 0]
+
+    assert len(lost(7)) == 9
+    assert max(lost(7)) < 0.5
+    assert f"{sum(loss < 1 for loss in lost(16))} of {len(lost(16))} at 16 by less than one" in TEXT
