@@ -58,7 +58,8 @@ def test_table_two_has_the_runs_the_plan_asks_for():
     for set_name in ("paper", "tuned"):
         own = [cell for cell in cells if cell.set_name == set_name and cell.method != OURS]
         seeds = {(c.method, c.tasks, c.seed) for c in own if c.seed}
-        assert seeds == {(m, t, s) for m in repeated for t in (7, 16) for s in (1, 2)}
+        again = repeated if set_name == "paper" else ("fan", *repeated)  # the strongest rival, once tuned
+        assert seeds == {(m, t, s) for m in again for t in (7, 16) for s in (1, 2)}
         icarl = {(c.method, c.tasks) for c in own if c.order == "icarl"}
         assert icarl == {(m, t) for m in repeated for t in (2, 7, 16)}
     assert not [cell for cell in cells if cell.method == OURS and cell.study != "tuned"]

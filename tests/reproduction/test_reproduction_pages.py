@@ -197,7 +197,7 @@ def test_docs_and_page(some, tmp_path):
 
 def test_figures_are_those_that_have_something_to_show(some):
     found = {f.name: f for e in EXHIBITS.values() for f in e.figures(Results(some[0])) if f.data is not None}
-    assert set(found) == {"fig4-paper", "fig4-tuned", "front", "over-tasks-paper", "over-tasks-tuned"}
+    assert set(found) == {"fig4-paper", "fig4-tuned", "front", "over-tasks-paper", "over-tasks-tuned", "stride"}
     assert [title for title, _ in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
     cvs = found["over-tasks-paper"].data["CVS"]
     assert cvs["tasks"] == [2, 7, 16, 31]

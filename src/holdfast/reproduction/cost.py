@@ -43,6 +43,13 @@ def _steps_per_epoch(name: str, per_class: int | None, batch_size: int, scenario
     return sum(steps_per_task(scenario_laid_out, epochs=1, batch_size=batch_size))
 
 
+def classes_seen(recipe: Recipe) -> list[int]:
+    """At the end of each task, where every update brings as many classes."""
+    first, tasks = recipe["scenario"]["initial"], recipe["scenario"]["tasks"]
+    new = (TRAINING_SETS[recipe["data"]["train"]["name"]][0] - first) // (tasks - 1)
+    return [first + new * update for update in range(tasks)]
+
+
 def predicted_minutes(recipe: Recipe) -> float | None:
     """Minutes of the device that a run takes when enough others share it; alone it takes about twice as long.
 

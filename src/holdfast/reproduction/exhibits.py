@@ -14,6 +14,7 @@ from holdfast.reproduction.goals import GOALS_EXHIBIT
 from holdfast.reproduction.mixed import MIXED
 from holdfast.reproduction.parts import PARTS_EXHIBIT
 from holdfast.reproduction.questions import QUESTIONS_EXHIBIT
+from holdfast.reproduction.stride import STRIDE
 from holdfast.reproduction.table1 import TABLE1
 from holdfast.reproduction.table2 import TABLE2
 from holdfast.reproduction.table5 import TABLE5
@@ -33,6 +34,7 @@ EXHIBITS: dict[str, Exhibit] = {
     "parts": PARTS_EXHIBIT,
     "tries": TRIES_EXHIBIT,
     "questions": QUESTIONS_EXHIBIT,
+    "stride": STRIDE,
     "table3": TABLE3,
     "table4": TABLE4,
     "table5": TABLE5,
