@@ -6,7 +6,7 @@ from holdfast.reproduction import table8
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
-from holdfast.reproduction.layout import SET_LEGEND, method_name, scores, still_missing
+from holdfast.reproduction.layout import SET_LEGEND, by_commit, method_name, scores, still_missing
 from holdfast.reproduction.pictures import IN_THE_PAPER, draw_front
 from holdfast.reproduction.results import Results, row
 
@@ -49,7 +49,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     lines = [[method_name(r["method"]), r["set"], r["axis"], f"{r['value']:g}", *scores(r)] for r in rows]
     header = ["method", "set", "dial", "value", "AC", "AA %", "ACA %"]
     title = f"More plasticity, less compatibility: CIFAR100/10, {table8.TASKS} tasks"
-    return [Table(title, header, lines, right=(3, 4, 5, 6), notes=(SET_LEGEND, *still_missing(rows)))]
+    return [Table(title, header, lines, right=(3, 4, 5, 6), notes=(SET_LEGEND, *by_commit(rows), *still_missing(rows)))]
 
 
 def _figures(results: Results) -> list[Figure]:

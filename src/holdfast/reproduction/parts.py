@@ -9,7 +9,7 @@ from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, REST, known, paper_cell, tuned_cell
 from holdfast.reproduction.cost import classes_seen
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
-from holdfast.reproduction.layout import SET_LEGEND, method_name, scores, still_missing
+from holdfast.reproduction.layout import SET_LEGEND, by_commit, method_name, scores, still_missing
 from holdfast.reproduction.results import Results, row
 from holdfast.reproduction.table8 import COMPACT
 
@@ -80,7 +80,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     lines = [[str(r["tasks"]), method_name(r["method"]), r["set"], *scores(r), r["part"]] for r in rows]
     header = ["T", "method", "set", "AC", "AA %", "ACA %", "changed"]
     title = "What each part of our own method brings: CIFAR100/10, seed 0"
-    notes = (SET_LEGEND, NOT_CHOSEN, *absent, *still_missing(rows))
+    notes = (SET_LEGEND, NOT_CHOSEN, *absent, *by_commit(rows), *still_missing(rows))
     return [Table(title, header, lines, right=(0, 3, 4, 5), notes=notes)]
 
 

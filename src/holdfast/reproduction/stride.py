@@ -9,7 +9,16 @@ from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import QUESTIONS, TASKS, paper_cell
 from holdfast.reproduction.cost import classes_seen
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table, papers
-from holdfast.reproduction.layout import LEGEND, MISSING, method_name, paper_scores, score, scores, still_missing
+from holdfast.reproduction.layout import (
+    LEGEND,
+    MISSING,
+    by_commit,
+    method_name,
+    paper_scores,
+    score,
+    scores,
+    still_missing,
+)
 from holdfast.reproduction.pictures import blank, look, plain_axis, save
 from holdfast.reproduction.results import Results, row
 
@@ -74,7 +83,7 @@ def _strides(rows: Sequence[Row]) -> Table:
     header = ["method", "updates", "classes each", "model 1 %", "model 2 %", f"at {EVERYWHERE} classes %", "last %"]
     note = "Top-1 of a model on its own gallery, by template; a dash where no task ends with so many classes."
     title = f"What an update brings: CIFAR100/10, the paper's settings (λ {PRINTED:g}), natural order, seed 0"
-    return Table(title, header, lines, right=range(1, 7), notes=(note, *still_missing(rows)))
+    return Table(title, header, lines, right=range(1, 7), notes=(note, *by_commit(rows), *still_missing(rows)))
 
 
 def _lambdas(rows: Sequence[Row]) -> Table:
@@ -84,7 +93,7 @@ def _lambdas(rows: Sequence[Row]) -> Table:
     lines = [[str(r["tasks"]), named(r), *scores(r), str(len(r["seeds"])), paper_scores(r)] for r in rows]
     header = ["T", "λ", "AC", "AA %", "ACA %", "n", "paper, λ 0.1"]
     title = f"{method_name(METHOD)} with other λ: CIFAR100/10, the paper's settings otherwise"
-    return Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=(LEGEND, *still_missing(rows)))
+    return Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=(LEGEND, *by_commit(rows), *still_missing(rows)))
 
 
 def _figures(results: Results) -> list[Figure]:

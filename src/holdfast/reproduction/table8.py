@@ -3,7 +3,7 @@
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import ABLATION, paper_cell
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
-from holdfast.reproduction.layout import LEGEND, paper_scores, scores, still_missing
+from holdfast.reproduction.layout import LEGEND, by_commit, paper_scores, scores, still_missing
 from holdfast.reproduction.results import Results, row
 
 TASKS = 16
@@ -45,7 +45,9 @@ def rows(results: Results, selection: Selection) -> list[Row]:
 
 
 def tables(results: Results, selection: Selection) -> list[Table]:
-    every = rows(results, selection)
+    axes: dict[str, list[Row]] = {}
+    for one in rows(results, selection):
+        axes.setdefault(one["axis"], []).append(one)
     return [
         Table(
             f"d-Simplex-HOC, CIFAR100/10, {TASKS} tasks: {axis}, around the paper set",
@@ -57,13 +59,12 @@ def tables(results: Results, selection: Selection) -> list[Table]:
                     str(len(r["seeds"])),
                     paper_scores(r),
                 ]
-                for r in every
-                if r["axis"] == axis
+                for r in of_axis
             ],
             right=(1, 2, 3, 4),
-            notes=(LEGEND, *still_missing([r for r in every if r["axis"] == axis])),
+            notes=(LEGEND, *by_commit(of_axis), *still_missing(of_axis)),
         )
-        for axis in dict.fromkeys(r["axis"] for r in every)
+        for axis, of_axis in axes.items()
     ]
 
 

@@ -8,7 +8,7 @@ from holdfast.data import DATASETS
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OURS, PAPER_METHODS, TRIES, known
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
-from holdfast.reproduction.layout import method_name, scores, still_missing, through_maps
+from holdfast.reproduction.layout import by_commit, method_name, scores, still_missing, through_maps
 from holdfast.reproduction.results import Results, row
 
 VALIDATION = "tinyimagenet32_validation"
@@ -103,7 +103,8 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     absent = () if VALIDATION in DATASETS else (f"This version cannot read {VALIDATION}: nothing to try on.",)
     header = ["method", "AC", "AA %", "ACA %", "", "changed"]
     title = f"Tries on the validation set: {TASKS} tasks, {EPOCHS} epochs, seed 0"
-    return [Table(title, header, lines, right=(1, 2, 3), notes=(*absent, *through_maps(rows), *still_missing(rows)))]
+    notes = (*absent, *through_maps(rows), *by_commit(rows), *still_missing(rows))
+    return [Table(title, header, lines, right=(1, 2, 3), notes=notes)]
 
 
 TRIES_EXHIBIT = Exhibit("the tries on the validation set, and who won", _cells, _rows, _tables)
