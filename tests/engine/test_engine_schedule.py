@@ -47,6 +47,25 @@ def test_weight_decay_on_every_parameter(kind):
         torch.testing.assert_close(parameter.detach(), torch.full_like(parameter, 0.9))  # 1 - 0.5 * 0.2
 
 
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+def test_weight_decay_on_weights_alone(kind):
+    """Biases and normalisation stay; rates by group still hold, whether what they are for decays or not."""
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))
+    for parameter in network.parameters():
+        nn.init.ones_(parameter)
+        parameter.grad = torch.zeros_like(parameter)
+    options = FitOptions(optimizer=kind, lr=0.5, weight_decay=0.2, decay_norms=False, lr_groups={"1": 0.1})
+    optimizer = make_optimizer(parameter_groups(network, nn.Identity(), options), options, torch.device("cpu"))
+    optimizer.step()
+    left = {name: parameter.detach().flatten()[0].item() for name, parameter in network.named_parameters()}
+    assert left == pytest.approx({"0.weight": 0.9, "0.bias": 1, "1.weight": 1, "1.bias": 1})
+    assert sorted((group["lr"], group["weight_decay"]) for group in optimizer.param_groups) == [
+        (0.05, 0.0),
+        (0.5, 0.0),
+        (0.5, 0.2),
+    ]
+
+
 def test_frozen_parameters_are_left_out():
     network = nn.Linear(2, 2)
     network.bias.requires_grad_(False)

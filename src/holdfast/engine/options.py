@@ -22,7 +22,8 @@ class FitOptions:
 
     milestones: where the "step" schedule multiplies the rate by ``decay``, as fractions of the epochs (the paper's 50
     and 64 of 70), so that they move along when ``epochs`` changes. final_lr: where "cosine" ends.
-    weight_decay applies to every parameter, biases and normalisation included, as in the authors' code.
+    weight_decay applies to every parameter, biases and normalisation included, as in the authors' code for CL2R;
+    without decay_norms it leaves out what has fewer than two dimensions, as in their later code for IAM-CL2R.
     lr_groups: factors of the rate by prefix of the encoder's parameters, such as {"backbone.layer1": 0.1}; the longest
     prefix counts, and what has none keeps the rate.
     crop_padding: crops of the images' own size, after so many black pixels were put around them. resized_crop: instead,
@@ -44,6 +45,7 @@ class FitOptions:
     lr_groups: dict[str, float] | None = None
     momentum: float = 0.9
     weight_decay: float = 5e-4
+    decay_norms: bool = True
     schedule: Schedule = "step"
     milestones: tuple[float, ...] = (50 / 70, 64 / 70)
     decay: float = 0.1

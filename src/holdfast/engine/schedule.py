@@ -33,19 +33,24 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def parameter_groups(encoder: nn.Module, method: nn.Module, options: FitOptions) -> list[dict[str, Any]]:
-    """What trains, by the factor of its rate (``options.lr_groups``); the method's parameters have the plain rate."""
+    """What trains, by the factor of its rate (``options.lr_groups``) and by whether its weights decay.
+
+    The method's parameters have the plain rate.
+    """
     factors = lr_factors(encoder, options.lr_groups or {})
-    groups: dict[float, list[nn.Parameter]] = {}
-    for name, parameter in encoder.named_parameters():
-        groups.setdefault(factors[name], []).append(parameter)
-    groups.setdefault(1.0, []).extend(method.parameters())
-    kept = {
-        factor: [parameter for parameter in group if parameter.requires_grad and parameter.numel()]
-        for factor, group in groups.items()
-    }
-    if not any(kept.values()):
+    rated = [(factors[name], parameter) for name, parameter in encoder.named_parameters()]
+    rated += [(1.0, parameter) for parameter in method.parameters()]
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for factor, parameter in rated:
+        if parameter.requires_grad and parameter.numel():
+            decays = options.decay_norms or parameter.ndim > 1
+            groups.setdefault((factor, decays), []).append(parameter)
+    if not groups:
         raise HoldfastError("nothing trains: all of the encoder is frozen, and the method has no parameters of its own")
-    return [{"params": group, "factor": factor} for factor, group in kept.items() if group]
+    return [
+        {"params": group, "factor": factor, "weight_decay": options.weight_decay if decays else 0.0}
+        for (factor, decays), group in groups.items()
+    ]
 
 
 def lr_factors(encoder: nn.Module, lr_groups: Mapping[str, float]) -> dict[str, float]:
@@ -75,7 +80,6 @@ def make_optimizer(
     for group in groups:
         rate = options.lr * group["factor"]
         rated.append({**group, "lr": torch.tensor(rate, device=device) if on_gpu else rate})
-    decay = options.weight_decay
     if options.optimizer == "adamw":
-        return torch.optim.AdamW(rated, lr=options.lr, weight_decay=decay, fused=True, capturable=on_gpu)
-    return torch.optim.SGD(rated, lr=options.lr, momentum=options.momentum, weight_decay=decay, fused=True)
+        return torch.optim.AdamW(rated, lr=options.lr, fused=True, capturable=on_gpu)
+    return torch.optim.SGD(rated, lr=options.lr, momentum=options.momentum, fused=True)

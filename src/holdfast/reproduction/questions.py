@@ -56,6 +56,7 @@ CHANGES = (
     Change("independent", "each batch drawn anew, as the authors do", settings=("train.draw=independent",)),
     Change("decay-1e-4", "weight decay 1e-4", settings=("train.weight_decay=1e-4",)),
     Change("decay-0", "no weight decay", settings=("train.weight_decay=0.0",)),
+    Change("decay-norms", "weight decay spares biases and norms", settings=("train.decay_norms=false",)),
     Change("fp32", "float32 throughout", settings=("train.precision=fp32",)),
     Change("base-er", "the paper's settings", "er"),
     Change("again", AGAIN, "er", again=True),
@@ -73,6 +74,8 @@ CHANGES = (
     Change("squared", "mean square error of raw features", "simplex_fd", ("method.distance=squared",)),
     Change("all-squared", "mean square error, whole batch", "simplex_fd", ("method.distance=squared", "method.on=all")),
     Change("frobenius", "the listing's Frobenius scale of W", "simplex_fd", ("method.scale=frobenius",)),
+    Change("base-2", "the paper's settings", tasks=2),
+    Change("decay-1e-4", "weight decay 1e-4", settings=("train.weight_decay=1e-4",), tasks=2),
     Change("base-16", "the paper's settings, where the axes of Table 8 cross", tasks=16),
     Change("again", AGAIN, tasks=16, again=True),
 )
