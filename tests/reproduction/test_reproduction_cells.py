@@ -143,7 +143,8 @@ def test_the_tuned_set_keeps_data_network_buffer_and_epochs(method):
 def test_the_tuned_set_is_what_the_tries_chose(method):
     """And as the recipe stands, until all of a method's tries have been run."""
     rows = EXHIBITS["tries"].rows(Results(ROOT / "results"), Selection(methods=[method]))
-    best = winner(rows)
+    best = winner([row for row in rows if row["counted"]])
+    assert [row for row in rows if row["winner"]] == ([best] if best else [])
     tuned = read_recipe(f"cifar100-10/tuned/{method}")
     expected = read_recipe(f"cifar100-10/{method}", best["settings"] if best else [])
     assert same_run(check_recipe(tuned), check_recipe(expected))
@@ -201,6 +202,9 @@ def test_every_method_has_as_many_tries():
             if method != OURS:
                 recipe = check_recipe(read_recipe(f"cifar100-10/{method}", ["train.epochs=40", *settings]))
                 assert recipe["train"]["epochs"] == 40
+    rows = EXHIBITS["tries"].rows(Results("nowhere"), EVERYTHING)
+    assert sum(row["counted"] for row in rows) == 4 * len(TRIED)
+    assert {row["method"] for row in rows if not row["counted"]} == {OURS}
     for key in ("data.query", "data.gallery"):
         assert sum(setting.startswith(f"{key}=") for setting in COMMON) == 1
 
