@@ -28,6 +28,11 @@ class Results:
         record = self._read[path]
         return record if cell.is_of(record["recipe"]) else None
 
+    def matrix(self, cell: Cell) -> list[list[float | None]] | None:
+        """A cell's compatibility matrix by template; None if it has not been run."""
+        record = self.record(cell)
+        return None if record is None else record["protocols"]["template"]["matrix"]
+
     def pretrained(self, study: str) -> dict[str, Any]:
         """The records of the models that a study of IAM-CL2R began with or brought in, by name; empty if unknown."""
         path = self.root / "iam" / "pretrained.json"
@@ -94,9 +99,4 @@ def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[Any] | None)
 
 def rows_with_matrix(cells: Sequence[Cell], results: Results) -> list[dict[str, Any]]:
     """A row for each cell, with its matrix by template; None where it has not been run."""
-    found = []
-    for cell in cells:
-        record = results.record(cell)
-        matrix = None if record is None else record["protocols"]["template"]["matrix"]
-        found.append({**row([cell], results, paper=None), "matrix": matrix})
-    return found
+    return [{**row([cell], results, paper=None), "matrix": results.matrix(cell)} for cell in cells]

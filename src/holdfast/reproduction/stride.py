@@ -22,7 +22,7 @@ from holdfast.reproduction.layout import (
 from holdfast.reproduction.pictures import blank, look, plain_axis, save
 from holdfast.reproduction.results import Results, row
 
-METHOD, RIVAL = "simplex_hoc", "er"
+METHOD, COMPARED = "simplex_hoc", "er"
 PRINTED = 0.1
 """The lambda of the paper's Table 1, for every number of tasks."""
 
@@ -45,7 +45,7 @@ def _listed() -> list[tuple[float | None, Cell]]:
     of_lambda: list[tuple[float | None, Cell]] = [
         (value, lambda_cell(tasks, value)) for tasks, values in LAMBDAS.items() for value in values
     ]
-    return [*of_lambda, *((None, paper_cell(RIVAL, tasks)) for tasks in TASKS)]
+    return [*of_lambda, *((None, paper_cell(COMPARED, tasks)) for tasks in TASKS)]
 
 
 def _cells() -> list[Cell]:
@@ -57,8 +57,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
     found = []
     for value, cell in _listed():
         if selection.of([cell]):
-            record = results.record(cell)
-            matrix = None if record is None else record["protocols"]["template"]["matrix"]
+            matrix = results.matrix(cell)
             own = None if matrix is None else [line[model] for model, line in enumerate(matrix)]
             one = row([cell], results, paper=papers("table2")[cell.method][str(cell.tasks)])
             found.append({**one, "lambda": value, "classes": classes_seen(cell.recipe), "self_tests": own})
