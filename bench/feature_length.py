@@ -19,13 +19,13 @@ import torch
 
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
+from holdfast.data.device import DeviceImages
 from holdfast.engine import resolve_device
+from holdfast.engine.survey import features_of
 from holdfast.environment import describe
 from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.schema import check_recipe
 from holdfast.run_folder import RunFolder
-
-BATCH = 500
 
 
 def main() -> None:
@@ -64,13 +64,11 @@ def of_run(folder: RunFolder, shared: SharedData, count: int, device: torch.devi
 
 @torch.no_grad()
 def mean_length(encoder: Encoder, images: ImageSet, count: int) -> float:
+    device = next(encoder.parameters()).device
     chosen = np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)
-    device, lengths = next(encoder.parameters()).device, []
     assert encoder.preprocess is not None
-    for start in range(0, len(chosen), BATCH):
-        pixels = torch.from_numpy(images.images[chosen[start : start + BATCH]]).to(device).permute(0, 3, 1, 2)
-        lengths.append(encoder(encoder.preprocess.normalise(pixels)).norm(dim=1))
-    return torch.cat(lengths).mean().item()
+    raw = features_of(encoder, encoder.preprocess, DeviceImages(images, device), torch.from_numpy(chosen).to(device))
+    return raw.norm(dim=1).mean().item()
 
 
 def largest_singular_value(encoder: Encoder) -> float:
