@@ -1,0 +1,67 @@
+"""What docs/reproduction.md says of our own method is what the committed results say."""
+
+import re
+
+import pytest
+
+from committed_results import ROOT, of_tuned_set, over_seeds, scores, told
+from holdfast.reproduction import Results
+from holdfast.reproduction.cifar import OURS
+from holdfast.reproduction.exhibit import EVERYTHING
+from holdfast.reproduction.exhibits import EXHIBITS
+
+TEXT = told("reproduction.md")
+
+
+def test_who_is_ahead_of_our_own_method():
+    def ahead(method: str, tasks: int) -> str:
+        gain = over_seeds(f"cifar100-10/paper/{method}-t{tasks}-natural-s*.json", "AA")
+        return f"{100 * (gain - of_tuned_set('simplex_hoc_views', tasks, 'AA')):.1f}"
+
+    assert f"FAN's AA is {ahead('fan', 2)} above it at 2 tasks and {ahead('fan', 7)} at 7" in TEXT
+    assert f"where CVS's is {ahead('cvs', 7)} above it (n = 3)" in TEXT
+    others = ", ".join(ahead(method, 2) for method in ("advbct", "cvs", "bct"))
+    assert f"by {others} and {ahead('er', 2)}" in TEXT
+
+
+@pytest.mark.parametrize("part", ["", "no-first-view", "no-view", "no-anchors"])
+def test_what_each_part_brings(part):
+    def triple(tasks: int) -> str:
+        name = f"simplex_hoc_views-t{tasks}-natural-s0"
+        found = scores(f"cifar100-10/ablation/{name}-{part}.json" if part else f"cifar100-10/tuned/{name}.json")
+        return f"{found['AC']:.2f} / {100 * found['AA']:.1f} / {100 * found['ACA']:.1f}"
+
+    words = {
+        "": "the whole method",
+        "no-first-view": "no views in the first task",
+        "no-view": "no views in later tasks",
+    }
+    assert f"| {words.get(part, 'no anchors')} | {triple(7)} | {triple(16)} |" in TEXT
+
+
+def test_by_how_much_pairs_are_lost_in_another_order():
+    def lost(tasks: int) -> list[float]:
+        matrix = scores(f"cifar100-10/tuned/simplex_hoc_views-t{tasks}-icarl-s0.json")["matrix"]
+        gains = (matrix[new][old] - matrix[old][old] for new in range(tasks) for old in range(new))
+        return [-100 * gain for gain in gains if not gain > 0]
+
+    assert len(lost(7)) == 9
+    assert max(lost(7)) < 0.5
+    assert f"{sum(loss < 1 for loss in lost(16))} of {len(lost(16))} at 16 by less than one" in TEXT
+
+
+def test_how_many_goals_are_met():
+    rows = EXHIBITS["goals"].rows(Results(ROOT / "results"), EVERYTHING)
+    own = [row for row in rows if row["method"] == OURS and not row["aim"]]
+    words = dict(enumerate(["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]))
+    met = sum(row["met"] for row in own)
+    missed = [-row["margin"] for row in own if not row["met"] and row["score"] != "AC"]
+    short = [-row["margin"] for row in own if not row["met"] and row["score"] == "AC"]
+    assert f"Of its {words[len(own)]} goals it meets {words[met]}" in TEXT
+    said = f"misses by {100 * min(missed):.1f} to {100 * max(missed):.1f} points, or {max(short):.2f} of AC"
+    assert said in TEXT
+    for row in own:
+        if not row["met"]:
+            shown = f"{-row['margin']:.2f}" if row["score"] == "AC" else f"{-100 * row['margin']:.1f}"
+            (line,) = re.findall(rf"\| {row['tasks']} \| [^|]+ \| [^|]+ \| [^|]+ \| ([^|]+) \|", TEXT)
+            assert f"{row['score']} by {shown}" in line
