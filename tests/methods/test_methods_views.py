@@ -18,6 +18,7 @@ from holdfast.losses import (
     squared_distillation,
 )
 from holdfast.methods import CVS, ER, SimplexFD, SimplexHOC, SimplexHOCViews
+from holdfast.recipes.load import read_recipe
 
 BATCH = batch_of(8, 6, 4)
 
@@ -57,7 +58,7 @@ def test_first_task_from_a_loaded_model(features):
     method.begin(Toy(1, 4, 4, loaded=True), 9)
     batch = batch_of(8, 4, 0)
     terms = method.loss(z, batch, z_old=z_old, z_view=z_view, progress=PROGRESS)
-    expected = hoc_terms(z, z_old, batch.labels, DSimplex(10), lambda_=0.68, rho=7.0)
+    expected = hoc_terms(z, z_old, batch.labels, DSimplex(10), lambda_=0.5, rho=7.0)
     expected |= {"view": 0.7 * info_nce(z, z_view, batch.labels, rho=7.0)}
     assert values(terms) == pytest.approx(values(expected))
 
@@ -128,14 +129,15 @@ def mean_lambda(tasks, **options):
 
 
 def test_the_rule_for_lambda():
-    assert [round(mean_lambda(tasks), 3) for tasks in (2, 7, 16, 31)] == [0.632, 0.284, 0.164, 0.104]
+    fitted = {"lambda_scale": 0.68, "lambda_power": 0.7}
+    assert [round(mean_lambda(tasks, **fitted), 3) for tasks in (2, 7, 16, 31)] == [0.632, 0.284, 0.164, 0.104]
     square_root = {"lambda_scale": 0.6, "lambda_power": 0.5}
     assert [round(mean_lambda(tasks, **square_root), 3) for tasks in (2, 7, 16, 31)] == [0.569, 0.318, 0.213, 0.154]
     assert mean_lambda(7, lambda_=0.25) == pytest.approx(0.25)
     assert mean_lambda(2, lambda_scale=3.0) == 1.0
 
 
-def test_the_default_is_the_best_fit_of_the_pilot():
+def test_where_the_tries_began_is_the_best_fit_of_the_pilot():
     """Least squares in the logarithm over a grid of powers; the scale follows in closed form."""
     wanted = torch.tensor([0.57, 0.35, 0.15, 0.10]).log()
 
@@ -146,8 +148,14 @@ def test_the_default_is_the_best_fit_of_the_pilot():
 
     powers = [0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.9, 1.0]
     best = min(powers, key=lambda power: fit(power)[0])
+    recipe = read_recipe("cifar100-10/simplex_hoc_views")["method"]
+    assert (best, round(fit(best)[1], 2)) == (recipe["lambda_power"], recipe["lambda_scale"])
+
+
+def test_the_default_is_what_the_validation_set_chose():
+    chosen = read_recipe("cifar100-10/tuned/simplex_hoc_views")["method"]
     method = SimplexHOCViews(slots=100)
-    assert (best, round(fit(best)[1], 2)) == (method.lambda_power, method.lambda_scale)
+    assert (method.lambda_scale, method.lambda_power) == (chosen["lambda_scale"], chosen["lambda_power"])
 
 
 @pytest.mark.parametrize("build", [ER, CVS])

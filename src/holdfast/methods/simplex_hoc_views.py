@@ -39,7 +39,7 @@ class SimplexHOCViews(Method):
     features they had. At a replacement the old model is the loaded one, and the anchors stay those of earlier models.
 
     lambda follows from the share of new classes, lambda_scale (num_new / num_seen)^lambda_power, at most 1; a given
-    lambda_ switches the rule off.
+    lambda_ switches the rule off. The scale is what the validation set of CIFAR100/10 chose.
     anchors: the features under "all" past models that knew the class, or under the one it was "learned" with.
     anchor_form: "cosine" is the mean of 1 - cos, "nce" the contrast with the whole batch.
     """
@@ -52,7 +52,7 @@ class SimplexHOCViews(Method):
         *,
         slots: int,
         lambda_: float | None = None,
-        lambda_scale: float = 0.68,
+        lambda_scale: float = 0.5,
         lambda_power: float = 0.7,
         rho: float = 5.0,
         first_view: float = 0.5,
