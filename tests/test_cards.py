@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from committed_results import over_seeds
 from holdfast.reports import METHOD_NAMES
 from holdfast.reproduction.cifar import OURS
 
@@ -92,3 +93,19 @@ def test_what_the_readme_says_of_our_own_method():
         float(printed([ROOT / "results/cifar100-10/tuned/fan-t7-natural-s0.json"], n)) for n in ("AC", "AA", "ACA")
     )
     assert f"({ac:.2f} / {aa:.1f} / {aca:.1f} at 7" in text
+
+
+def test_what_the_readme_says_of_it_by_instance_and_in_another_order():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+    def found(run: str, name: str, order: str, counts: tuple[int, ...], protocol: str) -> list[float]:
+        return [over_seeds(f"cifar100-10/{run}-t{tasks}-{order}-s*.json", name, protocol) for tasks in counts]
+
+    ours, theirs = "tuned/simplex_hoc_views", "paper/simplex_hoc"
+    ac = [found(run, "AC", "natural", (7, 16, 31), "instance") for run in (ours, theirs)]
+    assert "is {:.2f}, {:.2f} and {:.2f}, d-Simplex-HOC's {:.2f}, {:.2f} and {:.2f}".format(*ac[0], *ac[1]) in text
+    aa = [found(run, "AA", "natural", (7, 16, 31), "instance") for run in (ours, theirs)]
+    less = [100 * (own - other) for own, other in zip(*aa)]
+    assert "at {:.1f}, {:.1f} and {:.1f} points less AA".format(*less) in text
+    shuffled = [found(run, "AC", "icarl", (7, 16), "template") for run in (ours, theirs)]
+    assert "(AC {:.2f} and {:.2f} against {:.2f} and {:.2f})".format(*shuffled[0], *shuffled[1]) in text
