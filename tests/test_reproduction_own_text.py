@@ -65,3 +65,20 @@ def test_how_many_goals_are_met():
             shown = f"{-row['margin']:.2f}" if row["score"] == "AC" else f"{-100 * row['margin']:.1f}"
             (line,) = re.findall(rf"\| {row['tasks']} \| [^|]+ \| [^|]+ \| [^|]+ \| ([^|]+) \|", TEXT)
             assert f"{row['score']} by {shown}" in line
+
+
+def test_how_ac_by_instance_goes_with_lambda():
+    def found(run: str) -> str:
+        return f"{scores(f'cifar100-10/{run}.json', 'instance')['AC']:.2f}"
+
+    own, theirs = "simplex_hoc_views-t16-natural-s0", "simplex_hoc-t16-natural-s0"
+    scales = [
+        found(f"tuned/{own}" if value == "0.5" else f"ablation/{own}-lambda_scale-{value}")
+        for value in ("0.2", "0.35", "0.5", "0.68", "0.85", "1")
+    ]
+    lambdas = [
+        found(f"questions/{theirs}-again" if value == "0.1" else f"ablation/{theirs}-lambda-{value}")
+        for value in ("0", "0.05", "0.1", "0.25", "0.5", "1")
+    ]
+    for values, of in ((scales, "ours with scales"), (lambdas, "d-Simplex-HOC with λ")):
+        assert f"{', '.join(values[:-1])} and {values[-1]} for {of}" in TEXT
