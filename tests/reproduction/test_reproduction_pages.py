@@ -119,6 +119,14 @@ def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
     assert all("the paper set" in table.title for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING))
 
 
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_a_legend_explains_columns_that_are_there(name, tmp_path):
+    for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING):
+        for note in table.notes:
+            explained = re.findall(r"(?:^|\. )(T|n|paper|set): ", note)
+            assert not {word for word in explained if not any(head.startswith(word) for head in table.header)}, note
+
+
 @pytest.mark.parametrize(("name", "data"), [("table3", "tiny-imagenet-20"), ("table4", "CUB_200_2011")])
 def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
     (cell,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(EXHIBITS[name].cells())

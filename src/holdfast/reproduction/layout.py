@@ -10,7 +10,8 @@ from holdfast.reproduction.results import SCORES
 from holdfast.wording import are, counted
 
 MISSING = "missing"
-LEGEND = "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
+SEEDS_LEGEND = "n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
+LEGEND = f"T: tasks. {SEEDS_LEGEND}"
 INSTANCE_LEGEND = (
     "AC, AA and ACA by template, as in the paper: the gallery averaged per class. by instance: the same three where"
     " each query looks for its nearest gallery image."
