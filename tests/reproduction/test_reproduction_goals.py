@@ -2,9 +2,11 @@
 
 import pytest
 
+from holdfast.reproduction import table2
 from holdfast.reproduction.cifar import OURS, PAPER_METHODS
 from holdfast.reproduction.goals import GOALS, Goal, judged
 
+JUDGED_ON = ("tuned", "natural")
 MEASURED = {(method, 7): {"AC": 0.1 * i, "AA": 0.4 + 0.01 * i} for i, method in enumerate(PAPER_METHODS)}
 
 
@@ -48,5 +50,7 @@ def test_what_is_needed_is_not_told_while_it_may_rise():
 
 
 def test_every_goal_is_of_a_run_of_table_two():
+    planned = {(cell.method, cell.tasks) for cell in table2.cells() if (cell.set_name, cell.order) == JUDGED_ON}
+    assert {(goal.method, goal.tasks) for goal in GOALS} <= planned
     assert {goal.method for goal in GOALS} == {"simplex_hoc", OURS}
     assert len(GOALS) == len(set(GOALS)) == 24
