@@ -1,21 +1,12 @@
 """``holdfast reproduce``: the paper's tables and figures, run where missing and shown beside the paper's numbers."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json
+from holdfast.cli.show import JSON_OPTION
 from holdfast.cli.sweep import PROCESSES_OPTION
-from holdfast.wording import are, counted
-
-if TYPE_CHECKING:
-    import torch
-
-    from holdfast.recipes.assemble import SharedData
-    from holdfast.reproduction import Cell, Exhibit, Results, Selection
 
 
 def reproduce(
@@ -51,6 +42,8 @@ def reproduce(
 
     Example: holdfast reproduce table2 --set-name paper --seeds 0 --data ~/data --parallel 16 --limit-minutes 25
     """
+    from holdfast.cli.reproduce_runs import run_missing, show_plan
+    from holdfast.cli.reproduce_shown import show, write
     from holdfast.cli.sweep import numbers
     from holdfast.errors import HoldfastError
     from holdfast.reproduction import Results, Selection
@@ -69,133 +62,18 @@ def reproduce(
     wanted = in_order_of_work(selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()]))
     missing = Results(results).missing(wanted)
     if dry_run:
-        _show_plan(missing, json)
+        show_plan(missing, json)
         return
     failed = False
     if missing and not render:
         from holdfast.recipes.assemble import SharedData
 
         shared = SharedData(data, models)
-        failed = _run(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
-    _show(exhibits, Results(results), selection, json=json, as_markdown=markdown)
-    _write(exhibits, Results(results), selection, docs, html)
+        failed = run_missing(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
+    show(exhibits, Results(results), selection, json=json, as_markdown=markdown)
+    write(exhibits, Results(results), selection, docs, html)
     if failed:
         raise typer.Exit(1)
-
-
-def _run(
-    missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
-    processes: int, limit_minutes: float | None, quiet: bool,
-) -> bool:  # fmt: skip
-    """Carry out what is missing, as far as the time goes; whether any of it failed."""
-    from holdfast.cli.failures import failure_lines
-    from holdfast.cli.peak_memory import PeakMemory
-    from holdfast.cli.room import what_fits
-    from holdfast.cli.sweep_progress import sweep_watcher
-    from holdfast.engine import resolve_device
-    from holdfast.errors import HoldfastError
-    from holdfast.recipes.planned_steps import steps_ahead
-    from holdfast.reproduction.run import carry_out, planned
-
-    where: torch.device = resolve_device(device)
-    if where.type == "cpu" and device == "auto":
-        stay, them = ("stays", "it") if len(missing) == 1 else ("stay", "them")
-        left = f"{counted(len(missing), 'missing run')} {stay} missing (--device cpu runs {them} anyway)"
-        typer.echo(f"No GPU here: {left}.", err=True)
-        return False
-    runs = [planned(cell) for cell in missing]
-    room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
-    try:
-        with sweep_watcher([run.name for run in runs], quiet=quiet) as display:
-            display.expect(lambda: steps_ahead(runs, out, shared))
-            watch = PeakMemory(where, display)
-            found = carry_out(
-                missing, out, results, shared=shared, device=where, parallel=room.at_once, processes=processes,
-                limit_minutes=limit_minutes, watch=watch,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
-        raise typer.Exit(130) from None
-    if not quiet:
-        watch.say(room.predicted)
-    unfinished = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
-    failed = {name: reason for name, reason in unfinished.items() if reason != "interrupted"}
-    for line in failure_lines(failed):
-        typer.echo(line, err=True)
-    done = len(found) - len(unfinished)
-    share = f"{done} of {counted(len(runs), 'missing run')} {are(done)} done"
-    rest = "; the same command goes on with the others" if done < len(runs) else ""
-    typer.echo(f"{share}{rest}.", err=True)
-    return bool(failed)
-
-
-def _show_plan(missing: "list[Cell]", json: bool) -> None:
-    from holdfast.reproduction.cost import predicted_minutes
-    from holdfast.reproduction.exhibit import Table
-    from holdfast.reproduction.layout import plain
-
-    rows = [
-        {"run": cell.path.with_suffix("").as_posix(), "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),
-         "command": cell.command}
-        for cell in missing
-    ]  # fmt: skip
-    if json:
-        print_json(rows)
-        return
-    columns = (("steps", ","), ("minutes", ".1f"))
-    shown = [[str(r["run"]), *("–" if r[key] is None else format(r[key], how) for key, how in columns)] for r in rows]
-    typer.echo(plain(Table("Missing", ["run", "steps", "minutes"], shown, right=(1, 2))))
-    steps = [cell.steps for cell in missing if cell.steps is not None]
-    told = f", {counted(sum(steps), 'step')}" if steps else ""
-    if 0 < len(steps) < len(missing):
-        told += f" and those of {len(missing) - len(steps)} that cannot be counted"
-    minutes = [float(r["minutes"]) for r in rows if r["minutes"] is not None]
-    timed = f", about {counted(round(sum(minutes)), 'minute')} of one H200" if minutes else ""
-    others = len(rows) - len(minutes)
-    what = f"the network of {others} was" if others == 1 else f"the networks of {others} were"
-    untimed = f"; {what} not timed" if others else ""
-    typer.echo(f"{counted(len(missing), 'run')}{told}{timed}{untimed}")
-
-
-def _show(
-    exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", *, json: bool, as_markdown: bool
-) -> None:
-    from holdfast.reproduction.layout import markdown, plain
-
-    if json:
-        print_json([row for exhibit in exhibits.values() for row in exhibit.rows(results, selection)])
-        return
-    for exhibit in exhibits.values():
-        tables = exhibit.tables(results, selection)
-        if as_markdown:
-            typer.echo(markdown(exhibit.about, tables), nl=False)
-            continue
-        for table in tables:
-            typer.echo(f"{plain(table)}\n")
-
-
-def _write(
-    exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", docs: Path | None, html: Path | None
-) -> None:
-    from holdfast.reproduction.layout import markdown
-    from holdfast.reproduction.page import render_page
-    from holdfast.storage import write_text
-
-    if docs:
-        for name, exhibit in exhibits.items():
-            figures = exhibit.figures(results)
-            text = markdown(exhibit.about, exhibit.tables(results, selection), figures)
-            write_text(docs / "results" / f"{name}.md", text)
-            for figure in figures:
-                figure.draw(figure.data, docs / "figures" / f"{figure.name}.png")
-    if html:
-        write_text(html, render_page(exhibits, results, selection))
-    if not (docs or html) and len(exhibits) == 1:
-        (exhibit,) = exhibits.values()
-        if not exhibit.tables(results, selection):  # a figure alone: where else would it be seen?
-            for figure in exhibit.figures(results):
-                figure.draw(figure.data, Path(f"{figure.name}.png"))
-                typer.echo(f"{figure.name}.png: {figure.caption}")
 
 
 def _words(text: str) -> list[str] | None:
