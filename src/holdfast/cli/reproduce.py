@@ -47,6 +47,7 @@ def reproduce(
     from holdfast.cli.sweep import numbers
     from holdfast.errors import HoldfastError
     from holdfast.reproduction import Results, Selection
+    from holdfast.reproduction.choice import matching
     from holdfast.reproduction.exhibits import chosen, in_order_of_work
 
     exhibits = chosen(name)
@@ -59,6 +60,7 @@ def reproduce(
         orders=_one_of(order, "--order", ("natural", "icarl")),
         sets=_one_of(set_name, "--set-name", ("paper", "tuned")),
     )
+    exhibits = matching(exhibits, selection)
     wanted = in_order_of_work(selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()]))
     missing = Results(results).missing(wanted)
     if dry_run:
