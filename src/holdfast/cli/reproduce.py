@@ -40,14 +40,19 @@ def reproduce(
     unless --device cpu asks for it. A finished run is never repeated and one that was stopped goes on, so the same
     command again and again, for a while each, gets everything done. Exit status 1 where a run failed.
 
+    Tables are printed. Run folders are written to --out, and a JSON file for each finished run to --results. Pictures
+    are written by --docs and --html, where nothing narrows the choice; a figure that is a drawing alone goes into the
+    current folder if neither is given.
+
     Example: holdfast reproduce table2 --set-name paper --seeds 0 --data ~/data --parallel 16 --limit-minutes 25
     """
     from holdfast.cli.reproduce_runs import run_missing, show_plan
-    from holdfast.cli.reproduce_shown import show, write
+    from holdfast.cli.reproduce_shown import show, show_pictures, write
     from holdfast.cli.sweep import numbers
     from holdfast.errors import HoldfastError
     from holdfast.reproduction import Results, Selection
     from holdfast.reproduction.choice import matching
+    from holdfast.reproduction.drawn import DRAWN
     from holdfast.reproduction.exhibits import chosen, in_order_of_work
 
     exhibits = chosen(name)
@@ -61,6 +66,8 @@ def reproduce(
         sets=_one_of(set_name, "--set-name", ("paper", "tuned")),
     )
     exhibits = matching(exhibits, selection)
+    if json and not dry_run and set(exhibits) <= set(DRAWN):
+        raise HoldfastError(f"{name} is a drawing and has no rows for --json; without it the picture is drawn")
     wanted = in_order_of_work(selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()]))
     missing = Results(results).missing(wanted)
     if dry_run:
@@ -72,8 +79,12 @@ def reproduce(
 
         shared = SharedData(data, models)
         failed = run_missing(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
-    show(exhibits, Results(results), selection, json=json, as_markdown=markdown)
-    write(exhibits, Results(results), selection, docs, html)
+    found = Results(results)  # read anew: there may be more than before
+    show(exhibits, found, selection, json=json, as_markdown=markdown)
+    if docs or html:
+        write(exhibits, found, selection, docs, html)
+    elif not json:
+        show_pictures(exhibits, found, selection)
     if failed:
         raise typer.Exit(1)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from holdfast.cli.show import print_json
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.reproduction import Exhibit, Results, Selection
@@ -32,22 +33,46 @@ def show(
 def write(
     exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", docs: Path | None, html: Path | None
 ) -> None:
-    from holdfast.reproduction.layout import markdown
+    """The pages that were asked for."""
     from holdfast.reproduction.page import render_page
     from holdfast.storage import write_text
 
     if docs:
-        for name, exhibit in exhibits.items():
-            figures = exhibit.figures(results)
-            text = markdown(exhibit.about, exhibit.tables(results, selection), figures)
-            write_text(docs / "results" / f"{name}.md", text)
-            for figure in figures:
-                figure.draw(figure.data, docs / "figures" / f"{figure.name}.png")
+        _write_docs(exhibits, results, selection, docs)
     if html:
         write_text(html, render_page(exhibits, results, selection))
-    if not (docs or html) and len(exhibits) == 1:
-        (exhibit,) = exhibits.values()
-        if not exhibit.tables(results, selection):  # a figure alone: where else would it be seen?
-            for figure in exhibit.figures(results):
-                figure.draw(figure.data, Path(f"{figure.name}.png"))
-                typer.echo(f"{figure.name}.png: {figure.caption}")
+        typer.echo(f"{html}: written", err=True)
+    if selection.narrowed and any(exhibit.figures(results) for exhibit in exhibits.values()):
+        typer.echo("Pictures are left out: they show everything, and only a part was chosen.", err=True)
+
+
+def _write_docs(exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", docs: Path) -> None:
+    from holdfast.reproduction.layout import markdown
+    from holdfast.storage import write_text
+
+    pictures = 0
+    for name, exhibit in exhibits.items():
+        figures = exhibit.pictures(results, selection)
+        write_text(
+            docs / "results" / f"{name}.md", markdown(exhibit.about, exhibit.tables(results, selection), figures)
+        )
+        for figure in figures:
+            figure.draw(figure.data, docs / "figures" / f"{figure.name}.png")
+        pictures += len(figures)
+    drawn = f" and {counted(pictures, 'picture')} in {docs / 'figures'}" if pictures else ""
+    typer.echo(f"{counted(len(exhibits), 'page')} written in {docs / 'results'}{drawn}", err=True)
+
+
+def show_pictures(exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection") -> None:
+    """Where no page was asked for: a drawing goes into the current folder, for all else the way to it is said."""
+    from holdfast.reproduction.drawn import DRAWN
+
+    if not set(exhibits) <= set(DRAWN):
+        if any(exhibit.pictures(results, selection) for exhibit in exhibits.values()):
+            typer.echo("Pictures: --html FILE or --docs DIR writes them, with these tables.", err=True)
+        return
+    for exhibit in exhibits.values():
+        for figure in exhibit.figures(results):
+            path = Path(f"{figure.name}.png")
+            figure.draw(figure.data, path)
+            typer.echo(f"{path.absolute()}: {figure.caption}")
