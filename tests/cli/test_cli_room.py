@@ -168,6 +168,7 @@ def commands(tiny_recipe, tmp_path, monkeypatch):
     nothing = Exhibit("tiny", lambda: cells, lambda results, selection: [], lambda results, selection: [])
     monkeypatch.setitem(EXHIBITS, "tiny", nothing)
     out = ["--out", str(tmp_path / "runs")]
+    (tmp_path / "results").mkdir()
     return {
         "sweep": ["sweep", str(tiny_recipe), *out],
         "reproduce": ["reproduce", "tiny", "--results", str(tmp_path / "results"), *out],

@@ -149,13 +149,14 @@ def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, f
 
 
 def test_data_that_is_not_there_is_said_once(tmp_path):
+    (tmp_path / "results").mkdir()
     words = ["table4", "--tasks", "7", "--device", "cpu", "--quiet", "--results", tmp_path / "results"]
     found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs", status=1)
     assert re.findall(r"failed: .*", found.stderr) == [
         f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there as it is downloaded"
     ]
     assert "and 7 more failed" in found.stderr
-    assert "0 of 8 missing runs are done" in found.stderr
+    assert "0 of 8 missing runs are done." in found.stderr  # and nothing of going on: they would fail again
     assert "8 of 8 runs are still missing." in found.stdout  # shown before the exit says that it failed
 
 

@@ -163,9 +163,11 @@ def test_from_the_command_line(cells, tmp_path, monkeypatch):
         lambda results, selection: [],
     )
     monkeypatch.setitem(EXHIBITS, "tiny", tiny)
+    (tmp_path / "r").mkdir()
     words = ["reproduce", "tiny", "--device", "cpu", "--out", str(tmp_path / "runs"), "--results", str(tmp_path / "r")]
     stopped = CliRunner().invoke(app, [*words, "--limit-minutes", "0"])
     assert (stopped.exit_code, "failed" in stopped.stderr) == (0, False)  # to be out of time is no failure
+    assert "0 of 1 missing run is done; the same command goes on with the others." in stopped.stderr
     first = CliRunner().invoke(app, [*words, "--quiet"])
     assert first.exit_code == 0, first.output
     assert "1 of 1 missing run is done." in first.stderr

@@ -8,6 +8,8 @@ from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OP
 from holdfast.cli.show import JSON_OPTION
 from holdfast.cli.sweep import PROCESSES_OPTION
 
+RESULTS = Path("results")
+
 
 def reproduce(
     name: str = typer.Argument(..., help="What to reproduce: table2, fig4, ... or all; another name lists them."),
@@ -22,7 +24,7 @@ def reproduce(
     processes: int = PROCESSES_OPTION,
     limit_minutes: float | None = typer.Option(None, "--limit-minutes", min=0, help="Stop after so long; go on later."),
     out: Path = typer.Option(Path("runs/reproduce"), "--out", "-o", help="Where the run folders go."),
-    results: Path = typer.Option(Path("results"), "--results", help="Where the JSON file of each finished run lies."),
+    results: Path = typer.Option(RESULTS, "--results", help="Where the JSON file of each finished run lies."),
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
@@ -56,8 +58,9 @@ def reproduce(
     from holdfast.reproduction.exhibits import chosen, in_order_of_work
 
     exhibits = chosen(name)
-    if not results.is_dir() and (render or dry_run):
-        raise HoldfastError(f"{results}: no such folder; give the one that holds the results with --results")
+    for given, option in ((data, "--data"), (models, "--models")):
+        if given is not None and not given.expanduser().is_dir():
+            raise HoldfastError(f"{given}: no such folder; {option} names one that is there")
     selection = Selection(
         methods=_words(methods),
         tasks=numbers(tasks, "--tasks") or None,
@@ -69,6 +72,11 @@ def reproduce(
     if json and not dry_run and set(exhibits) <= set(DRAWN):
         raise HoldfastError(f"{name} is a drawing and has no rows for --json; without it the picture is drawn")
     wanted = in_order_of_work(selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()]))
+    if not results.is_dir() and (wanted or results != RESULTS):  # settings and drawings need none
+        raise HoldfastError(
+            f"{results}: no such folder; --results names the one with a JSON file for each finished run (an empty one"
+            " will do for a start)"
+        )
     missing = Results(results).missing(wanted)
     if dry_run:
         show_plan(missing, json)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from holdfast.recipes.assemble import SharedData
     from holdfast.reproduction import Cell
 
+DRAWN_SETS = ("glyphs",)
+"""Training sets that need no files."""
+
 
 def run_missing(
     missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
@@ -35,6 +38,7 @@ def run_missing(
         left = f"{counted(len(missing), 'missing run')} {stay} missing (--device cpu runs {them} anyway)"
         typer.echo(f"No GPU here: {left}.", err=True)
         return False
+    _refuse_without_data(missing, shared.root)
     runs = [planned(cell) for cell in missing]
     room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
     try:
@@ -54,11 +58,26 @@ def run_missing(
     failed = {name: reason for name, reason in unfinished.items() if reason != "interrupted"}
     for line in failure_lines(failed):
         typer.echo(line, err=True)
-    done = len(found) - len(unfinished)
-    share = f"{done} of {counted(len(runs), 'missing run')} {are(done)} done"
-    rest = "; the same command goes on with the others" if done < len(runs) else ""
-    typer.echo(f"{share}{rest}.", err=True)
+    typer.echo(_outcome(len(runs), len(unfinished), len(failed)), err=True)
     return bool(failed)
+
+
+def _refuse_without_data(missing: "list[Cell]", root: Path | None) -> None:
+    """Once, before any run leaves a folder that says the same; a set that is not in the root its own runs refuse."""
+    from holdfast.data import data_root
+    from holdfast.data.root import existing
+
+    needed = [name for cell in missing if (name := str(cell.recipe["data"]["train"]["name"])) not in DRAWN_SETS]
+    if needed:
+        existing(data_root(root), *dict.fromkeys(needed))
+
+
+def _outcome(runs: int, unfinished: int, failed: int) -> str:
+    """One sentence. The same command goes on with what was stopped; what failed would only fail again."""
+    done, stopped = runs - unfinished, unfinished - failed
+    share = f"{done} of {counted(runs, 'missing run')} {are(done if runs > 1 else 1)} done"
+    which = "those that were stopped" if failed else "the others"
+    return f"{share}{f'; the same command goes on with {which}' if stopped else ''}."
 
 
 def show_plan(missing: "list[Cell]", json: bool) -> None:
