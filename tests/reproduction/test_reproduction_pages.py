@@ -16,12 +16,13 @@ from holdfast.reproduction import EXHIBITS, Results, Selection
 from holdfast.reproduction.cifar import OURS, PAPER_METHODS, paper_cell, tuned_cell
 from holdfast.reproduction.drawn import DRAWN
 from holdfast.reproduction.exhibit import EVERYTHING, Table
-from holdfast.reproduction.layout import markdown, plain
+from holdfast.reproduction.layout import markdown
 from holdfast.reproduction.pictures import fingerprint
+from holdfast.reproduction.terminal import plain
 
 
 def reproduce(*words, status=0):
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["reproduce", *map(str, words)])
+    result = CliRunner(env={"COLUMNS": None}).invoke(app, ["reproduce", *map(str, words)])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == status, result.output
@@ -170,6 +171,15 @@ def test_without_a_gpu_it_renders_and_says_so(some):
     result = reproduce("table8", "--results", some[0])
     assert "No GPU here: 13 missing runs stay missing" in result.stderr
     assert "d-Simplex-HOC, CIFAR100/10, 16 tasks: rho" in result.stdout
+
+
+def test_missing_runs_that_tables_share_are_said_to_be_counted_twice(tmp_path):
+    once = "A run that several tables share is counted once here"
+    found = reproduce("table2", "--methods", "er", "--tasks", "7", "--seeds", "0", "--results", tmp_path)
+    assert "No GPU here: 2 missing runs stay missing" in found.stderr
+    assert found.stdout.count("1 of 1 run is still missing.") == 4  # two orders in the paper set and in the tuned one
+    assert once in found.stderr
+    assert once not in reproduce("table4", "--results", tmp_path).stderr
 
 
 def test_a_dry_run_lists_what_is_missing(some):

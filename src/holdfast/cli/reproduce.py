@@ -48,7 +48,7 @@ def reproduce(
 
     Example: holdfast reproduce table2 --set-name paper --seeds 0 --data ~/data --parallel 16 --limit-minutes 25
     """
-    from holdfast.cli.reproduce_runs import run_missing, show_plan
+    from holdfast.cli.reproduce_runs import run_missing, show_plan, stay_missing
     from holdfast.cli.reproduce_shown import show, show_pictures, write
     from holdfast.cli.sweep import numbers
     from holdfast.errors import HoldfastError
@@ -71,7 +71,8 @@ def reproduce(
     exhibits = matching(exhibits, selection)
     if json and not dry_run and set(exhibits) <= set(DRAWN):
         raise HoldfastError(f"{name} is a drawing and has no rows for --json; without it the picture is drawn")
-    wanted = in_order_of_work(selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()]))
+    listed = selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()])
+    wanted = in_order_of_work(listed)
     if not results.is_dir() and (wanted or results != RESULTS):  # settings and drawings need none
         raise HoldfastError(
             f"{results}: no such folder; --results names the one with a JSON file for each finished run (an empty one"
@@ -82,7 +83,9 @@ def reproduce(
         show_plan(missing, json)
         return
     failed = False
-    if missing and not render:
+    paths = {cell.path for cell in missing}
+    repeated = sum(cell.path in paths for cell in listed) > len(paths)
+    if missing and not render and not stay_missing(missing, device, repeated=repeated):
         from holdfast.recipes.assemble import SharedData
 
         shared = SharedData(data, models)

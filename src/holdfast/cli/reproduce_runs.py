@@ -18,6 +18,20 @@ DRAWN_SETS = ("glyphs",)
 """Training sets that need no files."""
 
 
+def stay_missing(missing: "list[Cell]", device: str, *, repeated: bool) -> bool:
+    """Whether nothing is run for want of a GPU, which is then said. repeated: a run stands in more than one table."""
+    from holdfast.engine import resolve_device
+
+    if device != "auto" or resolve_device(device).type != "cpu":
+        return False
+    stay, them = ("stays", "it") if len(missing) == 1 else ("stay", "them")
+    left = f"{counted(len(missing), 'missing run')} {stay} missing (--device cpu runs {them} anyway)"
+    typer.echo(f"No GPU here: {left}.", err=True)
+    if repeated:
+        typer.echo("A run that several tables share is counted once here, and in each of them below.", err=True)
+    return True
+
+
 def run_missing(
     missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
     processes: int, limit_minutes: float | None, quiet: bool,
@@ -33,11 +47,6 @@ def run_missing(
     from holdfast.reproduction.run import carry_out, planned
 
     where: torch.device = resolve_device(device)
-    if where.type == "cpu" and device == "auto":
-        stay, them = ("stays", "it") if len(missing) == 1 else ("stay", "them")
-        left = f"{counted(len(missing), 'missing run')} {stay} missing (--device cpu runs {them} anyway)"
-        typer.echo(f"No GPU here: {left}.", err=True)
-        return False
     _refuse_without_data(missing, shared.root)
     runs = [planned(cell) for cell in missing]
     room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
@@ -83,7 +92,7 @@ def _outcome(runs: int, unfinished: int, failed: int) -> str:
 def show_plan(missing: "list[Cell]", json: bool) -> None:
     from holdfast.reproduction.cost import predicted_minutes
     from holdfast.reproduction.exhibit import Table
-    from holdfast.reproduction.layout import plain
+    from holdfast.reproduction.terminal import plain
 
     rows = [
         {"run": cell.path.with_suffix("").as_posix(), "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),

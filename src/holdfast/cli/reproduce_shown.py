@@ -1,5 +1,8 @@
 """What ``holdfast reproduce`` prints, and the pages and pictures it writes."""
 
+import os
+import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 def show(
     exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", *, json: bool, as_markdown: bool
 ) -> None:
-    from holdfast.reproduction.layout import markdown, plain
+    from holdfast.reproduction.layout import markdown
+    from holdfast.reproduction.terminal import plain
 
     if json:
         print_json([row for exhibit in exhibits.values() for row in exhibit.rows(results, selection)])
@@ -27,7 +31,13 @@ def show(
             typer.echo(markdown(exhibit.about, tables), nl=False)
             continue
         for table in tables:
-            typer.echo(f"{plain(table)}\n")
+            typer.echo(f"{plain(table, _columns())}\n")
+
+
+def _columns() -> int | None:
+    """Of the terminal; None where the text goes elsewhere and nobody says how wide that is."""
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    return shutil.get_terminal_size().columns if known else None
 
 
 def write(

@@ -97,18 +97,6 @@ def through_maps(rows: Sequence[Row]) -> tuple[str, ...]:
     return (MAPS,) if any(row["method"] == "fan" for row in rows) else ()
 
 
-def plain(table: Table) -> str:
-    """A table for a terminal: nothing is cut off, whatever its width."""
-    lines = [table.header, *table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
-    shown = [
-        "  ".join(cell.rjust(width) if i in table.right else cell.ljust(width) for i, (cell, width) in columns).rstrip()
-        for columns in (list(enumerate(zip(line, widths))) for line in lines)
-    ]
-    rule = "─" * max(map(len, shown))
-    return "\n".join([table.title, "", shown[0], rule, *shown[1:], "", *table.notes])
-
-
 def markdown(title: str, tables: Sequence[Table], figures: Sequence[Figure] = ()) -> str:
     """A page of tables and figures; the figures lie in ``../figures``."""
     parts = [f"# {title}"]
