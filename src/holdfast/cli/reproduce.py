@@ -12,7 +12,7 @@ RESULTS = Path("results")
 
 
 def reproduce(
-    name: str = typer.Argument(..., help="What to reproduce: table2, fig4, ... or all; another name lists them."),
+    name: str = typer.Argument(..., metavar="NAME", help="What to reproduce: table2, fig4, ... or all; listed below."),
     methods: str = typer.Option("", "--methods", help="Only these, with commas.", show_default="all"),
     tasks: str = typer.Option("", "--tasks", help="Only these numbers of tasks, such as 2,7.", show_default="all"),
     seeds: str = typer.Option("", "--seeds", help="Only these seeds.", show_default="all"),
