@@ -15,7 +15,6 @@ from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
 from holdfast.reproduction import EXHIBITS, Results
 from holdfast.reproduction.cells import same_run
-from holdfast.reproduction.cifar import paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING
 from holdfast.reproduction.layout import markdown
 from holdfast.reproduction.pictures import fingerprint
@@ -78,15 +77,6 @@ def test_a_page_is_up_to_date(name):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert ((ROOT / page).parent / link).exists(), link
-
-
-def test_tuned_settings_are_what_the_tries_chose():
-    for row in EXHIBITS["tries"].rows(Results(RESULTS), EVERYTHING):
-        if row["winner"]:
-            won = paper_cell(row["method"], 7, settings=tuple(row["settings"])).recipe
-            tuned = tuned_cell(row["method"], 7).recipe
-            assert tuned["method"] == won["method"], row["method"]
-            assert tuned["train"]["lr"] == won["train"]["lr"], row["method"]
 
 
 def test_the_pilot_is_reproduced():

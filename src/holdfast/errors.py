@@ -1,5 +1,7 @@
 """The exceptions a user is meant to read."""
 
+import re
+
 
 class HoldfastError(Exception):
     """Something the user can put right: what is wrong, where, and what to do, in one line.
@@ -15,5 +17,10 @@ class UnavailableError(HoldfastError):
 
 def unknown_name(kind: str, name: str, known: object) -> HoldfastError:
     """An error for a name that is in no table; it lists the ones that are."""
-    names = ", ".join(sorted(str(k) for k in known))  # type: ignore[attr-defined]
+    names = ", ".join(sorted((str(k) for k in known), key=_with_numbers_as_numbers))  # type: ignore[attr-defined]
     return HoldfastError(f"unknown {kind} {name!r}; known: {names}")
+
+
+def _with_numbers_as_numbers(name: str) -> list[str | int]:
+    """So that fig2 comes before fig10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]

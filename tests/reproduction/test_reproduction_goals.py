@@ -2,9 +2,12 @@
 
 import pytest
 
-from holdfast.reproduction.cifar import OURS, PAPER_METHODS
-from holdfast.reproduction.goals import GOALS, Goal, judged
+from holdfast.reproduction import Results, Selection, table2
+from holdfast.reproduction.cifar import OURS, PAPER_METHODS, tuned_cell
+from holdfast.reproduction.exhibit import EVERYTHING
+from holdfast.reproduction.goals import GOALS, GOALS_EXHIBIT, Goal, judged
 
+JUDGED_ON = ("tuned", "natural")
 MEASURED = {(method, 7): {"AC": 0.1 * i, "AA": 0.4 + 0.01 * i} for i, method in enumerate(PAPER_METHODS)}
 
 
@@ -47,6 +50,28 @@ def test_what_is_needed_is_not_told_while_it_may_rise():
     assert not row["so_far"]
 
 
+def test_the_page_says_how_many_seeds_and_where_goals_come_from(tmp_path, fake):
+    for seed in (0, 1, 2):
+        fake(tuned_cell(OURS, 7, seed=seed), tmp_path, seed=seed)
+    rows, (table,) = (made(Results(tmp_path), EVERYTHING) for made in (GOALS_EXHIBIT.rows, GOALS_EXHIBIT.tables))
+    counts = [line[table.header.index("n")] for line in table.rows]
+    assert counts == ["3" if (row["method"], row["tasks"]) == (OURS, 7) else "0" for row in rows]
+    assert any("set before these runs" in note for note in table.notes)
+    assert any(note.startswith("(aim): ") for note in table.notes)
+
+
+def test_what_is_chosen_is_judged(tmp_path, fake):
+    records = [fake(tuned_cell(OURS, 7, seed=seed), tmp_path, seed=seed) for seed in (0, 1)]
+    for seed, record in enumerate(records):
+        rows = GOALS_EXHIBIT.rows(Results(tmp_path), Selection(methods=[OURS], tasks=[7], seeds=[seed]))
+        assert {row["found"] for row in rows if row["score"] == "AC"} == {record["protocols"]["template"]["AC"]}
+        assert all(row["seeds"] == [seed] for row in rows)
+    for nothing in (Selection(seeds=[9]), Selection(orders=["icarl"]), Selection(sets=["paper"]), Selection(tasks=[3])):
+        assert GOALS_EXHIBIT.rows(Results(tmp_path), nothing) == []
+
+
 def test_every_goal_is_of_a_run_of_table_two():
+    planned = {(cell.method, cell.tasks) for cell in table2.cells() if (cell.set_name, cell.order) == JUDGED_ON}
+    assert {(goal.method, goal.tasks) for goal in GOALS} <= planned
     assert {goal.method for goal in GOALS} == {"simplex_hoc", OURS}
     assert len(GOALS) == len(set(GOALS)) == 24

@@ -13,8 +13,8 @@ from holdfast.recipes.load import read_recipe
 from holdfast.recipes.models import named_models
 from holdfast.recipes.schema import check_recipe
 from holdfast.reproduction import EXHIBITS, Results, Selection
-from holdfast.reproduction.cifar import OURS, PAPER_METHODS
-from holdfast.reproduction.cost import SECONDS_PER_STEP, predicted_minutes
+from holdfast.reproduction.cifar import OURS, PAPER_METHODS, paper_cell, tuned_cell
+from holdfast.reproduction.cost import PASSES_WITH_VIEWS, SECONDS_PER_STEP, predicted_minutes
 from holdfast.reproduction.exhibit import EVERYTHING, papers
 from holdfast.reproduction.fig10 import AXES, CENTRE, cell
 from holdfast.reproduction.iam import brought_in, iam_cell, pretrained
@@ -34,11 +34,37 @@ def test_steps_by_hand(tasks, new):
     assert predicted_minutes(iam_cell("replaced", "er", tasks).recipe) == pytest.approx(by_hand * 0.0015 / 60)
 
 
-def test_minutes_are_predicted_by_what_was_measured():
+@pytest.mark.parametrize(
+    ("family", "network", "at_once"), [("iam", "resnet18", (8,)), ("cifar100-10", "resnet32", range(12, 33))]
+)
+def test_minutes_are_predicted_by_what_was_measured(family, network, at_once):
     """The recorded runs that shared the device with enough others, as the prediction supposes."""
-    recorded = [json.loads(file.read_text()) for file in (REPOSITORY / "results" / "iam").glob("*/*.json")]
-    per_step = [run["gpu_minutes"] * 60 / run["steps"] for run in recorded if run.get("runs_at_once") == 8]
-    assert np.median(per_step) == pytest.approx(SECONDS_PER_STEP["resnet18"], rel=0.2)
+    recorded = [json.loads(file.read_text()) for file in (REPOSITORY / "results" / family).glob("*/*.json")]
+    shared = [run for run in recorded if run.get("runs_at_once") in at_once]
+    per_step = {
+        views: [
+            run["gpu_minutes"] * 60 / run["steps"]
+            for run in shared
+            if (run["recipe"]["method"].get("view_weight", 0) > 0) == views
+        ]
+        for views in (False, True)
+    }
+    assert np.median(per_step[False]) == pytest.approx(SECONDS_PER_STEP[network], rel=0.2)
+    assert np.median(per_step[True]) == pytest.approx(PASSES_WITH_VIEWS * SECONDS_PER_STEP[network], rel=0.4)  # "about"
+
+
+def test_a_networks_step_is_what_the_bench_of_a_sweep_measured():
+    rows = json.loads((REPOSITORY / "results" / "bench" / "sweep-h200.json").read_text())["rows"]
+    (side_by_side,) = [row["median_ms"] for row in rows if row["runs"] == 16 and row["executor"] == "auto"]
+    assert side_by_side / 1000 == pytest.approx(SECONDS_PER_STEP["resnet32"], rel=0.05)
+
+
+@pytest.mark.parametrize("method", ["er", "cvs"])
+def test_a_second_view_is_twice_the_work(method):
+    one, two = paper_cell(method, 7), paper_cell(method, 7, settings=("method.view_weight=0.5",))
+    assert predicted_minutes(two.recipe) == 2 * predicted_minutes(one.recipe)
+    ours = tuned_cell(OURS, 7)
+    assert predicted_minutes(ours.recipe) == pytest.approx(ours.steps * 2 * SECONDS_PER_STEP["resnet32"] / 60)
 
 
 def test_no_minutes_where_a_network_or_size_was_not_timed():

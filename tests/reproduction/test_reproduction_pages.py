@@ -16,12 +16,13 @@ from holdfast.reproduction import EXHIBITS, Results, Selection
 from holdfast.reproduction.cifar import OURS, PAPER_METHODS, paper_cell, tuned_cell
 from holdfast.reproduction.drawn import DRAWN
 from holdfast.reproduction.exhibit import EVERYTHING, Table
-from holdfast.reproduction.layout import markdown, plain
+from holdfast.reproduction.layout import markdown
 from holdfast.reproduction.pictures import fingerprint
+from holdfast.reproduction.terminal import plain
 
 
 def reproduce(*words, status=0):
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["reproduce", *map(str, words)])
+    result = CliRunner(env={"COLUMNS": None}).invoke(app, ["reproduce", *map(str, words)])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == status, result.output
@@ -119,6 +120,14 @@ def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
     assert all("the paper set" in table.title for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING))
 
 
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_a_legend_explains_columns_that_are_there(name, tmp_path):
+    for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING):
+        for note in table.notes:
+            explained = re.findall(r"(?:^|\. )(T|n|paper|set): ", note)
+            assert not {word for word in explained if not any(head.startswith(word) for head in table.header)}, note
+
+
 @pytest.mark.parametrize(("name", "data"), [("table3", "tiny-imagenet-20"), ("table4", "CUB_200_2011")])
 def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
     (cell,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(EXHIBITS[name].cells())
@@ -141,13 +150,14 @@ def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, f
 
 
 def test_data_that_is_not_there_is_said_once(tmp_path):
+    (tmp_path / "results").mkdir()
     words = ["table4", "--tasks", "7", "--device", "cpu", "--quiet", "--results", tmp_path / "results"]
     found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs", status=1)
     assert re.findall(r"failed: .*", found.stderr) == [
         f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there as it is downloaded"
     ]
     assert "and 7 more failed" in found.stderr
-    assert "0 of 8 missing runs are done" in found.stderr
+    assert "0 of 8 missing runs are done." in found.stderr  # and nothing of going on: they would fail again
     assert "8 of 8 runs are still missing." in found.stdout  # shown before the exit says that it failed
 
 
@@ -161,6 +171,15 @@ def test_without_a_gpu_it_renders_and_says_so(some):
     result = reproduce("table8", "--results", some[0])
     assert "No GPU here: 13 missing runs stay missing" in result.stderr
     assert "d-Simplex-HOC, CIFAR100/10, 16 tasks: rho" in result.stdout
+
+
+def test_missing_runs_that_tables_share_are_said_to_be_counted_twice(tmp_path):
+    once = "A run that several tables share is counted once here"
+    found = reproduce("table2", "--methods", "er", "--tasks", "7", "--seeds", "0", "--results", tmp_path)
+    assert "No GPU here: 2 missing runs stay missing" in found.stderr
+    assert found.stdout.count("1 of 1 run is still missing.") == 4  # two orders in the paper set and in the tuned one
+    assert once in found.stderr
+    assert once not in reproduce("table4", "--results", tmp_path).stderr
 
 
 def test_a_dry_run_lists_what_is_missing(some):

@@ -20,6 +20,7 @@ from holdfast.cli import (
     pretrain,
     report,
     reproduce,
+    reproduce_names,
     run,
     schema,
     serve,
@@ -45,7 +46,7 @@ app.command("start")(start.start)
 app.command("update")(update.update)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
-app.command("reproduce")(reproduce.reproduce)
+app.command("reproduce", epilog=reproduce_names.LISTED)(reproduce.reproduce)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adopt")(adopt.adopt)

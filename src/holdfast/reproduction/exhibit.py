@@ -25,6 +25,10 @@ class Selection:
     def of(self, cells: Sequence[Cell]) -> list[Cell]:
         return [cell for cell in cells if self._takes(cell)]
 
+    @property
+    def narrowed(self) -> bool:
+        return self != EVERYTHING
+
     def _takes(self, cell: Cell) -> bool:
         return all(
             wanted is None or value in wanted
@@ -71,6 +75,10 @@ class Exhibit:
     rows: Callable[[Results, Selection], list[Row]]
     tables: Callable[[Results, Selection], list[Table]]
     figures: Callable[[Results], list[Figure]] = lambda results: []
+
+    def pictures(self, results: Results, selection: Selection) -> list[Figure]:
+        """Its figures; none beside a part of its tables, since they show everything."""
+        return [] if selection.narrowed else self.figures(results)
 
 
 def papers(name: str) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from holdfast.reproduction.results import SCORES
 from holdfast.wording import are, counted
 
 MISSING = "missing"
-LEGEND = "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
+SEEDS_LEGEND = "n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
+LEGEND = f"T: tasks. {SEEDS_LEGEND}"
 INSTANCE_LEGEND = (
     "AC, AA and ACA by template, as in the paper: the gallery averaged per class. by instance: the same three where"
     " each query looks for its nearest gallery image."
@@ -94,18 +95,6 @@ def by_commit(rows: Sequence[Row]) -> tuple[str, ...]:
 def through_maps(rows: Sequence[Row]) -> tuple[str, ...]:
     """What must be known of FAN's numbers, where there is a row of it."""
     return (MAPS,) if any(row["method"] == "fan" for row in rows) else ()
-
-
-def plain(table: Table) -> str:
-    """A table for a terminal: nothing is cut off, whatever its width."""
-    lines = [table.header, *table.rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
-    shown = [
-        "  ".join(cell.rjust(width) if i in table.right else cell.ljust(width) for i, (cell, width) in columns).rstrip()
-        for columns in (list(enumerate(zip(line, widths))) for line in lines)
-    ]
-    rule = "─" * max(map(len, shown))
-    return "\n".join([table.title, "", shown[0], rule, *shown[1:], "", *table.notes])
 
 
 def markdown(title: str, tables: Sequence[Table], figures: Sequence[Figure] = ()) -> str:

@@ -25,7 +25,7 @@ def render_page(exhibits: Mapping[str, Exhibit], results: Results, selection: Se
     for exhibit in exhibits.values():
         body.append(f"<h2>{text(exhibit.about[0].upper() + exhibit.about[1:])}</h2>")
         body += [_table(table) for table in exhibit.tables(results, selection)]
-        body += [_picture(figure) for figure in exhibit.figures(results)]
+        body += [_picture(figure) for figure in exhibit.pictures(results, selection)]
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -38,7 +38,8 @@ def in_recipe(tables: Mapping[str, Any]) -> dict[str, Any]:
         "training set": tables["data"]["train"]["name"],
         "test set": tables["data"]["query"]["name"],
         "backbone": tables["backbone"]["name"],
-        "input size": train["resized_crop"] or None,  # where nothing is cut to size, the data decides
+        # Where nothing is cut to size, the reader scales to it; CIFAR's has no choice, and the data decides.
+        "input size": train["resized_crop"] or tables["data"]["train"].get("size"),
         "optimiser": train["optimizer"],
         "epochs": train["epochs"],
         "batch size": train["batch_size"],

@@ -29,6 +29,7 @@ from holdfast.reproduction.layout import (
 )
 from holdfast.reproduction.pictures import draw_over_tasks
 from holdfast.reproduction.results import SCORES, Results, over_seeds, row
+from holdfast.wording import counted
 
 REPEATED = ("er", "cvs", "simplex_fd", "simplex_hoc")
 """These, and ours, are also run at more seeds (7 and 16 tasks) and in iCaRL's class order (2, 7 and 16)."""
@@ -79,7 +80,7 @@ def tables(results: Results, selection: Selection) -> list[Table]:
         chosen = [r for r in every if (r["set"], r["order"]) == (set_name, order)]
         notes = (LEGEND, INSTANCE_LEGEND, *through_maps(chosen), *by_commit(chosen), *still_missing(chosen))
         if (set_name, order) == ("paper", "natural"):
-            notes += (device_time(results),)
+            notes += device_time(results, selection)
         lines = [
             [
                 str(r["tasks"]),
@@ -103,13 +104,16 @@ def tables(results: Results, selection: Selection) -> list[Table]:
     return made
 
 
-def device_time(results: Results) -> str:
-    """The footer: what the table cost at seed 0, with the paper's settings and in the natural order."""
-    first = [cell for cell in cells() if cell.stage == FIRST_SEED]
+def device_time(results: Results, selection: Selection) -> tuple[str, ...]:
+    """The footer: what is chosen of the table cost at seed 0, with the paper's settings and in the natural order."""
+    first = selection.of([cell for cell in cells() if cell.stage == FIRST_SEED])
+    if not first:
+        return ()
     done = [cell for cell in first if results.record(cell) is not None]
     where = {str((results.record(cell) or {})["environment"]["gpu"] or "a CPU") for cell in done}
     on = f" on {', '.join(sorted(where))}" if where else ""
-    return f"GPU minutes of this table at seed 0: {results.minutes(first):.1f}{on}, {len(done)} of {len(first)} runs."
+    share = f"{len(done)} of {counted(len(first), 'run')}"
+    return (f"GPU minutes of this table at seed 0: {results.minutes(first):.1f}{on}, {share}.",)
 
 
 def figures(results: Results) -> list[Figure]:

@@ -3,7 +3,7 @@
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import ABLATION, paper_cell
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table, papers
-from holdfast.reproduction.layout import LEGEND, by_commit, paper_scores, scores, still_missing
+from holdfast.reproduction.layout import SEEDS_LEGEND, by_commit, paper_scores, scores, still_missing
 from holdfast.reproduction.results import Results, row
 
 TASKS = 16
@@ -62,7 +62,7 @@ def tables(results: Results, selection: Selection) -> list[Table]:
                 for r in of_axis
             ],
             right=(1, 2, 3, 4),
-            notes=(LEGEND, *by_commit(of_axis), *still_missing(of_axis)),
+            notes=(SEEDS_LEGEND, *by_commit(of_axis), *still_missing(of_axis)),
         )
         for axis, of_axis in axes.items()
     ]
