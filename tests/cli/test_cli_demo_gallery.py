@@ -3,6 +3,7 @@
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -10,7 +11,7 @@ from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.cli.demo_gallery import finish_with_gallery
+from holdfast.cli.demo_gallery import DemoGallery, finish_with_gallery
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery
 from holdfast.recipes.assemble import SharedData
@@ -69,6 +70,20 @@ def test_mixed_kept_and_made_again(demo, tmp_path):
     finish_with_gallery(scores, lambda _: SharedData().open_set(recipe), tmp_path, again=True)
     with Gallery.open(folder) as gallery:
         assert [row["items"] for row in gallery.stats()["versions"]] == [8, 8, 8]
+
+
+def test_a_version_that_was_forced_is_named(capsys, tmp_path):
+    def version(number, *verdicts):
+        checks = [{"version": older, "verdict": verdict} for older, verdict in enumerate(verdicts, 1)]
+        return SimpleNamespace(number=number, checks=checks)
+
+    versions = [version(1), version(2, "incompatible"), version(3, "not shown", "compatible")]
+    DemoGallery(tmp_path, tmp_path / "q.png", "er", versions).tell()
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Forced: version 2 (on 1: incompatible)." in text
+    assert "version 3" not in text
+    DemoGallery(tmp_path, tmp_path / "q.png", "er", versions[::2]).tell()
+    assert "Forced" not in capsys.readouterr().out
 
 
 def test_without_the_extra(demo, tmp_path, monkeypatch):

@@ -132,13 +132,21 @@ def test_demo(holdfast, holdfast_json, tmp_path):
     rows = holdfast_json("demo", "--out", tmp_path, *sets)
     assert [row["name"] for row in rows] == ["er", "simplex_fd", "simplex_hoc"]
     for row in rows:
-        assert row.keys() == {"name", "AC", "AA", "ACA", "matrix", "run"}
+        assert row.keys() == {"name", "protocol", "AC", "AA", "ACA", "matrix", "instance", "run"}
+        stored = json.loads((tmp_path / row["name"] / "metrics.json").read_text())["protocols"]
+        assert row["protocol"] == "template"
+        assert row["AC"] == stored["template"]["AC"]
+        assert row["instance"] == {key: stored["instance"][key] for key in ("AC", "AA", "ACA")}
         assert len(row["matrix"]) == 3
         assert (tmp_path / row["name"] / "metrics.json").is_file()
         assert row["run"] == str(tmp_path / row["name"])
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")}
     text = holdfast("demo", "--out", tmp_path, *sets, "-q")
     assert str(tmp_path / "report.html") in text.replace("\n", "")
+    assert "AC by instance" in text
+    for row in rows:
+        (line,) = [line.split() for line in text.splitlines() if line.startswith(f" {row['name']} ")]
+        assert (line[1], line[4]) == (f"{row['AC']:.3f}", f"{row['instance']['AC']:.3f}")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")} == stamps  # shown, not trained
     again = holdfast_json("demo", "--out", tmp_path, *sets, "--again", "--methods", "er")
     assert again[0]["matrix"] == rows[0]["matrix"]
