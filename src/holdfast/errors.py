@@ -17,3 +17,8 @@ def unknown_name(kind: str, name: str, known: object) -> HoldfastError:
     """An error for a name that is in no table; it lists the ones that are."""
     names = ", ".join(sorted(str(k) for k in known))  # type: ignore[attr-defined]
     return HoldfastError(f"unknown {kind} {name!r}; known: {names}")
+
+
+def how_to_install(extra: str) -> str:
+    """What to type for an extra that is missing. Holdfast is on no package index: it is installed from its clone."""
+    return f"pip install '.[{extra}]' in Holdfast's clone"

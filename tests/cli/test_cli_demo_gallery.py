@@ -90,7 +90,7 @@ def test_without_the_extra(demo, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "qdrant_edge", None)
     text = demo()
     assert "Report: " in text
-    assert "No gallery: the embedded gallery needs qdrant-edge: pip install 'holdfast[gallery]'" in text
+    assert "No gallery: the embedded gallery needs qdrant-edge: pip install '.[gallery]' in Holdfast's clone" in text
     assert not (tmp_path / "gallery").exists()
     with pytest.raises(HoldfastError, match="nothing to serve: the embedded gallery needs"):
         demo("--serve")
