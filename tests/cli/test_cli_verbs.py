@@ -3,6 +3,7 @@
 import json
 import shutil
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from holdfast.backbones import BACKBONES, Encoder
 from holdfast.data import DATASETS
 from holdfast.environment import version
 from holdfast.methods import METHODS
-from holdfast.recipes.load import builtin_recipes
+from holdfast.recipes.load import builtin_folder, builtin_recipes
 
 PROTOCOL_KEYS = {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"}
 TINY_DEMO = [
@@ -62,6 +63,18 @@ def test_ls(kind, known, holdfast, holdfast_json):
 def test_ls_shows_options_with_the_names_recipes_use(holdfast_json):
     (row,) = [row for row in holdfast_json("ls", "methods") if row["name"] == "simplex_hoc"]
     assert "lambda=0.1" in row["options"]
+
+
+def test_ls_shows_recipes_by_what_is_typed(holdfast, holdfast_json):
+    rows = holdfast_json("ls", "recipes")
+    assert all(Path(row["file"]).is_file() for row in rows)
+    about = [row["about"] for row in rows]
+    assert len(set(about)) == len(about)
+    assert all(("tuned" in row["about"]) == ("/tuned/" in row["name"]) for row in rows)
+    text = holdfast("ls", "recipes")
+    assert ".toml" not in text
+    assert str(builtin_folder()) in text
+    assert not [line for line in text.splitlines()[:-1] if len(line) > 80]
 
 
 def test_ls_says_which_method_is_ours(holdfast, holdfast_json):
