@@ -43,3 +43,10 @@ def test_the_index_names_every_page_beside_it():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     assert not [link for link in links(page) if not link.exists()]
+
+
+def test_nothing_is_installed_from_an_index_that_does_not_have_it():
+    """Holdfast is installed from its clone (``pip install '.[serve]'``), on every page and in every message."""
+    told = [*PAGES, *(ROOT / "docs").glob("*.ipynb"), *(ROOT / "src").rglob("*.py"), ROOT / "README.md"]
+    from_index = re.compile(r"pip install '?holdfast|`holdfast\[\w")
+    assert not [file for file in told if from_index.search(file.read_text(encoding="utf-8"))]

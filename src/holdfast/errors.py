@@ -24,3 +24,8 @@ def unknown_name(kind: str, name: str, known: object) -> HoldfastError:
 def _with_numbers_as_numbers(name: str) -> list[str | int]:
     """So that fig2 comes before fig10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]
+
+
+def how_to_install(extra: str) -> str:
+    """What to type for an extra that is missing. Holdfast is on no package index: it is installed from its clone."""
+    return f"pip install '.[{extra}]' in Holdfast's clone"

@@ -123,7 +123,7 @@ def test_what_cannot_be_read_is_named(sets, tmp_path):
     (tmp_path / "junk.parquet").write_bytes(b"hello")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "pyarrow", None)
-        refused(tmp_path / "junk.parquet", r"pip install 'holdfast\[parquet\]'")
+        refused(tmp_path / "junk.parquet", r"pip install '\.\[parquet\]' in Holdfast's clone")
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     refused(tmp_path / "junk.parquet", "not readable as parquet")
     parquet.write_table(arrow.table({"features": [[1.0, 2.0], [1.0]]}), tmp_path / "ragged.parquet")

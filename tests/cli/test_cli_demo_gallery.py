@@ -3,6 +3,7 @@
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -10,7 +11,7 @@ from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.cli.demo_gallery import finish_with_gallery
+from holdfast.cli.demo_gallery import DemoGallery, finish_with_gallery
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery
 from holdfast.recipes.assemble import SharedData
@@ -71,11 +72,25 @@ def test_mixed_kept_and_made_again(demo, tmp_path):
         assert [row["items"] for row in gallery.stats()["versions"]] == [8, 8, 8]
 
 
+def test_a_version_that_was_forced_is_named(capsys, tmp_path):
+    def version(number, *verdicts):
+        checks = [{"version": older, "verdict": verdict} for older, verdict in enumerate(verdicts, 1)]
+        return SimpleNamespace(number=number, checks=checks)
+
+    versions = [version(1), version(2, "incompatible"), version(3, "not shown", "compatible")]
+    DemoGallery(tmp_path, tmp_path / "q.png", "er", versions).tell()
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Forced: version 2 (on 1: incompatible)." in text
+    assert "version 3" not in text
+    DemoGallery(tmp_path, tmp_path / "q.png", "er", versions[::2]).tell()
+    assert "Forced" not in capsys.readouterr().out
+
+
 def test_without_the_extra(demo, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "qdrant_edge", None)
     text = demo()
     assert "Report: " in text
-    assert "No gallery: the embedded gallery needs qdrant-edge: pip install 'holdfast[gallery]'" in text
+    assert "No gallery: the embedded gallery needs qdrant-edge: pip install '.[gallery]' in Holdfast's clone" in text
     assert not (tmp_path / "gallery").exists()
     with pytest.raises(HoldfastError, match="nothing to serve: the embedded gallery needs"):
         demo("--serve")

@@ -50,6 +50,10 @@ def test_through_an_upgrade(holdfast, holdfast_json, tiny_run, shown, tmp_path):
     assert sorted(hit["id"] for hit in some) == [f"kind1/{n:02d}.png" for n in (1, 4, 7, 10)]
     cheap = holdfast_json("gallery", "search", folder, single, "--where", 'price={"lt": 4}')
     assert [hit["id"] for hit in cheap] == ["00.png"]
+    for versions, ids in (("2", 1), ("1", 12), ("1,2", 13)):
+        among = holdfast_json("gallery", "search", folder, single, "--k", "13", "--indexed-by", versions)
+        assert len(among) == ids
+        assert among == [hit for hit in hits if str(hit["version"]) in versions.split(",")]
     assert "kind0/00.png" in holdfast("gallery", "search", folder, "--id", "00.png", "--k", "12", "--exact")
 
     assert holdfast_json("gallery", "delete", folder, "00.png") == {"deleted": ["00.png"], "unknown": []}
@@ -80,6 +84,9 @@ def test_errors_say_what_to_do(holdfast, command, tiny_run, tmp_path):
         (("search", folder), "one of image, vector and id"),
         (("search", folder, tmp_path / "none.png"), "no such image file"),
         (("search", folder, "--id", "nobody"), "no item 'nobody'"),
+        (("search", folder, "--id", "nobody", "--indexed-by", "one"), "--indexed-by must be whole numbers"),
+        (("search", folder, "--id", "nobody", "--indexed-by", "2"), "unknown version '2'; known: 1"),
+        (("search", folder, "--id", "nobody", "--where", "version=1"), "--indexed-by"),
     ):
         (tmp_path / "empty").mkdir(exist_ok=True)
         with pytest.raises(HoldfastError, match=reason):

@@ -102,7 +102,9 @@ def test_stationarity_of_a_run(holdfast, holdfast_json, tiny_run, tmp_path):
     assert 0 <= shares[2][0] <= 1
     page = (folder / "report.html").read_text()
     assert "Does the theorem’s assumption hold?" in page
-    text = " ".join(holdfast("theory", "stationarity", folder, "--per-class", 4).split())
+    text = holdfast("theory", "stationarity", folder, "--per-class", 4)
+    assert not [line for line in text.splitlines() if len(line) > 80]
+    text = " ".join(text.split())
     assert "The assumption" in text
     assert "1 to 2" in text
     (folder / "stationarity.json").write_text('{"updates": [{"from": 1}], "samples": 1}')

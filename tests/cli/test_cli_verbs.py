@@ -3,6 +3,7 @@
 import json
 import shutil
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from holdfast.backbones import BACKBONES, Encoder
 from holdfast.data import DATASETS
 from holdfast.environment import version
 from holdfast.methods import METHODS
-from holdfast.recipes.load import builtin_recipes
+from holdfast.recipes.load import builtin_folder, builtin_recipes
 
 PROTOCOL_KEYS = {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"}
 TINY_DEMO = [
@@ -62,6 +63,18 @@ def test_ls(kind, known, holdfast, holdfast_json):
 def test_ls_shows_options_with_the_names_recipes_use(holdfast_json):
     (row,) = [row for row in holdfast_json("ls", "methods") if row["name"] == "simplex_hoc"]
     assert "lambda=0.1" in row["options"]
+
+
+def test_ls_shows_recipes_by_what_is_typed(holdfast, holdfast_json):
+    rows = holdfast_json("ls", "recipes")
+    assert all(Path(row["file"]).is_file() for row in rows)
+    about = [row["about"] for row in rows]
+    assert len(set(about)) == len(about)
+    assert all(("tuned" in row["about"]) == ("/tuned/" in row["name"]) for row in rows)
+    text = holdfast("ls", "recipes")
+    assert ".toml" not in text
+    assert str(builtin_folder()) in text
+    assert not [line for line in text.splitlines()[:-1] if len(line) > 80]
 
 
 def test_ls_says_which_method_is_ours(holdfast, holdfast_json):
@@ -132,13 +145,21 @@ def test_demo(holdfast, holdfast_json, tmp_path):
     rows = holdfast_json("demo", "--out", tmp_path, *sets)
     assert [row["name"] for row in rows] == ["er", "simplex_fd", "simplex_hoc"]
     for row in rows:
-        assert row.keys() == {"name", "AC", "AA", "ACA", "matrix", "run"}
+        assert row.keys() == {"name", "protocol", "AC", "AA", "ACA", "matrix", "instance", "run"}
+        stored = json.loads((tmp_path / row["name"] / "metrics.json").read_text())["protocols"]
+        assert row["protocol"] == "template"
+        assert row["AC"] == stored["template"]["AC"]
+        assert row["instance"] == {key: stored["instance"][key] for key in ("AC", "AA", "ACA")}
         assert len(row["matrix"]) == 3
         assert (tmp_path / row["name"] / "metrics.json").is_file()
         assert row["run"] == str(tmp_path / row["name"])
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")}
     text = holdfast("demo", "--out", tmp_path, *sets, "-q")
     assert str(tmp_path / "report.html") in text.replace("\n", "")
+    assert "AC by instance" in text
+    for row in rows:
+        (line,) = [line.split() for line in text.splitlines() if line.startswith(f" {row['name']} ")]
+        assert (line[1], line[4]) == (f"{row['AC']:.3f}", f"{row['instance']['AC']:.3f}")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")} == stamps  # shown, not trained
     again = holdfast_json("demo", "--out", tmp_path, *sets, "--again", "--methods", "er")
     assert again[0]["matrix"] == rows[0]["matrix"]

@@ -175,6 +175,11 @@ def test_a_newer_model_answers(address, adopted, stored, tmp_path):
             (z,) = model.encode(torch.from_numpy(asked[None])).numpy()
             best = np.argsort(-cosines(z, features), kind="stable")[:5]
             assert [hit.id for hit in gallery.search(asked, k=5, version=version)] == stored["ids"][best].tolist()
+        everything = gallery.search(asked, k=5)
+        assert gallery.search(asked, k=5, indexed_by=0) == gallery.search(asked, k=5, indexed_by=[0, 1]) == everything
+        assert gallery.search(asked, k=5, indexed_by=1) == []  # all that is stored is version 0's
+        with pytest.raises(HoldfastError, match="unknown version '2'; known: 0, 1"):
+            gallery.search(asked, indexed_by=2)
 
 
 def test_samples_are_the_same_for_a_seed(address, stored):

@@ -15,8 +15,8 @@ pytest.importorskip("qdrant_edge")
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["gallery.md", "operating.md", *(f"engines/{name}.md" for name in ("embedded", "postgresql", "qdrant"))]
-FOREIGN = {"--name", "--shm-size", "--engine", "--alone"}
-"""Options of docker, and of bench/gallery.py, which has a test of its own."""
+FOREIGN = {"--name", "--shm-size", "--engine", "--alone", "--mixed"}
+"""Options of docker, of bench/gallery.py, which has a test of its own, and of holdfast evaluate."""
 
 
 def text_of(page):
@@ -71,6 +71,23 @@ def test_commands_and_options_exist(page):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)", text_of(page)):
         assert ((DOCS / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["docs/gallery.md", "docs/operating.md", "README.md"])
+def test_what_old_items_lose_is_what_was_measured(page):
+    """The caveat's shares are those of docs/results/mixed.md: older items, and their part of the first places."""
+    text = " ".join((DOCS.parent / page).read_text(encoding="utf-8").split())
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text_of("results/mixed.md").splitlines()]
+    hoc = {(row[0], row[1]): row for row in rows if len(row) > 2 and row[2] == "d-Simplex-HOC"}
+    found, anew, items, first = hoc["7", "Two replacements"][3:7]
+    assert f"{items} % of the gallery" in text
+    assert f"took {first} % of the first places" in text
+    if page != "README.md":
+        assert f"{hoc['31', 'No replacement'][5]} % took" in text
+        assert f"{hoc['31', 'No replacement'][6]} %" in text
+    if page == "docs/gallery.md":
+        assert f"({hoc['7', 'Two replacements'][0]} tasks: {found} %; {anew} % with everything embedded anew)" in text
+        assert f"{hoc['31', 'Two replacements'][5]} % took {hoc['31', 'Two replacements'][6]} %" in text
 
 
 def test_operating(model_folders, picture_files, pictures, capsys, tmp_path, monkeypatch):

@@ -193,7 +193,7 @@ def test_an_incompatible_model_needs_force(gallery, picture_files, make_model, t
         items.append(Item(str(number), path=file, label=f"class {number % 8}"))
     gallery.add(items)
     other = make_model(tmp_path / "other", 17, width=8)
-    with pytest.raises(HoldfastError, match=r"incompatible on version 1: .*; force registers it"):
+    with pytest.raises(HoldfastError, match=r"incompatible on version 1: .*; --force registers it all the same"):
         gallery.register(other)
     assert len(gallery.versions()) == 1
     version = gallery.register(other, force=True)

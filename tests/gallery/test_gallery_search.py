@@ -142,6 +142,60 @@ def test_filters(read_only, model_folders, where, wanted):
         assert_same(hits, query, [ids[place] for place in keep], full[keep], 500)
 
 
+@pytest.mark.parametrize("indexed_by", [1, [2], (1, 3), np.array([3]), [1, 2, 3]])
+def test_items_of_some_versions_only(read_only, model_folders, indexed_by):
+    """The newest model asks; the others' items are as if they were not there, whatever the engine."""
+    gallery, ids, full = read_only
+    wanted = {str(number) for number in np.atleast_1d(indexed_by)}
+    keep = [place for place, name in enumerate(ids) if name.split("/")[0] in wanted]
+    (query,) = features(model_folders[2], 1, seed=6)
+    hits = gallery.search(vector=query, k=500, indexed_by=indexed_by)
+    assert {str(hit.version) for hit in hits} == wanted
+    assert_same(hits, query, [ids[place] for place in keep], full[keep], 500)
+    some = gallery.search(vector=query, k=500, indexed_by=indexed_by, filter={"n": {"lt": 10}})
+    assert len(some) == 10 * len(wanted)
+
+
+def test_an_item_asks_among_another_versions_items(read_only):
+    gallery, ids, full = read_only
+    first = [place for place, name in enumerate(ids) if name.startswith("1/")]
+    for name in ("1/5", "3/7"):
+        keep = [place for place in first if ids[place] != name]
+        hits = gallery.search(id=name, k=200, indexed_by=1)
+        assert_same(hits, full[ids.index(name)], [ids[place] for place in keep], full[keep], 200)
+
+
+@pytest.mark.parametrize(
+    ("indexed_by", "reason"),
+    [
+        ([], "an empty list fits nothing"),
+        (4, "unknown version '4'; known: 1, 2, 3"),
+        ([1, 4], "unknown version '4'"),
+        (True, "numbers of versions, got True"),
+        ("1", "numbers of versions, got '1'"),
+        ([1.0], "numbers of versions, got 1.0"),
+    ],
+)
+def test_versions_that_cannot_be_asked_for(mixed, indexed_by, reason):
+    with pytest.raises(HoldfastError, match=reason):
+        mixed[0].search(vector=np.ones(59), indexed_by=indexed_by)
+
+
+def test_a_filter_on_the_version_says_how_it_is_done(mixed):
+    with pytest.raises(HoldfastError, match=r"indexed_by \(gallery search --indexed-by\)"):
+        mixed[0].search(vector=np.ones(59), filter={"version": 1})
+
+
+def test_moved_items_are_found_by_the_version_they_moved_to(mixed, model_folders, make_model, tmp_path):
+    gallery, _, _ = mixed
+    (moved,) = features(model_folders[2], 1, seed=7)
+    gallery.add([Item("1/0", vector=moved)])
+    gallery.register(make_model(tmp_path / "04", 4, width=8))
+    assert "1/0" not in {hit.id for hit in gallery.search(vector=moved, version=3, k=300, indexed_by=1)}
+    assert gallery.search(vector=moved, version=3, k=1, indexed_by=3)[0].id == "1/0"
+    assert gallery.search(vector=moved, version=3, indexed_by=4) == []  # no items yet, and no error
+
+
 def test_replaced_deleted_and_moved_items(mixed, model_folders):
     gallery, ids, full = mixed
     moved, changed = features(model_folders[2], 1, seed=7)[0], features(model_folders[0], 1, seed=8)[0]

@@ -55,6 +55,33 @@ def test_search_by_id(client, gallery):
     assert len(answer.json()["hits"]) == 3
 
 
+def test_search_among_some_versions_items(client, gallery, models, pictures):
+    gallery.register(models[1], force=True)
+    gallery.add([Item("new", image=pictures[7])])
+    body = png(pictures[7])
+    for asked_for in ([1], [2], [1, 2]):
+        expected = asked(gallery, image=pictures[7], k=50, indexed_by=asked_for)
+        named = "&".join(f"indexed_by={number}" for number in asked_for)
+        answer = client.post(f"/v1/search/image?k=50&{named}", content=body, headers=PNG)
+        assert listed(answer) == expected
+        assert {hit["version"] for hit in answer.json()["hits"]} == set(asked_for)
+        vector = ImageEmbedder(gallery)
+        opened = vector.open(body, max_pixels=10**6)
+        question = {"vector": vector.embed([opened])[0].tolist(), "k": 50, "indexed_by": asked_for}
+        assert listed(client.post("/v1/search/vector", json=question)) == expected
+        by_id = client.post("/v1/search/id", json={"id": "new", "k": 50, "indexed_by": asked_for})
+        assert listed(by_id) == asked(gallery, id="new", k=50, indexed_by=asked_for)
+
+
+@pytest.mark.parametrize("indexed_by", [[], [3], [-1], "1", [1.5], [True]])
+def test_versions_that_cannot_be_asked_for(client, indexed_by):
+    answer = client.post("/v1/search/id", json={"id": "a/4", "indexed_by": indexed_by})
+    assert answer.status_code == 422, answer.text
+    for given in ("x", "3", "-1", "99999999999999999999"):
+        answer = client.post(f"/v1/search/image?indexed_by={given}", content=b"", headers=PNG)
+        assert answer.status_code == 422, answer.text
+
+
 def test_add_get_replace_delete(client, gallery, pictures):
     query = {"id": "new/ü 1", "label": "c", "metadata": '{"shop": "north", "sold": true}'}
     answer = client.put("/v1/item", params=query, content=png(pictures[3]), headers=PNG)

@@ -50,6 +50,10 @@ def test_look_add_search_and_delete(served, gallery, pictures, tmp_path, monkeyp
     assert hits == [hit.as_json() for hit in gallery.search("more/cat/7.png", k=3)]
     found = json.loads(said("search", "g", "--id", "cat/7.png", "--where", "shop=north", "--k", "50", "--json"))
     assert sorted(hit["id"] for hit in found) == sorted(f"cat/{n}.png" for n in range(40) if n != 7)
+    among = ("search", "g", "more/cat/7.png", "--k", "3", "--indexed-by")
+    assert json.loads(said(*among, "1", "--json")) == hits
+    with pytest.raises(HoldfastError, match="unknown version '2'; known: 1"):
+        CliRunner().invoke(app, ["gallery", *among, "2"], catch_exceptions=False)
     assert json.loads(said("delete", "g", "cat/7.png", "nowhere", "--json", status=1)) == {
         "deleted": ["cat/7.png"],
         "unknown": ["nowhere"],

@@ -24,6 +24,7 @@ NARROW = {
         "maxItems": 32,
     },
     "version": {"enum": [1, None]},
+    "indexed_by": {"enum": [[1], None]},
     "image": {"const": None},
     "k": {"type": "integer", "minimum": 1, "maximum": 50},
     "label": {"type": "string", "pattern": "^[a-z]{1,9}$"},

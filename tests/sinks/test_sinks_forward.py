@@ -132,7 +132,7 @@ def test_unknown_names_and_missing_packages_are_refused_before_anything_is_writt
         short_run("wanbd")
     for name, module in (("wandb", "wandb"), ("mlflow", "mlflow.tracking"), ("tensorboard", "torch.utils.tensorboard")):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(HoldfastError, match=rf"is not installed; pip install 'holdfast\[{name}\]'$"):
+        with pytest.raises(HoldfastError, match=rf"is not installed; pip install '\.\[{name}\]' in Holdfast's clone$"):
             short_run(name)
     assert not (tmp_path / "run").exists()
 

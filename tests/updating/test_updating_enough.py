@@ -1,13 +1,14 @@
 """Too little to learn from is said, not trained on in silence."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 from letters_on_disk import write_folder
 
 from holdfast.errors import HoldfastError
 from holdfast.updating import start, update
-from holdfast.updating.enough import lone_images
+from holdfast.updating.enough import lone_images, nested_classes
 from holdfast.updating.pictures import Picture
 from holdfast.wording import counted
 
@@ -31,6 +32,42 @@ def test_a_class_with_one_image_is_told(first, letters, recipe, tmp_path):
     shutil.rmtree(data / "03")
     update(first, data, tmp_path / "2", device="cpu", watch=events.append)
     assert any(one.get("text", "").startswith("1 of 1 class has a single example ('04')") for one in events)
+
+
+def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for season in ("spring", "summer"):
+        write_folder(letters, [3, 4], tmp_path / "photos" / season)
+    events = []
+    start(Path("photos"), tmp_path / "1", recipe=str(recipe), device="cpu", watch=events.append)
+    (warning,) = [one["text"] for one in events if one["event"] == "warning"]
+    assert warning.startswith(
+        "2 of 2 classes (spring, summer) have no images directly inside, only folders of images (03, 04)"
+    )
+    assert warning.endswith("one level too high: try photos/spring")
+    assert "\n" not in warning
+    events.clear()
+    start(Path("photos/spring"), tmp_path / "2", recipe=str(recipe), device="cpu", watch=events.append)
+    assert not [one for one in events if one["event"] == "warning"]
+
+
+def test_images_that_lie_deeper_are_no_mistake_by_themselves(tmp_path):
+    def found(*paths, source=tmp_path):
+        return nested_classes([Picture(Path(one).parts[-3], source / one, one) for one in paths], source)
+
+    assert found("a/images/1.png", "b/images/2.png") is None
+    (tmp_path / "train").mkdir()
+    assert found("train/a/images/1.png", "train/b/images/2.png") is None
+    text = found("train/a/x/1.png", "train/b/y/2.png")
+    assert text.endswith(f"one level too high: try {tmp_path / 'train' / 'a'}")
+    top = tmp_path / "train" / "a"
+    flat = [
+        Picture("a", top / "1.png", "1"),
+        Picture("a", top / "x" / "2.png", "2"),
+        Picture("a", top / "y" / "3", "3"),
+    ]
+    assert nested_classes(flat, tmp_path) is None
+    assert nested_classes(flat, tmp_path / "list.csv") is None
 
 
 def test_lone_images_by_content_and_by_name():

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from holdfast.backbones.encoder import Encoder
 from holdfast.backbones.vector_input import VectorInput
 from holdfast.environment import version
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 from holdfast.storage import replacing
 
 METADATA = "holdfast.json"
@@ -82,7 +82,7 @@ def export_onnx(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] 
         assert program is not None
         model = program.model_proto
     except ImportError as error:
-        raise HoldfastError(f"ONNX needs onnx and onnxscript ({error}); pip install 'holdfast[onnx]'") from error
+        raise HoldfastError(f"ONNX needs onnx and onnxscript ({error}); {how_to_install('onnx')}") from error
     except HoldfastError:
         raise
     except Exception as error:  # the exporter's errors have no common type

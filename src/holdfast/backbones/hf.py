@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, how_to_install, unknown_name
 
 Pooling = Literal["pooler", "first_token", "mean"]
 POOLINGS = ("pooler", "first_token", "mean")
@@ -179,7 +179,7 @@ def _transformers(name: str) -> Any:
     try:
         import transformers
     except ImportError as error:
-        raise HoldfastError(f"backbone hf:{name} needs transformers; pip install 'holdfast[hf]'") from error
+        raise HoldfastError(f"backbone hf:{name} needs transformers; {how_to_install('hf')}") from error
     return transformers
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 
 _OURS = ("pretrained", "num_classes", "model_name")
 
@@ -20,7 +20,7 @@ def timm_backbone(name: str, options: Mapping[str, Any]) -> nn.Module:
     except Exception as error:  # timm may be there and still fail to import beside this build of torch
         cause = f"{type(error).__name__}: {error}"
         raise HoldfastError(
-            f"backbone timm:{name} needs timm, which does not import ({cause}); try pip install 'holdfast[timm]'"
+            f"backbone timm:{name} needs timm, which does not import ({cause}); try {how_to_install('timm')}"
         ) from error
     try:
         network = timm.create_model(name, pretrained=False, num_classes=0, **options)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.checking.feature_set import ArrayRows, FeatureSet, MappedRows
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 
 _BATCH = 8192
 
@@ -50,7 +50,7 @@ def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise HoldfastError(f"{path}: parquet needs pyarrow; pip install 'holdfast[parquet]', or give npz") from None
+        raise HoldfastError(f"{path}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import typer
 
+from holdfast.checking.result import INCOMPATIBLE
+from holdfast.cli.gallery_versions_text import verdicts
+from holdfast.cli.show import say
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -40,8 +43,12 @@ class DemoGallery:
         typer.echo(
             f"    images embedded in turn by {self.method}'s {len(self.versions)} models, searched by the newest:"
         )
+        forced = [one for one in self.versions if any(check["verdict"] == INCOMPATIBLE for check in one.checks)]
         typer.echo(f"    {program()} serve {self.folder}")
         typer.echo(f"    {program()} gallery search {self.folder} {self.query}")
+        if forced:
+            known = "; ".join(f"version {one.number} ({verdicts(one)})" for one in forced)
+            say(f"Forced: {known}. gallery register refuses that without --force; here all models are to be seen.")
 
     def serve(self) -> None:
         """What ``holdfast serve FOLDER`` does, with its own defaults."""
@@ -113,7 +120,7 @@ def _build(folder: Path, models: list[Path], shown: "ImageSet", images: Path) ->
             if gallery is None:
                 gallery = closing.enter_context(Gallery.create(temporary, model))
             else:
-                gallery.register(model, force=True)  # the verdict stays with the version, whatever it is
+                gallery.register(model, force=True)  # the verdict stays with the version; ``tell`` names such versions
             mine = range(turn, len(files), len(models))
             gallery.add(Item(files[n].name, path=files[n], label=labels[n]) for n in mine)
         assert gallery is not None

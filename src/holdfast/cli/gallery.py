@@ -9,6 +9,7 @@ from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHAR
 from holdfast.cli.gallery_versions_text import seen_from_here, sizes, verdicts
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.cli.whole_numbers import whole_numbers
 from holdfast.wording import counted
 
 gallery = typer.Typer(
@@ -170,14 +171,22 @@ def search(
     id_: str | None = typer.Option(None, "--id", help="Look for what is like this item instead."),
     k: int = typer.Option(10, "--k", help="How many hits."),
     where: list[str] = typer.Option([], "--where", help="FIELD=VALUE that hits must have; may be given again."),
+    indexed_by: str | None = typer.Option(
+        None, "--indexed-by", metavar="N,N", help="Only items that these versions embedded, such as 1 or 1,2."
+    ),
     exact: bool = typer.Option(False, "--exact", help="Compare every vector, index or not."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Find the items nearest to an image. All versions are searched and compared by true cosine."""
+    """Find the items nearest to an image. All versions are searched and compared by true cosine.
+
+    Where a new model's items crowd out those of an old one, ask version by version: with --indexed-by the newest model
+    still asks, but only items that one of these versions embedded answer.
+    """
     from holdfast.service.served import open_or_ask
 
+    among = None if indexed_by is None else whole_numbers("--indexed-by", indexed_by)
     with open_or_ask(folder) as opened:
-        hits = opened.search(image, id=id_, k=k, filter=_pairs(where), exact=exact)
+        hits = opened.search(image, id=id_, k=k, filter=_pairs(where), indexed_by=among, exact=exact)
     if json:
         print_json([hit.as_json() for hit in hits])
         return

@@ -28,11 +28,13 @@ def ls(
     if json:
         print_json(rows)
         return
-    rest = [key for key in rows[0] if key not in ("name", "about")]
+    rest = [key for key in rows[0] if key not in ("name", "about", "file")]  # a path is too wide to be copied from here
     print_table(
         ["name", "about"],
         [[row["name"], "\n".join([row["about"], *(f"{key}: {row[key]}" for key in rest if row[key])])] for row in rows],
     )
+    if kind == Kind.recipes:
+        _tell_recipes()
 
 
 def _methods() -> list[dict[str, str]]:
@@ -66,9 +68,21 @@ def _recipes() -> list[dict[str, str]]:
     from holdfast.recipes.load import builtin_recipes, read_recipe
 
     return [
-        {"name": name, "about": read_recipe(str(path)).get("title", ""), "file": str(path)}
+        {"name": name, "about": f"{read_recipe(str(path)).get('title', '')}{_set(path.parent.name)}", "file": str(path)}
         for name, path in builtin_recipes()
     ]
+
+
+def _set(folder: str) -> str:
+    """A tuned recipe takes its title over from the paper's one, which it extends."""
+    return ", tuned" if folder == "tuned" else ""
+
+
+def _tell_recipes() -> None:
+    from holdfast.recipes.load import builtin_folder
+
+    typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/imagenet32")
+    typer.echo(f"The files, to copy and change: {builtin_folder()}")
 
 
 def _described(name: str, callee: object) -> dict[str, str]:

@@ -27,8 +27,8 @@ def metrics(
         return
     rows = [
         ["AC", fraction(summary["AC"]), "share of (new model, old gallery) pairs that beat the old model itself"],
-        ["AA", f"{per_cent(summary['AA'])} %", "mean accuracy over all pairs of query and gallery model"],
-        ["ACA", f"{per_cent(summary['ACA'])} %", "mean accuracy of those pairs, 0 where not compatible"],
+        ["AA", f"{per_cent(summary['AA'])} %", "mean of all self- and cross-tests"],
+        ["ACA", f"{per_cent(summary['ACA'])} %", "mean of the cross-tests alone, 0 where not compatible"],
     ]
     if "AA_computable" in summary:
         rows.append(

@@ -7,6 +7,7 @@ import typer
 
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 from holdfast.cli.theory_runs import proposition1, stationarity, toy
+from holdfast.cli.whole_numbers import whole_numbers
 
 if TYPE_CHECKING:
     from holdfast.theory.theorem1 import Inequality
@@ -230,19 +231,6 @@ def figures(
 theory.command("stationarity")(stationarity)
 theory.command("proposition1")(proposition1)
 theory.command("toy")(toy)
-
-
-def whole_numbers(option: str, words: str) -> list[int]:
-    """Whole numbers separated by commas; anything else is refused by the option's name."""
-    from holdfast.errors import HoldfastError
-
-    try:
-        numbers = [int(word) for word in words.split(",") if word.strip()]
-    except ValueError:
-        raise HoldfastError(f"{option} must be whole numbers separated by commas, got {words!r}") from None
-    if not numbers:
-        raise HoldfastError(f"{option} names no number, got {words!r}")
-    return numbers
 
 
 def _degrees(value: float) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, QUIET_OPTION, SET_OPTION, run_recipe
-from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table
+from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, say
 
 if TYPE_CHECKING:
     from holdfast.recipes.schema import Recipe
@@ -44,7 +44,7 @@ def stationarity(
         "before and after; moved: prototypes."
     )
     typer.echo("1a, 1b: share of sample pairs for which Eq. 1a, 1b holds; mean: on average?")
-    typer.echo(verdict(record))
+    say(verdict(record))
 
 
 def toy(

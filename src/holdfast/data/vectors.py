@@ -9,7 +9,7 @@ import numpy as np
 
 from holdfast.data.images import ImageSet, canonical
 from holdfast.data.root import located
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, how_to_install, unknown_name
 
 ALL = "all"
 SPLIT = "split"
@@ -59,7 +59,7 @@ def _from_parquet(file: Path, features: str, labels: str) -> dict[str, np.ndarra
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise HoldfastError(f"{file}: parquet needs pyarrow; pip install 'holdfast[parquet]', or give npz") from None
+        raise HoldfastError(f"{file}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
     try:
         opened = pyarrow.parquet.ParquetFile(file)
         held = list(opened.schema_arrow.names)

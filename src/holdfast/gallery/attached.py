@@ -5,7 +5,7 @@ Its folder holds ``attached.json`` (where the vectors lie; never a password) and
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError
-from holdfast.gallery.asked import checked_question
+from holdfast.gallery.asked import checked_question, checked_versions
 from holdfast.gallery.attached_models import AttachedModels
 from holdfast.gallery.attached_source import Address, AttachedSource, open_source, without_password
 from holdfast.gallery.attached_space import StoredSpace, stored_space
@@ -119,17 +119,20 @@ class AttachedGallery:
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
         version: int | None = None,
+        indexed_by: int | Collection[int] | None = None,
         exact: bool = False,
     ) -> list[Hit]:
         """The ``k`` stored vectors nearest to an image, a vector or a stored one, best first, by true cosine.
 
         vector: a full feature of any version, or a vector as the store holds them. Where version 0 compares through a
         projection that is no isometry, the store's own order only proposes candidates, ten times ``k``, which are then
-        compared truly: a better one beyond them is missed. Equal scores go to the smaller id.
+        compared truly: a better one beyond them is missed. Equal scores go to the smaller id. indexed_by: as in
+        ``Gallery.search``; all that is stored counts as version 0's, so that other versions have no items.
         """
         k = checked_question(image, vector, id, k)
         if filter:
             raise HoldfastError("an attached gallery is not filtered: its fields are the store's own; ask the store")
+        among = checked_versions(indexed_by, [one.number for one in self.versions()])
         asking = self._models.version(version)
         if id is not None:
             found = self._source.fetch([id])
@@ -142,6 +145,8 @@ class AttachedGallery:
             encoder = self._models.encoder(asking)
             (row,) = self._models.image_vectors(ready(encoder, image), asking, encoder)
             z = torch.from_numpy(row)
+        if among is not None and 0 not in among:
+            return []
         hits = self._nearest(z, k + (id is not None), exact)
         return [hit for hit in hits if hit.id != id][:k]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError, unknown_name
+from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
 from holdfast.gallery.attached_source import Address, Nearby, Sample, refuse_bad
 
 _KINDS = ("vector", "halfvec")
@@ -31,7 +31,7 @@ class PostgresSource:
         try:
             import psycopg
         except ImportError:
-            raise HoldfastError("a PostgreSQL table needs psycopg: pip install 'holdfast[postgres]'") from None
+            raise HoldfastError(f"a PostgreSQL table needs psycopg: {how_to_install('postgres')}") from None
         self._psycopg: Any = psycopg
         self._lock = threading.RLock()  # a connection answers one question at a time
         self._where = address

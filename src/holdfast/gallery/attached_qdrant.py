@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError, unknown_name
+from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
 from holdfast.gallery.attached_source import Address, Nearby, Sample, refuse_bad
 
 OWN_ID = "id"
@@ -24,7 +24,7 @@ class QdrantSource:
         try:
             import qdrant_client
         except ImportError:
-            raise HoldfastError("a Qdrant collection needs qdrant-client: pip install 'holdfast[qdrant]'") from None
+            raise HoldfastError(f"a Qdrant collection needs qdrant-client: {how_to_install('qdrant')}") from None
         self._models: Any = qdrant_client.models
         self._where = address
         self.name = f"{address.shown} {address.table}"

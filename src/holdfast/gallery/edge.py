@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 from holdfast.gallery.edge_folders import EdgeFolders, refuse_no_room_to_load, refuse_no_room_to_write
 from holdfast.gallery.engine import Found
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
@@ -30,7 +30,7 @@ class EdgeEngine:
         try:
             import qdrant_edge
         except ImportError:
-            raise HoldfastError("the embedded gallery needs qdrant-edge: pip install 'holdfast[gallery]'") from None
+            raise HoldfastError(f"the embedded gallery needs qdrant-edge: {how_to_install('gallery')}") from None
         self._edge: Any = qdrant_edge
         self._indexed = indexed
         self._folder = folder

@@ -16,6 +16,7 @@ LABEL = "label"
 LONGEST_TEXT = 8192
 LARGEST_WHOLE = 2**53
 """Stores compare numbers as doubles: beyond this two whole numbers may be one."""
+_VERSION_HINT = "no item has a field 'version'; items of some versions only: indexed_by (gallery search --indexed-by)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 
@@ -45,6 +46,8 @@ def parse_filter(given: Mapping[str, Any] | None, known: Collection[str]) -> Fil
     conditions = []
     for field, wanted in given.items():
         if field not in known:
+            if field == "version":
+                raise HoldfastError(f"{_VERSION_HINT}; fields to filter by: {', '.join(sorted(known)) or 'none yet'}")
             raise unknown_name("filter field", str(field), known or ["none yet"])
         if isinstance(wanted, Mapping):
             conditions.append(Condition(field, bounds=_bounds(field, wanted)))

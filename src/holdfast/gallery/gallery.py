@@ -2,7 +2,7 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from holdfast.backbones.preprocess import OneImage
 from holdfast.errors import HoldfastError
 from holdfast.gallery.accuracy import MOST_PROBES
-from holdfast.gallery.asked import checked_question
+from holdfast.gallery.asked import checked_question, checked_versions
 from holdfast.gallery.backfill import Backfill, Order, backfill, backfill_record
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.creating import make_gallery
@@ -144,16 +144,19 @@ class Gallery:
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
         version: int | None = None,
+        indexed_by: int | Collection[int] | None = None,
         exact: bool = False,
     ) -> Hits:
         """The ``k`` items of all versions nearest to an image, a vector or an item, best first, by true cosine.
 
         vector: by the newest version or ``version``, full or compact, of any length. id: an item that is there, which
-        is itself left out. filter: see ``parse_filter``. exact: compare every vector, whatever the mode. Equal scores
-        go to the older item.
+        is itself left out. filter: see ``parse_filter``. indexed_by: only items that this version, or one of these,
+        embedded; ``version`` is the query's. exact: compare every vector, whatever the mode. Equal scores go to the
+        older item.
         """
         k = checked_question(image, vector, id, k)
         where = parse_filter(filter, self._catalogue.fields)
+        among = checked_versions(indexed_by, [one.number for one in self.versions()])
         with self.reading():
             if id is not None:
                 source, query = stored_item(*self._stores, checked_id(id))
@@ -164,7 +167,7 @@ class Gallery:
                     if vector is None
                     else self._models.stored_form(vector, source, "query")
                 )
-            question = Question(query, source, k, where, exact or self.mode == "exact", id)
+            question = Question(query, source, k, where, exact or self.mode == "exact", id, among)
             hits = search_all(*self._stores, question)
         self._hits.count(hits)
         return Hits(hits)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.postgres_values import speak_vectors
 
 CONNECT_SECONDS, RECONNECT_SECONDS, LOCK_SECONDS = 10, 20, 20
@@ -45,7 +45,7 @@ class Sessions:
             import psycopg
             from psycopg.conninfo import conninfo_to_dict
         except ImportError:
-            raise HoldfastError("a gallery on PostgreSQL needs psycopg: pip install 'holdfast[postgres]'") from None
+            raise HoldfastError(f"a gallery on PostgreSQL needs psycopg: {how_to_install('postgres')}") from None
         self._psycopg: Any = psycopg
         try:
             self._parameters = {**_DEFAULTS, **conninfo_to_dict(url)}

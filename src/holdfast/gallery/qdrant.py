@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.engine import Found
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.place import Place, plain_name
@@ -181,7 +181,7 @@ def _package() -> Any:
         import qdrant_client
         import qdrant_client.http.exceptions
     except ImportError:
-        raise HoldfastError("a gallery on a Qdrant server needs its client: pip install 'holdfast[qdrant]'") from None
+        raise HoldfastError(f"a gallery on a Qdrant server needs its client: {how_to_install('qdrant')}") from None
     return qdrant_client
 
 

@@ -43,7 +43,9 @@ def register(parts: Parts, model: Path, *, force: bool) -> Version:
         refused = [check for check in version.checks if check["verdict"] == INCOMPATIBLE]
         if refused and not force:
             where = f"on version {refused[0]['version']}: {refused[0]['reason']}"
-            raise HoldfastError(f"{model}: incompatible {where}; force registers it all the same")
+            raise HoldfastError(
+                f"{model}: incompatible {where}; --force registers it all the same (in Python: force=True)"
+            )
         parts.engine.create(version.collection, version.stored_dim)
     except BaseException:
         models.forget(number)

@@ -28,6 +28,7 @@ class Question:
     where: Filter | None
     exact: bool
     itself: str | None = None  # by id: its key changes when it moves
+    indexed_by: frozenset[int] | None = None  # None: whichever version embedded them
 
 
 class SearchesUnderWay:
@@ -59,7 +60,7 @@ class SearchesUnderWay:
 
 
 def search_all(engine: Engine, catalogue: Catalogue, models: Models, question: Question) -> list[Hit]:
-    """The best items of all versions, each once.
+    """The best items of all versions, or of those asked for, each once.
 
     An item that moves to another version while this runs might be missed in both: then the answer is thrown away.
     Where items keep moving, the catalogue is held still for the few milliseconds of one search; whoever stores vectors
@@ -87,7 +88,9 @@ def stored_item(engine: Engine, catalogue: Catalogue, models: Models, name: str)
 
 
 def _search(engine: Engine, catalogue: Catalogue, models: Models, question: Question) -> tuple[list[Hit], int]:
-    versions = models.versions()
+    # A version has a collection of its own in every engine: those of other versions are not asked at all.
+    wanted_by = question.indexed_by
+    versions = [one for one in models.versions() if wanted_by is None or one.number in wanted_by]
     carried = [models.carry(question.vector[None], question.source, version)[0] for version in versions]
     wanted = question.k + (question.itself is not None)
     while True:

@@ -1,4 +1,4 @@
 """The gallery over HTTP: search, add, delete, versions; one process, started by ``holdfast serve``.
 
-Needs ``pip install 'holdfast[serve]'``; nothing here is imported before a server or its control is asked for.
+Needs ``pip install '.[serve]'``; nothing here is imported before a server or its control is asked for.
 """

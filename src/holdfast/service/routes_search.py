@@ -4,6 +4,7 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 
 from holdfast.service.access import Access
 from holdfast.service.bodies import IMAGE_TYPES, parsed, read_body, read_json
@@ -11,8 +12,16 @@ from holdfast.service.describe import body_of, image_body
 from holdfast.service.ids import safe_id
 from holdfast.service.limits import Limits
 from holdfast.service.refusals import RefusedError
-from holdfast.service.schema import FilterText, Hits, IdSearch, VectorSearch, vector_of
-from holdfast.service.work import Work
+from holdfast.service.schema import (
+    HIGHEST_VERSION,
+    MOST_VERSIONS,
+    FilterText,
+    Hits,
+    IdSearch,
+    VectorSearch,
+    vector_of,
+)
+from holdfast.service.work import Asked, Work
 
 
 def search_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
@@ -32,7 +41,7 @@ def search_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
 
         def answer() -> bytes:
             vector = vector_of(asked.vector)
-            return _json(work.search_vector(vector, asked.version, asked.k, asked.filter, asked.exact))
+            return _json(work.search_vector(vector, asked.version, _asked(asked)))
 
         return Response(await work.run(answer), media_type="application/json")
 
@@ -44,7 +53,7 @@ def search_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
         check_k(asked.k)
 
         def answer() -> bytes:
-            return _json(work.search_id(safe_id(asked.id), asked.k, asked.filter, asked.exact))
+            return _json(work.search_id(safe_id(asked.id), _asked(asked)))
 
         return Response(await work.run(answer), media_type="application/json")
 
@@ -53,15 +62,24 @@ def search_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
         request: Request,
         k: Annotated[int, Query(ge=1, le=limits.k)] = 10,
         filter: Annotated[str | None, Query(description="A filter as JSON.", examples=['{"shop": "north"}'])] = None,
+        indexed_by: Annotated[
+            list[Annotated[int, Field(ge=0, le=HIGHEST_VERSION)]] | None,
+            Query(max_length=MOST_VERSIONS, description="Only items that this version embedded; may be given again."),
+        ] = None,
         exact: bool = False,
     ) -> Response:
         """The items nearest to an image: the body is the bytes of the file, never a path or an address."""
         access.demand("read", request.headers.get("authorization"))
         where = None if filter is None else parsed(FilterText, filter).root
         image = await read_body(request, limits, IMAGE_TYPES)
-        return Response(_json(await work.search_image(image, k, where, exact)), media_type="application/json")
+        found = await work.search_image(image, Asked(k, where, indexed_by, exact))
+        return Response(_json(found), media_type="application/json")
 
     return router
+
+
+def _asked(body: VectorSearch | IdSearch) -> Asked:
+    return Asked(body.k, body.filter, body.indexed_by, body.exact)
 
 
 def _json(answer: dict[str, Any]) -> bytes:

@@ -14,6 +14,7 @@ from holdfast.gallery.items import LONGEST_ID, MOST_FIELDS
 MOST_NUMBERS = 65_536
 MOST_CONDITIONS = 32
 MOST_VALUES = 256
+MOST_VERSIONS = 256
 HIGHEST_VERSION = 2**31 - 1
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -31,6 +32,15 @@ Vector = Annotated[
     ),
 ]
 VersionNumber = Annotated[StrictInt, Field(ge=0, le=HIGHEST_VERSION)]  # 0: of an attached store
+IndexedBy = Annotated[
+    list[VersionNumber],
+    Field(
+        min_length=1,
+        max_length=MOST_VERSIONS,
+        description="Only items that one of these versions embedded; of all versions by default.",
+        examples=[[1, 2]],
+    ),
+]
 Wanted = Value | Annotated[list[Value], Field(max_length=MOST_VALUES)] | dict[StrictStr, Number]
 Where = Annotated[
     dict[StrictStr, Wanted],
@@ -49,6 +59,7 @@ class _Strict(BaseModel):
 class _Search(_Strict):
     k: StrictInt = Field(10, ge=1, description="How many hits; the service's limit is in GET /v1/gallery.")
     filter: Where | None = None
+    indexed_by: IndexedBy | None = None
     exact: StrictBool = Field(False, description="Compare every vector, index or not.")
 
 

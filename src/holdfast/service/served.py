@@ -1,7 +1,7 @@
 """A gallery that another process serves, asked through that process as if it were open here."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -61,10 +61,14 @@ class ServedGallery:
         id: str | None = None,
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
+        indexed_by: Collection[int] | None = None,
         exact: bool = False,
     ) -> list[Hit]:
+        question: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact}
+        if indexed_by is not None:
+            question["indexed_by"] = list(indexed_by)
         where = None if image is None else _absolute(image)
-        return [Hit(**row) for row in self._ask("search", image=where, id=id, k=k, filter=filter, exact=exact)]
+        return [Hit(**row) for row in self._ask("search", image=where, **question)]
 
     def delete(self, ids: Sequence[str]) -> list[str]:
         gone: list[str] = []

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 from holdfast.gallery import AttachedGallery, Gallery, open_gallery
 from holdfast.service.access import Access, Scope, check_binding
 from holdfast.service.limits import Limits
@@ -36,7 +36,7 @@ def serve(
 
         from holdfast.service.app import build_app
     except ImportError as error:
-        raise HoldfastError(f"serving needs {error.name}: pip install 'holdfast[serve]'") from None
+        raise HoldfastError(f"serving needs {error.name}: {how_to_install('serve')}") from None
     access, limits = Access(tokens, hosts), limits or Limits()
     check_binding(host, access)
     with _opened(folder) as gallery, _listening(host, port) as listening:

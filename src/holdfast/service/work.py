@@ -33,6 +33,16 @@ class Addition:
     version: int
 
 
+@dataclass(frozen=True)
+class Asked:
+    """How many hits a request wants, and which items may be among them; named as ``Gallery.search`` names them."""
+
+    k: int
+    filter: Mapping[str, Any] | None = None
+    indexed_by: list[int] | None = None
+    exact: bool = False
+
+
 class Work:
     """The gallery behind the endpoints; made and closed inside the running event loop."""
 
@@ -75,25 +85,23 @@ class Work:
         opened = await self.run(self._open, image, opening=True)
         return await self.in_time(self.encoder.ask(opened)), opened.version.number
 
-    async def search_image(self, image: bytes, k: int, where: Mapping[str, Any] | None, exact: bool) -> dict[str, Any]:
+    async def search_image(self, image: bytes, asked: Asked) -> dict[str, Any]:
         while True:
             vector, version = await self.embed(image)
             try:
-                return await self.run(self.search_vector, vector, version, k, where, exact)
+                return await self.run(self.search_vector, vector, version, asked)
             except HoldfastError:
                 if self.knows(version):
                     raise  # otherwise that version was taken out meanwhile: ask the one that is newest now
 
-    def search_vector(
-        self, vector: np.ndarray, version: int | None, k: int, where: Mapping[str, Any] | None, exact: bool
-    ) -> dict[str, Any]:
+    def search_vector(self, vector: np.ndarray, version: int | None, asked: Asked) -> dict[str, Any]:
         source = self.gallery.newest().number if version is None else version
-        hits = self.gallery.search(vector=vector, version=source, k=k, filter=where, exact=exact)
+        hits = self.gallery.search(vector=vector, version=source, **vars(asked))
         return {"version": source, "hits": [hit_json(hit) for hit in hits]}
 
-    def search_id(self, name: str, k: int, where: Mapping[str, Any] | None, exact: bool) -> dict[str, Any]:
+    def search_id(self, name: str, asked: Asked) -> dict[str, Any]:
         source = self.item(name)["version"]
-        hits = self.gallery.search(id=name, k=k, filter=where, exact=exact)
+        hits = self.gallery.search(id=name, **vars(asked))
         return {"version": source, "hits": [hit_json(hit) for hit in hits]}
 
     def item(self, name: str) -> dict[str, Any]:

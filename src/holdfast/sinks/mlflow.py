@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 from holdfast.sinks.interface import LoggedRun
 
 PARAMETERS_AT_ONCE = 100
@@ -28,7 +28,7 @@ class MLflow:
         try:
             import mlflow.tracking  # noqa: F401
         except ImportError as error:
-            raise HoldfastError("MLflow is not installed; pip install 'holdfast[mlflow]'") from error
+            raise HoldfastError(f"MLflow is not installed; {how_to_install('mlflow')}") from error
 
     def open(self) -> None:
         from mlflow.tracking import MlflowClient

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 from holdfast.sinks.interface import LoggedRun
 
 
@@ -17,7 +17,7 @@ class TensorBoard:
         try:
             import torch.utils.tensorboard  # noqa: F401
         except ImportError as error:
-            raise HoldfastError("TensorBoard is not installed; pip install 'holdfast[tensorboard]'") from error
+            raise HoldfastError(f"TensorBoard is not installed; {how_to_install('tensorboard')}") from error
 
     def open(self) -> None:
         from torch.utils.tensorboard import SummaryWriter

@@ -4,7 +4,7 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, how_to_install
 from holdfast.sinks.interface import LoggedRun
 
 
@@ -22,7 +22,7 @@ class WandB:
         try:
             import wandb  # noqa: F401
         except ImportError as error:
-            raise HoldfastError("W&B is not installed; pip install 'holdfast[wandb]'") from error
+            raise HoldfastError(f"W&B is not installed; {how_to_install('wandb')}") from error
 
     def open(self) -> None:
         import wandb

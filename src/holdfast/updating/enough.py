@@ -1,12 +1,13 @@
 """Whether there is enough to learn from: classes to tell apart, and images of each."""
 
+import os
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.updating.pictures import Picture
-from holdfast.wording import counted
+from holdfast.wording import counted, first_few, have
 
 NAMED = 5
 
@@ -19,6 +20,30 @@ def refuse_one_class(pictures: Sequence[Picture], source: Path) -> None:
             f"{source}: has one class only, {names.pop()!r}, and a model learns by telling classes apart; give two or "
             "more, each as a folder or a label of its own"
         )
+
+
+def nested_classes(pictures: Sequence[Picture], source: Path) -> str | None:
+    """A warning where classes hold no images themselves but several folders of them: ``source`` may be too high.
+
+    Images that lie deeper are no mistake by themselves, so one and the same folder in each class (``images``, say) is
+    taken as it is.
+    """
+    if not source.is_dir():
+        return None
+    top = source / "train" if (source / "train").is_dir() else source  # as ``folder_listing`` reads it
+    inside: defaultdict[str, set[str]] = defaultdict(set)
+    for one in pictures:
+        assert one.path is not None
+        _, *folders, _ = one.path.relative_to(os.path.abspath(top)).parts
+        inside[one.name].add(folders[0] if folders else "")
+    nested = sorted(name for name, found in inside.items() if "" not in found)
+    deeper = sorted({folder for name in nested for folder in inside[name]})
+    if len(deeper) < 2:
+        return None
+    which = f"{len(nested)} of {counted(len(inside), 'class')} ({first_few(nested)}) {have(len(nested))}"
+    only = f"no images directly inside, only folders of images ({first_few(deeper)})"
+    advice = f"if these folders are the classes, --data is one level too high: try {top / nested[0]}"
+    return f"{which} {only}, and each counts as one class; {advice}"
 
 
 def lone_images(pictures: Sequence[Picture], known: Collection[str]) -> str | None:

@@ -1,6 +1,6 @@
 """Train one version of a user's own model, judge it and write it; killed, it goes on."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from holdfast.recipes.assemble import encoder_maker, preprocess_of, trained_size
 from holdfast.recipes.options import keywords
 from holdfast.recipes.schema import Recipe
 from holdfast.scenarios import SlotRegistry
-from holdfast.updating.enough import lone_images, refuse_one_class
+from holdfast.updating.enough import lone_images, nested_classes, refuse_one_class
 from holdfast.updating.kept_images import KeptImages
 from holdfast.updating.making import Making, make
 from holdfast.updating.parent import Parent, describe_model
@@ -54,7 +54,8 @@ def start(
     reader = reader_to_train(settings, None)
     pictures = reader.find(data)
     refuse_one_class(pictures, data)
-    _warn_of_lone_images(pictures, (), watch)
+    _warn(nested_classes(pictures, data), watch)
+    _warn(lone_images(pictures, ()), watch)
     if "slots" in settings["method"]:
         own = slots or settings["method"]["slots"] or max(FEWEST_SLOTS, 2 * len({one.name for one in pictures}))
         settings = Recipe({**settings.tables, "method": {**settings["method"], "slots": own}})
@@ -114,7 +115,8 @@ def update(
         buffer = drawn_buffer(reader.find(buffer_from), reader, settings, parent)
     registry, brought_in = _slots_and_replacement(parent, method, replace_with)
     pictures = reader.find(data)
-    _warn_of_lone_images(pictures, parent.classes, watch)
+    _warn(nested_classes(pictures, data), watch)
+    _warn(lone_images(pictures, parent.classes), watch)
     plan = lay_out(
         pictures,
         reader,
@@ -152,8 +154,7 @@ def update(
     return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
 
 
-def _warn_of_lone_images(pictures: Sequence[Picture], known: Collection[str], watch: Log) -> None:
-    text = lone_images(pictures, known)
+def _warn(text: str | None, watch: Log) -> None:
     if text is not None:
         watch({"event": "warning", "text": text})
 
