@@ -225,12 +225,13 @@ def test_figures_are_those_that_have_something_to_show(some):
 
 
 def test_what_the_committed_pictures_say_of_our_own_method():
-    """Its name once, its own settings beside the paper's, and the mean of its seeds as in the table."""
+    """Its matrix among those of tuned settings alone, and the mean of its seeds as in the table."""
     committed = Results(Path(__file__).parents[2] / "results")
     ours = "d-Simplex-HOC-Views (ours)"
     fig4 = {figure.name: figure for figure in EXHIBITS["fig4"].figures(committed)}
-    assert {figure.data[-1][0] for figure in fig4.values()} == {ours}
-    assert fig4["fig4-paper"].caption.endswith("in no table of the paper: settings chosen on the validation set.")
+    shown = {name: [title for title, _ in figure.data] for name, figure in fig4.items()}
+    assert shown["fig4-tuned"].count(ours) == 1
+    assert ours not in shown["fig4-paper"]
     table2 = {figure.name: figure for figure in EXHIBITS["table2"].figures(committed)}["over-tasks-tuned"]
     (row,) = (
         row

@@ -36,20 +36,16 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
 
 
 def _figures(results: Results) -> list[Figure]:
-    """One picture for each set with at least one run; ours stands beside both."""
+    """One picture for each set with at least two runs: settings of the two are never mixed."""
     made = []
     rows = [r for r in _rows(results, EVERYTHING) if r["matrix"]]
     for set_name, title in TITLES.items():
-        own = [r for r in rows if r["method"] == OURS]
-        panels = [[method_name(r["method"]), r["matrix"]] for r in rows if r["set"] == set_name and r not in own]
+        panels = [[method_name(r["method"]), r["matrix"]] for r in rows if r["set"] == set_name]
         if len(panels) > 1:
-            panels += [[method_name(OURS), r["matrix"]] for r in own]
             caption = (
                 f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0: {title}. Red: no better than the old"
                 " model on its own gallery."
             )
-            if own and set_name == "paper":
-                caption += f" {method_name(OURS)} is in no table of the paper: {TITLES['tuned']}."
             made.append(Figure(f"fig4-{set_name}", caption, panels, draw_matrices))
     return made
 
