@@ -61,6 +61,18 @@ def test_a_run(path):
             assert scores[name] == (None if np.isnan(found[name]) else pytest.approx(found[name]))
 
 
+def test_runs_of_one_data_set_saw_the_same_images():
+    """Over all studies: what a recipe names as its images has one fingerprint."""
+    seen = {}
+    for path in [*RUNS, *RESULTS.glob("demo/*.json")]:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        for split, section in check_recipe(record["recipe"])["data"].items():
+            named = (split, json.dumps(section, sort_keys=True))
+            seen.setdefault(named, {})[record["data"][split]["fingerprint"]] = path.relative_to(RESULTS).as_posix()
+    assert {split for split, _ in seen} == {"train", "query", "gallery"}
+    assert not [found for found in seen.values() if len(found) > 1]
+
+
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_a_page_is_up_to_date(name):
     """If this fails: holdfast reproduce all --render --docs docs"""
