@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from holdfast.environment import BETWEEN_SITTINGS
 from holdfast.metrics import compatibility_summary
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
@@ -90,6 +91,15 @@ def test_a_page_is_up_to_date(name):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert ((ROOT / page).parent / link).exists(), link
+
+
+def test_the_readme_names_what_was_made_from_a_changed_tree():
+    told = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for path in RESULTS.rglob("*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        commit = record.get("environment", record).get("commit") if isinstance(record, dict) else None
+        if any(each.endswith("+") for each in (commit or "").split(BETWEEN_SITTINGS)):
+            assert f"`{path.relative_to(RESULTS).as_posix()}`" in told
 
 
 def test_tuned_settings_are_what_the_tries_chose():
