@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from holdfast.environment import BETWEEN_SITTINGS
 from holdfast.metrics import compatibility_summary
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
@@ -60,6 +61,18 @@ def test_a_run(path):
             assert scores[name] == (None if np.isnan(found[name]) else pytest.approx(found[name]))
 
 
+def test_runs_of_one_data_set_saw_the_same_images():
+    """Over all studies: what a recipe names as its images has one fingerprint."""
+    seen = {}
+    for path in [*RUNS, *RESULTS.glob("demo/*.json")]:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        for split, section in check_recipe(record["recipe"])["data"].items():
+            named = (split, json.dumps(section, sort_keys=True))
+            seen.setdefault(named, {})[record["data"][split]["fingerprint"]] = path.relative_to(RESULTS).as_posix()
+    assert {split for split, _ in seen} == {"train", "query", "gallery"}
+    assert not [found for found in seen.values() if len(found) > 1]
+
+
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_a_page_is_up_to_date(name):
     """If this fails: holdfast reproduce all --render --docs docs"""
@@ -77,6 +90,15 @@ def test_a_page_is_up_to_date(name):
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert ((ROOT / page).parent / link).exists(), link
+
+
+def test_the_readme_names_what_was_made_from_a_changed_tree():
+    told = (RESULTS / "README.md").read_text(encoding="utf-8")
+    for path in RESULTS.rglob("*.json"):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        commit = record.get("environment", record).get("commit") if isinstance(record, dict) else None
+        if any(each.endswith("+") for each in (commit or "").split(BETWEEN_SITTINGS)):
+            assert f"`{path.relative_to(RESULTS).as_posix()}`" in told
 
 
 def test_the_pilot_is_reproduced():

@@ -10,6 +10,9 @@ from typing import Any
 
 PACKAGES = ("torch", "numpy", "pillow", "safetensors", "transformers")
 
+BETWEEN_SITTINGS = " + "
+"""Between the commits of a run that was made in several sittings; a ``+`` without spaces marks a changed checkout."""
+
 
 def describe(device: str | None = None) -> dict[str, Any]:
     """The machine and the software as JSON; ``device`` is torch's name of where the work runs."""

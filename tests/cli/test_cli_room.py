@@ -28,7 +28,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(SharedData, "images", lambda self, train, device, placement="auto": DeviceImages(train))
 
     def takes(answer):
-        def bytes_per_run(experiment, images, test_batch=None):
+        def bytes_per_run(experiment, images, test_batch=None, *, compact=False):
             found = answer(experiment) if callable(answer) else answer
             if isinstance(found, Exception):
                 raise found
@@ -112,6 +112,8 @@ def test_of_each_kind_the_one_with_most_tasks_is_tried(tiny_recipe):
     assert [(run.recipe.method, run.recipe["scenario"]["tasks"]) for run in tried] == [("er", 5), ("simplex_hoc", 5)]
     smaller = plan([str(tiny_recipe)], methods=["er"], tasks=[2], settings=["evaluation.batch_size=4"])
     assert len(largest_of_each_kind([*runs, *smaller])) == 3
+    for setting in ("evaluation.compact=true", "scenario.buffer_per_class=9"):
+        assert len(largest_of_each_kind([*runs, *plan([str(tiny_recipe)], methods=["er"], settings=[setting])])) == 3
     protocols = plan([str(tiny_recipe)], methods=["er"], tasks=[2], settings=['evaluation.protocols=["template"]'])
     assert len(largest_of_each_kind([*runs, *protocols])) == 2
 
@@ -123,6 +125,14 @@ def test_test_images_are_tried_in_the_batches_asked_for(tiny_recipe, monkeypatch
     for test_batch in (5, None):
         memory._extract_from(experiment.make_encoder(), experiment, torch.device("cpu"), test_batch)
     assert seen == [(5, 5), (len(experiment.data.query), None)]
+
+
+def test_compact_vectors_are_asked_about(gpu, tiny_recipe, monkeypatch):
+    told = []
+    monkeypatch.setattr(memory, "bytes_per_run", lambda *args, compact: told.append(compact) or GB)
+    for settings in ([], ["evaluation.compact=true"]):
+        fits(plan([str(tiny_recipe)], settings=settings))
+    assert told == [False, True]
 
 
 def test_the_peak_is_of_looks_a_second_apart(monkeypatch, capsys):

@@ -1,6 +1,7 @@
 """Each verb: what it prints, what it writes, and the shapes of its JSON."""
 
 import json
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -211,6 +212,16 @@ def test_doctor(holdfast, holdfast_json, tmp_path):
     checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
     assert checks["cifar100"]["state"] == "ok"
     assert "does not exist" in " ".join(holdfast("doctor", "--data", tmp_path / "none").split())
+
+
+def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
+    """Whatever the extras list but for development; an installed name may differ from the module's."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = {name: needs for name, needs in project["optional-dependencies"].items() if name != "dev"}
+    packages = {re.match(r"[\w-]+", need)[0] for needs in listed.values() for need in needs} - {"holdfast"}
+    modules = {"mlflow-skinny": "mlflow", "qdrant-edge-py": "qdrant_edge", "qdrant-client": "qdrant_client"}
+    checks = {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
+    assert {modules.get(name, name) for name in packages} <= checks
 
 
 def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):

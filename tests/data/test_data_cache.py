@@ -1,6 +1,9 @@
 """Decoded once, mapped afterwards; anything that changes makes another set."""
 
 import os
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from holdfast.data import cache, decode
 from holdfast.data.cache import cache_folder, read_listing
 from holdfast.data.device import DeviceImages
 from holdfast.data.listing import class_folders
+from holdfast.data.turn import own_turn
 from holdfast.errors import HoldfastError
 from made_up_sets import picture
 
@@ -85,6 +89,66 @@ def test_a_killed_decoding_leaves_nothing_to_be_read(pictures, monkeypatch):
         read(pictures)
     monkeypatch.undo()
     assert len(read(pictures)) == 10
+
+
+READ_BESIDE_ANOTHER = """
+import sys, time
+from pathlib import Path
+from holdfast.data import cache
+from holdfast.data.listing import class_folders
+from holdfast.data.turn import own_turn
+
+root, own, other = Path(sys.argv[1]), *sys.argv[2:]
+plain = cache.decode
+
+def slow(*args, **options):
+    (root / f"decoded-{own}").touch()
+    end = time.monotonic() + 60
+    while not (root / f"ready-{other}").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    time.sleep(1.0)  # the other one now decodes as well, or waits
+    return plain(*args, **options)
+
+cache.decode = slow
+(root / f"ready-{own}").touch()
+print(cache.read_listing(class_folders(root / "set", "ab"), root, name="set", size=8).fingerprint)
+"""
+
+
+def test_of_two_processes_one_decodes_and_the_other_finds_it(pictures):
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", READ_BESIDE_ANOTHER, str(pictures), own, other],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for own, other in ("12", "21")
+    ]  # fmt: skip
+    told = [process.communicate(timeout=120) for process in started]
+    assert [process.returncode for process in started] == [0, 0], told
+    assert len(list(pictures.glob("decoded-*"))) == 1
+    assert {out.strip() for out, _ in told} == {read(pictures).fingerprint}
+    [place] = (pictures / "holdfast-cache").iterdir()  # nor is a lock left
+    assert place.is_dir()
+
+
+def test_a_lock_file_that_its_holder_removes_is_not_waited_at(tmp_path):
+    """Threads take turns like processes, and each has its turn although the file goes with every holder."""
+    inside, most, turns = [], [], []
+
+    def take():
+        for _ in range(50):
+            with own_turn(tmp_path / "set"):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+                turns.append(1)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert (len(turns), max(most), list(tmp_path.iterdir())) == (200, 1, [])
 
 
 def test_where_the_cache_is(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from holdfast.data.augment import augment
-from holdfast.data.resized_crop import centre_crop, crop_boxes, cut_and_scale, random_resized_crop
+from holdfast.data.resized_crop import centre_crop, crop_boxes, cut_and_scale
 from holdfast.engine import FitOptions
 from holdfast.errors import HoldfastError
 
@@ -93,7 +93,7 @@ def test_augment_uses_it_and_repeats_with_its_generator():
     assert once.shape == (6, 3, 16, 16)
     assert torch.equal(once, again)
     assert not torch.equal(once, other)
-    cut = random_resized_crop(images, 16, scale=SCALE, ratio=RATIO, generator=generator(1))
+    cut = cut_and_scale(images, crop_boxes(images.shape, scale=SCALE, ratio=RATIO, generator=generator(1)), 16)
     assert torch.equal(augment(images, crop_padding=0, flip=False, resized_crop=16, generator=generator(1)), cut)
 
 

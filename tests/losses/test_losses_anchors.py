@@ -73,6 +73,14 @@ def test_images_without_an_anchor_get_no_pull_and_no_nan(term):
     assert z.grad[1].norm() > 0
 
 
+@pytest.mark.parametrize("term", [anchor_distillation, lambda *a: anchor_contrast(*a, torch.arange(4), rho=5.0)])
+def test_the_gradient_goes_through_the_new_features_only(term):
+    z, kept = torch.randn(4, 3, requires_grad=True), torch.randn(2, 2, 3, requires_grad=True)
+    term(z, kept, known_anchors(kept)).backward()
+    assert z.grad.norm() > 0
+    assert kept.grad is None
+
+
 def test_anchors_stay_in_float32_under_autocast():
     z, labels = torch.randn(4, 8).bfloat16(), torch.arange(4)
     kept = torch.nn.functional.normalize(torch.randn(2, 3, 8), dim=-1)

@@ -16,7 +16,7 @@ from holdfast.reproduction import EXHIBITS, Results, Selection
 from holdfast.reproduction.cifar import OURS, PAPER_METHODS, paper_cell, tuned_cell
 from holdfast.reproduction.drawn import DRAWN
 from holdfast.reproduction.exhibit import EVERYTHING, Table
-from holdfast.reproduction.layout import markdown
+from holdfast.reproduction.layout import by_commit, markdown
 from holdfast.reproduction.pictures import fingerprint
 from holdfast.reproduction.terminal import plain
 
@@ -97,6 +97,12 @@ def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
     shuffled = Selection(methods=["cvs"], tasks=[7], orders=["icarl"], sets=["paper"])
     (table,) = EXHIBITS["table2"].tables(Results(tmp_path), shuffled)
     assert any(note.startswith("Runs by commit: 1 at an unknown one. ") for note in table.notes)
+
+
+def test_uncommitted_changes_are_seen_in_the_note():
+    commits = ["0123456789ab+", "0123456789ab", "0123456789ab+", "fedcba987654+ + 0123456789ab"]
+    (note,) = by_commit([{"commits": commits}])
+    assert note.startswith("Runs by commit: 2 at 0123456+, 1 at 0123456, 1 at fedcba9+ + 0123456. ")
 
 
 @pytest.mark.parametrize("name", ["table2", "table3", "table4", "tries"])

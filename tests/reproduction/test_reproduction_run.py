@@ -154,6 +154,40 @@ def test_device_time_is_kept_now_and_then_and_at_the_end(tmp_path, monkeypatch):
     assert json.loads(kept.read_text()) == {"seconds": 105}
 
 
+def test_within_a_long_epoch_device_time_is_kept_too(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    folder = RunFolder(tmp_path)
+    folder.recipe.write_text("")
+    share = DeviceShare()
+    share.see(folder, "begin")
+    for clock[0] in range(0, 3600, 10):
+        share.see(folder, "pulse")
+    assert json.loads((tmp_path / "device_time.json").read_text())["seconds"] >= 3590 - 40
+
+
+def test_what_a_failed_run_had_is_kept_for_its_next_try(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    folder, refused = RunFolder(tmp_path / "own"), RunFolder(tmp_path / "another's")
+    for each in (folder, refused):
+        each.path.mkdir()
+        each.recipe.write_text("")
+    share = DeviceShare()
+    share.see(folder, "begin")
+    clock[0] = 20.0
+    assert share.see(folder, "failed") == 20
+    share.leave(folder)
+    assert json.loads((folder.path / "device_time.json").read_text()) == {"seconds": 20}
+    share.see(refused, "failed")  # it had never begun
+    assert [file.name for file in refused.path.iterdir()] == ["recipe.toml"]
+    clock[0] = 100.0
+    again = DeviceShare()
+    again.see(folder, "begin")
+    clock[0] = 103.0
+    assert again.see(folder, "done") == 23
+
+
 def test_from_the_command_line(cells, tmp_path, monkeypatch):
     """Missing runs are carried out, shown and kept; the same command again finds nothing to do."""
     tiny = Exhibit(

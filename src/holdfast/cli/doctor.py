@@ -9,6 +9,26 @@ from holdfast.cli.run import DATA_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 from holdfast.wording import counted
 
+EXTRAS = {
+    "transformers": "backbones hf:NAME",
+    "timm": "backbones timm:NAME",
+    "tensorboard": "--log tensorboard",
+    "wandb": "--log wandb",
+    "mlflow": "--log mlflow",
+    "pyarrow": "features in parquet files",
+    "onnx": "holdfast export --onnx",
+    "onnxscript": "holdfast export --onnx",
+    "onnxruntime": "running what was exported",
+    "qdrant_edge": "holdfast gallery",
+    "fastapi": "holdfast serve",
+    "uvicorn": "holdfast serve",
+    "httptools": "holdfast serve, faster",
+    "uvloop": "holdfast serve, faster",
+    "psycopg": "holdfast gallery on postgresql://",
+    "qdrant_client": "holdfast gallery on http(s)://",
+}
+"""Modules of the optional libraries, and what for: all that the extras in pyproject.toml list."""
+
 
 def doctor(data: Path | None = DATA_OPTION, json: bool = JSON_OPTION) -> None:
     """Say what is missing on this machine.
@@ -80,16 +100,7 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
 
 def _extras() -> list[dict[str, Any]]:
     rows = []
-    for name, use in (
-        ("transformers", "backbones hf:NAME"),
-        ("timm", "backbones timm:NAME"),
-        ("tensorboard", "--log tensorboard"),
-        ("wandb", "--log wandb"),
-        ("mlflow", "--log mlflow"),
-        ("qdrant_edge", "holdfast gallery"),
-        ("psycopg", "holdfast gallery on postgresql://"),
-        ("qdrant_client", "holdfast gallery on http(s)://"),
-    ):
+    for name, use in EXTRAS.items():
         try:
             __import__(name)
             rows.append(_check(name, "ok", f"for {use}"))

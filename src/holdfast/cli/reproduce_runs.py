@@ -48,6 +48,7 @@ def run_missing(
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
+    from holdfast.recipes.failure import INTERRUPTED
     from holdfast.recipes.planned_steps import steps_ahead
     from holdfast.reproduction.run import carry_out, planned
 
@@ -69,7 +70,7 @@ def run_missing(
     if not quiet:
         watch.say(room.predicted)
     unfinished = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
-    failed = {name: reason for name, reason in unfinished.items() if reason != "interrupted"}
+    failed = {name: reason for name, reason in unfinished.items() if reason != INTERRUPTED}
     for line in failure_lines(failed):
         typer.echo(line, err=True)
     typer.echo(_outcome(len(runs), len(unfinished), len(failed)), err=True)

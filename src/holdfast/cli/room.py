@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.sweep import PlannedRun
 
-IN_SCENARIO = ("tasks", "order_seed", "buffer_per_class")
+IN_SCENARIO = ("tasks", "order_seed")
 """Settings of a scenario in which runs of one kind may differ: of these only the tasks change what a run takes."""
 
 
@@ -86,7 +86,8 @@ def largest_of_each_kind(planned: "Iterable[PlannedRun]") -> "list[PlannedRun]":
         tables = run.recipe.tables
         scenario = {key: value for key, value in tables["scenario"].items() if key not in IN_SCENARIO}
         others = {key: tables[key] for key in tables if key not in ("title", "seed", "scenario", "evaluation")}
-        kind = json.dumps([others, scenario, tables["evaluation"]["batch_size"]], sort_keys=True, default=str)
+        tested = [tables["evaluation"][key] for key in ("batch_size", "compact")]
+        kind = json.dumps([others, scenario, tested], sort_keys=True, default=str)
         if kind not in kinds or _tasks(run) > _tasks(kinds[kind]):
             kinds[kind] = run
     return list(kinds.values())
@@ -109,7 +110,8 @@ def _tried(run: "PlannedRun", shared: "SharedData", device: "torch.device") -> _
     try:
         experiment = assemble(run.recipe, shared)
         images = shared.images(experiment.data.train, device, experiment.options.images)
-        each = bytes_per_run(experiment, images, run.recipe["evaluation"]["batch_size"])
+        tested = run.recipe["evaluation"]
+        each = bytes_per_run(experiment, images, tested["batch_size"], compact=tested["compact"])
         return _Tried(run, each, images, experiment.data.train.images.nbytes)
     except torch.OutOfMemoryError:
         what = f"took more than the {_gb(free)} of {_gb(total)} GB of device memory that were free when it was tried"

@@ -9,6 +9,7 @@ import numpy as np
 from holdfast.data.decode import decode
 from holdfast.data.images import ImageSet, canonical, canonical_order
 from holdfast.data.listing import Listing
+from holdfast.data.turn import own_turn
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour
 from holdfast.storage import read_json, replacing_folder, write_json
@@ -27,7 +28,8 @@ def read_listing(
     """The listed files as an ``ImageSet``, decoded or, if that was done before, mapped from the cache.
 
     A cached set is found by a hash of the files' names, sizes and times, the labels and how they are decoded: any
-    change makes another one. Without a place for it (``cache_folder``) the images are decoded into memory.
+    change makes another one. Of several processes that want it at once, one decodes and the others wait.
+    Without a place for it (``cache_folder``) the images are decoded into memory.
     """
     folder = cache_folder(root)
     if folder is None:
@@ -37,7 +39,9 @@ def read_listing(
     kept = _kept(place)
     if kept is None:
         try:
-            _write(place, listing, size, resize, colour)
+            with own_turn(place):
+                if _kept(place) is None:  # another process may have made it while this one waited
+                    _write(place, listing, size, resize, colour)
         except OSError as error:
             raise HoldfastError(
                 f"{place}: cannot be written ({error.strerror}); set {VARIABLE} to another folder, or to {OFF}"

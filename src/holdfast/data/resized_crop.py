@@ -10,23 +10,14 @@ TRIES = 10
 """Boxes drawn for each image; the first that fits in it is taken, as the usual one-image loop does."""
 
 
-def random_resized_crop(
-    images: Tensor, size: int, *, scale: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
-) -> Tensor:
-    """A random box of each image scaled to ``size`` x ``size``; uint8, B x C x H x W.
-
-    scale: the share of the image's area that a box covers, drawn evenly between the two.
-    ratio: its width over its height, drawn evenly on the logarithm's scale.
-    Bilinear without a low-pass filter: keep images little larger than ``size``, so that none is needed.
-    """
-    boxes = crop_boxes(images.shape, scale=scale, ratio=ratio, generator=generator)
-    return cut_and_scale(images, boxes, size)
-
-
 def crop_boxes(
     shape: torch.Size, *, scale: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
 ) -> Tensor:
-    """Top, left, height and width, 4 x B whole numbers for images of ``shape``; where no box fits, the largest."""
+    """Top, left, height and width, 4 x B whole numbers for images of ``shape``; where no box fits, the largest.
+
+    scale: the share of the image's area that a box covers, drawn evenly between the two.
+    ratio: its width over its height, drawn evenly on the logarithm's scale.
+    """
     batch, _, height, width = shape
     device = generator.device
     drawn = torch.rand(4, TRIES, batch, generator=generator, device=device)
@@ -48,7 +39,10 @@ def crop_boxes(
 
 
 def cut_and_scale(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Each image's box scaled to ``size`` x ``size``, bilinear, pixels outside the box never read; uint8."""
+    """Each image's box scaled to ``size`` x ``size``, bilinear, pixels outside the box never read; uint8.
+
+    Without a low-pass filter: keep images little larger than ``size``, so that none is needed.
+    """
     top, left, tall, wide = boxes
     rows = _positions(top, tall, size, images.shape[2])
     columns = _positions(left, wide, size, images.shape[3])

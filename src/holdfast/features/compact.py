@@ -20,10 +20,15 @@ def compact_basis(encoder: Encoder) -> Tensor | None:
     grown keeps its compact vectors. None where the full feature is no larger than the backbone's: it is then stored as
     it is.
     """
-    if encoder.projection is None or encoder.dim <= encoder.feature_dim:
+    if encoder.projection is None or compact_dim(encoder) == encoder.dim:
         return None
     q, r = torch.linalg.qr(encoder.projection.weight.detach().cpu().double())
     return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float()
+
+
+def compact_dim(encoder: Encoder) -> int:
+    """How many numbers the encoder's compact vectors have: never more than its full ones."""
+    return encoder.dim if encoder.projection is None else min(encoder.dim, encoder.feature_dim)
 
 
 def compacted(z: Tensor, basis: Tensor) -> Tensor:

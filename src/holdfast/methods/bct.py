@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.losses import class_means, cross_entropy, linear_logits, old_class_cross_entropy
+from holdfast.losses import cross_entropy, linear_logits, old_class_cross_entropy
 from holdfast.methods.classifier import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
 from holdfast.methods.reference import mean_rows, nothing, old_classes_through_loaded
@@ -51,10 +51,8 @@ class BCT(Method):
                 raise HoldfastError("bct: synthesise needs the previous model; pass it to fit as old")
             z_old, labels = seen_by_old
             num_old = len(self.old_rows)
-            # Raw rows have the length of raw features, so the mean direction gets the length old rows have.
-            means = class_means(z_old, labels, task.num_seen)[num_old:]
             length = self.old_rows.norm(dim=1).mean()
-            synthesised = torch.nn.functional.normalize(means, dim=1) * length
+            synthesised = mean_rows(z_old, labels, task.num_seen, length)[num_old:]
             self.old_rows = torch.cat([self.old_rows, synthesised.to(self.old_rows)])
 
     def loss(

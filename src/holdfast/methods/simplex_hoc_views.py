@@ -42,6 +42,7 @@ class SimplexHOCViews(Method):
     lambda_ switches the rule off. The scale is what the validation set of CIFAR100/10 chose.
     anchors: the features under "all" past models that knew the class, or under the one it was "learned" with.
     anchor_form: "cosine" is the mean of 1 - cos, "nce" the contrast with the whole batch.
+    negatives: of the contrasts with the old model and with the view; anchors as "nce" always have the authors'.
     """
 
     ours: ClassVar[bool] = True

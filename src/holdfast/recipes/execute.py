@@ -17,6 +17,7 @@ from holdfast.recipes.assemble import Experiment, SharedData, assemble
 from holdfast.recipes.claim import claim
 from holdfast.recipes.planned_steps import steps_per_task
 from holdfast.recipes.schema import Recipe, check_recipe
+from holdfast.recipes.sittings import Sitting
 from holdfast.reports import write_report
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
@@ -58,11 +59,17 @@ def execute(
     with folder.held(), logging_to(sinks, logged, steps, warn=lambda text: watch(_warning(text))) as logs:
         folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
-        environment = {**describe(str(where)), "ranks": ranks.world}
-        _warn(experiment, folder, environment, watch)
-        if not folder.environment.exists():
-            write_json(folder.environment, environment)
-        store = _train(recipe, experiment, folder, images, logs, watch, ranks)
+        sitting = Sitting(folder, {**describe(str(where)), "ranks": ranks.world})
+        for text in (*_overlap(experiment), *sitting.changes()):
+            watch(_warning(text))
+
+        def watch_sitting(event: dict[str, Any]) -> None:
+            if event["event"] == "begin":
+                sitting.note()
+            watch(event)
+
+        store = _train(recipe, experiment, folder, images, logs, watch_sitting, ranks)
+        sitting.note()  # of a finished run only the evaluation is done anew
         watch({"event": "matrix"})
         models, maps = store.read_all(), read_space_maps(folder, len(experiment.scenario))
         metrics: dict[str, Any] = {
@@ -169,19 +176,13 @@ def _notes(experiment: Experiment, images: DeviceImages | StreamedImages, ranks:
         yield f"{ranks.world} ranks share each batch of {experiment.options.batch_size}{how}"
 
 
-def _warn(experiment: Experiment, folder: RunFolder, environment: dict[str, Any], watch: Log) -> None:
-    """Say what does not stop a run but changes what its numbers mean."""
+def _overlap(experiment: Experiment) -> Iterator[str]:
+    """Say that tested classes are trained on: it does not stop a run but changes what its numbers mean."""
     overlap = experiment.data.overlap
     if overlap:
         some = ", ".join(overlap[:3]) + (", ..." if len(overlap) > 3 else "")
         classes = f"{counted(len(overlap), 'tested class')} {are(len(overlap))} trained on ({some})"
-        watch(_warning(f"not an open-set test: {classes}"))
-    if folder.environment.exists():
-        before = read_json(folder.environment)
-        for name in ("threads", "device", "ranks"):
-            if isinstance(before, dict) and before.get(name) not in (None, environment[name]):
-                text = f"begun with {name} {before[name]}, goes on with {environment[name]}: rounding will differ"
-                watch(_warning(text))
+        yield f"not an open-set test: {classes}"
 
 
 def _warning(text: str) -> dict[str, Any]:

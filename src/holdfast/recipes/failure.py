@@ -2,6 +2,9 @@
 
 from holdfast.errors import HoldfastError
 
+INTERRUPTED = "interrupted"
+"""All that is said of a run that was stopped: no failure, for the same command again goes on with it."""
+
 
 def failure_of(error: Exception) -> HoldfastError:
     """The error in one line, without the frames it came through.

@@ -11,6 +11,7 @@ from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import FitOptions
+from holdfast.features.compact import compact_dim
 from holdfast.features.extract import PIXELS_AT_ONCE, extract
 from holdfast.methods import Method
 from holdfast.randomness import GLOBAL_GENERATOR
@@ -30,19 +31,27 @@ PER_MAP = 5
 steps leave theirs cached and the captured graph has its own. Reckoned, not measured."""
 
 
-def bytes_per_run(experiment: Experiment, images: DeviceImages | StreamedImages, test_batch: int | None = None) -> int:
+def bytes_per_run(
+    experiment: Experiment,
+    images: DeviceImages | StreamedImages,
+    test_batch: int | None = None,
+    *,
+    compact: bool = False,
+) -> int:
     """What one run takes beside the shared images: a batch through its network, the old model, the momentum,
-    what is trained on features afterwards, and the features of the test images, for which it takes larger batches than
-    for training.
+    what the buffer remembers, what is trained on features afterwards, and the features of the test images, for which it
+    takes larger batches than for training.
 
     test_batch: how many test images at a time; None for as many as ``extract`` would take.
+    compact: whether test features are stored at the backbone's size (``evaluation.compact``).
     Where models are brought in, the one that takes most.
     """
+    run = (experiment, images, test_batch, compact)
     started = [task for task in experiment.scenario.tasks if task.start == "loaded"]
     brought_in = dict.fromkeys(task.model for task in started if task.model)
     if not brought_in:
-        return _bytes_of(experiment.make_encoder, experiment, images, test_batch)
-    return max(_bytes_of(partial(experiment.load_model, name), experiment, images, test_batch) for name in brought_in)
+        return _bytes_of(experiment.make_encoder, *run)
+    return max(_bytes_of(partial(experiment.load_model, name), *run) for name in brought_in)
 
 
 def _bytes_of(
@@ -50,19 +59,34 @@ def _bytes_of(
     experiment: Experiment,
     images: DeviceImages | StreamedImages,
     test_batch: int | None,
+    compact: bool,
 ) -> int:
-    options = experiment.options
+    options, scenario, data = experiment.options, experiment.scenario, experiment.data
     encoder = make_encoder().to(images.device).train()
     weights = sum(parameter.nbytes for parameter in encoder.parameters())
     views = 2 if experiment.make_method().reads_view else 1
     training = _peak(images.device, _train_on, encoder, images, options, views) + 3 * weights
     evaluation = _peak(images.device, _extract_from, encoder, experiment, images.device, test_batch)
-    vectors = len(experiment.data.query) + len(experiment.scenario) * len(experiment.data.gallery)
-    evaluation += vectors * encoder.dim * 4  # the matrix keeps every model's gallery on the device
-    evaluation += PER_MAP * bytes_on_features(experiment.make_method(), experiment.scenario, encoder.dim)
+    evaluation += bytes_of_vectors(encoder, len(data.query), len(data.gallery), len(scenario), compact=compact)
+    evaluation += PER_MAP * bytes_on_features(experiment.make_method(), scenario, encoder.dim)
+    remembered = bytes_remembered(experiment.make_method(), scenario, encoder.dim)
     del encoder
     torch.cuda.empty_cache()
-    return int(HEADROOM * training) + evaluation + images.bytes_ahead(options.batch_size)
+    return int(HEADROOM * training) + remembered + evaluation + images.bytes_ahead(options.batch_size)
+
+
+def bytes_of_vectors(encoder: Encoder, queries: int, gallery: int, models: int, *, compact: bool) -> int:
+    """What the matrix keeps on the device: every model's gallery, one's queries, and of compact ones the bases."""
+    size = compact_dim(encoder) if compact else encoder.dim
+    bases = models * encoder.dim * size if size < encoder.dim else 0
+    return 4 * ((queries + models * gallery) * size + bases)
+
+
+def bytes_remembered(method: Method, scenario: Scenario, dim: int) -> int:
+    """The table of what past models gave the buffer (``KeptFeatures``), at the task where it is largest; mostly 0."""
+    if not method.reads_kept:
+        return 0
+    return max(4 * len(task.buffer_indices) * (task.number - 1) * dim for task in scenario.tasks)
 
 
 def bytes_on_features(method: Method, scenario: Scenario, dim: int) -> int:

@@ -24,9 +24,10 @@ from holdfast.recipes.claim import claim
 from holdfast.recipes.models import BroughtIn, head_of
 from holdfast.recipes.options import keywords
 from holdfast.recipes.pretrain_schema import PretrainRecipe, check_pretrain_recipe
+from holdfast.recipes.sittings import Sitting
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import SlotRegistry, Task
-from holdfast.storage import write_json, write_text
+from holdfast.storage import write_text
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -62,7 +63,7 @@ def pretrain(
         encoder = make_encoder()
     with folder.held():
         write_text(folder.recipe, recipe.to_toml())
-        write_json(folder.environment, describe(str(where)))
+        Sitting(folder, describe(str(where))).note()
         journal, checkpoint = Journal(folder.log), CheckpointFile(folder.checkpoint)
 
         def log(event: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
-from holdfast.recipes.failure import failure_of
+from holdfast.recipes.failure import INTERRUPTED, failure_of
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.pretrain import pretrain
 from holdfast.recipes.pretrain_schema import PretrainRecipe, check_pretrain_recipe
@@ -78,7 +78,7 @@ def pretrain_many(
                 target = RunFolder(folder / name)
                 return pretrain(planned[name], target, shared=shared, device=str(device), watch=watch_one)
         except KeyboardInterrupt:
-            return HoldfastError("interrupted")
+            return HoldfastError(INTERRUPTED)
         except Exception as error:  # whatever it is, the other models go on
             write_text(folder / f"{name}-error.txt", traceback.format_exc())
             failure = failure_of(error)

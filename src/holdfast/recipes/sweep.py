@@ -19,7 +19,7 @@ from holdfast.methods import METHODS
 from holdfast.recipes.assemble import SharedData
 from holdfast.recipes.claim import claim
 from holdfast.recipes.execute import execute
-from holdfast.recipes.failure import failure_of
+from holdfast.recipes.failure import INTERRUPTED, failure_of
 from holdfast.recipes.load import family, find_recipe, read_recipe
 from holdfast.recipes.schema import Recipe, check_recipe
 from holdfast.run_folder import FolderRefusedError, RunFolder
@@ -149,7 +149,7 @@ class Seats:
 
     def _one(self, run: PlannedRun, watch: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> Outcome:
         if self._stop.is_set():
-            return HoldfastError("interrupted")
+            return HoldfastError(INTERRUPTED)
 
         def watch_until_stopped(event: dict[str, Any]) -> None:
             if self._stop.is_set() and event["event"] != "done":  # what is finished may be recorded
@@ -160,7 +160,7 @@ class Seats:
             with torch.cuda.stream(self._own.stream):  # which does nothing for None
                 return _go_on(run, self._folder, self._shared, self._device, self._sinks, watch_until_stopped)
         except KeyboardInterrupt:
-            return HoldfastError("interrupted")
+            return HoldfastError(INTERRUPTED)
         except Exception as error:  # whatever it is, the other runs go on
             if not isinstance(error, FolderRefusedError):
                 write_text(RunFolder(self._folder / run.name).error, traceback.format_exc())

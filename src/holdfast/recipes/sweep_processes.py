@@ -22,6 +22,7 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
+from holdfast.recipes.failure import INTERRUPTED
 from holdfast.recipes.sweep import Outcome, PlannedRun, Seats, Watch
 
 LOOK_SECONDS = 0.2
@@ -48,7 +49,7 @@ def run_in_processes(
     seats = [len(range(i, parallel, processes)) for i in range(processes)]
     with _started(folder, shared, device, seats, sinks) as workers:
         found = _Sharing(workers, runs, watch, ended, stop).until_done()
-    left = HoldfastError("interrupted" if stop.is_set() else "not begun: every process of the sweep has died")
+    left = HoldfastError(INTERRUPTED if stop.is_set() else "not begun: every process of the sweep has died")
     return {run.name: found.get(run.name, left) for run in runs}
 
 

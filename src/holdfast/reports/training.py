@@ -22,7 +22,8 @@ def facts(run: RunRecord) -> dict[str, Any]:
     if steps:
         known["training steps"] = sum(steps)
     known["data"] = {key: _shortened(value) for key, value in run.data.items()}
-    return known | run.environment
+    sittings = run.environment.get("sittings")  # each is an environment of its own: their number is enough here
+    return known | run.environment | ({"sittings": len(sittings)} if isinstance(sittings, list) else {})
 
 
 def task_tables(runs: Sequence[RunRecord], names: Sequence[str]) -> str:

@@ -72,12 +72,14 @@ class Cell:
         return same_run(check_recipe(recipe), self.recipe)
 
 
-HOW_IT_TRAINS = ("executor", "checkpoint_minutes", "images", "gather", "sync_bn")
-"""Options of training that say how it is carried out, not what comes out."""
+HOW_IT_TRAINS = ("executor", "checkpoint_minutes", "images")
+"""Options of training that say how it is carried out. The executor changes what comes out by rounding, and each record
+names the one that trained; gather and sync_bn are none of these: under several ranks they change what the loss sees."""
 
 
 def same_run(one: Recipe, other: Recipe) -> bool:
-    """Whether two recipes give the same numbers: all but the title and how steps are carried out and saved."""
+    """Whether two recipes give the same numbers, but for rounding: all but the title, how steps are carried out and
+    saved, and how many images are tested at a time."""
     return _what_counts(one) == _what_counts(other)
 
 

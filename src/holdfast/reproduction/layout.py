@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.environment import BETWEEN_SITTINGS
 from holdfast.reports import METHOD_NAMES
 from holdfast.reproduction.exhibit import Figure, Row, Table
 from holdfast.reproduction.results import SCORES
@@ -87,9 +88,15 @@ def settings_table(title: str, rows: Sequence[Row], notes: Sequence[str]) -> Tab
 
 def by_commit(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note of the code that the runs of a table were made with; none if nothing was run."""
-    runs = Counter(commit[:7] if commit else "an unknown one" for row in rows for commit in row["commits"])
+    runs = Counter(_short(commit) if commit else "an unknown one" for row in rows for commit in row["commits"])
     made = ", ".join(f"{count} at {commit}" for commit, count in runs.most_common())
     return (f"Runs by commit: {made}. {ROUNDING}",) if runs else ()
+
+
+def _short(commit: str) -> str:
+    """Seven digits, and the mark of uncommitted changes; of a run in several sittings those of each commit."""
+    each = commit.split(BETWEEN_SITTINGS)
+    return BETWEEN_SITTINGS.join(one[:7] + ("+" if one.endswith("+") else "") for one in each)
 
 
 def through_maps(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -1,10 +1,12 @@
 """Results as they lie on disk, one JSON file per run, and what is made of several of them."""
 
+import json
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.reproduction.cells import Cell
 from holdfast.storage import read_json
 
@@ -12,11 +14,16 @@ SCORES = ("AC", "AA", "ACA")
 
 
 class Results:
-    """A folder such as ``results/``. A file counts only if its recipe is the one its cell asks for now."""
+    """A folder such as ``results/``. A file counts only if its recipe is the one its cell asks for now.
+
+    A file that cannot be read as a run's is refused by name, not counted as missing: a run would write over it. So are
+    two runs of the same data set that saw different images, since no table may compare them.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
         self._read: dict[Path, dict[str, Any]] = {}
+        self._first_on: dict[str, tuple[str, Path]] = {}
 
     def record(self, cell: Cell) -> dict[str, Any] | None:
         """What is known of a cell; None if it has not been run, or was with other settings."""
@@ -26,7 +33,27 @@ class Results:
                 return None
             self._read[path] = read_json(path)
         record = self._read[path]
-        return record if cell.is_of(record["recipe"]) else None
+        if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
+            raise HoldfastError(f"{path}: has no recipe; it is not the record of a run, move it away")
+        try:
+            counts = cell.is_of(record["recipe"])
+        except HoldfastError as error:
+            raise HoldfastError(f"{path}: recorded by another version? {error}; move it away to run it anew") from error
+        if counts:
+            self._refuse_other_images(cell, record, path)
+        return record if counts else None
+
+    def _refuse_other_images(self, cell: Cell, record: dict[str, Any], path: Path) -> None:
+        for split, section in cell.recipe["data"].items():
+            found = record.get("data", {}).get(split, {}).get("fingerprint")
+            if found is None:  # older than fingerprints
+                continue
+            first, where = self._first_on.setdefault(json.dumps([split, section], sort_keys=True), (found, path))
+            if found != first:
+                raise HoldfastError(
+                    f"{path}: its {split} images ({section['name']}) are others than those of {where}; "
+                    "keep runs on different images in different --results folders"
+                )
 
     def matrix(self, cell: Cell) -> list[list[float | None]] | None:
         """A cell's compatibility matrix by template; None if it has not been run."""

@@ -23,7 +23,9 @@ KEPT_EVERY = 30.0
 class DeviceShare:
     """How much of the device's time each run has had: every moment is divided evenly among those that are running.
 
-    Kept in the run folder, so that a run in several parts adds them up; a kill forgets at most ``KEPT_EVERY`` seconds.
+    Kept in the run folder, so that a run in several parts adds them up: when it ends, however that is, and at its first
+    event after ``KEPT_EVERY`` seconds. Training has events some times a second, so a kill forgets little more than
+    that; an evaluation has none, and is forgotten whole.
     """
 
     def __init__(self) -> None:
@@ -34,31 +36,36 @@ class DeviceShare:
 
     def see(self, folder: RunFolder, event: str) -> float:
         """Note an event of the run in ``folder``; the seconds it has had so far."""
+        if event in ("done", "failed"):
+            return self.leave(folder)
         file = folder.path / "device_time.json"
         with self._lock:
             now = self._share_out()
             if file not in self._running:
-                self._running[file] = float(read_json(file)["seconds"]) if file.exists() else 0.0
+                self._running[file] = _kept_in(file)
                 self._kept[file] = now
             seconds = self._running[file]
-            if event in ("done", "failed"):
-                del self._running[file]
-            # Not at every epoch: a write that reaches the disk takes longer than a short epoch's steps.
-            due = event == "done" or (event == "epoch" and now - self._kept[file] > KEPT_EVERY)
+            # Not at every event: a write that reaches the disk takes longer than a short epoch's steps.
+            due = now - self._kept[file] > KEPT_EVERY
             if due:
                 self._kept[file] = now
         if due:
             self._keep(folder, file, seconds)
         return seconds
 
-    def leave(self, folder: RunFolder) -> None:
-        """The run ended without a word, such as by an interruption."""
+    def leave(self, folder: RunFolder) -> float:
+        """The run ended, be it without a word, such as by an interruption; the seconds it has had.
+
+        Of one that was not running nothing is written: its folder may be somebody else's.
+        """
         file = folder.path / "device_time.json"
         with self._lock:
             self._share_out()
             seconds = self._running.pop(file, None)
-        if seconds is not None:
-            self._keep(folder, file, seconds)
+        if seconds is None:
+            return _kept_in(file)
+        self._keep(folder, file, seconds)
+        return seconds
 
     def _share_out(self) -> float:
         now = time.monotonic()
@@ -70,6 +77,10 @@ class DeviceShare:
     def _keep(self, folder: RunFolder, file: Path, seconds: float) -> None:
         if folder.recipe.exists():
             write_json(file, {"seconds": round(seconds, 3)})
+
+
+def _kept_in(file: Path) -> float:
+    return float(read_json(file)["seconds"]) if file.exists() else 0.0
 
 
 def planned(cell: Cell) -> PlannedRun:
@@ -97,6 +108,9 @@ def carry_out(
     of = {planned(cell).name: cell for cell in cells}
     share, stop = DeviceShare(), threading.Event()
 
+    def leave(name: str) -> None:
+        share.leave(RunFolder(out / name))
+
     def watch_and_record(name: str, event: dict[str, Any]) -> None:
         folder = RunFolder(out / name)
         seconds = share.see(folder, event["event"])
@@ -119,7 +133,7 @@ def carry_out(
             parallel=parallel,
             processes=processes,
             watch=watch_and_record,
-            ended=lambda name: share.leave(RunFolder(out / name)),
+            ended=leave,
             stop=stop,
         )
     finally:

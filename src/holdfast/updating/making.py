@@ -18,6 +18,7 @@ from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
 from holdfast.recipes.schema import Recipe
+from holdfast.recipes.sittings import Sitting
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Task
 from holdfast.seal import SEAL, refuse_broken_seal
@@ -91,7 +92,7 @@ def make(
         sweep_temporaries(out)
         write_json(out / REQUEST, request)
         write_text(folder.recipe, making.recipe.to_toml())
-        write_json(folder.environment, describe(str(device)))
+        Sitting(folder, describe(str(device))).note()
         journal, checkpoint = Journal(folder.log), CheckpointFile(folder.checkpoint)
 
         def log(event: dict[str, Any]) -> None:
