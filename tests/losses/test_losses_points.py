@@ -51,6 +51,13 @@ def test_hoc_by_hand():
     assert found.item() == pytest.approx(0.1 * ce + 0.9 * nce)
 
 
+def test_hoc_at_the_old_models_length_by_hand():
+    # K = 2: prototypes +1 and -1. The feature 7 is seen as long as the old -log(2)/2: softmax (2/3, 1/3).
+    z, z_old = torch.tensor([[7.0]]), torch.tensor([[-math.log(2) / 2]])
+    found = hoc_loss(z, z_old, torch.tensor([0]), DSimplex(2), lambda_=1.0, length="old")
+    assert found.item() == pytest.approx(math.log(1.5))
+
+
 def test_distillation_by_hand():
     z = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
     old = torch.tensor([[7.0, 0.0], [5.0, 0.0], [-1.0, 0.0]])  # same, orthogonal, opposite

@@ -101,6 +101,16 @@ def test_hoc_with_an_old_model_is_equation_two(negatives):
     assert {name: t.item() for name, t in terms.items()} == {name: t.item() for name, t in expected.items()}
 
 
+def test_hoc_whose_features_cannot_shrink():
+    method = SimplexHOC(slots=10, length="old")
+    method.begin(SECOND, 9)
+    z, z_old, batch = torch.randn(8, 9), torch.randn(8, 9), batch_of(8, 6, 4)
+    long, short = (method.loss(z * by, batch, z_old=z_old, progress=PROGRESS)["ce"].item() for by in (10.0, 0.1))
+    assert long == pytest.approx(short, rel=1e-5)
+    with pytest.raises(HoldfastError, match="length must be one of free, old"):
+        SimplexHOC(slots=10, length="short")
+
+
 def test_labels_become_the_slots_of_their_classes():
     """Fine-tuning takes slots from the right: class 0 owns the last vertex."""
     method = SimplexHOC(slots=10)
