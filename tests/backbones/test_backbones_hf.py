@@ -183,5 +183,5 @@ def test_a_saved_spec_is_never_looked_up_on_the_hub(monkeypatch):
 
 def test_missing_transformers_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(HoldfastError, match=r"holdfast\[hf\]"):
+    with pytest.raises(HoldfastError, match=r"'\.\[hf\]'"):
         build_backbone("hf:dinov3_vit")

@@ -189,5 +189,5 @@ def test_timm_failures_are_told(monkeypatch):
     with pytest.raises(HoldfastError, match=r"timm cannot build 'vit_x'.*Unknown model"):
         build_backbone("timm:vit_x")
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(HoldfastError, match=r"does not import .*holdfast\[timm\]"):
+    with pytest.raises(HoldfastError, match=r"does not import .*'\.\[timm\]'"):
         build_backbone("timm:vit_x")
