@@ -42,7 +42,7 @@ def test_a_run(path):
     settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
     assert same_run(check_recipe(read_recipe(words[2], settings)), recipe)
     assert record["environment"]["commit"]
-    assert record["environment"]["gpu"]
+    assert record["environment"]["gpu"] or path.parent.name == "small"  # meant for two cores
     assert (recipe.method, recipe.seed) == (record["method"], record["seed"])
     assert record["data"]["open_set"]
     if path.parent.name == "pilot":

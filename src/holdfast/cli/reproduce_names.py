@@ -27,6 +27,7 @@ EXHIBIT_NAMES = {
     "parts": "what each part of our own method brings",
     "questions": "what the paper leaves open",
     "stride": "what one update brings at a given lambda",
+    "length": "what shorter features do (for two cores)",
     "mixed": "galleries of mixed versions",
     "all": "every one of these",
 }

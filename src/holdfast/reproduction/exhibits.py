@@ -11,6 +11,7 @@ from holdfast.reproduction.fig8 import FIG8
 from holdfast.reproduction.fig10 import FIG10
 from holdfast.reproduction.front import FRONT
 from holdfast.reproduction.goals import GOALS_EXHIBIT
+from holdfast.reproduction.length import LENGTH
 from holdfast.reproduction.mixed import MIXED
 from holdfast.reproduction.parts import PARTS_EXHIBIT
 from holdfast.reproduction.questions import QUESTIONS_EXHIBIT
@@ -35,6 +36,7 @@ EXHIBITS: dict[str, Exhibit] = {
     "tries": TRIES_EXHIBIT,
     "questions": QUESTIONS_EXHIBIT,
     "stride": STRIDE,
+    "length": LENGTH,
     "table3": TABLE3,
     "table4": TABLE4,
     "table5": TABLE5,

@@ -1,0 +1,79 @@
+"""What shorter features do to an update, at a scale for two cores: the paper's recipes with a small network."""
+
+from collections.abc import Sequence
+
+from holdfast.reproduction.cells import Cell
+from holdfast.reproduction.cifar import REST, paper_cell
+from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
+from holdfast.reproduction.layout import MISSING, by_commit, method_name, score, scores, still_missing
+from holdfast.reproduction.results import Results, row
+
+SMALL = (
+    "backbone.name=small",
+    "backbone.in_channels=3",
+    "backbone.width=16",
+    "data.train.images_per_class=100",
+    "train.precision=fp32",
+    "evaluation.protocols=['template']",
+)
+"""Three minutes on one core at 2 tasks, where ResNet-32 on all images would take a day."""
+
+HELD = ("length-old", "cross-entropy sees features as long as the old model's", ("method.length=old",))
+CHANGES = {
+    2: (("", "", ()), HELD, ("lambda-0.6", "λ 0.6", ("method.lambda=0.6",))),
+    7: (("", "", ()), HELD),
+    16: (("", "", ()), HELD),
+}
+COMPARED = "er"
+
+
+def _listed() -> list[tuple[str, Cell]]:
+    found = []
+    for tasks, changes in CHANGES.items():
+        for suffix, about, settings in changes:
+            found.append((about or "as in the paper (λ 0.1)", _small("simplex_hoc", tasks, suffix, settings)))
+        found.append(("as in the paper", _small(COMPARED, tasks)))
+    return found
+
+
+def _small(method: str, tasks: int, suffix: str = "", settings: tuple[str, ...] = ()) -> Cell:
+    return paper_cell(method, tasks, study="small", change=suffix, settings=(*SMALL, *settings), stage=REST)
+
+
+def _cells() -> list[Cell]:
+    return [cell for _, cell in _listed()]
+
+
+def _rows(results: Results, selection: Selection) -> list[Row]:
+    """Rows as Table 2's, with what is ``changed`` and the models' ``self_tests``."""
+    found = []
+    for about, cell in _listed():
+        if selection.of([cell]):
+            matrix = results.matrix(cell)
+            own = None if matrix is None else [line[model] for model, line in enumerate(matrix)]
+            found.append({**row([cell], results, paper=None), "changed": about, "self_tests": own})
+    return found
+
+
+def _tables(results: Results, selection: Selection) -> list[Table]:
+    rows = _rows(results, selection)
+    lines = [[str(r["tasks"]), method_name(r["method"]), *_own(r), *scores(r), r["changed"]] for r in rows]
+    header = ["T", "method", "model 1 %", "model 2 %", "last %", "AC", "AA %", "ACA %", "changed"]
+    title = "What shorter features do: CIFAR100/10 with 100 images a class and a small network, natural order, seed 0"
+    notes = (
+        "Model 1, model 2, last: top-1 of a model on its own gallery, by template.",
+        "Meant to be compared with each other alone: recipes, classes and queries are Table 2's, network and images are"
+        " not.",
+        *by_commit(rows),
+        *still_missing(rows),
+    )
+    return [Table(title, header, lines, right=(0, *range(2, 8)), notes=notes)]
+
+
+def _own(r: Row) -> Sequence[str]:
+    if r["self_tests"] is None:
+        return [MISSING, "", ""]
+    return [score("AA", r["self_tests"][model]) for model in (0, 1, -1)]
+
+
+LENGTH = Exhibit("what shorter features do, at a scale for two cores", _cells, _rows, _tables)
