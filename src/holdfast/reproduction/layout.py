@@ -17,6 +17,7 @@ INSTANCE_LEGEND = (
     "AC, AA and ACA by template, as in the paper: the gallery averaged per class. by instance: the same three where"
     " each query looks for its nearest gallery image."
 )
+AGAIN = "the same again, by the code of the other rows"
 SET_LEGEND = "set: whose settings a run has, or changes one of: the paper's, or those tuned on the validation set."
 ROUNDING = (
     "The same recipe and seed can give another first model at another commit, where kernels round otherwise, and AC"

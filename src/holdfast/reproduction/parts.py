@@ -10,7 +10,7 @@ from holdfast.reproduction.cifar import OURS, REST, known, paper_cell, tuned_cel
 from holdfast.reproduction.cifar import TASKS as EVERY_COUNT
 from holdfast.reproduction.cost import classes_seen
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
-from holdfast.reproduction.layout import SET_LEGEND, by_commit, method_name, scores, still_missing
+from holdfast.reproduction.layout import AGAIN, SET_LEGEND, by_commit, method_name, scores, still_missing
 from holdfast.reproduction.results import Results, row
 from holdfast.reproduction.table8 import COMPACT
 
@@ -70,6 +70,8 @@ def _listed() -> list[tuple[str, Cell]]:
         own = tuned_cell(OURS, tasks)
         changes = {**PARTS, **MORE_SLOTS} if tasks in TASKS else MORE_SLOTS
         found.append(("the whole method", own))
+        if tasks in TASKS:  # kernels that round otherwise have since changed what its recipe gives
+            found.append((AGAIN, replace(own, study="ablation", change="again", stage=REST)))
         for name, (about, settings) in changes.items():
             found.append((about, replace(own, study="ablation", change=name, settings=settings, stage=REST)))
         if tasks in TASKS:

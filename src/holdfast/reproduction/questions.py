@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import QUESTIONS, paper_cell
 from holdfast.reproduction.exhibit import Exhibit, Row, Selection, Table
-from holdfast.reproduction.layout import by_commit, by_instance, method_name, scores, still_missing
+from holdfast.reproduction.layout import AGAIN, by_commit, by_instance, method_name, scores, still_missing
 from holdfast.reproduction.results import Results, row
 
 TASKS = 7
-AGAIN = "the same again, by the code of the other rows"
 HELD = "cross-entropy sees features as long as the old model's"
 TABLE_2 = ""
 """The suffix of a run that Table 2 has."""
