@@ -51,10 +51,10 @@ def test_hoc_by_hand():
     assert found.item() == pytest.approx(0.1 * ce + 0.9 * nce)
 
 
-def test_hoc_at_the_old_models_length_by_hand():
-    # K = 2: prototypes +1 and -1. The feature 7 is seen as long as the old -log(2)/2: softmax (2/3, 1/3).
-    z, z_old = torch.tensor([[7.0]]), torch.tensor([[-math.log(2) / 2]])
-    found = hoc_loss(z, z_old, torch.tensor([0]), DSimplex(2), lambda_=1.0, length="old")
+def test_hoc_at_a_given_length_by_hand():
+    # K = 2: prototypes +1 and -1. The feature 7 is seen as log(2)/2: softmax (2/3, 1/3).
+    z = torch.tensor([[7.0]])
+    found = hoc_loss(z, z, torch.tensor([0]), DSimplex(2), lambda_=1.0, length=math.log(2) / 2)
     assert found.item() == pytest.approx(math.log(1.5))
 
 

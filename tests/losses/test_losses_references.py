@@ -105,17 +105,15 @@ def test_hoc_is_the_convex_combination(batch, lambda_):
 
 
 @settings(deadline=None)
-@given(batches(), st.floats(0.01, 100))
-def test_cross_entropy_at_the_old_models_lengths(batch, shrunk):
-    """Against loops; and however long the new features are."""
+@given(batches(), st.floats(0.5, 30), st.floats(0.01, 100))
+def test_cross_entropy_at_a_given_length(batch, length, shrunk):
+    """Against loops; and however long the features are."""
     z, z_old, labels = batch
     simplex = DSimplex(z.shape[1] + 1)
-    longer = [
-        [value * math.hypot(*old) / math.hypot(*new) for value in new] for new, old in zip(z.tolist(), z_old.tolist())
-    ]
-    logits = (torch.tensor(longer, dtype=torch.float64) @ simplex.dense().T).tolist()
+    seen = [[value * length / math.hypot(*row) for value in row] for row in z.tolist()]
+    logits = (torch.tensor(seen, dtype=torch.float64) @ simplex.dense().T).tolist()
     free = hoc_terms(z, z_old, labels, simplex, lambda_=0.3)
-    for length in (1.0, shrunk):
-        found = hoc_terms(length * z, z_old, labels, simplex, lambda_=0.3, length="old")
+    for by in (1.0, shrunk):
+        found = hoc_terms(by * z, z_old, labels, simplex, lambda_=0.3, length=length)
         assert found["ce"].item() == pytest.approx(0.3 * loop_cross_entropy(logits, labels.tolist()), abs=1e-9)
         assert found["nce"].item() == pytest.approx(free["nce"].item(), abs=1e-9)

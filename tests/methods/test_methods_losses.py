@@ -101,14 +101,17 @@ def test_hoc_with_an_old_model_is_equation_two(negatives):
     assert {name: t.item() for name, t in terms.items()} == {name: t.item() for name, t in expected.items()}
 
 
-def test_hoc_whose_features_cannot_shrink():
-    method = SimplexHOC(slots=10, length="old")
-    method.begin(SECOND, 9)
+def test_hoc_whose_cross_entropy_sees_one_length():
+    method = SimplexHOC(slots=10, length=25.0)
     z, z_old, batch = torch.randn(8, 9), torch.randn(8, 9), batch_of(8, 6, 4)
+    method.begin(SECOND, 9)
     long, short = (method.loss(z * by, batch, z_old=z_old, progress=PROGRESS)["ce"].item() for by in (10.0, 0.1))
     assert long == pytest.approx(short, rel=1e-5)
-    with pytest.raises(HoldfastError, match="length must be one of free, old"):
-        SimplexHOC(slots=10, length="short")
+    method.begin(FIRST, 9)  # as ever
+    first = method.loss(z, batch_of(8, 4, 0), progress=PROGRESS)["ce"]
+    assert torch.equal(first, simplex_cross_entropy(z, batch_of(8, 4, 0).labels, DSimplex(10)))
+    with pytest.raises(HoldfastError, match="length must be above 0, got 0"):
+        SimplexHOC(slots=10, length=0.0)
 
 
 def test_labels_become_the_slots_of_their_classes():

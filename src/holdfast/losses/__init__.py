@@ -12,7 +12,7 @@ from holdfast.losses.classes import class_counts, class_means, largest_radii, le
 from holdfast.losses.cosine_classifier import cosine_logits, margin_cosine_logits
 from holdfast.losses.cross_entropy import cross_entropy, linear_logits, simplex_cross_entropy
 from holdfast.losses.distillation import feature_distillation, softened_distillation, squared_distillation
-from holdfast.losses.hoc import Length, hoc_loss, hoc_terms
+from holdfast.losses.hoc import hoc_loss, hoc_terms
 from holdfast.losses.info_nce import Negatives, info_nce
 from holdfast.losses.old_classes import (
     align_rows,
@@ -24,7 +24,6 @@ from holdfast.losses.old_classes import (
 from holdfast.losses.triplet import neighbour_triplet
 
 __all__ = [
-    "Length",
     "Negatives",
     "align_rows",
     "anchor_contrast",

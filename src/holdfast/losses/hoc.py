@@ -1,15 +1,10 @@
 """The Higher-Order Compatibility loss (Eq. 2)."""
 
-from typing import Literal
-
 from torch import Tensor
 
-from holdfast.geometry import DSimplex, unit, widened
+from holdfast.geometry import DSimplex, unit
 from holdfast.losses.cross_entropy import simplex_cross_entropy
 from holdfast.losses.info_nce import Negatives, info_nce
-
-Length = Literal["free", "old"]
-"""At which length cross-entropy sees a feature: its own, or the one that the previous model gave the same image."""
 
 
 def hoc_terms(
@@ -21,24 +16,19 @@ def hoc_terms(
     lambda_: float = 0.1,
     rho: float = 5.0,
     negatives: Negatives = "authors",
-    length: Length = "free",
+    length: float | None = None,
 ) -> dict[str, Tensor]:
     """The two weighted terms of Eq. 2: {"ce": lambda CE, "nce": (1 - lambda) NCE}. Their sum is the loss.
 
     z, z_old: N x (K-1) raw features of the new and the previous model; labels: N vertices of the simplex.
-    length: with "old" cross-entropy cannot be lowered by making features shorter, beside which the contrast, which does
-    not see lengths, would weigh more.
+    length: at which cross-entropy sees every feature; None for its own. With one, nothing is won by shorter features,
+    beside which the contrast, which does not see lengths, would weigh more.
     """
-    seen = at_length_of(z, z_old) if length == "old" else z
+    seen = z if length is None else length * unit(z)
     return {
         "ce": lambda_ * simplex_cross_entropy(seen, labels, simplex),
         "nce": (1 - lambda_) * info_nce(z, z_old, labels, rho=rho, negatives=negatives),
     }
-
-
-def at_length_of(z: Tensor, z_old: Tensor) -> Tensor:
-    """Rows of ``z``, each as long as the same row of ``z_old``."""
-    return widened(z_old).norm(dim=1, keepdim=True) * unit(z)
 
 
 def hoc_loss(
@@ -50,7 +40,7 @@ def hoc_loss(
     lambda_: float = 0.1,
     rho: float = 5.0,
     negatives: Negatives = "authors",
-    length: Length = "free",
+    length: float | None = None,
 ) -> Tensor:
     """Eq. 2: lambda CE + (1 - lambda) NCE, one number to call ``backward`` on."""
     terms = hoc_terms(z, z_old, labels, simplex, lambda_=lambda_, rho=rho, negatives=negatives, length=length)

@@ -1,13 +1,13 @@
 """d-Simplex-HOC: fixed prototypes and the Higher-Order Compatibility loss, the paper's method."""
 
-from typing import final, get_args
+from typing import final
 
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
-from holdfast.losses import Length, Negatives, hoc_terms, simplex_cross_entropy
+from holdfast.losses import Negatives, hoc_terms, simplex_cross_entropy
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
 from holdfast.methods.slots import SlotLabels
 
@@ -22,8 +22,8 @@ class SimplexHOC(Method):
     Differs from the paper: means instead of sums, unit rows instead of the listing's Frobenius scale, and the negatives
     of the authors' code; all three can be set.
 
-    length: "old" lets cross-entropy see each feature as long as the previous model's. A change that asks what shorter
-    features do (docs/reproduction.md); the paper's loss is "free".
+    length: from the second model on, at which cross-entropy sees every feature. The paper's loss has none; with one it
+    can be asked what shorter features do (docs/reproduction.md).
     """
 
     old_features: OldFeatures = "all"
@@ -36,15 +36,15 @@ class SimplexHOC(Method):
         rho: float = 5.0,
         negatives: Negatives = "authors",
         scale: Scale = "unit",
-        length: Length = "free",
+        length: float | None = None,
     ) -> None:
         super().__init__()
         if not 0 <= lambda_ <= 1:
             raise HoldfastError(f"lambda must lie in [0, 1], got {lambda_}")
         if not rho > 0:
             raise HoldfastError(f"rho must be above 0, got {rho}")
-        if length not in get_args(Length):
-            raise HoldfastError(f"length must be one of {', '.join(get_args(Length))}, got {length!r}")
+        if length is not None and not length > 0:
+            raise HoldfastError(f"length must be above 0, got {length}")
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.lambda_ = lambda_
