@@ -1,6 +1,7 @@
 """What goes to stdout, to stderr and to files, for a whole exhibit and for a part of one."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,8 @@ from holdfast.errors import HoldfastError
 from holdfast.reproduction import EXHIBITS, Results, Selection
 from holdfast.reproduction.cifar import paper_cell
 from holdfast.reproduction.drawn import DRAWN
+from holdfast.reproduction.exhibit import EVERYTHING
+from holdfast.reproduction.page import render_page
 
 
 @pytest.fixture
@@ -89,3 +92,11 @@ def test_a_part_comes_without_pictures_of_everything(here):
 def test_the_minutes_are_of_what_was_chosen(selection, footer, here):
     table = EXHIBITS["table2"].tables(Results(here.parent / "made-up"), selection)[0]
     assert [note for note in table.notes if note.startswith("GPU minutes")] == ([footer] if footer else [])
+
+
+def test_the_contents_of_the_page_lead_to_its_parts(tmp_path):
+    every, nothing = {name: EXHIBITS[name] for name in ("table2", "table8", "goals")}, Results(tmp_path)
+    page = render_page(every, nothing, EVERYTHING)
+    links, parts = re.findall(r'href="#([^"]+)"', page), re.findall(r'<h2 id="([^"]+)"', page)
+    assert links == parts == list(every)
+    assert "<nav" not in render_page({"table8": EXHIBITS["table8"]}, nothing, EVERYTHING)

@@ -12,18 +12,23 @@ from holdfast.reproduction.results import Results
 
 _ABOUT = (
     "Numbers measured by Holdfast beside those the paper prints. AC is the share of pairs of a newer model and an older"
-    " gallery that beat the old model on its own gallery; AA the mean accuracy over all pairs and models; ACA counts a"
-    " pair's accuracy only where it is compatible. Where there are several seeds: mean ± standard deviation."
+    " gallery that beat the old model on its own gallery; AA the mean of all models on their own and on older"
+    " galleries; ACA the mean on older ones alone, with 0 for a pair that is not compatible. Where there are several"
+    " seeds: mean ± standard deviation."
 )
-_PICTURES = ".picture img { max-width:100%; height:auto; background:#fff; border-radius:4px; }\n"
+_STYLE = (
+    ".picture img { max-width:100%; height:auto; background:#fff; border-radius:4px; }\n"
+    ".contents { columns:2 22rem; padding-left:1.2rem; line-height:1.7; }\n"
+)
 
 
 def render_page(exhibits: Mapping[str, Exhibit], results: Results, selection: Selection) -> str:
     """The page as HTML; pictures are inside it."""
     title = "The paper's tables, reproduced"
-    body = [f"<h1>{title}</h1><p>{text(_ABOUT)}</p>"]
-    for exhibit in exhibits.values():
-        body.append(f"<h2>{text(exhibit.about[0].upper() + exhibit.about[1:])}</h2>")
+    headings = {name: text(exhibit.about[0].upper() + exhibit.about[1:]) for name, exhibit in exhibits.items()}
+    body = [f"<h1>{title}</h1><p>{text(_ABOUT)}</p>", _contents(headings)]
+    for name, exhibit in exhibits.items():
+        body.append(f'<h2 id="{text(name)}">{headings[name]}</h2>')
         body += [_table(table) for table in exhibit.tables(results, selection)]
         body += [_picture(figure) for figure in exhibit.pictures(results, selection)]
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -31,9 +36,17 @@ def render_page(exhibits: Mapping[str, Exhibit], results: Results, selection: Se
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<title>{title}</title><style>{style(0)}{_PICTURES}</style></head>\n<body><main>{chr(10).join(body)}"
+        f"<title>{title}</title><style>{style(0)}{_STYLE}</style></head>\n<body><main>{chr(10).join(body)}"
         "<footer>Made with Holdfast; every number comes from a file in results/.</footer></main></body></html>\n"
     )
+
+
+def _contents(headings: Mapping[str, str]) -> str:
+    """Links to the parts; none where there is but one."""
+    if len(headings) < 2:
+        return ""
+    links = "".join(f'<li><a href="#{text(name)}">{heading}</a></li>' for name, heading in headings.items())
+    return f'<nav aria-label="Contents"><ul class="contents">{links}</ul></nav>'
 
 
 def _table(table: Table) -> str:
