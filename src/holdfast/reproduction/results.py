@@ -60,6 +60,13 @@ class Results:
         record = self.record(cell)
         return None if record is None else record["protocols"]["template"]["matrix"]
 
+    def self_tests(self, cell: Cell) -> list[float] | None:
+        """Each of a cell's models on its own gallery, by template; None if it has not been run."""
+        matrix = self.matrix(cell)
+        if matrix is None:
+            return None
+        return [own for model, line in enumerate(matrix) if (own := line[model]) is not None]
+
     def pretrained(self, study: str) -> dict[str, Any]:
         """The records of the models that a study of IAM-CL2R began with or brought in, by name; empty if unknown."""
         path = self.root / "iam" / "pretrained.json"

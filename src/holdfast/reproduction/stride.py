@@ -57,10 +57,10 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
     found = []
     for value, cell in _listed():
         if selection.of([cell]):
-            matrix = results.matrix(cell)
-            own = None if matrix is None else [line[model] for model, line in enumerate(matrix)]
             one = row([cell], results, paper=papers("table2")[cell.method][str(cell.tasks)])
-            found.append({**one, "lambda": value, "classes": classes_seen(cell.recipe), "self_tests": own})
+            found.append(
+                {**one, "lambda": value, "classes": classes_seen(cell.recipe), "self_tests": results.self_tests(cell)}
+            )
     return found
 
 
