@@ -16,6 +16,13 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before any kernel is imported: they run on the CPU then
 
+
+@pytest.fixture(autouse=True)
+def same_numbers_every_time():
+    """What a test draws does not depend on those before it, which are others in every worker and every run."""
+    torch.manual_seed(0)
+
+
 TINY_RECIPE = """
 title = "tiny"
 seed = 0
