@@ -7,9 +7,9 @@ import typer
 
 from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
 from holdfast.cli.gallery_versions_text import seen_from_here, sizes, verdicts
+from holdfast.cli.number_lists import whole_numbers
 from holdfast.cli.run import QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
-from holdfast.cli.whole_numbers import whole_numbers
 from holdfast.wording import counted
 
 gallery = typer.Typer(

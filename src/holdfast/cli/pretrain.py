@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from holdfast.cli.failures import failure_lines
+from holdfast.cli.number_lists import whole_numbers_if_any
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 
@@ -38,7 +39,6 @@ def pretrain(
 
     Example: holdfast pretrain pretrain/tinyimagenet32 --classes 50,100
     """
-    from holdfast.cli.sweep import numbers
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
@@ -50,7 +50,7 @@ def pretrain(
         recipes,
         methods=_names(methods),
         backbones=_names(backbones),
-        classes=numbers(classes, "--classes"),
+        classes=whole_numbers_if_any("--classes", classes),
         settings=set_,
     )
     folder = models_root(models)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import typer
 
+from holdfast.cli.number_lists import whole_numbers_if_any
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION
 from holdfast.cli.sweep import PROCESSES_OPTION
@@ -50,7 +51,6 @@ def reproduce(
     """
     from holdfast.cli.reproduce_runs import run_missing, runs_here, show_plan, stay_missing
     from holdfast.cli.reproduce_shown import show, show_pictures, write
-    from holdfast.cli.sweep import numbers
     from holdfast.errors import HoldfastError
     from holdfast.reproduction import Results, Selection
     from holdfast.reproduction.choice import matching
@@ -63,8 +63,8 @@ def reproduce(
             raise HoldfastError(f"{given}: no such folder; {option} names one that is there")
     selection = Selection(
         methods=_words(methods),
-        tasks=numbers(tasks, "--tasks") or None,
-        seeds=numbers(seeds, "--seeds") or None,
+        tasks=whole_numbers_if_any("--tasks", tasks) or None,
+        seeds=whole_numbers_if_any("--seeds", seeds) or None,
         orders=_one_of(order, "--order", ("natural", "icarl")),
         sets=_one_of(set_name, "--set-name", ("paper", "tuned")),
     )

@@ -6,6 +6,7 @@ from typing import Any
 import typer
 
 from holdfast.cli.failures import failure_lines
+from holdfast.cli.number_lists import whole_numbers_if_any
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, LOG_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
 
@@ -54,8 +55,8 @@ def sweep(
     planned = plan(
         recipes,
         methods=method_names(methods) if methods else (),
-        tasks=numbers(tasks, "--tasks"),
-        seeds=numbers(seeds, "--seeds"),
+        tasks=whole_numbers_if_any("--tasks", tasks),
+        seeds=whole_numbers_if_any("--seeds", seeds),
         settings=set_,
     )
     check_sinks(log)
@@ -104,12 +105,3 @@ def _show(good: dict[str, dict[str, Any]], failed: dict[str, str], out: Path, js
         typer.echo(line, err=True)
     if good:
         typer.echo(f"Report: {(out / 'report.html').resolve()}")
-
-
-def numbers(text: str, option: str) -> list[int]:
-    from holdfast.errors import HoldfastError
-
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise HoldfastError(f"{option} {text!r}: write whole numbers separated by commas, such as 2,7") from None

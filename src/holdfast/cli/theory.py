@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from holdfast.cli.number_lists import at_least_one, whole_numbers
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 from holdfast.cli.theory_runs import proposition1, stationarity, toy
-from holdfast.cli.whole_numbers import whole_numbers
 
 if TYPE_CHECKING:
     from holdfast.theory.theorem1 import Inequality
@@ -86,15 +86,9 @@ def limits(
     """
     import math
 
-    from holdfast.errors import HoldfastError
     from holdfast.theory.limits import limits_row
 
-    try:
-        angles = [float(word) for word in new_angles.split(",") if word.strip()]
-    except ValueError:
-        raise HoldfastError(f"--new-angles must be degrees separated by commas, got {new_angles!r}") from None
-    if not angles:
-        raise HoldfastError(f"--new-angles names no angle, got {new_angles!r}")
+    angles = at_least_one("--new-angles", new_angles, float, "degrees")
     sizes = whole_numbers("--dims", dims)
     rows = [limits_row(d, math.radians(old_angle), math.radians(angle)) for d in sizes for angle in angles]
     if out:
