@@ -1,7 +1,6 @@
 """Search over several versions against brute force over full features."""
 
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -249,67 +248,3 @@ def test_searches_miss_nothing_while_items_move(mixed, model_folders):
     for thread in threads:
         thread.join()
     assert wrong == []
-
-
-def test_hnsw_finds_what_exact_search_finds(model_folders, tmp_path):
-    """6,000 vectors in clusters; recall@10 of the index against exact search."""
-    folder = model_folders[0]
-    rng = np.random.default_rng(0)
-    centres = rng.standard_normal((200, 32)).astype(np.float32)
-    some = centres[rng.integers(0, 200, 6_100)] + 0.6 * rng.standard_normal((6_100, 32)).astype(np.float32)
-    with Gallery.create(tmp_path / "g", folder) as gallery:
-        asked = threading.Event()
-        longest = []
-
-        def ask():
-            while not asked.is_set():
-                started = time.monotonic()
-                assert len(gallery.search(vector=some[0])) == 10
-                longest.append(time.monotonic() - started)
-
-        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[:4_900])), batch_size=2000)
-        assert gallery.stats()["versions"][0]["unindexed"] == 4900
-        thread = threading.Thread(target=ask)
-        thread.start()
-        started = time.monotonic()
-        gallery.add((Item(str(i), vector=v) for i, v in enumerate(some[4_900:6_000], 4_900)), batch_size=2000)
-        built = time.monotonic() - started
-        asked.set()
-        thread.join()
-        assert max(longest) < built / 2  # searches go on while the index is built
-        assert gallery.stats()["versions"][0]["unindexed"] == 0
-        shares = []
-        for query in some[6_000:]:
-            near, truth = gallery.search(vector=query), gallery.search(vector=query, exact=True)
-            shares.append(len({hit.id for hit in near} & {hit.id for hit in truth}) / 10)
-        assert np.mean(shares) >= 0.98
-        gallery.add([Item("late", vector=some[0])])
-        gallery.delete(["0"])
-    with Gallery.open(tmp_path / "g") as again:
-        assert again.stats()["versions"][0]["unindexed"] == 1
-        assert again.search(vector=some[0], k=1)[0].id == "late"
-
-
-def test_searches_go_on_while_versions_are_registered(model_folders, pictures, tmp_path):
-    stop, counts, errors = threading.Event(), [], []
-    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
-        gallery.add([Item(f"p{i}", image=picture) for i, picture in enumerate(pictures[:20])])
-
-        def ask():
-            while not stop.is_set():
-                try:
-                    counts.append(len(gallery.search(pictures[0], k=100)))  # by whichever version is the newest
-                except Exception as error:
-                    errors.append(error)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        for number, folder in enumerate(model_folders[1:], 1):
-            gallery.register(folder)
-            gallery.add([Item(f"q{number}/{i}", image=picture) for i, picture in enumerate(pictures[:20])])
-        stop.set()
-        thread.join()
-        assert errors == []
-        assert counts == sorted(counts)
-        assert set(counts) <= {20, 40, 60}
-        assert len(gallery.search(pictures[0], k=100)) == 60
