@@ -24,19 +24,46 @@ def test_who_is_ahead_of_our_own_method():
     assert f"by {others} and {ahead('er', 2)}" in TEXT
 
 
-@pytest.mark.parametrize("part", ["", "no-first-view", "no-view", "no-anchors"])
+PARTS = {
+    "again": "the whole method",
+    "no-first-view": "no views in the first task",
+    "no-view": "no views in later tasks",
+    "no-anchors": "no anchors",
+    "anchors-learned": "anchors of the model a class was learned with alone",
+    "anchors-nce": "anchors as a contrast",
+    "lambda-mean": "λ fixed at the rule's mean",
+    "lambda-linear": "λ by a rule in the share itself",
+    "epochs-70": "70 epochs",
+}
+
+
+def part_of(name: str, tasks: int) -> dict:
+    return scores(f"cifar100-10/ablation/{OURS}-t{tasks}-natural-s0-{name}.json")
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_what_each_part_brings(part):
     def triple(tasks: int) -> str:
-        name = f"simplex_hoc_views-t{tasks}-natural-s0"
-        found = scores(f"cifar100-10/ablation/{name}-{part}.json" if part else f"cifar100-10/tuned/{name}.json")
+        found = part_of(part, tasks)
         return f"{found['AC']:.2f} / {100 * found['AA']:.1f} / {100 * found['ACA']:.1f}"
 
-    words = {
-        "": "the whole method",
-        "no-first-view": "no views in the first task",
-        "no-view": "no views in later tasks",
-    }
-    assert f"| {words.get(part, 'no anchors')} | {triple(7)} | {triple(16)} |" in TEXT
+    assert f"| {PARTS[part]} | {triple(7)} | {triple(16)} |" in TEXT
+
+
+def test_by_how_much_each_part_matters():
+    def lost(name: str, score: str) -> list[float]:
+        return [part_of("again", tasks)[score] - part_of(name, tasks)[score] for tasks in (7, 16)]
+
+    assert (
+        "in later tasks AA is {:.1f} and {:.1f} points lower".format(*(100 * x for x in lost("no-view", "AA"))) in TEXT
+    )
+    assert "rule brings {:.1f} and {:.1f} points of AA".format(*(100 * x for x in lost("lambda-mean", "AA"))) in TEXT
+    ac, aca = lost("no-anchors", "AC")[1], lost("no-anchors", "ACA")[1]
+    assert f"AC and ACA are {ac:.2f} and {100 * aca:.1f} lower at 16 tasks" in TEXT
+    with_views, without = ([100 * row[0] for row in part_of(name, 7)["matrix"]] for name in ("again", "no-first-view"))
+    assert f"the first model finds {with_views[0]:.1f} with them and {without[0]:.1f} without" in TEXT
+    said = "later ones {:.1f} to {:.1f} instead of {:.1f} to {:.1f} on its gallery"
+    assert said.format(min(with_views[1:]), max(with_views[1:]), min(without[1:]), max(without[1:])) in TEXT
 
 
 def test_by_how_much_pairs_are_lost_in_another_order():
