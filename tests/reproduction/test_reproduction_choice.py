@@ -67,3 +67,23 @@ def test_what_is_left_has_rows_and_what_is_left_out_has_none(selection, tmp_path
     for name, exhibit in EXHIBITS.items():
         rows = [row for row in exhibit.rows(Results(tmp_path), selection) if "missing" in row]
         assert bool(rows) == (name in left), name
+
+
+@pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        ("table2 --tasks 2,3", "--tasks 3 chooses nothing: table2 has tasks 2, 7, 16, 31"),
+        ("table2 --tasks 2,31 --order icarl", "--tasks 31 chooses nothing: table2 has tasks 2, 7, 16"),
+        ("table8 --methods er,simplex_hoc", "--methods er chooses nothing: table8 has methods simplex_hoc"),
+    ],
+)
+def test_what_is_not_there_is_said_where_the_rest_is(words, warning, tmp_path):
+    result = CliRunner().invoke(app, ["reproduce", *words.split(), "--render", "--json", "--results", str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.stderr == f"holdfast: {warning}\n"
+    assert json.loads(result.stdout)
+
+
+def test_nothing_is_said_where_everything_is_there(tmp_path):
+    words = f"reproduce table2 --tasks 2,7 --seeds 0,1 --render --json --results {tmp_path}"
+    assert CliRunner().invoke(app, words.split()).stderr == ""

@@ -100,3 +100,10 @@ def test_the_contents_of_the_page_lead_to_its_parts(tmp_path):
     links, parts = re.findall(r'href="#([^"]+)"', page), re.findall(r'<h2 id="([^"]+)"', page)
     assert links == parts == list(every)
     assert "<nav" not in render_page({"table8": EXHIBITS["table8"]}, nothing, EVERYTHING)
+
+
+def test_code_in_a_note_is_code_on_the_page(here):
+    reproduce("table1", "--html", "p.html")
+    page = (here / "p.html").read_text()
+    assert "Every recipe of the <code>paper</code> set" in page
+    assert "`" not in page

@@ -68,7 +68,7 @@ def reproduce(
         orders=_one_of(order, "--order", ("natural", "icarl")),
         sets=_one_of(set_name, "--set-name", ("paper", "tuned")),
     )
-    exhibits = matching(exhibits, selection)
+    exhibits = matching(exhibits, selection, warn=lambda text: typer.echo(f"holdfast: {text}", err=True))
     if json and not dry_run and set(exhibits) <= set(DRAWN):
         raise HoldfastError(f"{name} is a drawing and has no rows for --json; without it the picture is drawn")
     listed = selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()])

@@ -1,7 +1,7 @@
 """What a selection leaves of the exhibits; where that is nothing it is refused, with what there is to choose from."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,20 @@ Point = dict[str, Any]
 """One run that a row of an exhibit shows, by the words of ``OPTIONS``."""
 
 
-def matching(exhibits: Mapping[str, Exhibit], selection: Selection) -> dict[str, Exhibit]:
-    """Those of ``exhibits`` that have something of the selection."""
+def matching(
+    exhibits: Mapping[str, Exhibit], selection: Selection, warn: Callable[[str], None] = lambda text: None
+) -> dict[str, Exhibit]:
+    """Those of ``exhibits`` that have something of the selection; ``warn`` hears what of it none of them has."""
     asked = {word: wanted for word in OPTIONS if (wanted := getattr(selection, word)) is not None}
     if not asked:
         return dict(exhibits)
     points = {name: _points(exhibit) for name, exhibit in exhibits.items()}
     found = {name: exhibits[name] for name, own in points.items() if any(_takes(asked, point) for point in own)}
-    if found:
-        return found
     every = [point for own in points.values() for point in own]
+    if found:
+        for word in asked:
+            _warn_of_others(word, asked, list(found), every, warn)
+        return found
     given = " ".join(f"{OPTIONS[word]} {','.join(map(str, wanted))}" for word, wanted in asked.items())
     raise HoldfastError(f"{given} chooses nothing: {_what_there_is(list(exhibits), every, asked)}")
 
@@ -41,12 +45,23 @@ def _points(exhibit: Exhibit) -> list[Point]:
     ]
 
 
+def _warn_of_others(
+    word: str, asked: Mapping[str, Any], names: list[str], points: list[Point], warn: Callable[[str], None]
+) -> None:
+    """What was asked for beside something that there is, and is not there."""
+    fitting = [point for point in points if _takes({**asked, word: [point[word]]}, point)]
+    others = [value for value in asked[word] if not any(point[word] == value for point in fitting)]
+    if others:
+        given = f"{OPTIONS[word]} {','.join(map(str, others))}"
+        warn(f"{given} chooses nothing: {_who_has(names)} {_listed(word, fitting)}")
+
+
 def _takes(asked: Mapping[str, Any], point: Point) -> bool:
     return all(point[word] in wanted for word, wanted in asked.items())
 
 
 def _what_there_is(names: list[str], points: list[Point], asked: Mapping[str, Any]) -> str:
-    who = f"{names[0]} has" if len(names) == 1 else "the tables and figures have"
+    who = _who_has(names)
     if not points:
         return f"{who} no runs to choose from and is shown whole; leave it out"
     never = {word: values for word, values in asked.items() if not any(_takes({word: values}, one) for one in points)}
@@ -60,6 +75,10 @@ def _what_there_is(names: list[str], points: list[Point], asked: Mapping[str, An
     if not one_changed:
         return "no two of these go together"
     return f"with all but one of these {who} {', or '.join(one_changed)}"
+
+
+def _who_has(names: list[str]) -> str:
+    return f"{names[0]} has" if len(names) == 1 else "the tables and figures have"
 
 
 def _listed(word: str, points: Iterable[Point]) -> str:

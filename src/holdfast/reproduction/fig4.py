@@ -3,7 +3,7 @@
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.cifar import OUR_OWN, OURS, known, paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
-from holdfast.reproduction.layout import MISSING, method_name, scores
+from holdfast.reproduction.layout import kept_pairs, method_name
 from holdfast.reproduction.pictures import draw_matrices
 from holdfast.reproduction.results import Results, rows_with_matrix
 from holdfast.reproduction.table2 import RIVAL, TITLES
@@ -23,14 +23,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
-    lines = []
-    for r in _rows(results, selection):
-        kept = (
-            MISSING
-            if r["matrix"] is None
-            else f"{round(r['AC'] * TASKS * (TASKS - 1) / 2)} of {TASKS * (TASKS - 1) // 2}"
-        )
-        lines.append([r["set"], method_name(r["method"]), kept, *(scores(r) if r["seeds"] else ["", "", ""])])
+    lines = [[r["set"], method_name(r["method"]), *kept_pairs(r)] for r in _rows(results, selection)]
     header = ["set", "method", "compatible pairs", "AC", "AA %", "ACA %"]
     return [Table(f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0", header, lines, right=(2, 3, 4, 5))]
 

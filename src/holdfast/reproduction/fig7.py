@@ -3,12 +3,11 @@
 from holdfast.reproduction.cells import Cell
 from holdfast.reproduction.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
 from holdfast.reproduction.iam import SHORT_TASKS, iam_cell, pretrained, with_ours
-from holdfast.reproduction.layout import MISSING, method_name, scores, still_missing
+from holdfast.reproduction.layout import kept_pairs, method_name, still_missing
 from holdfast.reproduction.pictures import draw_matrices
 from holdfast.reproduction.results import Results, rows_with_matrix
 
 METHODS = ("cvs", "bct", "simplex_fd", "simplex_hoc")
-PAIRS = SHORT_TASKS * (SHORT_TASKS - 1) // 2
 
 
 def _cells() -> list[Cell]:
@@ -21,10 +20,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
     every = _rows(results, selection)
-    lines = []
-    for r in every:
-        kept = MISSING if r["matrix"] is None else f"{round(r['AC'] * PAIRS)} of {PAIRS}"
-        lines.append([method_name(r["method"]), kept, *(scores(r) if r["seeds"] else ["", "", ""])])
+    lines = [[method_name(r["method"]), *kept_pairs(r)] for r in every]
     header = ["method", "compatible pairs", "AC", "AA %", "ACA %"]
     notes = ("Models 3 and 5 are replacements.", pretrained(results), *still_missing(every))
     title = f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0"

@@ -50,6 +50,14 @@ def scores(row: Mapping[str, Any]) -> list[str]:
     return [score(name, row[name], row["sd"][name]) for name in SCORES]
 
 
+def kept_pairs(row: Mapping[str, Any]) -> list[str]:
+    """How many pairs of one run are compatible, then its scores; where nothing was run, the first says so."""
+    if not row["seeds"]:
+        return [MISSING, "", "", ""]
+    pairs = row["tasks"] * (row["tasks"] - 1) // 2
+    return [f"{round(row['AC'] * pairs)} of {pairs}", *scores(row)]
+
+
 def by_instance(row: Mapping[str, Any]) -> str:
     """AC, AA and ACA where every gallery image is searched, in one cell; a dash where a run was not judged so."""
     found = row["instance"]

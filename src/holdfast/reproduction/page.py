@@ -1,6 +1,7 @@
 """Tables and figures of the reproduction as one HTML page that needs nothing but itself."""
 
 import base64
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -55,11 +56,16 @@ def _table(table: Table) -> str:
         "<tr>" + "".join(f"<td{_side(i, table)}>{text(cell)}</td>" for i, cell in enumerate(row)) + "</tr>"
         for row in table.rows
     )
-    notes = "".join(f'<p class="note">{text(note)}</p>' for note in table.notes)
+    notes = "".join(f'<p class="note">{_with_code(note)}</p>' for note in table.notes)
     return (
         f'<h3>{text(table.title)}</h3><div class="scroll" tabindex="0" role="region" aria-label="{text(table.title)}">'
         f'<table class="scores"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{notes}'
     )
+
+
+def _with_code(note: str) -> str:
+    """What a note has between backticks, which Markdown and a terminal show as they are, as code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", text(note))
 
 
 def _side(column: int, table: Table) -> str:
