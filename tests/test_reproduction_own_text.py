@@ -1,6 +1,7 @@
 """What docs/reproduction.md says of our own method is what the committed results say."""
 
 import re
+import statistics
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_by_how_much_each_part_matters():
     assert (
         "in later tasks AA is {:.1f} and {:.1f} points lower".format(*(100 * x for x in lost("no-view", "AA"))) in TEXT
     )
-    assert "rule brings {:.1f} and {:.1f} points of AA".format(*(100 * x for x in lost("lambda-mean", "AA"))) in TEXT
+    assert "rule may bring {:.1f} and {:.1f} points of AA".format(*(100 * x for x in lost("lambda-mean", "AA"))) in TEXT
     ac, aca = lost("no-anchors", "AC")[1], lost("no-anchors", "ACA")[1]
     assert f"AC and ACA are {ac:.2f} and {100 * aca:.1f} lower at 16 tasks" in TEXT
     with_views, without = ([100 * row[0] for row in part_of(name, 7)["matrix"]] for name in ("again", "no-first-view"))
@@ -109,3 +110,30 @@ def test_how_ac_by_instance_goes_with_lambda():
     ]
     for values, of in ((scales, "ours with scales"), (lambdas, "d-Simplex-HOC with λ")):
         assert f"{', '.join(values[:-1])} and {values[-1]} for {of}" in TEXT
+
+
+def test_what_hangs_on_the_commit_of_seed_0():
+    """Seed 0 was run by earlier commits than most of what it is compared with, and once more by the present code."""
+
+    def mean(runs: list[str], score: str) -> float:
+        return statistics.fmean(scores(f"cifar100-10/{run}.json")[score] for run in runs)
+
+    late = [
+        mean([f"{name}-t31-natural-s{seed}" for seed in (1, 2)], "AC")
+        for name in (f"tuned/{OURS}", "paper/simplex_hoc")
+    ]
+    assert "over seeds 1 and 2 ours has {:.2f} and d-Simplex-HOC {:.2f}".format(*late) in TEXT
+    again = {
+        tasks: mean(
+            [f"ablation/{OURS}-t{tasks}-natural-s0-again", *(f"tuned/{OURS}-t{tasks}-natural-s{s}" for s in (1, 2))],
+            "AA",
+        )
+        for tasks in (7, 16)
+    }
+    assert f"AA by 0.2 ({100 * (0.482 - again[7]):.1f} with seed 0 made again)" in TEXT
+    best = max(of_tuned_set(method, 16, "AA") for method in ("cvs", "fan"))
+    first = of_tuned_set(OURS, 16, "AA")
+    assert (
+        f"{100 * (first - best):.2f} ahead with the first run of each seed, {100 * (best - again[16]):.2f} behind"
+        in TEXT
+    )

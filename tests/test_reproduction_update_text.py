@@ -85,7 +85,7 @@ def test_how_features_shrink():
     assert "from {:.1f} to {:.1f} with 1,000 slots".format(*both("simplex_hoc_views-t7-natural-s0-K-1000")) in TEXT
     assert "from {:.1f} to {:.1f} at 7 tasks".format(*both("simplex_hoc_views-t7-natural-s0-again")) in TEXT
     held = [both(natural.format(tasks, "length-25"))[1] for tasks in (2, 7, 16)]
-    assert f"they are {min(held):.1f} to {max(held):.1f} after the update" in TEXT
+    assert f"Raw features are then {min(held):.1f} to {max(held):.1f} long after the update" in TEXT
     firsts, seconds = zip(*(both(natural.format(7, f"decay-{change}")) for change in ("1e-4", "0", "norms")))
     assert "({:.1f} with 1e-4, {:.1f} with none, {:.1f} with norms spared)".format(*firsts) in TEXT
     assert "second model's are {:.1f}, {:.1f} and {:.1f} all the same".format(*seconds) in TEXT

@@ -91,7 +91,7 @@ def _lambdas(rows: Sequence[Row]) -> Table:
 
     lines = [[str(r["tasks"]), named(r), *scores(r), str(len(r["seeds"])), paper_scores(r)] for r in rows]
     header = ["T", "λ", "AC", "AA %", "ACA %", "n", "paper, λ 0.1"]
-    title = f"{method_name(METHOD)} with other λ: CIFAR100/10, the paper's settings otherwise"
+    title = f"{method_name(METHOD)} with other λ: CIFAR100/10, the paper's settings otherwise, seed 0"
     return Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=(LEGEND, *by_commit(rows), *still_missing(rows)))
 
 
