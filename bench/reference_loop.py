@@ -1,6 +1,7 @@
 """The usual way to do the same work, so that a speed-up over common practice is measured and not claimed.
 
-    python bench/reference_loop.py [--workers 8] [--steps 100] [--eval-images N] [--repeats 5] [--json FILE]
+    python bench/reference_loop.py [--workers 8] [--steps 100] [--eval-images N] [--repeats 5]
+                                   [--precision bf16] [--json FILE]
 
 Training as most published code has it: a DataLoader with workers, images as PIL, crop and flip and normalisation one
 image at a time, batches copied to the device, the HOC step in eager mode with ``loss.item()`` for the progress bar.
@@ -69,6 +70,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="of the training steps")
     parser.add_argument("--eval-images", type=int, help="60000 on a GPU, 2000 on a CPU unless given")
     parser.add_argument("--repeats", type=int, default=5, help="passes over the images whose features are extracted")
     parser.add_argument("--device", default="auto")
@@ -78,7 +80,7 @@ def main() -> None:
     options.eval_images = options.eval_images or EVAL_IMAGES.get(device.type, EVAL_IMAGES["cpu"])
     environment = describe(str(device))
     print(f"{environment['gpu'] or environment['processor']}, torch {torch.__version__}, {options.workers} workers")
-    training = train(options.steps, options.batch_size, options.workers, device)
+    training = train(options, device)
     print(f"training step, the usual way: median {training['median']:.2f} ms (min {training['min']:.2f}, "
           f"max {training['max']:.2f}, {options.steps} steps)")  # fmt: skip
     found = extraction(options, device)
@@ -106,18 +108,20 @@ def _summary(values: list[float]) -> dict[str, float]:
     }
 
 
-def train(steps: int, batch_size: int, workers: int, device: torch.device) -> dict[str, float]:
+def train(options: argparse.Namespace, device: torch.device) -> dict[str, float]:
     torch.manual_seed(0)
     simplex = DSimplex(100)
     model, old = (Encoder(build_backbone("resnet32"), simplex.dim).to(device) for _ in range(2))
     old.eval()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
-    images = Images(batch_size * (steps + FIRST_BATCHES), train=True)
-    loader = DataLoader(images, batch_size, shuffle=True, num_workers=workers, pin_memory=device.type == "cuda")
+    images = Images(options.batch_size * (options.steps + FIRST_BATCHES), train=True)
+    loader = DataLoader(
+        images, options.batch_size, shuffle=True, num_workers=options.workers, pin_memory=device.type == "cuda"
+    )
     times, last = [], time.perf_counter()
     for images, labels in loader:
         images, labels = images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
-        with torch.autocast(device.type, torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16"):
             with torch.no_grad():
                 z_old = old(images)
             loss = hoc_loss(model(images), z_old, labels, simplex, lambda_=0.3)
