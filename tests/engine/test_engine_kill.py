@@ -46,7 +46,7 @@ class Command:
         process = self.start()
         deadline = time.monotonic() + DEADLINE
         while len(epochs(self.folder)) < epochs_done and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.001)
+            time.sleep(0.01)  # reading the log more often takes the core that the run needs
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
