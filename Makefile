@@ -15,14 +15,17 @@ help:
 	@echo "make bench     the timings that need no GPU"
 	@echo "make clean     remove .venv, runs and caches"
 
-$(VENV)/core: $(SOURCES)
+$(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/core: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[serve]"
 	@touch $@
 
-$(VENV)/dev: $(VENV)/core
+# All of core is in it: one installation instead of two.
+$(VENV)/dev: $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
-	@touch $@
+	@touch $(VENV)/core $@
 
 demo: $(VENV)/core
 	$(BIN)/holdfast demo
