@@ -22,9 +22,13 @@ SMALL = (
 HELD = ("length-28", "cross-entropy sees every feature at length 28", ("method.length=28.0",))
 """The mean length after the first task here (``bench/feature_length.py``), from which features shrink."""
 
+HELD_SHORT = ("length-7", "cross-entropy sees every feature at length 7", ("method.length=7.0",))
+"""About what they shrink to: if an update goes no farther, it is their length that holds it back, and if it does, it is
+that they may be shortened."""
+
 CHANGES = {
-    2: (("", "", ()), HELD, ("lambda-0.6", "λ 0.6", ("method.lambda=0.6",))),
-    7: (("", "", ()), HELD),
+    2: (("", "", ()), HELD, HELD_SHORT, ("lambda-0.6", "λ 0.6", ("method.lambda=0.6",))),
+    7: (("", "", ()), HELD, HELD_SHORT),
     16: (("", "", ()), HELD),
 }
 COMPARED = "er"
