@@ -14,6 +14,7 @@ from torch import nn
 
 from holdfast.backbones import Encoder, Preprocess, VectorInput, backbone_builder, build_backbone, load_weights
 from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
+from holdfast.data.decoding import Told, telling
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import Placement, StreamedImages, place
 from holdfast.engine import FitOptions
@@ -45,8 +46,9 @@ class Experiment:
 class SharedData:
     """Data that several runs read: each set once in memory and at most once on each device, whoever asks first."""
 
-    def __init__(self, root: Path | None = None, models: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None, models: Path | None = None, *, decoding: Told | None = None) -> None:
         self.root = root
+        self._decoding = decoding
         self.models = models_root(models)
         self._lock = threading.Lock()
         self._sets: dict[str, OpenSet] = {}
@@ -58,8 +60,9 @@ class SharedData:
         key = json.dumps([recipe["data"], crop], sort_keys=True)
         with self._lock:
             if key not in self._sets:
-                sets = (_read(recipe["data"][split], self.root) for split in SPLITS)
-                self._sets[key] = open_set(*sets, train_crop=crop)
+                with telling(self._decoding):
+                    sets = (_read(recipe["data"][split], self.root) for split in SPLITS)
+                    self._sets[key] = open_set(*sets, train_crop=crop)
             return self._sets[key]
 
     def one_set(self, section: dict[str, Any]) -> ImageSet:
@@ -67,7 +70,8 @@ class SharedData:
         key = json.dumps(section, sort_keys=True)
         with self._lock:
             if key not in self._single:
-                self._single[key] = _read(section, self.root)
+                with telling(self._decoding):
+                    self._single[key] = _read(section, self.root)
             return self._single[key]
 
     def images(
