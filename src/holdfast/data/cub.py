@@ -33,8 +33,7 @@ def cub180(
     incomplete: bool = False,
 ) -> ImageSet:
     """Classes 1 to 180 of CUB-200-2011, by its own splits train and test."""
-    listing = _listing(root, split, path, TRAINED)
-    refuse_if_incomplete(listing, images=IMAGES_180[split], classes=180, incomplete=incomplete)
+    listing = files_180(root, split, path, incomplete)
     return read_listing(listing, root, name=f"cub180-{split}", size=size, resize=resize)
 
 
@@ -52,9 +51,22 @@ def cub20(
     Differs from the paper: its footnote has the splits' roles the other way round, but its counts, 588 queries and a
     gallery of 598, allow only this.
     """
+    listing = files_20(root, split, path, incomplete)
+    return read_listing(listing, root, name=f"cub20-{split}", size=size, resize=resize)
+
+
+def files_180(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+    """What ``cub180`` reads, counted."""
+    listing = _listing(root, split, path, TRAINED)
+    refuse_if_incomplete(listing, images=IMAGES_180[split], classes=180, incomplete=incomplete)
+    return listing
+
+
+def files_20(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+    """What ``cub20`` reads, counted."""
     listing = _listing(root, split, path, TESTED)
     refuse_if_incomplete(listing, images=IMAGES_20[split], classes=20, incomplete=incomplete)
-    return read_listing(listing, root, name=f"cub20-{split}", size=size, resize=resize)
+    return listing
 
 
 def _listing(root: Path, split: str, path: str, classes: range) -> Listing:

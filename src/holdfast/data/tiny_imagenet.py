@@ -31,7 +31,7 @@ def tinyimagenet200(
     root: Path, split: str, *, path: str = FOLDER, size: int = 64, incomplete: bool = False
 ) -> ImageSet:
     """TinyImageNet's 200 classes at 64 x 64, from the folders of ``tiny-imagenet-200``; splits train and val."""
-    return read_listing(_listing(root, split, path, incomplete), root, name=f"tinyimagenet200-{split}", size=size)
+    return read_listing(files_200(root, split, path, incomplete), root, name=f"tinyimagenet200-{split}", size=size)
 
 
 def tinyimagenet20(
@@ -41,6 +41,11 @@ def tinyimagenet20(
 
     ``path`` may be all of ImageNet in that layout: the other classes are passed over.
     """
+    return read_listing(files_20(root, split, path, incomplete), root, name=f"tinyimagenet20-{split}", size=size)
+
+
+def files_20(root: Path, split: str, path: str = FOLDER_20, incomplete: bool = False) -> Listing:
+    """What ``tinyimagenet20`` reads, counted."""
     if split not in IMAGES_20:
         raise unknown_name("split of tinyimagenet20", split, IMAGES_20)
     listing = class_folders(located(root, path) / split, WNIDS_20)
@@ -51,7 +56,7 @@ def tinyimagenet20(
         incomplete=incomplete,
         per_class=PER_CLASS_20[split],
     )
-    return read_listing(listing, root, name=f"tinyimagenet20-{split}", size=size)
+    return listing
 
 
 def tinyimagenet32(root: Path, split: str, *, classes: int | None = None, incomplete: bool = False) -> ImageSet:
@@ -73,12 +78,13 @@ def read_at_32(
         return only_classes(images, choose(images.class_names))
     if not folder.is_dir():
         raise HoldfastError(f"tinyimagenet32 not found: looked for {pack.name} and {FOLDER}/ in {root.absolute()}")
-    listing = _listing(root, split, FOLDER, incomplete)
+    listing = files_200(root, split, FOLDER, incomplete)
     chosen = listing.only_classes(choose(listing.class_names))
     return read_listing(chosen, root, name=f"tinyimagenet32-{split}", size=32)
 
 
-def _listing(root: Path, split: str, path: str, incomplete: bool) -> Listing:
+def files_200(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+    """What ``tinyimagenet200`` reads, counted."""
     if split not in IMAGES:
         raise unknown_name("split of TinyImageNet", split, IMAGES)
     top = located(root, path)

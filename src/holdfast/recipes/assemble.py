@@ -16,6 +16,7 @@ from holdfast.backbones import Encoder, Preprocess, VectorInput, backbone_builde
 from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
 from holdfast.data.decoding import Told, telling
 from holdfast.data.device import DeviceImages
+from holdfast.data.places import refuse_miscounted
 from holdfast.data.stream import Placement, StreamedImages, place
 from holdfast.engine import FitOptions
 from holdfast.engine.schedule import parameter_groups
@@ -52,6 +53,7 @@ class SharedData:
         self.models = models_root(models)
         self._lock = threading.Lock()
         self._sets: dict[str, OpenSet] = {}
+        self._refused: dict[str, str] = {}
         self._single: dict[str, ImageSet] = {}
         self._placed: dict[tuple[str, str, str], DeviceImages | StreamedImages] = {}
 
@@ -59,11 +61,21 @@ class SharedData:
         crop = recipe["train"]["resized_crop"]
         key = json.dumps([recipe["data"], crop], sort_keys=True)
         with self._lock:
+            if key in self._refused:  # a broken file among many shows up late, and every run would come to it again
+                raise HoldfastError(self._refused[key])
             if key not in self._sets:
-                with telling(self._decoding):
-                    sets = (_read(recipe["data"][split], self.root) for split in SPLITS)
-                    self._sets[key] = open_set(*sets, train_crop=crop)
+                try:
+                    self._sets[key] = self._read_all(recipe["data"], crop)
+                except HoldfastError as error:
+                    self._refused[key] = str(error)
+                    raise
             return self._sets[key]
+
+    def _read_all(self, sections: dict[str, Any], crop: int) -> OpenSet:
+        for split in SPLITS:  # before one is decoded for minutes: who lacks a file of another should hear it at once
+            refuse_miscounted(sections[split], self.root)
+        with telling(self._decoding):
+            return open_set(*(_read(sections[split], self.root) for split in SPLITS), train_crop=crop)
 
     def one_set(self, section: dict[str, Any]) -> ImageSet:
         """The set that one section of a recipe names."""
