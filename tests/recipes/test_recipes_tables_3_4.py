@@ -100,7 +100,7 @@ def test_nothing_is_decoded_before_all_three_sets_are_counted(family, tmp_path, 
     cub(tmp_path, (1, 2))
     decoded = []
     monkeypatch.setattr("holdfast.data.cache.decode", lambda *args, **options: decoded.append(1))
-    shared, missing = SharedData(tmp_path), {TINY: "tiny-imagenet-20/train", CUB: "CUB_200_2011/images"}
+    shared, missing = SharedData(tmp_path), {TINY: "tiny-imagenet-20", CUB: "CUB_200_2011/images"}
     checked = recipe(family, "er", *SMALL)
     with pytest.raises(HoldfastError, match=f"{missing[family]}: "):
         shared.open_set(checked)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from holdfast.data.cache import read_listing
+from holdfast.data.downloads import refuse_if_absent
 from holdfast.data.images import ImageSet
 from holdfast.data.listing import Listing, listed_if_there, refuse_if_incomplete
 from holdfast.data.root import located
@@ -73,8 +74,7 @@ def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
     if split not in IMAGES_180:
         raise unknown_name("split of CUB-200-2011", split, IMAGES_180)
     top = located(root, path)
-    if not top.is_dir():
-        raise HoldfastError(f"{top}: no such folder; CUB-200-2011 is expected there as it is downloaded")
+    refuse_if_absent(top, "classes.txt", "CUB-200-2011 is expected there as it is downloaded")
     names = dict(_numbered(top / "classes.txt"))
     label_of = dict(number_pairs(top / "image_class_labels.txt"))
     of_train = dict(number_pairs(top / "train_test_split.txt"))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.data.cache import read_listing
+from holdfast.data.downloads import refuse_if_absent
 from holdfast.data.images import ImageSet, first_names, only_classes
 from holdfast.data.listing import Listing, class_folders, listed_if_there, refuse_if_incomplete
 from holdfast.data.npz import read_pack
@@ -48,7 +49,13 @@ def files_20(root: Path, split: str, path: str = FOLDER_20, incomplete: bool = F
     """What ``tinyimagenet20`` reads, counted."""
     if split not in IMAGES_20:
         raise unknown_name("split of tinyimagenet20", split, IMAGES_20)
-    listing = class_folders(located(root, path) / split, WNIDS_20)
+    top = located(root, path)
+    if not (top / split).is_dir():
+        expected = (
+            "the paper's 20 ImageNet classes, or all, are expected there as train/WNID and val/WNID (docs/data.md)"
+        )
+        refuse_if_absent(top, f"{split}/{WNIDS_20[0]}", expected)
+    listing = class_folders(top / split, WNIDS_20)
     refuse_if_incomplete(
         listing,
         images=IMAGES_20[split],
@@ -88,8 +95,7 @@ def files_200(root: Path, split: str, path: str = FOLDER, incomplete: bool = Fal
     if split not in IMAGES:
         raise unknown_name("split of TinyImageNet", split, IMAGES)
     top = located(root, path)
-    if not top.is_dir():
-        raise HoldfastError(f"{top}: no such folder; TinyImageNet is expected there as it is downloaded")
+    refuse_if_absent(top, "wnids.txt", "TinyImageNet is expected there as it is downloaded")
     wnids = [row[0] for row in rows(top / "wnids.txt", 1)]
     listing = _training(top / "train", wnids) if split == "train" else _validation(top / "val", wnids)
     refuse_if_incomplete(listing, images=IMAGES[split], classes=CLASSES, incomplete=incomplete)
