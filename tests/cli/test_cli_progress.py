@@ -47,6 +47,15 @@ def test_a_resumed_run_is_shown_where_it_is(clock):
     assert position.seconds_left() == 1.0  # two steps took the one second there was, two are left
 
 
+def test_a_long_epoch_has_lines_too(clock, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.5)
+    lines = Lines("er")
+    for event in [*EVENTS[:2], *({"event": "pulse", "task": 1, "step": step} for step in (1, 2, 3))]:
+        lines(event)
+    shown = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[1] for line in shown[1:]] == [" step 1/10", " step 2/10", " step 3/10"]
+
+
 def test_plain_lines(clock, capsys):
     lines = Lines("er")
     for event in EVENTS:

@@ -1,5 +1,8 @@
 """TinyImageNet in its folders and as a pack; the open set drawn from it to choose settings on."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -193,3 +196,8 @@ def test_validation_halves(tmp_path):
     np.savez(tmp_path / "tinyimagenet32.npz", train_x=pixels[:6], train_y=labels[:6], class_names=np.array(["a"]))
     with pytest.raises(HoldfastError, match="lacks 20 of the 20 validation classes: n01917289"):
         load_split("tinyimagenet32_validation", "train", tmp_path, part="query")
+
+
+def test_the_docs_list_the_twenty_classes():
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    assert re.findall(r"\bn\d{8}\b", text.split("The classes, in order:")[1].split("```")[1]) == list(WNIDS_20)

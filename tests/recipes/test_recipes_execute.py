@@ -35,6 +35,23 @@ def test_tested_classes_that_were_trained_on_are_named(tiny_recipe, tmp_path):
     assert "Not an open-set test" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
+def test_a_cpu_that_imitates_bf16_is_said(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("holdfast.recipes.execute.imitates_bf16", lambda device: device.type == "cpu")
+    events = []
+
+    def watch_until_it_trains(event):
+        events.append(event)
+        if event["event"] in ("warning", "begin"):
+            raise KeyboardInterrupt
+
+    for precision in ("bf16", "fp32"):
+        recipe, folder = quick(tiny_recipe, f"train.precision={precision}"), RunFolder(tmp_path / precision)
+        with pytest.raises(KeyboardInterrupt):
+            execute(recipe, folder, device="cpu", watch=watch_until_it_trains)
+    (warning,) = [event["text"] for event in events if event["event"] == "warning"]
+    assert warning.endswith("many times slower than float32; train.precision=fp32 is quicker")
+
+
 def test_going_on_with_other_threads_is_said(tiny_recipe, tmp_path):
     folder, events = RunFolder(tmp_path / "run"), []
     execute(quick(tiny_recipe), folder, device="cpu")

@@ -39,6 +39,7 @@ def pretrain(
 
     Example: holdfast pretrain pretrain/tinyimagenet32 --classes 50,100
     """
+    from holdfast.cli.decoding_lines import decoding_lines
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.engine import resolve_device
     from holdfast.errors import HoldfastError
@@ -58,7 +59,8 @@ def pretrain(
         if len(planned) > 1:
             raise HoldfastError(f"--out names one folder, but {len(planned)} models are planned; use --models")
         folder, planned = out.parent, {out.name: next(iter(planned.values()))}
-    shared, where = SharedData(data, models), resolve_device(device)
+    where = resolve_device(device)
+    shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
     try:
         with sweep_watcher(list(planned), quiet=quiet or json) as watch:
             found = pretrain_many(planned, folder, shared=shared, device=where, parallel=parallel, watch=watch)

@@ -91,7 +91,7 @@ class Lines(Display):
             return
         self._position.follow(event)
         due = time.monotonic() - self._printed > LINE_SECONDS
-        if event["event"] in ("begin", "task", "matrix", "done") or (event["event"] == "epoch" and due):
+        if event["event"] in ("begin", "task", "matrix", "done") or (event["event"] in ("epoch", "pulse") and due):
             self._printed = time.monotonic()
             left = self._position.seconds_left()
             parts = [self._position.stage, f"step {self._position.done}/{self._position.steps}", self._position.losses]

@@ -88,9 +88,10 @@ def reproduce(
     paths = {cell.path for cell in missing}
     repeated = sum(cell.path in paths for cell in listed) > len(paths)
     if missing and not render and not stay_missing(missing, device, repeated=repeated):
+        from holdfast.cli.decoding_lines import decoding_lines
         from holdfast.recipes.assemble import SharedData
 
-        shared = SharedData(data, models)
+        shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
         failed = run_missing(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
     found = Results(results)  # read anew: there may be more than before
     show(exhibits, found, selection, json=json, as_markdown=markdown)

@@ -103,6 +103,7 @@ def run_recipe(
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; its metrics."""
+    from holdfast.cli.decoding_lines import decoding_lines
     from holdfast.cli.interruption import between_steps
     from holdfast.cli.progress import watcher
     from holdfast.engine.ranks import ALONE
@@ -117,7 +118,7 @@ def run_recipe(
             return execute(
                 recipe,
                 RunFolder(folder),
-                shared=SharedData(data, models),
+                shared=SharedData(data, models, decoding=decoding_lines(quiet=quiet)),
                 device=device,
                 resume=resume,
                 sinks=sinks,

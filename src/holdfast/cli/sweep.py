@@ -38,6 +38,7 @@ def sweep(
 
     Example: holdfast sweep cifar100-10/er cifar100-10/simplex_hoc --tasks 7,16 --seeds 0,1 --parallel 8
     """
+    from holdfast.cli.decoding_lines import decoding_lines
     from holdfast.cli.demo import method_names
     from holdfast.cli.peak_memory import PeakMemory
     from holdfast.cli.room import what_fits
@@ -60,7 +61,8 @@ def sweep(
         settings=set_,
     )
     check_sinks(log)
-    where, shared = resolve_device(device), SharedData(data, models)
+    where = resolve_device(device)
+    shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
     room = what_fits(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
     try:
         with sweep_watcher([run.name for run in planned], quiet=quiet or json) as display:

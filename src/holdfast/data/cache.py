@@ -33,7 +33,7 @@ def read_listing(
     """
     folder = cache_folder(root)
     if folder is None:
-        images = decode(listing.files, size=size, resize=resize, colour=colour)
+        images = decode(listing.files, size=size, resize=resize, colour=colour, name=_not_kept(name))
         return canonical(images, listing.labels, listing.class_names, source=str(listing.source))
     place = folder / f"{name}-{size}-{_key(listing, size, resize, colour)}"
     kept = _kept(place)
@@ -41,7 +41,7 @@ def read_listing(
         try:
             with own_turn(place):
                 if _kept(place) is None:  # another process may have made it while this one waited
-                    _write(place, listing, size, resize, colour)
+                    _write(place, listing, name, size, resize, colour)
         except OSError as error:
             raise HoldfastError(
                 f"{place}: cannot be written ({error.strerror}); set {VARIABLE} to another folder, or to {OFF}"
@@ -61,6 +61,13 @@ def cache_folder(root: Path) -> Path | None:
     if named:
         return None if named == OFF else Path(named).expanduser()
     return root / "holdfast-cache" if os.access(root, os.W_OK) else None
+
+
+def _not_kept(name: str) -> str:
+    """Who did not switch the cache off should know why the same minutes pass at every run."""
+    if os.environ.get(VARIABLE) == OFF:
+        return name
+    return f"{name} (not kept, as the data root cannot be written to; {VARIABLE} names another folder)"
 
 
 def _key(listing: Listing, size: int, resize: int | None, colour: Colour) -> str:
@@ -91,12 +98,12 @@ def _kept(place: Path) -> ImageSet | None:
     return found if len(images) == len(labels) else None
 
 
-def _write(place: Path, listing: Listing, size: int, resize: int | None, colour: Colour) -> None:
+def _write(place: Path, listing: Listing, name: str, size: int, resize: int | None, colour: Colour) -> None:
     """Decode and put in canonical order on disk, so that the set need not fit in memory."""
     shape = (len(listing), size, size, 3 if colour == "rgb" else 1)
     with replacing_folder(place) as folder:
         decoded = np.lib.format.open_memmap(folder / "decoded.npy", "w+", np.uint8, shape)
-        decode(listing.files, size=size, resize=resize, colour=colour, into=decoded)
+        decode(listing.files, size=size, resize=resize, colour=colour, into=decoded, name=name)
         order, fingerprint = canonical_order(decoded, listing.labels, listing.class_names, source=str(listing.source))
         ordered = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
         for start in range(0, len(order), ROWS):

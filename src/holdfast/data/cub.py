@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from holdfast.data.cache import read_listing
+from holdfast.data.downloads import refuse_if_absent
 from holdfast.data.images import ImageSet
 from holdfast.data.listing import Listing, listed_if_there, refuse_if_incomplete
 from holdfast.data.root import located
@@ -33,8 +34,7 @@ def cub180(
     incomplete: bool = False,
 ) -> ImageSet:
     """Classes 1 to 180 of CUB-200-2011, by its own splits train and test."""
-    listing = _listing(root, split, path, TRAINED)
-    refuse_if_incomplete(listing, images=IMAGES_180[split], classes=180, incomplete=incomplete)
+    listing = files_180(root, split, path, incomplete)
     return read_listing(listing, root, name=f"cub180-{split}", size=size, resize=resize)
 
 
@@ -52,17 +52,29 @@ def cub20(
     Differs from the paper: its footnote has the splits' roles the other way round, but its counts, 588 queries and a
     gallery of 598, allow only this.
     """
+    listing = files_20(root, split, path, incomplete)
+    return read_listing(listing, root, name=f"cub20-{split}", size=size, resize=resize)
+
+
+def files_180(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+    """What ``cub180`` reads, counted."""
+    listing = _listing(root, split, path, TRAINED)
+    refuse_if_incomplete(listing, images=IMAGES_180[split], classes=180, incomplete=incomplete)
+    return listing
+
+
+def files_20(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+    """What ``cub20`` reads, counted."""
     listing = _listing(root, split, path, TESTED)
     refuse_if_incomplete(listing, images=IMAGES_20[split], classes=20, incomplete=incomplete)
-    return read_listing(listing, root, name=f"cub20-{split}", size=size, resize=resize)
+    return listing
 
 
 def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
     if split not in IMAGES_180:
         raise unknown_name("split of CUB-200-2011", split, IMAGES_180)
     top = located(root, path)
-    if not top.is_dir():
-        raise HoldfastError(f"{top}: no such folder; CUB-200-2011 is expected there as it is downloaded")
+    refuse_if_absent(top, "classes.txt", "CUB-200-2011 is expected there as it is downloaded")
     names = dict(_numbered(top / "classes.txt"))
     label_of = dict(number_pairs(top / "image_class_labels.txt"))
     of_train = dict(number_pairs(top / "train_test_split.txt"))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from holdfast.data.decoding import tell
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour, open_image, resize_and_crop
 
@@ -26,12 +27,13 @@ def decode(
     resize: int | None = None,
     origins: Sequence[str] | None = None,
     into: np.ndarray | None = None,
+    name: str = "pictures",
 ) -> np.ndarray:
     """Decode to uint8, N x size x size x C: the shorter side scaled to ``size`` (or ``resize``), the centre cut out.
 
     Every file is tried, and all that cannot be read are named in one error. ``origins`` says where each file was
-    named, for that error; ``into`` is an array to fill. Threads are enough: Pillow's decoders let go of the
-    interpreter lock.
+    named, for that error; ``into`` is an array to fill; ``name`` is what the set is called while it is decoded. Threads
+    are enough: Pillow's decoders let go of the interpreter lock.
     """
     if size < 1:
         raise HoldfastError(f"size must be at least 1, got {size}")
@@ -54,8 +56,10 @@ def decode(
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         try:
-            for _ in pool.map(fill, range(0, len(files), AT_A_TIME)):
-                pass
+            starts = range(0, len(files), AT_A_TIME)
+            tell(name, 0, len(files))
+            for start, _ in zip(starts, pool.map(fill, starts)):
+                tell(name, min(start + AT_A_TIME, len(files)), len(files))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.data.decode import IMAGE_SUFFIXES
+from holdfast.data.downloads import unsorted_files
 from holdfast.data.images import renumbering
 from holdfast.errors import HoldfastError
 from holdfast.wording import counted, first_few
@@ -102,8 +103,14 @@ def refuse_if_incomplete(
     if wrong and not (incomplete and len(listing)):
         lacks = _lacks(listing, per_class)
         without = f" ({'; '.join(lacks)})" if lacks else ""
-        way_out = "; complete it, or set incomplete = true to go on with what is there" if len(listing) else ""
-        raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{without}{way_out}")
+        raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{without}{_way_out(listing)}")
+
+
+def _way_out(listing: Listing) -> str:
+    if len(listing):
+        return "; complete it, or set incomplete = true to go on with what is there"
+    unsorted = unsorted_files(listing.source) if listing.source.is_dir() else ""
+    return f"; {unsorted}" if unsorted else ""
 
 
 def _lacks(listing: Listing, per_class: int | None) -> list[str]:

@@ -1,8 +1,12 @@
 """Where the files of each dataset are looked for under the data root; the first that is there is read."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from holdfast.data import cub, tiny_imagenet
+from holdfast.data.listing import Listing
+from holdfast.data.root import data_root
 
 PLACES: dict[str, tuple[str, ...]] = {
     "cifar100": ("cifar100.npz", "cifar-100-python", "cifar-100-python.tar.gz"),
@@ -18,6 +22,21 @@ PLACES: dict[str, tuple[str, ...]] = {
     "casia_webface": ("CASIA-WebFace",),
     "celeba": ("celeba",),
 }
+
+COUNTED: dict[str, Callable[..., Listing]] = {
+    "tinyimagenet200": tiny_imagenet.files_200,
+    "tinyimagenet20": tiny_imagenet.files_20,
+    "cub180": cub.files_180,
+    "cub20": cub.files_20,
+}
+"""Sets of picture files whose number is known: what each reads, listed and counted in a second."""
+
+
+def refuse_miscounted(section: Mapping[str, Any], root: Path | None) -> None:
+    """Refuse what the set that a recipe's section names would refuse to decode, without decoding anything."""
+    count = COUNTED.get(section["name"])
+    if count is not None:
+        count(data_root(root), section["split"], section["path"], section["incomplete"])
 
 
 def found(root: Path, name: str) -> Path | None:

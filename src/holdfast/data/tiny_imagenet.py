@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast.data.cache import read_listing
+from holdfast.data.downloads import refuse_if_absent
 from holdfast.data.images import ImageSet, first_names, only_classes
 from holdfast.data.listing import Listing, class_folders, listed_if_there, refuse_if_incomplete
 from holdfast.data.npz import read_pack
@@ -31,7 +32,7 @@ def tinyimagenet200(
     root: Path, split: str, *, path: str = FOLDER, size: int = 64, incomplete: bool = False
 ) -> ImageSet:
     """TinyImageNet's 200 classes at 64 x 64, from the folders of ``tiny-imagenet-200``; splits train and val."""
-    return read_listing(_listing(root, split, path, incomplete), root, name=f"tinyimagenet200-{split}", size=size)
+    return read_listing(files_200(root, split, path, incomplete), root, name=f"tinyimagenet200-{split}", size=size)
 
 
 def tinyimagenet20(
@@ -41,9 +42,20 @@ def tinyimagenet20(
 
     ``path`` may be all of ImageNet in that layout: the other classes are passed over.
     """
+    return read_listing(files_20(root, split, path, incomplete), root, name=f"tinyimagenet20-{split}", size=size)
+
+
+def files_20(root: Path, split: str, path: str = FOLDER_20, incomplete: bool = False) -> Listing:
+    """What ``tinyimagenet20`` reads, counted."""
     if split not in IMAGES_20:
         raise unknown_name("split of tinyimagenet20", split, IMAGES_20)
-    listing = class_folders(located(root, path) / split, WNIDS_20)
+    top = located(root, path)
+    if not (top / split).is_dir():
+        expected = (
+            "the paper's 20 ImageNet classes, or all, are expected there as train/WNID and val/WNID (docs/data.md)"
+        )
+        refuse_if_absent(top, f"{split}/{WNIDS_20[0]}", expected)
+    listing = class_folders(top / split, WNIDS_20)
     refuse_if_incomplete(
         listing,
         images=IMAGES_20[split],
@@ -51,7 +63,7 @@ def tinyimagenet20(
         incomplete=incomplete,
         per_class=PER_CLASS_20[split],
     )
-    return read_listing(listing, root, name=f"tinyimagenet20-{split}", size=size)
+    return listing
 
 
 def tinyimagenet32(root: Path, split: str, *, classes: int | None = None, incomplete: bool = False) -> ImageSet:
@@ -73,17 +85,17 @@ def read_at_32(
         return only_classes(images, choose(images.class_names))
     if not folder.is_dir():
         raise HoldfastError(f"tinyimagenet32 not found: looked for {pack.name} and {FOLDER}/ in {root.absolute()}")
-    listing = _listing(root, split, FOLDER, incomplete)
+    listing = files_200(root, split, FOLDER, incomplete)
     chosen = listing.only_classes(choose(listing.class_names))
     return read_listing(chosen, root, name=f"tinyimagenet32-{split}", size=32)
 
 
-def _listing(root: Path, split: str, path: str, incomplete: bool) -> Listing:
+def files_200(root: Path, split: str, path: str = FOLDER, incomplete: bool = False) -> Listing:
+    """What ``tinyimagenet200`` reads, counted."""
     if split not in IMAGES:
         raise unknown_name("split of TinyImageNet", split, IMAGES)
     top = located(root, path)
-    if not top.is_dir():
-        raise HoldfastError(f"{top}: no such folder; TinyImageNet is expected there as it is downloaded")
+    refuse_if_absent(top, "wnids.txt", "TinyImageNet is expected there as it is downloaded")
     wnids = [row[0] for row in rows(top / "wnids.txt", 1)]
     listing = _training(top / "train", wnids) if split == "train" else _validation(top / "val", wnids)
     refuse_if_incomplete(listing, images=IMAGES[split], classes=CLASSES, incomplete=incomplete)

@@ -14,7 +14,9 @@ from torch import nn
 
 from holdfast.backbones import Encoder, Preprocess, VectorInput, backbone_builder, build_backbone, load_weights
 from holdfast.data import DATASETS, ImageSet, OpenSet, load_split, open_set
+from holdfast.data.decoding import Told, telling
 from holdfast.data.device import DeviceImages
+from holdfast.data.places import refuse_miscounted
 from holdfast.data.stream import Placement, StreamedImages, place
 from holdfast.engine import FitOptions
 from holdfast.engine.schedule import parameter_groups
@@ -45,11 +47,13 @@ class Experiment:
 class SharedData:
     """Data that several runs read: each set once in memory and at most once on each device, whoever asks first."""
 
-    def __init__(self, root: Path | None = None, models: Path | None = None) -> None:
+    def __init__(self, root: Path | None = None, models: Path | None = None, *, decoding: Told | None = None) -> None:
         self.root = root
+        self._decoding = decoding
         self.models = models_root(models)
         self._lock = threading.Lock()
         self._sets: dict[str, OpenSet] = {}
+        self._refused: dict[str, str] = {}
         self._single: dict[str, ImageSet] = {}
         self._placed: dict[tuple[str, str, str], DeviceImages | StreamedImages] = {}
 
@@ -57,17 +61,29 @@ class SharedData:
         crop = recipe["train"]["resized_crop"]
         key = json.dumps([recipe["data"], crop], sort_keys=True)
         with self._lock:
+            if key in self._refused:  # a broken file among many shows up late, and every run would come to it again
+                raise HoldfastError(self._refused[key])
             if key not in self._sets:
-                sets = (_read(recipe["data"][split], self.root) for split in SPLITS)
-                self._sets[key] = open_set(*sets, train_crop=crop)
+                try:
+                    self._sets[key] = self._read_all(recipe["data"], crop)
+                except HoldfastError as error:
+                    self._refused[key] = str(error)
+                    raise
             return self._sets[key]
+
+    def _read_all(self, sections: dict[str, Any], crop: int) -> OpenSet:
+        for split in SPLITS:  # before one is decoded for minutes: who lacks a file of another should hear it at once
+            refuse_miscounted(sections[split], self.root)
+        with telling(self._decoding):
+            return open_set(*(_read(sections[split], self.root) for split in SPLITS), train_crop=crop)
 
     def one_set(self, section: dict[str, Any]) -> ImageSet:
         """The set that one section of a recipe names."""
         key = json.dumps(section, sort_keys=True)
         with self._lock:
             if key not in self._single:
-                self._single[key] = _read(section, self.root)
+                with telling(self._decoding):
+                    self._single[key] = _read(section, self.root)
             return self._single[key]
 
     def images(

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet, OpenSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import resolve_device, walk
+from holdfast.engine.bf16_support import imitates_bf16
 from holdfast.engine.journal import Journal, read_events
 from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.environment import describe
@@ -60,7 +63,7 @@ def execute(
         folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
         sitting = Sitting(folder, {**describe(str(where)), "ranks": ranks.world})
-        for text in (*_overlap(experiment), *sitting.changes()):
+        for text in (*_overlap(experiment), *_slow(experiment, where), *sitting.changes()):
             watch(_warning(text))
 
         def watch_sitting(event: dict[str, Any]) -> None:
@@ -183,6 +186,12 @@ def _overlap(experiment: Experiment) -> Iterator[str]:
         some = ", ".join(overlap[:3]) + (", ..." if len(overlap) > 3 else "")
         classes = f"{counted(len(overlap), 'tested class')} {are(len(overlap))} trained on ({some})"
         yield f"not an open-set test: {classes}"
+
+
+def _slow(experiment: Experiment, where: torch.device) -> Iterator[str]:
+    """Say why nothing seems to happen: a step that takes seconds in float32 may then take minutes."""
+    if experiment.options.precision == "bf16" and imitates_bf16(where):
+        yield "this CPU has no bf16 and imitates it, many times slower than float32; train.precision=fp32 is quicker"
 
 
 def _warning(text: str) -> dict[str, Any]:
