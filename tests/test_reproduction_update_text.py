@@ -116,6 +116,17 @@ def test_what_holding_the_length_does_to_a_small_network():
     )
     assert said.format(*free, *held) in TEXT
     assert f"{free[2]:.1f} at 16 (n = 3)" in TEXT
+    short = [mean_lift(tasks, "-length-7") for tasks in (2, 7)]
+    assert "lifts by {:.1f} at 2 tasks and {:.1f} at 7 (n = 3, on another processor".format(*short) in TEXT
+    first = [
+        [
+            self_tests(f"cifar100-10/small/simplex_hoc-t{tasks}-natural-s{seed}{change}.json")[0]
+            for change in ("", "-length-7")
+        ]
+        for tasks in (2, 7)
+        for seed in range(3)
+    ]
+    assert f"moves first models by {max(abs(one - other) for one, other in first):.1f} points at most" in TEXT
     others = lift("small/er-t2-natural-s0"), lift("small/simplex_hoc-t2-natural-s0-lambda-0.6")
     assert "ER's first update lifts by {:.1f} at 2 tasks, and λ 0.6 by {:.1f}".format(*others) in TEXT
     length = lengths("feature_length-2cores.json")
