@@ -29,7 +29,7 @@ COUNTED: dict[str, Callable[..., Listing]] = {
     "cub180": cub.files_180,
     "cub20": cub.files_20,
 }
-"""Sets of picture files whose number is known: what each reads, listed and counted in a second."""
+"""Sets of picture files whose number is known: what each reads, listed and counted without decoding any."""
 
 
 def refuse_miscounted(section: Mapping[str, Any], root: Path | None) -> None:

@@ -59,8 +59,7 @@ def cells() -> list[Cell]:
     for tasks, order, seed in more:
         stage = ICARL if order == "icarl" else SEEDS
         planned += [paper_cell(method, tasks, order=order, seed=seed, stage=stage) for method in REPEATED]
-        again = (RIVAL, *REPEATED)
-        planned += [tuned_cell(method, tasks, order=order, seed=seed, stage=REST) for method in again]
+        planned += [tuned_cell(method, tasks, order=order, seed=seed, stage=REST) for method in (RIVAL, *REPEATED)]
         planned += [tuned_cell(method, tasks, order=order, seed=seed, stage=stage) for method in ours]
     for tasks, methods in AT_THE_ENDS.items():
         for seed in MORE_SEEDS:
