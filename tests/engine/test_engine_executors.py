@@ -20,6 +20,7 @@ from holdfast.engine.graphs import capture
 from holdfast.engine.ranks import Ranks
 from holdfast.engine.share import Share
 from holdfast.errors import HoldfastError
+from holdfast.kernels import fused_network
 from holdfast.methods import SimplexHOC, SimplexHOCViews
 from holdfast.scenarios import cl2r
 
@@ -43,9 +44,31 @@ def test_auto_is_eager_on_a_cpu(step_of):
     assert chosen_executor("compiled", step) == "compiled"
 
 
-def test_a_graph_needs_a_gpu(step_of):
-    with pytest.raises(HoldfastError, match="needs a GPU"):
-        make_executor("graph", step_of())
+@pytest.mark.parametrize("name", ["graph", "fused"])
+def test_a_graph_needs_a_gpu(step_of, name):
+    with pytest.raises(HoldfastError, match=f"'{name}' needs a GPU, and this run is on cpu; use auto") as error:
+        make_executor(name, step_of())
+    assert "--set train.executor=auto" in str(error.value)
+
+
+def test_auto_is_the_graph_on_a_gpu_and_fused_only_by_name(resnet_step, monkeypatch):
+    pytest.importorskip("triton")
+    step = resnet_step(32, 32)
+    assert not _why_not_fused(step)  # the kernels could carry it out
+    on_gpu = SimpleNamespace(device=torch.device("cuda"), height_width=step.images.height_width)
+    step = replace(step, images=on_gpu)
+    monkeypatch.setattr(executors, "GraphedStep", lambda step: ("graph of", step))
+    assert chosen_executor("auto", step) == "graph"
+    assert make_executor("auto", step) == ("graph of", step)  # of the very step that eager calls
+    assert chosen_executor("fused", step) == "fused"
+    assert make_executor("fused", step)[1].compiled is fused_network
+
+
+def test_fused_says_why_it_cannot_be_used(resnet_step):
+    step = resnet_step(32, 32, backbone="small")
+    step = replace(step, images=SimpleNamespace(device=torch.device("cuda"), height_width=(32, 32)))
+    with pytest.raises(HoldfastError, match="cannot be used here: there are no kernels for SmallNet; use auto"):
+        make_executor("fused", step)
 
 
 def test_a_step_walks_through_its_epoch(step_of):

@@ -12,7 +12,7 @@ from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
 from holdfast.engine import FitOptions, KeptFeatures, remember
-from holdfast.engine.executors import make_executor
+from holdfast.engine.executors import _why_not_fused, make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.kernels import fused_network
 from holdfast.methods import METHODS
@@ -78,6 +78,16 @@ def test_a_graph_is_the_eager_step_bit_for_bit(images, name, precision):
     eager = after(make_step(images, name, precision), "eager")
     assert same(eager, after(make_step(images, name, precision), "eager"))
     assert same(eager, after(make_step(images, name, precision), "graph"))
+
+
+def test_auto_is_the_eager_step_bit_for_bit_where_there_are_kernels(images):
+    def step():
+        return make_step(images, "simplex_hoc", "bf16")
+
+    assert not _why_not_fused(step())
+    eager = after(step(), "eager")
+    assert same(eager, after(step(), "auto"))
+    assert not same(eager, after(step(), "fused"))  # which rounds in other places
 
 
 @pytest.mark.parametrize(

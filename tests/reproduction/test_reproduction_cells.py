@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from holdfast.backbones import build_backbone
+from holdfast.backbones import Encoder, build_backbone
 from holdfast.data import cub, tiny_imagenet
 from holdfast.errors import HoldfastError
+from holdfast.kernels import why_no_kernels
 from holdfast.methods.simplex_hoc_views import SimplexHOCViews
 from holdfast.recipes.load import read_recipe
 from holdfast.recipes.schema import check_recipe
@@ -18,6 +20,7 @@ from holdfast.reproduction.cells import same_run
 from holdfast.reproduction.cifar import FIRST_SEED, OURS, PAPER_METHODS, UNCHANGED, paper_cell, tuned_cell
 from holdfast.reproduction.exhibit import EVERYTHING, papers
 from holdfast.reproduction.exhibits import chosen, in_order_of_work
+from holdfast.reproduction.iam import brought_in
 from holdfast.reproduction.parts import mean_lambda
 from holdfast.reproduction.results import over_seeds
 from holdfast.reproduction.tries import COMMON, TRIED, winner
@@ -47,6 +50,21 @@ def test_a_command_gives_its_recipe(cell):
     assert recipe["scenario"]["order_seed"] == (1993 if cell.order == "icarl" else None)
     assert cell.is_of(dict(recipe.tables))
     assert not cell.is_of({**recipe.tables, "seed": 99})
+
+
+def test_fused_is_named_only_where_the_kernels_can_train():
+    """Their networks, in bf16; a cell that changes one of these has auto."""
+    pytest.importorskip("triton")
+    named = [cell for cell in EVERY if cell.recipe["train"]["executor"] != "auto"]
+    trained = {(cell.recipe["train"]["executor"], cell.recipe["train"]["precision"]) for cell in named}
+    assert trained == {("fused", "bf16")}
+    networks = set()
+    for cell in named:
+        models = [cell.recipe["backbone"]["name"]] if cell.recipe["backbone"] else brought_in(cell.study)
+        networks |= {name.rpartition("/")[2].split("-")[0] for name in models}
+    assert networks == {"resnet32", "resnet18", "senet18", "regnety_400mf"}
+    for name in networks:
+        assert why_no_kernels(Encoder(build_backbone(name).to(memory_format=torch.channels_last)), 32, 32) == ""
 
 
 def test_table_two_has_the_runs_the_plan_asks_for():

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData
 from holdfast.reproduction import EXHIBITS, Cell, Exhibit, Results
 from holdfast.reproduction.results import row
-from holdfast.reproduction.run import DeviceShare, carry_out
+from holdfast.reproduction.run import DeviceShare, carry_out, planned
 from holdfast.run_folder import RunFolder
 
 
@@ -58,6 +58,20 @@ def test_each_run_leaves_its_record_and_only_missing_ones_are_run(cells, tmp_pat
     folder = RunFolder(tmp_path / "runs" / "tiny" / "paper" / "simplex_hoc-t3-natural-s0")
     assert folder.metrics.exists()
     assert not folder.features.exists()
+
+
+def test_a_run_of_the_fused_kernels_is_made_without_them_on_a_cpu(tiny_recipe, tmp_path):
+    """The same run but for rounding: it counts as the cell's, and its record says how it was made."""
+    cell = Cell("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.executor=fused",), family="tiny")
+    gpu, cpu = (planned(cell, torch.device(name)) for name in ("cuda", "cpu"))
+    assert (gpu.recipe["train"]["executor"], gpu.command) == ("fused", cell.command)
+    assert cpu.recipe["train"]["executor"] == "auto"
+    (metrics,) = run([cell], tmp_path / "runs", tmp_path / "results").values()
+    record = Results(tmp_path / "results").record(cell)
+    assert record["protocols"] == metrics["protocols"]
+    assert record["environment"]["executor"] == "eager"
+    assert record["recipe"]["train"]["executor"] == "auto"
+    assert record["command"] == cpu.command == f"{cell.command} --set train.executor=auto"
 
 
 def test_other_settings_are_another_run(cells, tmp_path, fake):

@@ -1,4 +1,4 @@
-"""Ways to carry out the same training step: kernel by kernel, as one CUDA graph, or as a graph of fewer kernels."""
+"""Ways to carry out the same training step: eagerly, compiled, as one CUDA graph, or as a graph of fused kernels."""
 
 import contextlib
 from collections.abc import Callable, Hashable
@@ -15,6 +15,9 @@ from holdfast.engine.step import TrainingStep
 from holdfast.errors import HoldfastError
 from holdfast.kernels import fused_network, why_no_kernels
 
+NEED_GPU = ("graph", "fused")
+USE_AUTO = "use auto (--set train.executor=auto)"
+
 WARM_UP = 3
 """Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones.
 
@@ -27,29 +30,35 @@ _captured_before: set[Hashable] = set()
 
 def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
     """A function that carries out the next step each time it is called."""
-    on_gpu = step.images.device.type == "cuda"
+    device = step.images.device
     kind = chosen_executor(kind, step)
+    refuse_without_gpu(kind, device)
     if kind == "eager":
         return step
     if kind == "compiled":
         step = replace(step, compiled=torch.compile)
-        return GraphedStep(step) if on_gpu else step
-    if not on_gpu:
-        raise HoldfastError(f"train.executor {kind!r} needs a GPU; use eager or auto")
+        return GraphedStep(step) if device.type == "cuda" else step
     if kind == "fused":
         if reason := _why_not_fused(step):
-            raise HoldfastError(f"train.executor 'fused' cannot be used here: {reason}; use graph or auto")
+            raise HoldfastError(f"train.executor 'fused' cannot be used here: {reason}; {USE_AUTO}")
         step = replace(step, compiled=fused_network)
     return GraphedStep(step)
 
 
 def chosen_executor(wanted: Executor, step: TrainingStep) -> Executor:
-    """What ``wanted`` comes to for this step: "auto" is the fastest that can carry it out."""
+    """The executor that ``wanted`` means for this step: "auto" is "graph" on a GPU and "eager" elsewhere.
+
+    The two give the same bits. "fused" rounds to bf16 in other places, so "auto" never means it.
+    """
     if wanted != "auto":
         return wanted
-    if step.images.device.type != "cuda":
-        return "eager"
-    return "graph" if _why_not_fused(step) else "fused"
+    return "graph" if step.images.device.type == "cuda" else "eager"
+
+
+def refuse_without_gpu(wanted: Executor, device: torch.device) -> None:
+    """Raise where ``wanted`` needs a GPU and ``device`` is none."""
+    if wanted in NEED_GPU and device.type != "cuda":
+        raise HoldfastError(f"train.executor {wanted!r} needs a GPU, and this run is on {device.type}; {USE_AUTO}")
 
 
 def _why_not_fused(step: TrainingStep) -> str:

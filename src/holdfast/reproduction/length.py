@@ -15,6 +15,7 @@ SMALL = (
     "backbone.width=16",
     "data.train.images_per_class=100",
     "train.precision=fp32",
+    "train.executor=auto",
     "evaluation.protocols=['template']",
 )
 """Three minutes on one core at 2 tasks, where ResNet-32 on all images would take a day."""

@@ -4,6 +4,7 @@ import shutil
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,14 @@ def _kept_in(file: Path) -> float:
     return float(read_json(file)["seconds"]) if file.exists() else 0.0
 
 
-def planned(cell: Cell) -> PlannedRun:
+def planned(cell: Cell, device: torch.device) -> PlannedRun:
+    """The cell's run on ``device``.
+
+    A recipe of the tables names the fused kernels, which need a GPU. On another device the run has
+    ``train.executor=auto`` instead; it is the same run but for rounding, and its command says so.
+    """
+    if device.type != "cuda" and cell.recipe["train"]["executor"] == "fused":
+        cell = replace(cell, settings=(*cell.settings, "train.executor=auto"))
     return PlannedRun(cell.path.with_suffix("").as_posix(), cell.recipe, cell.command)
 
 
@@ -105,7 +113,8 @@ def carry_out(
     asked for again; what was waiting is not begun. Features of a finished run are removed once its record is written:
     at 31 tasks and K = 1024 one run's take 4 GB, and the matrices are in the record.
     """
-    of = {planned(cell).name: cell for cell in cells}
+    runs = [planned(cell, device) for cell in cells]
+    of = dict(zip([run.name for run in runs], zip(cells, runs), strict=True))
     share, stop = DeviceShare(), threading.Event()
 
     def leave(name: str) -> None:
@@ -116,7 +125,8 @@ def carry_out(
         seconds = share.see(folder, event["event"])
         if event["event"] == "done":
             also = {"gpu_minutes": round(seconds / 60, 2), "runs_at_once": parallel}
-            write_record(folder, results / of[name].path, of[name].command, also)
+            cell, run = of[name]
+            write_record(folder, results / cell.path, run.command, also)
             shutil.rmtree(folder.features, ignore_errors=True)
         watch(name, event)
 
@@ -126,7 +136,7 @@ def carry_out(
         timer.start()
     try:
         return run_all(
-            [planned(cell) for cell in cells],
+            runs,
             out,
             shared=shared,
             device=device,
