@@ -29,7 +29,7 @@ from torch import Tensor
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import load_split
-from holdfast.engine import resolve_device
+from holdfast.devices import resolve_device
 from holdfast.environment import describe
 from holdfast.features import carried_query, compact_basis, compacted, extract
 from holdfast.geometry import nearest, unit

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from holdfast.engine import resolve_device
+from holdfast.devices import resolve_device
 from holdfast.environment import describe
 from holdfast.evaluation import compatibility_matrix
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from timing import write_figures
 
-from holdfast.engine import resolve_device
+from holdfast.devices import resolve_device
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.recipes.assemble import SharedData

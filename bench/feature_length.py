@@ -20,7 +20,7 @@ import torch
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
-from holdfast.engine import resolve_device
+from holdfast.devices import resolve_device
 from holdfast.engine.survey import features_of
 from holdfast.environment import describe
 from holdfast.recipes.assemble import SharedData

@@ -25,7 +25,8 @@ from timing import timed, write_figures
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet, load_split
 from holdfast.data.stream import place
-from holdfast.engine import FitOptions, resolve_device
+from holdfast.devices import resolve_device
+from holdfast.engine import FitOptions
 from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.environment import describe

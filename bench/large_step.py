@@ -24,7 +24,8 @@ from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.sampler import steps_per_epoch
-from holdfast.engine import FitOptions, resolve_device
+from holdfast.devices import resolve_device
+from holdfast.engine import FitOptions
 from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step
 from holdfast.environment import describe

@@ -24,7 +24,7 @@ from holdfast.data.augment import augment
 from holdfast.data.cache import read_listing
 from holdfast.data.device import DeviceImages
 from holdfast.data.listing import class_folders
-from holdfast.engine import resolve_device
+from holdfast.devices import resolve_device
 from holdfast.environment import describe
 
 SIZE, CROP, BATCH, CLASSES = 256, 224, 64, 20

@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
-from holdfast.engine import resolve_device
+from holdfast.devices import resolve_device
 from holdfast.environment import describe
 from holdfast.features import extract
 from holdfast.geometry import DSimplex, unit

@@ -22,7 +22,8 @@ from timing import write_figures
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet, OpenSet
 from holdfast.data.device import DeviceImages
-from holdfast.engine import FitOptions, resolve_device
+from holdfast.devices import resolve_device
+from holdfast.engine import FitOptions
 from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step, survey_of
 from holdfast.engine.step import TrainingStep

@@ -21,7 +21,8 @@ from timing import synchronize, timed, write_figures
 from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
 from holdfast.data.device import DeviceImages
-from holdfast.engine import FitOptions, KeptFeatures, remember, resolve_device
+from holdfast.devices import resolve_device
+from holdfast.engine import FitOptions, KeptFeatures, remember
 from holdfast.engine.executors import make_executor
 from holdfast.engine.fit import prepare_step, survey_of
 from holdfast.environment import describe

@@ -25,7 +25,7 @@ ALLOWED = {
     "kernels": {"backbones"},
     "engine": {"methods", "scenarios", "backbones", "data", "geometry", "kernels"},
     "metrics": set(),
-    "features": {"backbones", "data", "geometry", "kernels"},
+    "features": {"backbones", "data", "geometry"},
     "evaluation": {"metrics", "features", "geometry"},
     "checking": {"evaluation", "metrics", "features", "geometry", "scenarios"},
     "adoption": {"backbones", "checking", "engine", "geometry", "losses", "metrics", "scenarios"},

@@ -165,7 +165,7 @@ def pretended(gpu, monkeypatch):
         watch(runs[0].name, {"event": "pulse"})
         return {}
 
-    monkeypatch.setattr("holdfast.engine.resolve_device", lambda name="auto": CUDA)
+    monkeypatch.setattr("holdfast.devices.resolve_device", lambda name="auto": CUDA)
     monkeypatch.setattr("holdfast.recipes.sweep.run_all", run_all)
     monkeypatch.setattr("holdfast.reproduction.run.run_all", run_all)
     monkeypatch.setattr("holdfast.cli.sweep_progress.Lines.__call__", lambda self, name, event: None)

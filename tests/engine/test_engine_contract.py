@@ -237,7 +237,7 @@ def test_backbone(backbone_of_table, tmp_path, colour_images, quarter_images, sn
     walked = Walked(
         tmp_path,
         images,
-        first_tasks("cl2r", images, None, 2),
+        first_tasks("cl2r", images, images.num_classes + 2, 2),
         backbone=name,
         backbone_options=options,
         method="simplex_hoc",
@@ -273,7 +273,7 @@ def test_transformers_backbone(tmp_path, colour_images, snapshot):
     walked = Walked(
         tmp_path / "run",
         colour_images,
-        first_tasks("cl2r", colour_images, None, 2),
+        first_tasks("cl2r", colour_images, colour_images.num_classes + 2, 2),
         backbone=f"hf:{tmp_path / 'vit'}",
         backbone_options={},
         method="simplex_hoc",

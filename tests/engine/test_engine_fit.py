@@ -1,5 +1,7 @@
 """The loop: what it gives a method, what it leaves alone, and that the same call gives the same weights."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -9,6 +11,7 @@ from torch import nn
 from holdfast.backbones import Encoder, build_backbone
 from holdfast.engine import FitOptions, fit
 from holdfast.engine.fit import arrival_labels
+from holdfast.engine.slot_record import read_slots
 from holdfast.errors import HoldfastError
 from holdfast.methods import ER, Method, SimplexFD, SimplexHOC
 from holdfast.randomness import derived_seed
@@ -192,3 +195,25 @@ def test_bf16_reaches_the_features_and_not_the_loss(make_small, second_task, dev
 def test_encoder_without_preprocess_is_refused(second_task, device_images):
     with pytest.raises(HoldfastError, match="no preprocess"):
         fit(Encoder(build_backbone("small", width=8)), ER(), second_task, device_images)
+
+
+def test_the_slots_of_the_classes_are_recorded(make_small, second_task, device_images):
+    encoder, old = make_small(5), make_small(5, seed=9)
+    encoder.info = {"mine": 1, "slots": "of an earlier training"}
+    fit(encoder, SimplexHOC(slots=6), second_task, device_images, old=old, options=OPTIONS)
+    assert encoder.info == {"mine": 1, "slots": second_task.registry.to_json()}
+    assert read_slots(encoder, Path("here")).owners == second_task.registry.owners
+
+
+def test_the_simplex_has_more_slots_than_the_scenario_was_told_of(make_small, second_task, device_images):
+    encoder, old = make_small(29), make_small(29, seed=9)
+    fit(encoder, SimplexHOC(slots=30), second_task, device_images, old=old, options=OPTIONS)
+    assert second_task.registry.num_slots == 6
+    assert read_slots(encoder, Path("here")) == replace(second_task.registry, num_slots=30)
+
+
+def test_a_method_without_a_simplex_leaves_no_slots(make_small, second_task, device_images):
+    encoder = make_small()
+    encoder.info = {"mine": 1, "slots": second_task.registry.to_json()}
+    fit(encoder, ER(), second_task, device_images, options=OPTIONS)
+    assert encoder.info == {"mine": 1}

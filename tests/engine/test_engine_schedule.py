@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.engine import FitOptions, resolve_device
+from holdfast.engine import FitOptions
 from holdfast.engine.schedule import learning_rate, make_optimizer, parameter_groups, set_rate
 from holdfast.errors import HoldfastError
 
@@ -122,13 +122,3 @@ def test_an_unknown_group_is_refused():
 def test_options_that_make_no_sense(name, value):
     with pytest.raises(HoldfastError, match=rf"train\.{name} must be .*, got"):
         FitOptions(**{name: value})
-
-
-def test_devices():
-    assert resolve_device("cpu") == torch.device("cpu")
-    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    with pytest.raises(HoldfastError, match="unknown device 'gpu'"):
-        resolve_device("gpu")
-    if not torch.cuda.is_available():
-        with pytest.raises(HoldfastError, match="no GPU"):
-            resolve_device("cuda")

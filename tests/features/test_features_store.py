@@ -1,11 +1,8 @@
 import numpy as np
 import pytest
-import torch
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
-from holdfast.data import canonical
 from holdfast.errors import HoldfastError
-from holdfast.features import FeatureStore, ModelFeatures, extract
+from holdfast.features import FeatureStore, ModelFeatures
 
 LABELS = np.array([0, 1, 1]), np.array([1, 0])
 
@@ -53,21 +50,3 @@ def test_a_cut_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(HoldfastError, match=r"query\.npy"):
         store.read(1)
-
-
-def test_extract_is_encode_of_the_same_images():
-    torch.manual_seed(0)
-    pixels = np.random.default_rng(0).integers(0, 256, (10, 16, 16, 1), dtype=np.uint8)
-    images = canonical(pixels, np.arange(10) % 3, ["a", "b", "c"], source="test")
-    preprocess = Preprocess(size=16, mean=(0.4,), std=(0.2,), colour="grey")
-    encoder = Encoder(build_backbone("small", width=8), 5, preprocess=preprocess)
-    found = extract(encoder, images, batch_size=4)
-    assert found.dtype == np.float32
-    assert np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    assert np.allclose(found, encoder.encode(images.images).numpy(), atol=1e-6)
-
-
-def test_extract_needs_to_know_what_to_do_with_images():
-    images = canonical(np.zeros((1, 16, 16, 1), np.uint8), np.array([0]), ["a"], source="test")
-    with pytest.raises(HoldfastError, match="no preprocess"):
-        extract(Encoder(build_backbone("small", width=8)), images)

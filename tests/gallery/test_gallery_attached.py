@@ -157,6 +157,41 @@ def test_the_session_itself_only_reads(in_postgres):
     source.close()
 
 
+def test_models_embed_on_the_device(in_qdrant, adopted, stored, tmp_path, monkeypatch):
+    """``cpu:0`` is a device of another name than the default, which every machine has."""
+    devices, encode = [], Encoder.encode
+
+    def recorded(self, images, **options):
+        devices.append(options.get("device"))
+        return encode(self, images, **options)
+
+    monkeypatch.setattr(Encoder, "encode", recorded)
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"], device="cpu:0") as gallery:
+        assert gallery.device == torch.device("cpu:0")
+        gallery.search(stored["features"][3])
+    with open_gallery(tmp_path / "gallery", device="cpu:0") as gallery:
+        gallery.search(stored["features"][3])
+    assert devices == [torch.device("cpu:0")] * 2
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(HoldfastError, match="torch sees no GPU"):
+        AttachedGallery.attach(tmp_path / "other", in_qdrant, adopted["means"], device="cuda")
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(HoldfastError, match="torch sees no GPU"):
+        open_gallery(tmp_path / "gallery", device="cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("way", ["means", "projection", "bent"])
+def test_hits_on_a_gpu_are_those_on_the_cpu(in_qdrant, adopted, stored, way, tmp_path):
+    AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted[way], device="cuda").close()
+    scores = []
+    for device in ("cpu", "cuda"):
+        with AttachedGallery.open(tmp_path / "gallery", device=device) as gallery:
+            assert gallery.device.type == device
+            scores.append({hit.id: hit.score for hit in gallery.search(stored["features"][3], k=20)})
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
 def test_a_newer_model_answers(address, adopted, stored, tmp_path):
     encoder = Encoder.from_pretrained(adopted["means"])
     torch.manual_seed(0)

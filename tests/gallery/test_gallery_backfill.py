@@ -18,7 +18,8 @@ pytest.importorskip("qdrant_edge")
 @pytest.fixture
 def upgraded(model_folders, picture_files, tmp_path):
     """40 images with labels and one item without a path, all by version 1; version 2 is registered and holds none."""
-    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+    # On the CPU, where a batch is 32 items: tests count batches.
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
         gallery.add(
             Item(file.stem, path=file, label=file.parent.name, metadata={"n": n})
             for n, file in enumerate(picture_files)

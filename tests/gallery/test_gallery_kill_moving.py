@@ -18,7 +18,7 @@ COPIES = 5
 
 ROUND = """
 torch.set_num_threads(1)
-with Gallery.open(folder) as gallery:
+with Gallery.open(folder, device="cpu") as gallery:
     note("open")
     while True:
         if len(gallery.versions()) == 1:

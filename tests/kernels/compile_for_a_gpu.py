@@ -1,4 +1,4 @@
-"""Translate every kernel that one training step, an evaluation and an extraction launch, for a GPU that is not here.
+"""Translate every kernel that one training step and an evaluation launch, for a GPU that is not here.
 
 The interpreter, under which the other tests run, takes much that the compiler refuses. This is the compiler's first
 stage, where it does; the later ones take a second for each kernel. Run by ``test_kernels_compile.py`` in a process
@@ -61,15 +61,10 @@ for by_rows in (False, True):
     FusedTrunk(network.train(), by_rows=by_rows)(images).sum().backward()
     with torch.no_grad():
         FusedTrunk(network.eval(), by_rows=by_rows)(images)
-with torch.no_grad():
-    FusedTrunk(network, torch.float32, "tf32")(images)
 for groups, size, stride in ((2, 32, 1), (4, 32, 1), (10, 32, 2), (10, 16, 1), (24, 16, 2), (24, 8, 1), (5, 8, 1)):
     weight = torch.empty(16 * groups, 16, 3, 3).to(memory_format=torch.channels_last).requires_grad_()
-    for dtype, precision in ((torch.bfloat16, "ieee"), (torch.float32, "tf32")):
-        x = torch.empty(32, 16 * groups, size, size, dtype=dtype).to(memory_format=torch.channels_last)
-        y = grouped_convolution(x.requires_grad_(dtype == torch.bfloat16), weight, stride, precision=precision)
-        if x.requires_grad:
-            y.sum().backward()
+    x = torch.empty(32, 16 * groups, size, size, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    grouped_convolution(x.requires_grad_(), weight, stride).sum().backward()
 for channels, size in ((64, 32), (160, 16), (32, 6), (2048, 1)):
     for dtype in (torch.bfloat16, torch.float32):
         y, residual = (torch.empty(4, channels, size, size, dtype=dtype, requires_grad=True) for _ in range(2))

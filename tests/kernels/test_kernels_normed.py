@@ -189,7 +189,7 @@ def network(monkeypatch):
     With torch's grouped convolutions: the interpreter is slow at them and cannot multiply bf16.
     """
 
-    def by_torch(x, weight, stride, *, cast, precision):
+    def by_torch(x, weight, stride, *, cast):
         return F.conv2d(x, cast, stride=stride, padding=1, groups=x.shape[1] // 16)
 
     monkeypatch.setattr(normed_network, "grouped_convolution", by_torch)

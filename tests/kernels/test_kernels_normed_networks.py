@@ -12,7 +12,7 @@ from holdfast.backbones import Encoder
 from holdfast.backbones.resnet import BasicBlock, Bottleneck, ResNet
 from holdfast.backbones.senet import PreActivationBlock, SENet
 from holdfast.backbones.squeeze import SqueezeExcitation
-from holdfast.kernels import frozen_network, why_no_kernels
+from holdfast.kernels import why_no_kernels
 
 pytest.importorskip("triton")
 
@@ -66,24 +66,24 @@ def made(kind):
 
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_a_whole_network_twice_gives_the_same_bits_and_torchs_values(kind):
-    """In training, then in evaluation, as features are extracted."""
+    """In training, then in evaluation, as old models are run."""
     network, images, target = made(kind), drawn(3, 3, 8, 10), torch.randn(3, 7, device=DEVICE)
     assert why_no_kernels(network, 8, 10) == ""
 
-    def outcome(make, extract):
+    def outcome(make):
         own = copy.deepcopy(network)
         run = make(own)
         z = run(images)
         (z - target).square().mean().backward()
         own.eval()
         with torch.no_grad():
-            features = extract(own)(images)
+            features = run(images)
         found = {name: parameter.grad for name, parameter in own.named_parameters()}
         return found | dict(own.named_buffers()) | {"z": z, "features": features}
 
-    ours, again = (outcome(lambda own: NormedNetwork(own, torch.float32), frozen_network) for _ in range(2))
+    ours, again = (outcome(lambda own: NormedNetwork(own, torch.float32)) for _ in range(2))
     assert all(torch.equal(ours[name], again[name]) for name in ours)
-    for name, wanted in outcome(lambda own: own, lambda own: own).items():
+    for name, wanted in outcome(lambda own: own).items():
         if wanted.is_floating_point():
             assert apart(ours[name], wanted) < 1e-4, name
         else:

@@ -1,16 +1,13 @@
 """The fused kernels against the network they stand for: on a CPU by Triton's interpreter, in float32."""
 
-import contextlib
 import copy
 
 import pytest
 import torch
 from distances import apart
 
-from holdfast.backbones import Encoder
 from holdfast.backbones.resnet_cifar import CifarResNet
 from holdfast.errors import HoldfastError
-from holdfast.kernels import frozen_network
 
 triton = pytest.importorskip("triton")
 import triton.language as tl  # noqa: E402
@@ -60,41 +57,6 @@ def test_features_in_evaluation(pair):
     network.eval(), plain.eval()
     with torch.no_grad():
         assert apart(trunk(images), plain(images)) < 1e-4
-
-
-@pytest.mark.parametrize("tf32", [True, False])
-def test_a_whole_encoder_in_evaluation(tf32, pair, monkeypatch):
-    """What features are extracted with."""
-    _, _, plain, images = pair
-    encoder = Encoder(copy.deepcopy(plain), 9).to(DEVICE, memory_format=torch.channels_last).eval()
-    with torch.no_grad():
-        wanted = encoder(images)
-        monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", tf32)
-        # TF32 keeps ten bits of a factor, and on a GPU the kernels cut off what torch rounds: up to 1e-3 a layer, and
-        # there are 31 layers; an H200 gave 1.0e-2.
-        assert apart(frozen_network(encoder)(images), wanted) < (2e-2 if tf32 else 1e-4)
-
-
-@torch.no_grad()
-def test_features_are_extracted_on_the_device_of_the_images(pair, monkeypatch):
-    """Where there are several GPUs, ``cuda:1`` need not be the current one."""
-    current = []
-
-    @contextlib.contextmanager
-    def device_of(x):
-        current.append(x.device)
-        yield
-        current.pop()
-
-    def frozen(trunk, x):
-        assert current == [x.device]
-        return x.flatten(1, 2).mean(1)
-
-    _, _, plain, images = pair
-    monkeypatch.setattr(torch.cuda, "device_of", device_of)
-    monkeypatch.setattr(FusedTrunk, "_frozen", frozen)
-    frozen_network(Encoder(plain).eval())(images)
-    assert current == []
 
 
 @pytest.fixture

@@ -23,6 +23,15 @@ def test_two_processes_do_not_write_into_one_folder(tiny_recipe, tmp_path):
     execute(quick(tiny_recipe), folder, device="cpu")  # the lock went with its holder
 
 
+@pytest.mark.parametrize("name", ["fused", "graph"])
+def test_an_executor_for_a_gpu_is_refused_before_the_folder_is_taken(tiny_recipe, tmp_path, name):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(HoldfastError, match=r"--set train\.executor=auto") as error:
+        execute(quick(tiny_recipe, f"train.executor={name}"), folder, device="cpu")
+    assert "\n" not in str(error.value)
+    execute(quick(tiny_recipe, "train.executor=auto"), folder, device="cpu")  # what the message says, into that folder
+
+
 def test_tested_classes_that_were_trained_on_are_named(tiny_recipe, tmp_path):
     events = []
     settings = ["data.query.split=train", "data.gallery.split=train", "data.gallery.per_class_train=9"]

@@ -63,6 +63,22 @@ def test_look_add_search_and_delete(served, gallery, pictures, tmp_path, monkeyp
         CliRunner().invoke(app, ["gallery", "search", "g", "--id", "nowhere"], catch_exceptions=False)
 
 
+def test_a_command_may_not_name_the_device_of_a_served_gallery(served, gallery, models, pictures, tmp_path):
+    folder, _ = served
+    (tmp_path / "one.png").write_bytes(png(pictures[3]))
+    for words in (
+        ("add", folder, tmp_path / "one.png"),
+        ("search", folder, tmp_path / "one.png"),
+        ("register", folder, models[1]),
+        ("backfill", folder),
+        ("rollback", folder),
+    ):
+        with pytest.raises(HoldfastError, match=r"g: is being served, .* leave out --device cpu"):
+            CliRunner().invoke(app, ["gallery", *map(str, words), "--device", "cpu"], catch_exceptions=False)
+    assert [row["items"] for row in gallery.stats()["versions"]] == [40]
+    assert "a/" in said("search", folder, tmp_path / "one.png", "--device", "auto")
+
+
 def test_a_served_gallery_moves_while_it_is_searched(served, gallery, pictures, monkeypatch):
     pytest.importorskip("qdrant_client")
     from qdrant_client import QdrantClient

@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+import torch
 from service_inputs import png
 from typer.testing import CliRunner
 
@@ -60,7 +61,7 @@ def refuses_connections(address):
 def test_serve_register_and_stop(filled, models, pictures, tmp_path):
     deep = tmp_path / "a folder whose name alone is longer than what the system takes as the address of a socket" / "g"
     folder = Path(shutil.copytree(filled, deep))
-    process, url = start(folder)
+    process, url = start(folder, "--device", "cpu")
     try:
         assert "no tokens: every program on this machine" in process.stdout.readline()
         assert get(f"{url}/v1/ready") == {"status": "ready", "version": 1}
@@ -120,9 +121,12 @@ def test_a_killed_server_is_followed_by_another(filled, models, tmp_path):
         process.kill()
 
 
-def test_what_cannot_be_served(filled, tmp_path):
+def test_what_cannot_be_served(filled, tmp_path, monkeypatch):
     assert "--host 0.0.0.0: without tokens the service is for this" in command("serve", filled, "--host", "0.0.0.0")
     assert "no gallery here" in command("serve", tmp_path)
+    assert "unknown device 'gpu'; use auto, cpu, cuda" in command("serve", filled, "--device", "gpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "but torch sees no GPU; use cpu" in command("serve", filled, "--device", "cuda")
     assert "no readable token file" in command("serve", filled, "--token-file", tmp_path / "nowhere")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot listen at 127.0.0.1" in command("serve", filled, "--port", taken.getsockname()[1])

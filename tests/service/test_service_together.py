@@ -8,15 +8,19 @@ import time
 import httpx2
 import numpy as np
 import pytest
+import torch
 from service_inputs import ADDRESS, png
 
+from holdfast.backbones import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import registration
+from holdfast.gallery.forward_pass import batch_sizes
 from holdfast.service.access import Access
 from holdfast.service.app import build_app
 from holdfast.service.batcher import Batcher
 from holdfast.service.control import SOCKET, ask_server
 from holdfast.service.limits import Limits
+from holdfast.service.work import Work
 
 PNG = {"Content-Type": "image/png"}
 
@@ -44,6 +48,34 @@ def test_images_are_embedded_together_and_alike(gallery, pictures):
     counts = dict(line.rsplit(" ", 1) for line in metrics.text.splitlines() if not line.startswith("#"))
     assert counts['holdfast_queue_jobs_total{queue="encoder"}'] == "40"
     assert 3 <= int(counts['holdfast_queue_batches_total{queue="encoder"}']) <= 10
+
+
+def test_how_many_images_are_embedded_together(gallery):
+    """By default as many as suit the gallery's device."""
+
+    def most(limits):
+        work = Work(gallery, limits, name="g")
+        asyncio.run(work.close())
+        return work.encoder._most
+
+    assert most(Limits()) == batch_sizes(gallery.device).queries
+    assert most(Limits(encoder_batch=16)) == 16
+    gallery._models.device = torch.device("cuda")
+    assert most(Limits()) == batch_sizes(torch.device("cuda")).queries == 256
+
+
+def test_a_gpu_without_free_memory(gallery, pictures, ask, monkeypatch):
+    client = ask()
+
+    def full(self, images, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ...")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoder, "encode", full)
+        answer = client.post("/v1/search/image", content=png(pictures[0]), headers=PNG)
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+        assert "its GPU has no free memory; try again" in answer.json()["error"]["reason"]
+    assert client.post("/v1/search/image", content=png(pictures[0]), headers=PNG).status_code == 200
 
 
 def test_a_bad_item_does_not_spoil_those_written_with_it(gallery):
@@ -83,8 +115,8 @@ def test_batcher_by_count_by_time_and_without_those_who_gave_up():
     assert max(len(jobs) for jobs in done) <= 3
 
 
-def test_search_goes_on_while_a_version_is_registered(gallery, models, pictures, tmp_path, ask, monkeypatch):
-    """The check is made to last until a hundred searches were answered during it."""
+def test_others_go_on_while_a_version_is_registered(gallery, models, pictures, tmp_path, ask, monkeypatch):
+    """The check is made to last until a hundred searches, additions and deletions were answered during it."""
     client, during = ask(control=tmp_path / "g"), threading.Event()
     searched = threading.Event()
     checked = registration._judge_all
@@ -113,6 +145,10 @@ def test_search_goes_on_while_a_version_is_registered(gallery, models, pictures,
             client.post("/v1/search/id", json={"id": f"{'ab'[n % 2]}/{n % 40}"}),
         ):
             assert answer.status_code == 200, answer.text
+        stored = client.put(f"/v1/item?id=during/{n}", content=png(255 - pictures[n % 40]), headers=PNG)
+        assert stored.json() == {"stored": 1, "version": 1}
+        if n % 2:
+            assert client.delete(f"/v1/item?id=during/{n}").json()["deleted"] == [f"during/{n}"]
     searched.set()
     while not versions or versions[-1] == 1:
         answer = client.post("/v1/search/image", content=png(pictures[0]), headers=PNG)
@@ -122,6 +158,7 @@ def test_search_goes_on_while_a_version_is_registered(gallery, models, pictures,
     thread.join()
     assert registered[0]["number"] == 2
     assert client.put("/v1/item?id=x", content=png(pictures[0]), headers=PNG).json()["version"] == 2
+    assert [row["items"] for row in gallery.stats()["versions"]] == [90, 1]
 
 
 def test_search_goes_on_while_items_move_there_and_back(gallery, models, pictures, tmp_path, ask):

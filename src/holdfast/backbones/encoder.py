@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from holdfast.backbones import encoder_folder
+from holdfast.backbones.encode_loop import batch_size_for, compute_features, input_reader
 from holdfast.backbones.frozen import frozen_parts
 from holdfast.backbones.preprocess import Images, Preprocess
 from holdfast.backbones.vector_input import VectorInput, input_from_json
@@ -81,16 +82,22 @@ class Encoder(nn.Module):
                 part.eval()
         return self
 
-    @torch.no_grad()
     def encode(
-        self, images: Images | Tensor, *, batch_size: int = 256, device: str | torch.device | None = None
+        self,
+        images: Images | Tensor,
+        *,
+        batch_size: int | None = None,
+        device: str | torch.device | None = None,
     ) -> Tensor:
         """Unit features, float32 N x dim on the CPU, with the network in eval mode; a zero vector stays zero.
 
         images: all that the preprocess takes, or a float tensor N x C x H x W that is already preprocessed.
+        batch_size: images at a time; None takes as many as suit the device.
         device: move the encoder there first, and leave it there; None stays where the weights are.
+        On a GPU torch's convolutions use TF32 by default, and the rounding of TF32 depends on the batch size. Set
+        ``torch.backends.cudnn.allow_tf32 = False`` for features that do not.
         """
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise HoldfastError(f"encode: batch_size must be at least 1, got {batch_size}")
         ready = (
             isinstance(images, Tensor)
@@ -104,24 +111,24 @@ class Encoder(nn.Module):
             )
         if device is not None:
             self.to(device)
-        weight = next(self.parameters(), torch.empty(0))
-        here, dtype = weight.device, weight.dtype
-        many: Any = images if ready or self.preprocess is None else self.preprocess.many(images)
-        features = torch.empty(len(many), self.dim)
-        modes = [(module, module.training) for module in self.modules()]
-        self.eval()
-        try:
-            # Autocast around the call would make the same image another vector.
-            with torch.autocast(here.type, enabled=False):
-                for start in range(0, len(many), batch_size):
-                    part = many[start : start + batch_size]
-                    x = part if ready or self.preprocess is None else self.preprocess(part)
-                    z = self(x.to(here, dtype)).float()
-                    features[start : start + batch_size] = F.normalize(z, dim=1).cpu()
-        finally:
-            for module, training in modes:  # one by one: a frozen part may have been in eval mode on purpose
-                module.training = training
-        return features
+        here = next(self.parameters(), torch.empty(0)).device
+        if ready or self.preprocess is None:
+            many: Any = images
+            shape, read = many.shape[1:], many.__getitem__
+        else:
+            many = self.preprocess.many(images)
+            shape, read = self.preprocess.input_shape, input_reader(self.preprocess, many, here)
+        if not len(many):
+            return torch.empty(0, self.dim)
+        return compute_features(
+            self,
+            len(many),
+            read,
+            device=here,
+            batch_size=batch_size or batch_size_for(here, shape),
+            finish=lambda z: F.normalize(z, dim=1),
+            collect_on=torch.device("cpu"),
+        )
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write ``config.json``, ``model.safetensors`` and a card as one folder; an older one is replaced at once."""

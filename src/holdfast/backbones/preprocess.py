@@ -76,15 +76,22 @@ class Preprocess:
         An image is a path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C; an array
         N x H x W x C is a sequence of images.
         """
+        return self.normalise(self.stack(images).contiguous())
+
+    def stack(self, images: Images) -> Tensor:
+        """The images that ``__call__`` takes, resized and cropped: uint8 N x C x H x W, the input of ``normalise``.
+
+        Stored pixel by pixel (channels_last), as images are.
+        """
         images = as_sequence(images)
         ready = (*self.height_width, self.channels)
         if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == ready:
-            stacked = images
+            stacked = np.require(images, requirements=("C", "W"))  # torch warns of arrays that cannot be written to
         else:
             stacked = np.empty((len(images), *ready), dtype=np.uint8)
             for i, image in enumerate(images):
                 stacked[i] = self._one(image)
-        return self.normalise(torch.from_numpy(np.ascontiguousarray(stacked.transpose(0, 3, 1, 2))))
+        return torch.from_numpy(stacked).permute(0, 3, 1, 2)
 
     def normalise(self, images: Tensor) -> Tensor:
         """uint8 N x C x H x W -> float32 of the same shape and device; the arithmetic of ``__call__``."""

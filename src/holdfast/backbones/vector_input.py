@@ -64,6 +64,10 @@ class VectorInput:
             raise HoldfastError(f"this model takes vectors of {self.width} numbers, found an array of {shape}")
         return found.float()
 
+    def stack(self, vectors: Any) -> Tensor:
+        """The input of ``normalise``, as ``Preprocess.stack`` gives it for images."""
+        return self.many(vectors)
+
     def normalise(self, vectors: Tensor) -> Tensor:
         """Float32, N x ``width`` or N x ``width`` x 1 x 1 as they are kept -> float32 N x ``width``."""
         flat = vectors.flatten(1)

@@ -138,7 +138,7 @@ def _judge(
 ) -> "CheckResult | HistoryResult":
     from holdfast.checking import check, check_history
     from holdfast.cli.check_progress import CheckProgress
-    from holdfast.engine.options import resolve_device
+    from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
 
     ways = [run is not None, bool(model), any(file is not None for file in files)]

@@ -118,7 +118,7 @@ def _build(folder: Path, models: list[Path], shown: "ImageSet", images: Path) ->
         gallery: Gallery | None = None
         for turn, model in enumerate(models):
             if gallery is None:
-                gallery = closing.enter_context(Gallery.create(temporary, model))
+                gallery = closing.enter_context(Gallery.create(temporary, model, device="cpu"))
             else:
                 gallery.register(model, force=True)  # the verdict stays with the version; ``tell`` names such versions
             mine = range(turn, len(files), len(models))

@@ -23,7 +23,7 @@ def evaluate(
     folder are enough (and the maps, where the method learned some). Extra scores give a matrix each, under "extras";
     the table shows the mean over all pairs of query and gallery model.
     """
-    from holdfast.engine.options import resolve_device
+    from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of

@@ -8,7 +8,7 @@ import typer
 from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
 from holdfast.cli.gallery_versions_text import seen_from_here, sizes, verdicts
 from holdfast.cli.number_lists import whole_numbers
-from holdfast.cli.run import QUIET_OPTION
+from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, print_json, print_table
 from holdfast.wording import counted
 
@@ -29,12 +29,13 @@ def create(
     namespace: str | None = NAMESPACE_OPTION,
     shards: int | None = SHARDS_OPTION,
     replicas: int | None = REPLICAS_OPTION,
+    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Make an empty gallery whose first version is MODEL."""
     from holdfast.gallery import Gallery
 
-    options = place_options(namespace, shards, replicas)
+    options = {"device": device, **place_options(namespace, shards, replicas)}
     with Gallery.create(folder, model, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
         (version,) = made.versions()
         takes = "IMAGES..." if made.vectors_taken(1).input is None else "FILE.npz --version 1"
@@ -54,6 +55,7 @@ def attach(
     label: str | None = typer.Option(None, "--label", help="A column of classes, if there is one."),
     model: Path = typer.Option(..., "--model", help="Version 0: an adopted model, or the model that filled the store."),
     out: Path = typer.Option(..., "--out", help="A new folder for what describes the gallery."),
+    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Search somebody else's store in place, read-only. Nothing is copied and nothing written to it.
@@ -64,7 +66,7 @@ def attach(
     from holdfast.gallery import Address, AttachedGallery
 
     address = Address(url, table, id_, vector, label)
-    with AttachedGallery.attach(out, address, model) as made:
+    with AttachedGallery.attach(out, address, model, device=device) as made:
         found = made.stats()
     if json:
         print_json({"gallery": str(out), **found})
@@ -79,6 +81,7 @@ def register(
     folder: Path = _FOLDER,
     model: Path = typer.Argument(..., help="The new model's folder."),
     force: bool = typer.Option(False, "--force", help="Even if the check calls it incompatible."),
+    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Make MODEL the newest version. It embeds what is added and asked from now on; nothing is embedded again.
@@ -87,7 +90,7 @@ def register(
     """
     from holdfast.service.served import open_or_ask
 
-    with open_or_ask(folder) as opened:
+    with open_or_ask(folder, device) as opened:
         version = opened.register(model, force=force)
     if json:
         print_json(version.as_json())
@@ -117,6 +120,7 @@ def add(
     embed: bool | None = typer.Option(
         None, "--embed/--no-embed", help="Of vectors: they are the model's input, or its features; by default by size."
     ),
+    device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -151,7 +155,7 @@ def add(
         "table": None if metadata is None else read_metadata(metadata),
         "quiet": quiet or json,
     }
-    with open_or_ask(folder) as opened:
+    with open_or_ask(folder, device) as opened:
         if vectors:
             found = add_vectors(opened, paths[0], version=version, embed=embed, **given)
         else:
@@ -175,6 +179,7 @@ def search(
         None, "--indexed-by", metavar="N,N", help="Only items that these versions embedded, such as 1 or 1,2."
     ),
     exact: bool = typer.Option(False, "--exact", help="Compare every vector, index or not."),
+    device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Find the items nearest to an image. All versions are searched and compared by true cosine.
@@ -185,7 +190,7 @@ def search(
     from holdfast.service.served import open_or_ask
 
     among = None if indexed_by is None else whole_numbers("--indexed-by", indexed_by)
-    with open_or_ask(folder) as opened:
+    with open_or_ask(folder, device) as opened:
         hits = opened.search(image, id=id_, k=k, filter=_pairs(where), indexed_by=among, exact=exact)
     if json:
         print_json([hit.as_json() for hit in hits])

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from holdfast.cli.progress import LINE_SECONDS, clock
-from holdfast.cli.run import QUIET_OPTION
+from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
 from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table
 from holdfast.wording import counted
 
@@ -24,6 +24,7 @@ def backfill(
     rate: float | None = _RATE,
     limit: int | None = typer.Option(None, "--limit", help="At most so many items in all.", show_default="all"),
     probes: int = typer.Option(200, "--probes", help="Labelled images that measure accuracy on the way; 0 for none."),
+    device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -33,7 +34,7 @@ def backfill(
     where they are, as searchable as before.
     """
     options = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
-    found = moved("backfill", folder, options, quiet=quiet or json)
+    found = moved("backfill", folder, options, device=device, quiet=quiet or json)
     if json:
         print_json(found)
     else:
@@ -45,6 +46,7 @@ def rollback(
     drop: bool = typer.Option(False, "--drop", help="Delete items that cannot be embedded again."),
     cancel: bool = typer.Option(False, "--cancel", help="Let a version that is half taken out stay, as the newest."),
     rate: float | None = _RATE,
+    device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -52,7 +54,8 @@ def rollback(
 
     Refused, with nothing changed, if items have no image at hand. Interrupted, the same command goes on.
     """
-    done = moved("rollback", folder, {"drop": drop, "cancel": cancel, "rate": rate}, quiet=quiet or json)
+    options = {"drop": drop, "cancel": cancel, "rate": rate}
+    done = moved("rollback", folder, options, device=device, quiet=quiet or json)
     if json:
         print_json(done)
     elif cancel:
@@ -62,17 +65,20 @@ def rollback(
         typer.echo(f"{counted(done['moved'], 'item')} embedded again, {done['dropped']} dropped")
 
 
-def moved(verb: str, folder: Path, options: dict[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """Have it done by the process that serves the gallery, or here where none does; what came of it."""
+def moved(verb: str, folder: Path, options: dict[str, Any], *, device: str = "auto", quiet: bool) -> dict[str, Any]:
+    """Have it done by the process that serves the gallery, or here, on ``device``, where none does; what came of it."""
     from holdfast.gallery import open_gallery
     from holdfast.service.commands import COMMANDS
-    from holdfast.service.control import ask_server
+    from holdfast.service.control import ask_server, is_served
+    from holdfast.service.served import refuse_device
 
+    if is_served(folder):
+        refuse_device(folder, device)
     shown = Shown(verb, quiet=quiet)
     try:
         done = ask_server(folder, verb, tell=shown.tell, **options)
         if done is None:
-            with open_gallery(folder) as opened:
+            with open_gallery(folder, device=device) as opened:
                 done = COMMANDS[verb](opened, threading.Event(), shown.tell, **options)
     except KeyboardInterrupt:
         typer.echo(f"holdfast: stopped; what has moved stays: {verb} again goes on", err=True)

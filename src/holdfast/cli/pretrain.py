@@ -41,7 +41,7 @@ def pretrain(
     """
     from holdfast.cli.decoding_lines import decoding_lines
     from holdfast.cli.sweep_progress import sweep_watcher
-    from holdfast.engine import resolve_device
+    from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.models import models_root

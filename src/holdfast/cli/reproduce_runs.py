@@ -20,7 +20,7 @@ DRAWN_SETS = ("glyphs",)
 
 def runs_here(device: str) -> bool:
     """Without being told to, only a GPU is put to work."""
-    from holdfast.engine import resolve_device
+    from holdfast.devices import resolve_device
 
     return device != "auto" or resolve_device(device).type != "cpu"
 
@@ -46,7 +46,7 @@ def run_missing(
     from holdfast.cli.peak_memory import PeakMemory
     from holdfast.cli.room import what_fits
     from holdfast.cli.sweep_progress import sweep_watcher
-    from holdfast.engine import resolve_device
+    from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.recipes.failure import INTERRUPTED
     from holdfast.recipes.planned_steps import steps_ahead
@@ -54,7 +54,7 @@ def run_missing(
 
     where: torch.device = resolve_device(device)
     _refuse_without_data(missing, shared.root)
-    runs = [planned(cell) for cell in missing]
+    runs = [planned(cell, where) for cell in missing]
     room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
     try:
         with sweep_watcher([run.name for run in runs], quiet=quiet) as display:

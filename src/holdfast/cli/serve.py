@@ -4,6 +4,8 @@ from pathlib import Path
 
 import typer
 
+from holdfast.cli.run import DEVICE_OPTION
+
 
 def serve(
     folder: Path = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False),
@@ -20,6 +22,7 @@ def serve(
     max_k: int = typer.Option(1000, "--max-k", min=1, max=10_000, help="Most hits of one search."),
     max_batch: int = typer.Option(256, "--max-batch", min=1, max=10_000, help="Most items of one request."),
     timeout: float = typer.Option(30, "--timeout", min=0.1, help="Seconds for a body to come, and for an answer."),
+    device: str = DEVICE_OPTION,
     access_log: bool = typer.Option(False, "--access-log", help="A line on stderr for every request."),
 ) -> None:
     """Serve a gallery over HTTP, with a page to search it.
@@ -57,6 +60,7 @@ def serve(
         tokens=tokens,
         hosts=allow_host,
         limits=limits,
+        device=device,
         access_log=access_log,
         started=say,
     )

@@ -43,7 +43,7 @@ def sweep(
     from holdfast.cli.peak_memory import PeakMemory
     from holdfast.cli.room import what_fits
     from holdfast.cli.sweep_progress import sweep_watcher
-    from holdfast.engine import resolve_device
+    from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.recipes.assemble import SharedData
     from holdfast.recipes.planned_steps import steps_ahead

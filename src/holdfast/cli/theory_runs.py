@@ -132,7 +132,7 @@ def _run(recipe: "Recipe", folder: "RunFolder", *, data: Path | None, device: st
 
 
 def _measure(folder: "RunFolder", *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:
-    from holdfast.engine import resolve_device
+    from holdfast.devices import resolve_device
     from holdfast.recipes.stationarity import measure_stationarity
     from holdfast.reports import write_report
     from holdfast.storage import write_json

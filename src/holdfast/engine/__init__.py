@@ -2,8 +2,8 @@
 
 from holdfast.engine.fit import fit
 from holdfast.engine.kept import KeptFeatures, remember
-from holdfast.engine.options import FitOptions, resolve_device
+from holdfast.engine.options import FitOptions
 from holdfast.engine.stored_reference import StoredReference
 from holdfast.engine.walk import walk
 
-__all__ = ["FitOptions", "KeptFeatures", "StoredReference", "fit", "remember", "resolve_device", "walk"]
+__all__ = ["FitOptions", "KeptFeatures", "StoredReference", "fit", "remember", "walk"]

@@ -23,6 +23,7 @@ from holdfast.engine.options import FitOptions, refuse_augmentation
 from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.engine.schedule import learning_rate, make_optimizer, parameter_groups, set_rate
 from holdfast.engine.share import Share, share_of
+from holdfast.engine.slot_record import record_slots
 from holdfast.engine.step import TrainingStep
 from holdfast.engine.stored_reference import StoredReference
 from holdfast.engine.survey import ImageSurvey
@@ -62,6 +63,8 @@ def fit(
     checkpoint: where the middle of the task is kept; if it holds some of this task, training goes on from there. A
     KeyboardInterrupt out of ``log`` is kept there too before it is passed on.
     ranks: the processes that do this together, each with its part of every batch; all end with the same model.
+    Afterwards ``encoder.info["slots"]`` says which slot of the simplex each class has, and is saved with the encoder;
+    methods without a simplex leave no such record.
     Seeds torch's global generator from (options.seed, task.number); the same call gives the same weights on a CPU.
     """
     options = options or FitOptions()
@@ -115,6 +118,7 @@ def fit(
     train_on_features(method, survey, seed=derived_seed(options.seed, task.number, "features"), task=task.number)
     method.finish(task, survey)
     ranks.align(method)
+    record_slots(encoder, task.registry, method.num_slots)
 
 
 def _epoch_event(

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from holdfast.backbones import Encoder
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import StreamedImages
-from holdfast.engine.survey import evaluating, features_of
+from holdfast.engine.survey import features_of
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import Task
 
@@ -31,8 +31,7 @@ def remember(encoder: Encoder, images: DeviceImages | StreamedImages, rows: np.n
     if encoder.preprocess is None:
         raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
     indices = torch.from_numpy(rows).to(images.device)
-    with evaluating(encoder):
-        z = features_of(encoder, encoder.preprocess, images, indices)
+    z = features_of(encoder, encoder.preprocess, images, indices)
     return Remembered(indices, F.normalize(z, dim=1))
 
 

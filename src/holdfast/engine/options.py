@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import torch
-
 from holdfast.data.sampler import Draw
 from holdfast.data.stream import Placement
 from holdfast.errors import HoldfastError
@@ -29,8 +27,9 @@ class FitOptions:
     crop_padding: crops of the images' own size, after so many black pixels were put around them. resized_crop: instead,
     boxes of ``crop_scale`` of the area and a width to height of ``crop_ratio``, scaled to so many pixels a side.
     draw: how the halves of a batch are drawn (data/sampler.py).
-    executor: how a step is carried out (engine/executors.py); "auto" is "fused" (a CUDA graph of kernels made for the
-    network) on a GPU where there are such kernels, "graph" where there are none, and eager elsewhere.
+    executor: how a step is carried out (engine/executors.py). "auto" is "graph" (a CUDA graph of the step) on a GPU and
+    "eager" elsewhere; both give the same bits. "fused" is a CUDA graph of kernels made for the network: faster, in bf16
+    only, and rounded in other places than torch does, so a run must ask for it by name.
     images: where the training images are: on the device, streamed to it, or ("auto") streamed if they do not fit.
     gather: under several ranks, whether each one's loss is that of the whole batch or of its part (engine/share.py).
     sync_bn: under several ranks, whether batch norm counts the whole batch. With both on, as they are, a recipe means
@@ -118,16 +117,3 @@ def refuse_augmentation(options: Mapping[str, Any]) -> None:
     for name, off in OFF_FOR_VECTORS.items():
         if options[name] != off:
             raise HoldfastError(f"train.{name} is for images, and these are vectors; set it to {str(off).lower()}")
-
-
-def resolve_device(name: str = "auto") -> torch.device:
-    """ "auto" is the GPU where there is one; anything else is torch's own device name."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise HoldfastError(f"unknown device {name!r}; use auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise HoldfastError(f"device {name!r} was asked for, but torch sees no GPU; use --device cpu")
-    return device

@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from holdfast.engine.options import Executor, resolve_device
+from holdfast.devices import resolve_device
+from holdfast.engine.options import Executor
 from holdfast.errors import HoldfastError
 
 PATIENCE = timedelta(days=30)

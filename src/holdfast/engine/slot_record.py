@@ -1,11 +1,24 @@
 """The slots saved with a model."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.backbones import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import SlotRegistry
 from holdfast.scenarios.strangers import registry_in
+
+
+def record_slots(encoder: Encoder, registry: SlotRegistry, num_slots: int | None) -> None:
+    """Write into ``encoder.info`` which slot each class is trained on, to be saved with the model.
+
+    num_slots: of the simplex that the method trained into, which may have more slots than the scenario was told of.
+    None for a method without a simplex: it assigns no slots, and the record of an earlier training is removed.
+    """
+    info = {key: value for key, value in encoder.info.items() if key != "slots"}
+    if num_slots is not None:
+        info["slots"] = replace(registry, num_slots=num_slots).to_json()
+    encoder.info = info
 
 
 def read_slots(encoder: Encoder, folder: Path) -> SlotRegistry:

@@ -1,13 +1,12 @@
 """One look at all images of a task through a model, for methods that ask for it."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.backbones import Encoder, Preprocess, VectorInput
+from holdfast.backbones.encode_loop import compute_features
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
@@ -35,8 +34,7 @@ class ImageSurvey:
 
     def new(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor]:
         """Under the model in training."""
-        with evaluating(self.encoder):
-            return self._through(self.encoder, mirrored and self.flips)
+        return self._through(self.encoder, mirrored and self.flips)
 
     def old(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor] | None:
         """Under the previous model, or None where there is none."""
@@ -54,19 +52,6 @@ class ImageSurvey:
         return torch.cat(features), self.labels[indices].repeat(2 if mirrored else 1)
 
 
-@contextlib.contextmanager
-def evaluating(network: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards each part in the mode it was in."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-@torch.no_grad()
 def features_of(
     network: nn.Module,
     preprocess: Preprocess | VectorInput,
@@ -75,10 +60,10 @@ def features_of(
     *,
     mirror: bool = False,
 ) -> Tensor:
-    """Raw features of some images, float32, with the network in the mode it is in."""
-    features = []
-    for some in indices.split(BATCH):
-        pixels = centre_crop(images[some], *preprocess.height_width)
-        x = preprocess.normalise(pixels.flip(-1) if mirror else pixels)
-        features.append(network(x).float())
-    return torch.cat(features)
+    """Raw features of some images of the set, float32 on their device, in eval mode; of larger images the centre."""
+
+    def read(rows: slice) -> Tensor:
+        pixels = centre_crop(images[indices[rows]], *preprocess.height_width)
+        return preprocess.normalise(pixels.flip(-1) if mirror else pixels)
+
+    return compute_features(network, len(indices), read, device=images.device, batch_size=BATCH)

@@ -141,7 +141,9 @@ def _remembered(
 
 
 def _save(folder: RunFolder, task: Task, encoder: Encoder, method: Method, remembered: Remembered | None) -> None:
-    encoder.info = {**encoder.info, "task": task.number, "slots": task.registry.to_json()}
+    encoder.info = {**encoder.info, "task": task.number}
+    if method.num_slots is None:  # ``fit`` recorded none; ``update`` reads from the record which classes are known
+        encoder.info["slots"] = task.registry.to_json()
     with replacing_folder(folder.model(task.number)) as temporary:
         encoder.write_into(temporary)
         write_tensors(temporary / folder.method(task.number).name, method.state_dict())

@@ -1,4 +1,4 @@
-"""Run a model over a set of images once."""
+"""Features of a set of images, each model run over it once."""
 
 from collections.abc import Callable
 
@@ -7,17 +7,13 @@ import torch
 from torch import Tensor
 
 from holdfast.backbones import Encoder
+from holdfast.backbones.encode_loop import batch_size_for, compute_features, input_reader
 from holdfast.data import ImageSet
 from holdfast.errors import HoldfastError
 from holdfast.features.compact import compacted
 from holdfast.geometry import unit
-from holdfast.kernels import frozen_network, why_no_kernels
-
-PIXELS_AT_ONCE = {"cpu": 2**19, "cuda": 2**22}
-"""Of all images of a batch together: 512 of 32 x 32 on a CPU; a GPU wants more, or it waits for the host."""
 
 
-@torch.no_grad()
 def extract(
     encoder: Encoder,
     images: ImageSet,
@@ -27,28 +23,29 @@ def extract(
     basis: Tensor | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> np.ndarray:
-    """Unit features of every image, N x d float32, in the set's order; float32 throughout, whatever trained it.
+    """Unit features of every image, N x d float32, in the set's order: what ``encoder.encode`` gives for them.
 
-    batch_size: None takes as many as suit the device.
-    basis: give compact features in it (features/compact.py); full ones then never exist for more than a batch.
+    device: the encoder is moved there and left there.
+    batch_size: images at a time; None takes as many as suit the device.
+    basis: give compact features in it (features/compact.py). Full features then exist for one batch at a time.
+    progress: called after each batch with the number of images done.
     """
     preprocess = encoder.preprocess
     if preprocess is None:
         raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
+    if batch_size is not None and batch_size < 1:
+        raise HoldfastError(f"extract: batch_size must be at least 1, got {batch_size}")
     device = torch.device(device)
-    encoder = encoder.to(device).eval()
-    if device.type == "cuda":
-        encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    height, width, channels = images.images.shape[1:]
-    numbers = channels if images.holds_vectors else height * width
-    at_once = batch_size or max(1, PIXELS_AT_ONCE.get(device.type, 2**19) // numbers)
+    encoder.to(device)
     basis = None if basis is None else basis.to(device)
-    features = torch.empty((len(images), encoder.dim if basis is None else basis.shape[1]), device=device)
-    by_kernels = device.type == "cuda" and not why_no_kernels(encoder, height, width)
-    network = frozen_network(encoder) if by_kernels else encoder
-    for start in range(0, len(images), at_once):
-        pixels = torch.from_numpy(images.images[start : start + at_once]).to(device).permute(0, 3, 1, 2)
-        z = unit(network(preprocess.normalise(pixels)))
-        features[start : start + len(z)] = z if basis is None else compacted(z, basis)
-        progress(start + len(z))
+    stored = images.images.reshape(len(images), -1) if images.holds_vectors else images.images
+    features = compute_features(
+        encoder,
+        len(images),
+        input_reader(preprocess, stored, device),
+        device=device,
+        batch_size=batch_size or batch_size_for(device, preprocess.input_shape),
+        finish=lambda z: unit(z) if basis is None else compacted(unit(z), basis),
+        progress=progress,
+    )
     return features.cpu().numpy()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from holdfast.errors import HoldfastError
+from holdfast.gallery.forward_pass import images_at_once
 from holdfast.gallery.models import ready
 from holdfast.gallery.parts import Parts
 from holdfast.gallery.searching import Question, search_all
@@ -15,7 +16,6 @@ from holdfast.gallery.spaces import unit_row
 from holdfast.gallery.versions import Version
 
 MOST_PROBES = 200
-_IN_ONE_PASS = 8
 _LOOKED_AT = 10
 
 
@@ -60,9 +60,13 @@ class Probes:
         )
         rows.sort(key=lambda row: (zlib.crc32(row[0].encode()), row[0]))
         encoder = parts.models.encoder(self._source)
-        for start in range(0, len(rows), _IN_ONE_PASS):
+        at_once, start = images_at_once(encoder, parts.models.device), 0
+        while start < len(rows) and len(found) < most:
+            # No more than are wanted, so that which ones are taken does not depend on the device.
+            some = rows[start : start + min(at_once, most - len(found))]
+            start += len(some)
             opened = []
-            for row in rows[start : start + min(_IN_ONE_PASS, most - len(found))]:
+            for row in some:
                 with contextlib.suppress(HoldfastError):
                     opened.append((row, ready(encoder, row[2])))
             if not opened:
@@ -71,6 +75,4 @@ class Probes:
             for (row, _), vector in zip(opened, vectors, strict=True):
                 with contextlib.suppress(HoldfastError):
                     found.append(Probe(row[0], row[1], unit_row(vector, "probe", self._source.number)))
-            if len(found) >= most:
-                break
         return found

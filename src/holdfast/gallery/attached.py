@@ -16,7 +16,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from holdfast.backbones import Encoder
 from holdfast.backbones.preprocess import OneImage
+from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError
 from holdfast.gallery.asked import checked_question, checked_versions
 from holdfast.gallery.attached_models import AttachedModels
@@ -26,7 +28,7 @@ from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import ready
-from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.gallery.versions import MODEL, Version, keep_model, read_candidate, registry_of, slots_together
 from holdfast.storage import read_json, replacing_folder, write_json
 
 RECORD = "attached.json"
@@ -36,18 +38,22 @@ _CANDIDATES = 100
 
 
 class AttachedGallery:
-    """Made by ``attach`` or ``open``. Version 0 is the model whose space the stored vectors live in."""
+    """Made by ``attach`` or ``open``. Version 0 is the model whose space the stored vectors live in.
 
-    def __init__(self, folder: Path, url: str | None = None) -> None:
-        self._folder = folder
+    ``device``: where its models embed.
+    """
+
+    def __init__(self, folder: Path, url: str | None, device: torch.device) -> None:
+        self._folder, self.device = folder, device
         record = read_json(folder / RECORD)
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
         self._record = record
         self._registering = threading.Lock()
-        self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]])
+        self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
         address = Address(**record["address"])
-        first = self._models.encoder(self._models.version(0))
+        # On the CPU: only its weights are read here, and ``stats`` should not need the GPU.
+        first = Encoder.from_pretrained(self._models.folder(0) / MODEL)
         self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))
         try:
             self._space: StoredSpace = stored_space(first, self._source.dim, self._models.folder(0))
@@ -56,9 +62,14 @@ class AttachedGallery:
             raise
 
     @classmethod
-    def attach(cls, folder: str | Path, address: Address, model: str | Path) -> "AttachedGallery":
-        """Describe a store in a new folder; ``model``: an adopted model, or the Holdfast model that filled it."""
-        path = Path(folder)
+    def attach(
+        cls, folder: str | Path, address: Address, model: str | Path, *, device: str | torch.device = "auto"
+    ) -> "AttachedGallery":
+        """Describe a store in a new folder; ``model``: an adopted model, or the Holdfast model that filled it.
+
+        device: where models embed, such as ``cpu`` or ``cuda:1``; ``auto`` is the GPU if there is one.
+        """
+        path, where = Path(folder), resolve_device(device)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
         candidate = read_candidate(Path(model))
@@ -76,12 +87,18 @@ class AttachedGallery:
                 temporary / RECORD,
                 {"format": FORMAT, "address": kept, "slots": slots, "versions": [version.as_json()]},
             )
-        return cls(path, address.url)
+        return cls(path, address.url, where)
 
     @classmethod
-    def open(cls, folder: str | Path, *, url: str | None = None) -> "AttachedGallery":
-        """url: with a password, where the server wants one and no PGPASSWORD or password file holds it."""
-        return cls(Path(folder), url)
+    def open(
+        cls, folder: str | Path, *, url: str | None = None, device: str | torch.device = "auto"
+    ) -> "AttachedGallery":
+        """An attached gallery that was described before.
+
+        url: with a password, where the server wants one and no PGPASSWORD or password file holds it. device: as in
+        ``attach``.
+        """
+        return cls(Path(folder), url, resolve_device(device))
 
     def register(self, model: str | Path, *, force: bool = False) -> Version:
         """Make a model the one that queries are embedded by; refused where slots or sizes clash.
@@ -250,6 +267,7 @@ class AttachedGallery:
         raise HoldfastError(f"{self._folder}: attached, and so read-only; write to {self._source.name} itself")
 
 
-def open_gallery(folder: str | Path) -> Gallery | AttachedGallery:
+def open_gallery(folder: str | Path, *, device: str | torch.device = "auto") -> Gallery | AttachedGallery:
     """A gallery of either kind."""
-    return AttachedGallery.open(folder) if (Path(folder) / RECORD).is_file() else Gallery.open(folder)
+    kind = AttachedGallery if (Path(folder) / RECORD).is_file() else Gallery
+    return kind.open(folder, device=device)

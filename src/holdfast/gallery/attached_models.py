@@ -5,18 +5,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from holdfast.backbones import Encoder
 from holdfast.errors import unknown_name
+from holdfast.gallery.forward_pass import enough_memory, full_features
 from holdfast.gallery.versions import MODEL, Version
 
 
 class AttachedModels:
-    """Version 0 and the models registered after it, by number; the encoder in use is held, any thread may ask."""
+    """Version 0 and the models registered after it, by number; the encoder in use is held, any thread may ask.
 
-    def __init__(self, folder: Path, versions: Sequence[Version]) -> None:
-        self._folder = folder
+    device: where encoders are loaded and embed.
+    """
+
+    def __init__(self, folder: Path, versions: Sequence[Version], device: torch.device) -> None:
+        self._folder, self.device = folder, device
         self._versions = list(versions)
         self._encoding = threading.RLock()
         self._held: tuple[int, Encoder] | None = None
@@ -45,11 +50,13 @@ class AttachedModels:
     def encoder(self, version: Version) -> Encoder:
         with self._encoding:
             if self._held is None or self._held[0] != version.number:
-                self._held = version.number, Encoder.from_pretrained(self.folder(version.number) / MODEL)
+                with enough_memory(self.device):
+                    encoder = Encoder.from_pretrained(self.folder(version.number) / MODEL, device=self.device)
+                self._held = version.number, encoder
             return self._held[1]
 
     def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
         """Preprocessed images (N x C x H x W) as full unit features, N x dim."""
         with self._encoding:
-            found: np.ndarray = encoder.encode(images).numpy()
+            found: np.ndarray = full_features(encoder, images, self.device).numpy()
         return found

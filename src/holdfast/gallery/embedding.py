@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holdfast.backbones import Encoder, Preprocess
 from holdfast.errors import HoldfastError
+from holdfast.gallery.forward_pass import batch_sizes
 from holdfast.gallery.spaces import unit_row
 from holdfast.gallery.versions import Version
 from holdfast.pixels import open_image
@@ -35,6 +36,11 @@ class ImageEmbedder:
 
     def __init__(self, gallery: "Gallery | AttachedGallery") -> None:
         self._models: Models | AttachedModels = gallery._models
+
+    @property
+    def at_once(self) -> int:
+        """How many images it is best to collect for one call of ``embed``."""
+        return batch_sizes(self._models.device).queries
 
     def takes_images(self) -> bool:
         """Load the newest model where it is not yet; whether images can be given to it."""

@@ -8,9 +8,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from numpy.typing import ArrayLike
 
 from holdfast.backbones.preprocess import OneImage
+from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError
 from holdfast.gallery.accuracy import MOST_PROBES
 from holdfast.gallery.asked import checked_question, checked_versions
@@ -38,8 +40,6 @@ from holdfast.gallery.vectors_taken import VectorsTaken, vectors_taken
 from holdfast.gallery.versions import Version
 from holdfast.gallery.writing import Writer
 
-ITEMS_AT_ONCE = 256
-
 
 class Gallery:
     """Items with an id, each embedded by one of the gallery's versions; made by ``create`` or ``open``.
@@ -48,8 +48,8 @@ class Gallery:
     returned, a ``progress`` that was told) survives the end of the process at any moment, once, in one version.
     """
 
-    def __init__(self, folder: GalleryFolder) -> None:
-        self._folder = folder
+    def __init__(self, folder: GalleryFolder, device: torch.device) -> None:
+        self._folder, self.device = folder, device
         self._writing = threading.RLock()
         self._catalogue = Catalogue(folder.catalogue)
         try:
@@ -59,7 +59,7 @@ class Gallery:
         except BaseException:
             self._catalogue.close()
             raise
-        self._models = Models(folder, self._catalogue)
+        self._models = Models(folder, self._catalogue, device)
         self._writer = Writer(self._catalogue, self._engine, self._models)
         self._stores = (self._engine, self._catalogue, self._models)
         self._parts = Parts(folder, *self._stores, self._writer, self._writing)
@@ -69,26 +69,36 @@ class Gallery:
 
     @classmethod
     def create(
-        cls, folder: str | Path, model: str | Path, *, engine: str = "embedded", mode: Mode = "hnsw", **options: Any
+        cls,
+        folder: str | Path,
+        model: str | Path,
+        *,
+        engine: str = "embedded",
+        mode: Mode = "hnsw",
+        device: str | torch.device = "auto",
+        **options: Any,
     ) -> "Gallery":
         """A new gallery with one version, in a folder that does not exist yet or is empty.
 
-        engine: ``embedded``, or the address of a server; options for these: see ``new_place``.
+        engine: ``embedded``, or the address of a server; options for these: see ``new_place``. device: as in ``open``.
         """
+        where = resolve_device(device)
         make_gallery(Path(folder), Path(model), new_place(engine, **options), mode)
-        return cls.open(folder)
+        return cls.open(folder, device=where)
 
     @classmethod
-    def open(cls, folder: str | Path) -> "Gallery":
-        """A gallery that was created before; what a killed process left half-written is put right."""
-        home = GalleryFolder(Path(folder))
+    def open(cls, folder: str | Path, *, device: str | torch.device = "auto") -> "Gallery":
+        """A gallery that was created before; what a killed process left half-written is put right.
+
+        device: where its models embed, such as ``cpu`` or ``cuda:1``; ``auto`` is the GPU if there is one.
+        """
+        where, home = resolve_device(device), GalleryFolder(Path(folder))
         if not home.catalogue.is_file():
-            raise HoldfastError(
-                f"{folder}: no gallery here; make one with holdfast gallery create {folder} --model DIR"
-            )
+            how = f"make one with holdfast gallery create {folder} --model DIR"
+            raise HoldfastError(f"{folder}: no gallery here; {how}")
         home.lock()
         try:
-            return cls(home)
+            return cls(home, where)
         except BaseException:
             home.unlock()
             raise
@@ -98,9 +108,10 @@ class Gallery:
 
         Refused: another K, slots that clash, weights that are a version already. Where older versions hold items with
         labels and images, ``check`` judges the new model's queries on them; a model it calls incompatible is refused
-        unless ``force``. The verdicts are kept with the version.
+        unless ``force``. The verdicts are kept with the version. Others may search, add and delete while the new model
+        embeds; a second ``register`` waits for the first.
         """
-        with self._writing:
+        with self._parts.registering:
             return register(self._parts, Path(model), force=force)
 
     def add(
@@ -108,7 +119,7 @@ class Gallery:
         items: Iterable[Item],
         *,
         version: int | None = None,
-        batch_size: int = ITEMS_AT_ONCE,
+        batch_size: int | None = None,
         refused: Callable[[Item, HoldfastError], None] | None = None,
         progress: Callable[[int], None] = lambda done: None,
         replaced: Callable[[int], None] = lambda count: None,
@@ -118,13 +129,15 @@ class Gallery:
         An id that is there already is replaced as a whole, vector, metadata and version, in one step; of an id given
         twice the last good one. Items are stored batch by batch, each wholly or not at all, and ``progress`` is told
         how many are on disk, ``replaced`` how many of a batch took the place of another. A bad item ends the call with
-        nothing of its batch stored, or, with ``refused``, is handed to it and passed over.
+        nothing of its batch stored, or, with ``refused``, is handed to it and passed over. batch_size: None takes as
+        many as suit the device.
         """
-        if batch_size < 1:
+        size = self._models.sizes.added if batch_size is None else batch_size
+        if size < 1:
             raise HoldfastError(f"batch_size must be at least 1, got {batch_size}")
         target = self._models.version(version)
         stream, done = iter(items), 0
-        while batch := list(itertools.islice(stream, batch_size)):
+        while batch := list(itertools.islice(stream, size)):
             prepared = self._models.embedded(batch, target, refused)
             with self._writing:
                 stored, gone = self._writer.store(prepared, target)
@@ -162,11 +175,7 @@ class Gallery:
                 source, query = stored_item(*self._stores, checked_id(id))
             else:
                 source = self._models.version(version)
-                query = (
-                    self._models.image_vector(image, source)
-                    if vector is None
-                    else self._models.stored_form(vector, source, "query")
-                )
+                query = self._models.query_vector(image, vector, source)
             question = Question(query, source, k, where, exact or self.mode == "exact", id, among)
             hits = search_all(*self._stores, question)
         self._hits.count(hits)
@@ -278,7 +287,7 @@ class Gallery:
         return found
 
     def close(self) -> None:
-        with self._writing:
+        with self._parts.registering, self._writing:
             self._hits.flush()
             self._engine.close()
             self._catalogue.close()

@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, unknown_name
 from holdfast.features.compact import compacted
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
+from holdfast.gallery.forward_pass import batch_sizes, enough_memory, full_features, images_at_once
 from holdfast.gallery.items import Item, Stored, checked
 from holdfast.gallery.spaces import Carriage, stored_form, unit_row
 from holdfast.gallery.versions import MODEL, Version, read_basis
@@ -35,17 +36,21 @@ class Prepared:
 
 
 class Models:
-    """The versions of a gallery; encoders and bases are read from its folder when first needed."""
+    """The versions of a gallery; encoders and bases are read from its folder when first needed.
 
-    def __init__(self, folder: GalleryFolder, catalogue: Catalogue) -> None:
+    device: where encoders are loaded and embed.
+    """
+
+    def __init__(self, folder: GalleryFolder, catalogue: Catalogue, device: torch.device) -> None:
         self._folder = folder
+        self.device, self.sizes = device, batch_sizes(device)
         self._versions = {number: Version(**record) for number, record in catalogue.versions().items()}
         self.leaving: int | None = catalogue.setting("leaving")  # the version that a rollback is taking out
         self._dismissed: dict[int, Version] = {}
         self._encoders: dict[int, Encoder] = {}
         self._encoding = threading.RLock()  # one forward pass at a time: torch has the cores' threads anyway
-        self._basis_of = functools.lru_cache(maxsize=2)(lambda number: read_basis(folder.version(number)))
-        self._carriage = Carriage(self._basis_of)
+        self.basis_of = functools.lru_cache(maxsize=2)(lambda number: read_basis(folder.version(number)))
+        self._carriage = Carriage(self.basis_of)
 
     def versions(self) -> list[Version]:
         return list(self._versions.values())
@@ -79,18 +84,20 @@ class Models:
         shutil.rmtree(self._folder.version(number), ignore_errors=True)
         self._encoders.pop(number, None)
         self._dismissed.pop(number, None)
-        self._basis_of.cache_clear()
-        self._carriage = Carriage(self._basis_of)
+        self.basis_of.cache_clear()
+        self._carriage = Carriage(self.basis_of)
 
     def carry(self, vectors: np.ndarray, source: Version, target: Version) -> np.ndarray:
         return self._carriage.carry(vectors, source, target)
 
     def stored_form(self, vector: ArrayLike, version: Version, what: str) -> np.ndarray:
         """A vector that a user gave, 1-D, as ``version`` stores it."""
-        return stored_form(version, lambda: self._basis_of(version.number), vector, what)
+        return stored_form(version, lambda: self.basis_of(version.number), vector, what)
 
-    def image_vector(self, image: OneImage | None, version: Version) -> np.ndarray:
-        """An image as ``version`` stores it, 1-D."""
+    def query_vector(self, image: OneImage | None, vector: ArrayLike | None, version: Version) -> np.ndarray:
+        """An image, or a vector that a user gave, as ``version`` stores it, 1-D."""
+        if vector is not None:
+            return self.stored_form(vector, version, "query")
         encoder = self.encoder(version)
         (row,) = self.image_vectors(ready(encoder, image), version, encoder)
         return unit_row(row, "image", version.number)
@@ -98,41 +105,48 @@ class Models:
     def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
         """Preprocessed images (N x C x H x W) as ``version`` stores them, N x stored_dim; a zero feature stays zero."""
         with self._encoding:
-            full = encoder.encode(images)
-        basis = self._basis_of(version.number)
+            full = full_features(encoder, images, self.device)
+        basis = self.basis_of(version.number)
         found: np.ndarray = (full if basis is None else compacted(full, basis)).numpy()
         return found
 
     def embedded(self, items: Sequence[Item], version: Version, refused: Refused | None) -> list[Prepared]:
         """Items ready to be stored; of an id given twice the last good one. A bad one is refused, or raises."""
         found: dict[str, Prepared] = {}
-        images: dict[str, tuple[Item, Stored, Tensor]] = {}
+        opened: dict[str, tuple[Item, Stored, Tensor]] = {}
+        encoder = self.encoder(version) if any(item.vector is None for item in items) else None
+        at_once = 0 if encoder is None else images_at_once(encoder, self.device)
 
         def refuse(item: Item, error: HoldfastError) -> None:
             if refused is None:
                 raise error
             refused(item, error)
 
+        def embed_opened() -> None:
+            assert encoder is not None
+            rows = self.image_vectors(torch.cat([image for _, _, image in opened.values()]), version, encoder)
+            for (item, stored, _), row in zip(opened.values(), rows, strict=True):
+                try:
+                    found[stored.id] = Prepared(stored, unit_row(row, f"item {stored.id!r}", version.number))
+                except HoldfastError as error:
+                    refuse(item, error)
+            opened.clear()
+
         for item in items:
             try:
                 stored = checked(item, 0, version.number)
                 if item.vector is None:
-                    images[stored.id] = (item, stored, self._opened(item, version))
-                    found.pop(stored.id, None)
+                    assert encoder is not None
+                    opened[stored.id] = (item, stored, _opened(item, encoder))
                 else:
                     found[stored.id] = Prepared(stored, self._given(item, version))
-                    images.pop(stored.id, None)
+                    opened.pop(stored.id, None)
             except HoldfastError as error:
                 refuse(item, error)
-        if not images:
-            return list(found.values())
-        encoder = self.encoder(version)
-        rows = self.image_vectors(torch.cat([image for _, _, image in images.values()]), version, encoder)
-        for (item, stored, _), row in zip(images.values(), rows, strict=True):
-            try:
-                found[stored.id] = Prepared(stored, unit_row(row, f"item {stored.id!r}", version.number))
-            except HoldfastError as error:
-                refuse(item, error)
+            if opened and len(opened) == at_once:
+                embed_opened()
+        if opened:
+            embed_opened()
         return list(found.values())
 
     def _given(self, item: Item, version: Version) -> np.ndarray:
@@ -141,21 +155,24 @@ class Models:
         assert item.vector is not None
         return self.stored_form(item.vector, version, f"item {item.id!r}")
 
-    def _opened(self, item: Item, version: Version) -> Tensor:
-        image = item.path if item.image is None else item.image
-        if image is None:
-            raise HoldfastError(f"item {item.id!r}: has neither image nor vector nor path")
-        try:
-            return ready(self.encoder(version), image)
-        except HoldfastError as error:
-            raise HoldfastError(f"item {item.id!r}: {error}") from error
-
     def encoder(self, version: Version) -> Encoder:
         with self._encoding:
             if version.number not in self._encoders:
+                folder = self._folder.version(version.number) / MODEL
                 # Only the one in use stays in memory: versions come one after the other, seldom back and forth.
-                self._encoders = {version.number: Encoder.from_pretrained(self._folder.version(version.number) / MODEL)}
+                with enough_memory(self.device):
+                    self._encoders = {version.number: Encoder.from_pretrained(folder, device=self.device)}
             return self._encoders[version.number]
+
+
+def _opened(item: Item, encoder: Encoder) -> Tensor:
+    image = item.path if item.image is None else item.image
+    if image is None:
+        raise HoldfastError(f"item {item.id!r}: has neither image nor vector nor path")
+    try:
+        return ready(encoder, image)
+    except HoldfastError as error:
+        raise HoldfastError(f"item {item.id!r}: {error}") from error
 
 
 def ready(encoder: Encoder, image: OneImage | None) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 
 from holdfast.backbones import Encoder
 from holdfast.errors import HoldfastError
+from holdfast.gallery.forward_pass import images_at_once
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import ready
 from holdfast.gallery.pace import Pace
@@ -24,10 +25,6 @@ from holdfast.gallery.parts import Parts
 from holdfast.gallery.spaces import unit_row
 from holdfast.gallery.versions import Version
 
-AT_ONCE = 32
-"""Items of one durable write."""
-IN_ONE_PASS = 8
-"""Images of one forward pass: a search by image waits for at most one."""
 REASONS_KEPT = 20
 
 
@@ -92,7 +89,7 @@ def move(
     """
     pace, state, started = Pace(rate, stop), Moving(len(keys), limit), time.monotonic()
     encoder = parts.models.encoder(target)
-    size, start = pace.batch(AT_ONCE), 0
+    size, start = pace.batch(parts.models.sizes.moved), 0
     while start < len(keys) and state.moved != limit and not stop.is_set():
         batch = keys[start : start + (size if limit is None else min(size, limit - state.moved))]
         start += len(batch)
@@ -123,9 +120,10 @@ def _embedded(
         if len(state.reasons) < REASONS_KEPT:
             state.reasons.append({"id": item.id, "reason": str(error)})
 
-    for start in range(0, len(items), IN_ONE_PASS):
+    at_once = images_at_once(encoder, parts.models.device)
+    for start in range(0, len(items), at_once):
         opened = []
-        for item in items[start : start + IN_ONE_PASS]:
+        for item in items[start : start + at_once]:
             try:
                 opened.append((item, ready(encoder, item.path)))
             except HoldfastError as error:

@@ -14,8 +14,12 @@ from holdfast.gallery.writing import Writer
 
 @dataclass(frozen=True)
 class Parts:
-    """writing: held by whoever writes. moving: held, for as long as it takes, by the one who moves items or
-    vectors."""
+    """What the parts are called, and the locks.
+
+    writing: held while something is written.
+    registering: held by the one who registers a model, also while it embeds. Taken before ``writing``, never after it.
+    moving: held, for as long as it takes, by the one who moves items or vectors.
+    """
 
     folder: GalleryFolder
     engine: Engine
@@ -24,6 +28,7 @@ class Parts:
     writer: Writer
     writing: Any  # threading.RLock, which is a function to type checkers
     searches: SearchesUnderWay = field(default_factory=SearchesUnderWay)
+    registering: threading.Lock = field(default_factory=threading.Lock)
     moving: "Turn" = field(default_factory=lambda: Turn())
 
 

@@ -2,8 +2,8 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.backbones import Encoder
 from holdfast.checking import check
 from holdfast.checking.result import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED
 from holdfast.errors import HoldfastError
+from holdfast.features.compact import compacted
+from holdfast.gallery.forward_pass import full_features
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import ready
 from holdfast.gallery.parts import Parts
-from holdfast.gallery.versions import Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.gallery.spaces import Carriage
+from holdfast.gallery.versions import Candidate, Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.scenarios import SlotRegistry
 from holdfast.wording import counted
 
 MOST_QUERIES = 300
@@ -26,70 +29,120 @@ MOST_GALLERY = 5000
 
 
 def register(parts: Parts, model: Path, *, force: bool) -> Version:
-    """Take a model in as the newest version; see ``Gallery.register``. Whoever calls holds ``parts.writing``."""
+    """Take a model in as the newest version; see ``Gallery.register``.
+
+    The caller holds ``parts.registering``, so that no other model joins meanwhile, but not ``parts.writing``: others
+    add, delete and search while the new model embeds. What they may have changed is looked at again before the commit.
+    """
     candidate, models = read_candidate(model), parts.models
+    _slots_with(parts, candidate)  # refuses what cannot join, before anything is embedded
+    # The number stays free: of what may happen meanwhile only a rollback changes versions, and it keeps numbers used.
+    last = max(one.number for one in models.versions())
+    version = candidate.version(max(last, parts.catalogue.setting("last_version", 0)) + 1, [])
+    with _forgotten_on_error(parts, version):
+        # First of all: the folder it comes from may change while the model embeds.
+        keep_model(candidate, parts.folder.version(version.number))
+        checks = _still_known(parts, _judge_all(parts, version, candidate))
+        refused = [check for check in checks if check["verdict"] == INCOMPATIBLE]
+        if refused and not force:
+            where = f"on version {refused[0]['version']}: {refused[0]['reason']}"
+            how = "--force registers it all the same (in Python: force=True)"
+            raise HoldfastError(f"{model}: incompatible {where}; {how}")
+    with parts.writing:
+        with _forgotten_on_error(parts, version):
+            slots = _slots_with(parts, candidate)
+            version = replace(version, checks=_still_known(parts, checks))
+            parts.engine.create(version.collection, version.stored_dim)
+        record = None if slots is None else slots.to_json()
+        parts.catalogue.put_version(version.number, version.as_json(), {"slots": record})
+        models.welcome(version, candidate.encoder)
+    return version
+
+
+@contextlib.contextmanager
+def _forgotten_on_error(parts: Parts, version: Version) -> Iterator[None]:
+    """Remove the copy of the model where the block raises."""
+    try:
+        yield
+    except BaseException:
+        parts.models.forget(version.number)
+        raise
+
+
+def _slots_with(parts: Parts, candidate: Candidate) -> SlotRegistry | None:
+    """Everybody's slots once the model has joined; refused where it cannot join the versions there are now."""
+    models = parts.models
     if models.leaving is not None:
         raise HoldfastError(f"version {models.leaving} is being rolled back; finish or cancel that first")
     for known in models.versions():
         if known.weights_sha256 == candidate.weights_sha256:
-            raise HoldfastError(f"{model}: these weights are version {known.number} already")
-    newest = models.newest()
-    slots = slots_together(registry_of(parts.catalogue.setting("slots")), candidate, newest.dim)
-    number = max(newest.number, parts.catalogue.setting("last_version", 0)) + 1
-    keep_model(candidate, parts.folder.version(number))
-    try:
-        version = candidate.version(number, [])
-        version = replace(version, checks=_judge_all(parts, version, candidate.encoder))
-        refused = [check for check in version.checks if check["verdict"] == INCOMPATIBLE]
-        if refused and not force:
-            where = f"on version {refused[0]['version']}: {refused[0]['reason']}"
-            raise HoldfastError(
-                f"{model}: incompatible {where}; --force registers it all the same (in Python: force=True)"
-            )
-        parts.engine.create(version.collection, version.stored_dim)
-    except BaseException:
-        models.forget(number)
-        raise
-    record = None if slots is None else slots.to_json()
-    parts.catalogue.put_version(number, version.as_json(), {"slots": record})
-    models.welcome(version, candidate.encoder)
-    return version
+            raise HoldfastError(f"{candidate.folder}: these weights are version {known.number} already")
+    return slots_together(registry_of(parts.catalogue.setting("slots")), candidate, models.newest().dim)
 
 
-def _judge_all(parts: Parts, new: Version, encoder: Encoder) -> list[dict[str, Any]]:
+def _still_known(parts: Parts, checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the verdicts on versions that a rollback has taken out since."""
+    known = {one.number for one in parts.models.versions()}
+    return [check for check in checks if check["version"] in known]
+
+
+def _judge_all(parts: Parts, new: Version, candidate: Candidate) -> list[dict[str, Any]]:
     """The new model's queries on what each older version holds: one verdict each, none without labels and images."""
-    verdicts = []
+    encoder, verdicts = candidate.encoder, []
     for old in parts.models.versions():
+        with parts.searches.one():  # until this is left, a rollback keeps the vectors and the basis of ``old``
+            if old not in parts.models.versions():
+                continue
+            bases = {new.number: candidate.basis, old.number: parts.models.basis_of(old.number)}
+            sample = _sample(parts, old)
+        if sample is None:
+            continue
+        carriage = Carriage(bases.__getitem__)
 
-        def embed(images: Tensor, old: Version = old) -> np.ndarray:
-            return parts.models.carry(parts.models.image_vectors(images, new, encoder), new, old)
+        def embed(images: Tensor, old: Version = old, carriage: Carriage = carriage) -> np.ndarray:
+            # Without the lock of other forward passes: nobody else uses this encoder yet, and searches must not wait.
+            full = full_features(encoder, images, parts.models.device)
+            rows = full if candidate.basis is None else compacted(full, candidate.basis)
+            return carriage.carry(rows.numpy(), new, old)
 
-        def fetch(keys: list[int], old: Version = old) -> dict[int, np.ndarray]:
-            return parts.engine.fetch(old.collection, keys)
-
-        items = parts.catalogue.labelled_images(old.number)
-        if items:
-            verdicts.append(judge(old.number, items, fetch, lambda item: ready(encoder, str(item.path)), embed))
+        verdicts.append(judge(old.number, sample, lambda item: ready(encoder, str(item.path)), embed))
     return verdicts
 
 
-def judge(
-    version: int,
-    items: list[Stored],
-    fetch: Callable[[list[int]], dict[int, np.ndarray]],
-    read: Callable[[Stored], Tensor],
-    embed: Callable[[Tensor], np.ndarray],
-) -> dict[str, Any]:
-    """The verdict on new queries among ``items``: those of one older version that have labels and images.
+@dataclass(frozen=True)
+class Sample:
+    """Labelled items of one version: candidates for queries, the gallery they are put to, stored vectors by key."""
 
-    Some items are taken as queries, the others stay as the gallery: by the old model as they are stored (``fetch``, by
-    key), by the new one from their images (``read``, then ``embed``, which carries the features to where the stored
-    vectors lie). Images that can no longer be read are passed over.
+    queries: list[Stored]
+    gallery: list[Stored]
+    vectors: dict[int, np.ndarray]
+
+
+def _sample(parts: Parts, version: Version) -> Sample | None:
+    """None where the version holds no items with labels and images."""
+    items = parts.catalogue.labelled_images(version.number)
+    if not items:
+        return None
+    queries, gallery = _split(items)
+    vectors = parts.engine.fetch(version.collection, [item.key for item in (*queries, *gallery)])
+    # Items that were deleted or moved since they were listed have no vector any more.
+    gallery = [item for item in gallery if item.key in vectors]
+    classes = {item.label for item in gallery}
+    return Sample([item for item in queries if item.key in vectors and item.label in classes], gallery, vectors)
+
+
+def judge(
+    version: int, sample: Sample, read: Callable[[Stored], Tensor], embed: Callable[[Tensor], np.ndarray]
+) -> dict[str, Any]:
+    """The verdict on a new model's queries among items of an older version.
+
+    The old model's features are the stored vectors. The new one's are made from the images: ``read`` opens one, and
+    ``embed`` gives the features of many, carried to where the stored vectors lie. Images that can no longer be read are
+    passed over.
     """
-    candidates, gallery = _split(items)
     images: list[Tensor] = []
     asked: list[Stored] = []
-    for item in candidates:
+    for item in sample.queries:
         if len(asked) == MOST_QUERIES:
             break
         with contextlib.suppress(HoldfastError):
@@ -99,8 +152,7 @@ def judge(
         found_items = counted(len(asked), "labelled item")
         reason = f"{found_items} with readable images and others of the same class; {FEWEST_UNITS} are needed"
         return {"version": version, "verdict": NOT_JUDGED, "reason": reason}
-    vectors = fetch([item.key for item in (*asked, *gallery)])
-    labels = np.array([item.label for item in asked])
+    vectors, gallery, labels = sample.vectors, sample.gallery, np.array([item.label for item in asked])
     found = check(
         (np.stack([vectors[item.key] for item in gallery]), np.array([item.label for item in gallery])),
         (np.stack([vectors[item.key] for item in asked]), labels),

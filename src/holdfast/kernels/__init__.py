@@ -3,6 +3,6 @@
 Triton comes with torch's CUDA builds. Nothing here is imported before a GPU run asks for it.
 """
 
-from holdfast.kernels.fused import frozen_network, fused_network, why_no_kernels
+from holdfast.kernels.fused import fused_network, why_no_kernels
 
-__all__ = ["frozen_network", "fused_network", "why_no_kernels"]
+__all__ = ["fused_network", "why_no_kernels"]

@@ -26,7 +26,7 @@ def convolve_back_rows(
     here, total, along = above, above, above
     for step in tl.range(0, ROWS + 2, num_stages=STAGES):
         row = first + step - 1
-        above, here, below = add_row(dy, taps, above, here, start, column, inside, row, HEIGHT, WIDTH, OUTPUTS, "ieee")
+        above, here, below = add_row(dy, taps, above, here, start, column, inside, row, HEIGHT, WIDTH, OUTPUTS)
         ready = (inside & (step >= 2))[:, None]
         place = (start + (row - 1) * WIDTH)[:, None] * INPUTS + channel[None, :]
         before = tl.load(y + place, mask=ready, other=0.0).to(tl.float32)

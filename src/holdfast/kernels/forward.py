@@ -52,9 +52,9 @@ def under_tap(
 def convolution_tile(
     x, weight, pixel, inside,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """BLOCK output pixels x OUTPUTS, float32. HEIGHT, WIDTH: of the output. PRECISION: of products of float32."""
+    """BLOCK output pixels x OUTPUTS, float32. HEIGHT, WIDTH: of the output."""
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
     from_channel, channel = tl.arange(0, INPUTS), tl.arange(0, OUTPUTS)
     total = tl.zeros((BLOCK, OUTPUTS), tl.float32)
@@ -62,7 +62,7 @@ def convolution_tile(
         place, valid = under_tap(tap, image, row, column, inside, HEIGHT, WIDTH, STRIDE)
         a = tl.load(x + place[:, None] * INPUTS + from_channel[None, :], mask=valid[:, None], other=0.0)
         b = tl.load(weight + channel[None, :] * (9 * INPUTS) + tap * INPUTS + from_channel[:, None])
-        total = tl.dot(a, b, total, input_precision=PRECISION)
+        total = tl.dot(a, b, total, input_precision="ieee")
     return total
 
 
@@ -77,7 +77,7 @@ def convolve(
     pixel = program * BLOCK + tl.arange(0, BLOCK)
     inside = pixel < pixels
     channel = tl.arange(0, OUTPUTS)
-    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK, "ieee")
+    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK)
     rounded = total.to(y.dtype.element_ty)
     tl.store(y + pixel[:, None] * OUTPUTS + channel[None, :], rounded, mask=inside[:, None])
     seen = rounded.to(tl.float32)
@@ -109,13 +109,13 @@ def normalise(
 def convolve_frozen(
     x, weight, out, shortcut, gamma, beta, running_mean, running_var, pixels, eps,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    SHORTCUT: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+    SHORTCUT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """In evaluation the norm is known beforehand: out = relu(bn(conv(x)) + shortcut) in one go."""
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = pixel < pixels
     channel = tl.arange(0, OUTPUTS)
-    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK, PRECISION)
+    total = convolution_tile(x, weight, pixel, inside, HEIGHT, WIDTH, STRIDE, INPUTS, OUTPUTS, BLOCK)
     scale = tl.load(gamma + channel) * tl.rsqrt(tl.load(running_var + channel) + eps)
     shift = tl.load(beta + channel) - tl.load(running_mean + channel) * scale
     u = total * scale[None, :] + shift[None, :]

@@ -27,7 +27,7 @@ def convolve_rows(
     here, total, square = above, above, above
     for step in tl.range(0, ROWS + 2, num_stages=STAGES):
         row = first + step - 1
-        above, here, below = add_row(x, taps, above, here, start, column, inside, row, HEIGHT, WIDTH, INPUTS, "ieee")
+        above, here, below = add_row(x, taps, above, here, start, column, inside, row, HEIGHT, WIDTH, INPUTS)
         rounded = above.to(y.dtype.element_ty)
         place = (start + (row - 1) * WIDTH)[:, None] * OUTPUTS + channel[None, :]
         tl.store(y + place, rounded, mask=(inside & (step >= 2))[:, None])
@@ -42,7 +42,7 @@ def convolve_rows(
 def convolve_frozen_rows(
     x, weight, out, shortcut, gamma, beta, running_mean, running_var, images, eps,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    SHORTCUT: tl.constexpr, IMAGES: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    SHORTCUT: tl.constexpr, IMAGES: tl.constexpr, ROWS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """In evaluation the norm is known beforehand: out = relu(bn(conv(x)) + shortcut) in one go."""
     first, start, column, inside = strip(tl.program_id(0), images, HEIGHT, WIDTH, IMAGES, ROWS)
@@ -54,7 +54,7 @@ def convolve_frozen_rows(
     here = above
     for step in tl.range(0, ROWS + 2, num_stages=STAGES):
         row = first + step - 1
-        above, here, below = add_row(x, taps, above, here, start, column, inside, row, HEIGHT, WIDTH, INPUTS, PRECISION)
+        above, here, below = add_row(x, taps, above, here, start, column, inside, row, HEIGHT, WIDTH, INPUTS)
         pixel = start + (row - 1) * WIDTH
         ready = inside & (step >= 2)
         u = above * scale[None, :] + shift[None, :]

@@ -2,7 +2,6 @@
 
 import importlib.util
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -49,33 +48,11 @@ def why_no_kernels(network: nn.Module, height: int, width: int) -> str:
 
 def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
     """A function that gives what ``network(x)`` gives under bf16 autocast, where ``why_no_kernels`` is empty."""
-    return _fused(network, torch.bfloat16, "ieee")
-
-
-def frozen_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function that gives what ``network(x)`` gives in float32 and eval mode, where ``why_no_kernels`` is empty.
-
-    With TF32 products where torch allows them, which it does unless told otherwise. On a GPU kernels that multiply cut
-    off what torch rounds, so a feature is twice as far from float32 as torch's: 1e-3 after RegNetY-400MF. Those of a
-    ResNet or a SENet leave products to torch.
-    """
-    run = _fused(network, torch.float32, "tf32" if torch.backends.cudnn.allow_tf32 else "ieee")
-
-    def on_its_device(x: Tensor) -> Tensor:
-        with torch.cuda.device_of(x):  # Triton launches on the current device, wherever the tensors are
-            return run(x)
-
-    return on_its_device
-
-
-def _fused(network: nn.Module, dtype: torch.dtype, precision: Literal["ieee", "tf32"]) -> Callable[[Tensor], Tensor]:
     from holdfast.kernels.normed_network import NormedNetwork
-    from holdfast.kernels.strips import BY_ROWS
     from holdfast.kernels.trunk import FusedTrunk
 
     assert isinstance(network, Encoder)
     if not isinstance(network.backbone, CifarResNet):
-        return NormedNetwork(network, dtype, precision)
-    by_rows = BY_ROWS and dtype == torch.bfloat16
-    trunk, projection = FusedTrunk(network.backbone, dtype, precision, by_rows), network.projection
+        return NormedNetwork(network)
+    trunk, projection = FusedTrunk(network.backbone), network.projection
     return trunk if projection is None else lambda x: projection(trunk(x))

@@ -27,9 +27,9 @@ def tap_weights(weight, tap, from_channel, to_channel):
 def convolve_groups(
     x, weight, y, pixels,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """y = conv(x), for BLOCK pixels of WIDE channels. HEIGHT, WIDTH: of y. PRECISION: of products of float32.
+    """y = conv(x), for BLOCK pixels of WIDE channels. HEIGHT, WIDTH: of y.
 
     STAGES: how many taps are in flight between memory and the matrix units. Programs for the same pixels follow each
     other, so that what lies together in memory is asked for at once.
@@ -44,7 +44,7 @@ def convolve_groups(
         place, valid = under_tap(tap, image, row, column, inside, HEIGHT, WIDTH, STRIDE)
         a = tl.load(x + place[:, None] * CHANNELS + channel[None, :], mask=valid[:, None], other=0.0)
         b = tap_weights(weight, tap, channel[:, None], channel[None, :])
-        total = tl.dot(a, b, total, input_precision=PRECISION)
+        total = tl.dot(a, b, total, input_precision="ieee")
     place = pixel[:, None] * CHANNELS + channel[None, :]
     tl.store(y + place, total.to(y.dtype.element_ty), mask=inside[:, None])
 

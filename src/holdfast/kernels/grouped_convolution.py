@@ -1,7 +1,7 @@
 """A 3 x 3 convolution in groups of 16 channels that autograd knows: ``F.conv2d`` by kernels made for small groups."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,6 @@ from holdfast.kernels.grouped import GROUP, convolve_groups, convolve_groups_bac
 from holdfast.kernels.reach import within_reach
 
 GROUP_WIDTH = int(GROUP)
-
-Precision = Literal["ieee", "tf32"]
 
 
 @dataclass(frozen=True)
@@ -41,26 +39,24 @@ layers of a CIFAR ResNet want on an H200 (bench/README.md), which are the same p
 gradient have room in each of its 132 multiprocessors."""
 
 
-def grouped_convolution(
-    x: Tensor, weight: Tensor, stride: int = 1, *, cast: Tensor | None = None, precision: Precision = "ieee"
-) -> Tensor:
+def grouped_convolution(x: Tensor, weight: Tensor, stride: int = 1, *, cast: Tensor | None = None) -> Tensor:
     """``F.conv2d(x, weight, stride=stride, padding=1, groups=C // 16)``, in x's dtype and channels-last.
 
     x: N x C x H x W, H and W multiples of the stride, which is 1 or 2. Beyond the kernels' reach torch carries it out.
     weight: C x 16 x 3 x 3 in float32, channels-last, and so is its gradient.
     cast: the weight in x's dtype, for callers who cast many at once.
-    precision: of the products where x is float32. A value that is no number spoils the group beside its own too.
+    A value that is NaN or infinite spoils the group beside its own too.
     """
     if not within_reach(x):
         return F.conv2d(x, weight.to(x.dtype), stride=stride, padding=1, groups=x.shape[1] // GROUP_WIDTH)
     cast = weight.detach().to(x.dtype) if cast is None else cast
-    result: Tensor = _Convolution.apply(x, weight, cast, stride, precision)
+    result: Tensor = _Convolution.apply(x, weight, cast, stride)
     return result
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, cast: Tensor, stride: int, precision: Precision) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, cast: Tensor, stride: int) -> Tensor:
         x, cast = _channels_last(x), _channels_last(cast)
         ctx.stride = stride
         ctx.save_for_backward(x, cast)
@@ -68,9 +64,7 @@ class _Convolution(torch.autograd.Function):
         y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
         tiles, sizes = _cut(y, stride)
         programs = _blocks(y, tiles.convolve) * (y.shape[1] // sizes["WIDE"])
-        convolve_groups[(programs,)](
-            x, cast, y, _pixels(y), **sizes, BLOCK=tiles.convolve, PRECISION=precision, num_warps=tiles.warps
-        )
+        convolve_groups[(programs,)](x, cast, y, _pixels(y), **sizes, BLOCK=tiles.convolve, num_warps=tiles.warps)
         return y
 
     @staticmethod
@@ -80,7 +74,7 @@ class _Convolution(torch.autograd.Function):
         dy = _channels_last(dy)
         dx = _gradient_of_input(dy, x, cast, ctx.stride) if ctx.needs_input_grad[0] else None
         dw = _gradient_of_weight(dy, x, ctx.stride) if ctx.needs_input_grad[1] else None
-        return dx, dw, None, None, None
+        return dx, dw, None, None
 
 
 def _gradient_of_input(dy: Tensor, x: Tensor, cast: Tensor, stride: int) -> Tensor:

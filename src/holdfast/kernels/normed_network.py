@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from holdfast.kernels import normed_regnet, normed_resnet, normed_senet
 from holdfast.kernels.cast import cast_together
-from holdfast.kernels.grouped_convolution import GROUP_WIDTH, Precision, grouped_convolution
+from holdfast.kernels.grouped_convolution import GROUP_WIDTH, grouped_convolution
 from holdfast.kernels.norm_operation import RoomyNorm, room_for
 
 STANDS_IN = normed_regnet.STANDS_IN | normed_resnet.STANDS_IN | normed_senet.STANDS_IN
@@ -20,12 +20,10 @@ class NormedNetwork:
     something else, and the modules above them, are stood in for. Besides the grouped convolutions and what lies around
     the norms (``STANDS_IN``) that is what casts weights and counts batches: of such small kernels a RegNetY-400MF would
     launch 160 and 71, and 160 on the way back.
-    precision: of the grouped convolutions' products where dtype is float32.
     """
 
-    def __init__(self, network: nn.Module, dtype: torch.dtype = torch.bfloat16, precision: Precision = "ieee") -> None:
+    def __init__(self, network: nn.Module, dtype: torch.dtype = torch.bfloat16) -> None:
         self._dtype = dtype
-        self._precision = precision
         self._layers: list[tuple[nn.Module, nn.Module]] = []
         self._norms: list[tuple[nn.BatchNorm2d, RoomyNorm]] = []
         self._network = self._stand_in(network)
@@ -65,7 +63,7 @@ class NormedNetwork:
 
     def _stand_in(self, module: nn.Module) -> nn.Module:
         if isinstance(module, nn.Conv2d) and is_grouped(module):
-            self._layers.append((module, _Grouped(module, self._precision)))
+            self._layers.append((module, _Grouped(module)))
             return self._layers[-1][1]
         if isinstance(module, nn.Conv2d | nn.Linear):
             self._layers.append((module, _copy(module, type(module), _parameters=dict(module._parameters))))
@@ -90,14 +88,14 @@ def _copy(module: nn.Module, kind: type[Kind], **changed: Any) -> Kind:
 class _Grouped(nn.Module):
     weight: Tensor
 
-    def __init__(self, convolution: nn.Conv2d, precision: Precision) -> None:
+    def __init__(self, convolution: nn.Conv2d) -> None:
         super().__init__()
         self._parameters["weight"] = convolution._parameters["weight"]
-        self._own, self._precision = convolution, precision
+        self._own = convolution
 
     def forward(self, x: Tensor) -> Tensor:
         own, cast = self._own, self.weight
-        return grouped_convolution(x.to(cast.dtype), own.weight, own.stride[0], cast=cast, precision=self._precision)
+        return grouped_convolution(x.to(cast.dtype), own.weight, own.stride[0], cast=cast)
 
 
 def is_grouped(convolution: nn.Conv2d) -> bool:

@@ -56,19 +56,19 @@ def shifted_row(
 @triton.jit
 def add_row(
     x, taps, above, here, start, column, inside, row,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, FROM: tl.constexpr, PRECISION: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, FROM: tl.constexpr,
 ):  # fmt: skip
     """What this row of x adds to the output rows above, at and below it; that above is then complete."""
     left = shifted_row(x, start, column, inside, row, -1, HEIGHT, WIDTH, FROM)
     middle = shifted_row(x, start, column, inside, row, 0, HEIGHT, WIDTH, FROM)
     right = shifted_row(x, start, column, inside, row, 1, HEIGHT, WIDTH, FROM)
-    below = tl.dot(left, taps[0], input_precision=PRECISION)
-    here = tl.dot(left, taps[3], here, input_precision=PRECISION)
-    above = tl.dot(left, taps[6], above, input_precision=PRECISION)
-    below = tl.dot(middle, taps[1], below, input_precision=PRECISION)
-    here = tl.dot(middle, taps[4], here, input_precision=PRECISION)
-    above = tl.dot(middle, taps[7], above, input_precision=PRECISION)
-    below = tl.dot(right, taps[2], below, input_precision=PRECISION)
-    here = tl.dot(right, taps[5], here, input_precision=PRECISION)
-    above = tl.dot(right, taps[8], above, input_precision=PRECISION)
+    below = tl.dot(left, taps[0], input_precision="ieee")
+    here = tl.dot(left, taps[3], here, input_precision="ieee")
+    above = tl.dot(left, taps[6], above, input_precision="ieee")
+    below = tl.dot(middle, taps[1], below, input_precision="ieee")
+    here = tl.dot(middle, taps[4], here, input_precision="ieee")
+    above = tl.dot(middle, taps[7], above, input_precision="ieee")
+    below = tl.dot(right, taps[2], below, input_precision="ieee")
+    here = tl.dot(right, taps[5], here, input_precision="ieee")
+    above = tl.dot(right, taps[8], above, input_precision="ieee")
     return above, here, below

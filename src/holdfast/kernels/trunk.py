@@ -1,7 +1,5 @@
 """A CIFAR ResNet carried out by the fused kernels: the same parameters and arithmetic, fewer passes over memory."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -23,21 +21,18 @@ class FusedTrunk:
     Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
     be multiples of 4. In training mode gradients reach the parameters through autograd, as always. Refused: norms in
     another mode than the network's, and to ask for gradients in evaluation or for those of the images.
-    dtype: of the activations; precision: with which evaluation multiplies them where they are float32; by_rows: whether
-    convolutions go row by row where they can (``rows.py``) and their weights' gradients take nine taps at once
-    (``weights_nine.py``), instead of tap by tap.
+    dtype: of the activations; by_rows: whether convolutions go row by row where they can (``rows.py``) and their
+    weights' gradients take nine taps at once (``weights_nine.py``), instead of tap by tap.
     """
 
     def __init__(
         self,
         network: CifarResNet,
         dtype: torch.dtype = torch.bfloat16,
-        precision: Literal["ieee", "tf32"] = "ieee",
         by_rows: bool = BY_ROWS,
     ) -> None:
         self._network = network
         self.dtype = dtype
-        self._precision = precision
         self._by_rows = by_rows
         self.layers = layers_of(network)
         self.parameters = [p for layer in self.layers for p in (layer.weight, layer.norm.weight, layer.norm.bias)]
@@ -124,15 +119,15 @@ class FusedTrunk:
         out, norm = self.output(i, x), self.layers[i].norm
         tensors = (x, self.packed[i], out, given_or(shortcut, out))
         known = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
-        settings = {"SHORTCUT": shortcut_kind(shortcut, out), "PRECISION": self._precision}
+        kind = shortcut_kind(shortcut, out)
         if cut := self.strips(i, FORWARD_ROWS, out):
             convolve_frozen_rows[cut.grid](
-                *tensors, *known, len(out), norm.eps, **self.channels(i), **settings, **cut.options
+                *tensors, *known, len(out), norm.eps, **self.channels(i), SHORTCUT=kind, **cut.options
             )
             return out
         pixels, block = pixels_of(out), TILES[out.shape[3]].convolve
         convolve_frozen[(-(-pixels // block),)](
-            *tensors, *known, pixels, norm.eps, **size_of(out), **self.shape(i), **settings, BLOCK=block
+            *tensors, *known, pixels, norm.eps, **size_of(out), **self.shape(i), SHORTCUT=kind, BLOCK=block
         )
         return out
 

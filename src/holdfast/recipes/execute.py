@@ -9,8 +9,10 @@ from holdfast.backbones import Encoder
 from holdfast.data import ImageSet, OpenSet
 from holdfast.data.device import DeviceImages
 from holdfast.data.stream import StreamedImages
-from holdfast.engine import resolve_device, walk
+from holdfast.devices import resolve_device
+from holdfast.engine import walk
 from holdfast.engine.bf16_support import imitates_bf16
+from holdfast.engine.executors import refuse_without_gpu
 from holdfast.engine.journal import Journal, read_events
 from holdfast.engine.ranks import ALONE, Ranks
 from holdfast.environment import describe
@@ -50,6 +52,7 @@ def execute(
     Of several ``ranks`` the first does all this; the others only train, and read what it found.
     """
     where = ranks.device or resolve_device(device)
+    refuse_without_gpu(recipe["train"]["executor"], where)  # before the folder is claimed, so that it stays free
     check_sinks(sinks)
     if ranks.first:
         claim(recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)

@@ -7,12 +7,13 @@ from functools import partial
 import torch
 
 from holdfast.backbones import Encoder
+from holdfast.backbones.encode_loop import batch_size_for
 from holdfast.data.device import DeviceImages
 from holdfast.data.resized_crop import centre_crop
 from holdfast.data.stream import StreamedImages
 from holdfast.engine import FitOptions
 from holdfast.features.compact import compact_dim
-from holdfast.features.extract import PIXELS_AT_ONCE, extract
+from holdfast.features.extract import extract
 from holdfast.methods import Method
 from holdfast.randomness import GLOBAL_GENERATOR
 from holdfast.recipes.assemble import Experiment
@@ -112,8 +113,8 @@ def _train_on(encoder: Encoder, images: DeviceImages | StreamedImages, options: 
 
 
 def _extract_from(encoder: Encoder, experiment: Experiment, device: torch.device, test_batch: int | None) -> None:
-    height, width = experiment.data.query.images.shape[1:3]
-    some = slice(test_batch or PIXELS_AT_ONCE["cuda"] // (height * width) or 1)
+    assert encoder.preprocess is not None
+    some = slice(test_batch or batch_size_for(device, encoder.preprocess.input_shape))
     query = experiment.data.query
     few = replace(query, images=query.images[some], labels=query.labels[some])
     extract(encoder, few, device=device, batch_size=test_batch)

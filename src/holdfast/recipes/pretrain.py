@@ -10,7 +10,8 @@ import torch
 from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
 from holdfast.data.sampler import steps_per_epoch
-from holdfast.engine import FitOptions, fit, resolve_device
+from holdfast.devices import resolve_device
+from holdfast.engine import FitOptions, fit
 from holdfast.engine.checkpoint import CheckpointFile
 from holdfast.engine.journal import Journal, read_events
 from holdfast.engine.slot_record import read_slots
@@ -80,8 +81,7 @@ def pretrain(
             log=log,
             checkpoint=checkpoint,
         )
-        slots = {} if method.num_slots is None else {"slots": task.registry.to_json()}
-        encoder.info = {**encoder.info, "pretrained": _record(recipe, images, method, folder), **slots}
+        encoder.info = {**encoder.info, "pretrained": _record(recipe, images, method, folder)}
         encoder.write_into(folder.path)
         checkpoint.clear()
     watch({"event": "done"})

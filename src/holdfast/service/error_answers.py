@@ -46,8 +46,9 @@ def handle_errors(app: FastAPI) -> None:
         return error_response(422, str(error))
 
     async def unavailable(request: Request, error: Any) -> Response:
-        LOG.error("%s", error)  # it names the server, which is not for everybody who asks
-        return error_response(503, "the gallery's store cannot be reached or written; try again", _LATER)
+        LOG.error("%s", error)  # it names the server or the device, which is not for everybody who asks
+        reason = "the gallery's store cannot be reached or written, or its GPU has no free memory; try again"
+        return error_response(503, reason, _LATER)
 
     async def http(request: Request, error: Any) -> Response:
         known = HTTPStatus(error.status_code).phrase.lower()

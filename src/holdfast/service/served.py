@@ -17,9 +17,20 @@ _ITEMS_AT_ONCE, _VECTORS_AT_ONCE, _IDS_AT_ONCE = 32, 256, 256
 _NUMBERS_AT_ONCE = 2**18  # some 6 MiB of JSON; a line may have 16
 
 
-def open_or_ask(folder: Path) -> "Gallery | AttachedGallery | ServedGallery":
-    """The gallery in ``folder``: opened, or, where a process serves it, asked there."""
-    return ServedGallery(folder) if is_served(folder) else open_gallery(folder)
+def open_or_ask(folder: Path, device: str = "auto") -> "Gallery | AttachedGallery | ServedGallery":
+    """The gallery in ``folder``: opened on ``device``, or, where a process serves it, asked there."""
+    if not is_served(folder):
+        return open_gallery(folder, device=device)
+    refuse_device(folder, device)
+    return ServedGallery(folder)
+
+
+def refuse_device(folder: Path, device: str) -> None:
+    """A gallery that is being served embeds where its server does: a command may not name another device."""
+    if device != "auto":
+        raise HoldfastError(
+            f"{folder}: is being served, and embeds where holdfast serve was told to; leave out --device {device}"
+        )
 
 
 class ServedGallery:

@@ -24,12 +24,14 @@ def serve(
     tokens: dict[bytes, Scope],
     hosts: Collection[str] = (),
     limits: Limits | None = None,
+    device: str = "auto",
     access_log: bool = False,
     started: Callable[[str, Gallery | AttachedGallery], None] = lambda url, gallery: None,
 ) -> None:
     """Serve the gallery in ``folder`` until SIGTERM or SIGINT; requests that have begun are answered first.
 
-    started: told the address once requests are answered. A second SIGINT does not wait for them.
+    device: where models embed; "auto" is the GPU if there is one. started: told the address once requests are answered.
+    A second SIGINT does not wait for them.
     """
     try:
         import uvicorn
@@ -39,7 +41,7 @@ def serve(
         raise HoldfastError(f"serving needs {error.name}: {how_to_install('serve')}") from None
     access, limits = Access(tokens, hosts), limits or Limits()
     check_binding(host, access)
-    with _opened(folder) as gallery, _listening(host, port) as listening:
+    with _opened(folder, device) as gallery, _listening(host, port) as listening:
         _warm(gallery, limits)
         shown = listening.getsockname()
         url = f"http://{f'[{shown[0]}]' if ':' in shown[0] else shown[0]}:{shown[1]}"
@@ -72,8 +74,8 @@ def serve(
 
 
 @contextlib.contextmanager
-def _opened(folder: Path) -> Iterator[Gallery | AttachedGallery]:
-    with open_gallery(folder) as gallery, contextlib.ExitStack() as held:
+def _opened(folder: Path, device: str) -> Iterator[Gallery | AttachedGallery]:
+    with open_gallery(folder, device=device) as gallery, contextlib.ExitStack() as held:
         if isinstance(gallery, AttachedGallery):
             held.enter_context(gallery.alone())
         yield gallery

@@ -52,7 +52,10 @@ class Work:
         self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 2, thread_name_prefix="search")
         self._openers = ThreadPoolExecutor(_OPENERS, thread_name_prefix="open")
         self.encoder: Batcher[OpenedImage, np.ndarray] = Batcher(
-            self._embed, most=limits.encoder_batch, wait_s=limits.encoder_wait_ms / 1000, name="encode"
+            self._embed,
+            most=limits.encoder_batch or self._embedder.at_once,
+            wait_s=limits.encoder_wait_ms / 1000,
+            name="encode",
         )
         self.writer: Batcher[Addition, int] = Batcher(self._store, most=limits.batch, wait_s=0, name="write")
         self._stats: tuple[float, dict[str, Any]] | None = None

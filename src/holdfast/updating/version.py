@@ -10,7 +10,8 @@ import torch
 
 from holdfast.backbones import Encoder, Preprocess, VectorInput
 from holdfast.checking.check import RESAMPLES, check_options
-from holdfast.engine import FitOptions, resolve_device
+from holdfast.devices import resolve_device
+from holdfast.engine import FitOptions
 from holdfast.engine.slot_record import read_slots
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method

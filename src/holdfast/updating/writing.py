@@ -50,7 +50,8 @@ def write_version(
         "start": plan.task.start,
         "reference": plan.task.reference,
         "method": recipe.method,
-        "slots": plan.task.registry.to_json(),
+        # ``fit`` recorded the slots of a simplex. Without one, versions list their classes under the same key.
+        **({"slots": plan.task.registry.to_json()} if method.num_slots is None else {}),
         "classes": list(plan.classes),
         "data": {
             "images": plan.num_trained,

@@ -1,0 +1,202 @@
+"""Where a gallery's models embed, and how much they do at once.
+
+``cpu:0`` is a device of another name than the default, which every machine has.
+"""
+
+import contextlib
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import Gallery
+from holdfast.backbones import Encoder, encode_loop
+from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.gallery import Item
+from holdfast.gallery.accuracy import Probes
+from holdfast.gallery.forward_pass import _NO_TF32, BatchSizes, batch_sizes
+
+pytest.importorskip("qdrant_edge")
+
+OTHER = torch.device("cpu:0")
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """What every call of ``Encoder.encode`` was given: (number of images, device)."""
+    calls, encode = [], Encoder.encode
+
+    def recorded(self, images, **options):
+        calls.append((len(images), options.get("device")))
+        return encode(self, images, **options)
+
+    monkeypatch.setattr(Encoder, "encode", recorded)
+    return calls
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """The devices that models were loaded to."""
+    devices, load = [], Encoder.from_pretrained.__func__
+
+    def recorded(cls, folder, **options):
+        devices.append(options.get("device"))
+        return load(cls, folder, **options)
+
+    monkeypatch.setattr(Encoder, "from_pretrained", classmethod(recorded))
+    return devices
+
+
+def labelled(files):
+    return [Item(file.stem, path=file, label=file.parent.name) for file in files]
+
+
+def test_all_that_embeds_does_so_on_the_device(model_folders, picture_files, pictures, tmp_path, passes, loads):
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu:0") as gallery:
+        assert gallery.device == OTHER
+        for step in (
+            lambda: gallery.add(labelled(picture_files)),
+            lambda: gallery.search(pictures[100]),
+            lambda: gallery.register(model_folders[1], force=True),
+            lambda: gallery.search(pictures[100]),
+            lambda: gallery.backfill(),
+            lambda: gallery.rollback(),
+        ):
+            passes.clear()
+            step()
+            assert {device for _, device in passes} == {OTHER}
+    loads.clear()
+    with Gallery.open(tmp_path / "g", device=OTHER) as gallery:
+        gallery.search(pictures[100])
+    assert loads == [OTHER]
+
+
+def test_the_default_is_the_gpu_if_there_is_one(model_folders, tmp_path, monkeypatch):
+    Gallery.create(tmp_path / "g", model_folders[0]).close()
+    for there, device in ((False, "cpu"), (True, "cuda")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        with Gallery.open(tmp_path / "g") as gallery:  # no model is loaded yet
+            assert gallery.device == torch.device(device)
+
+
+def test_a_device_that_is_not_there(model_folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(HoldfastError, match="device 'cuda' was asked for, but torch sees no GPU"):
+        Gallery.create(tmp_path / "g", model_folders[0], device="cuda")
+    assert not (tmp_path / "g").exists()
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add([Item("a", vector=np.ones(32))])
+    with pytest.raises(HoldfastError, match="unknown device 'gpu'; use auto, cpu, cuda or cuda:N"):
+        Gallery.open(tmp_path / "g", device="gpu")
+    with Gallery.open(tmp_path / "g") as again:  # nothing was left locked
+        assert again.stats()["items"] == 1
+
+
+def test_batches_are_larger_on_a_gpu():
+    cpu, gpu = batch_sizes(torch.device("cpu")), batch_sizes(torch.device("cuda:1"))
+    assert (cpu.added, cpu.moved, cpu.queries) == (256, 32, 32)
+    assert gpu.added > cpu.added
+    assert gpu.moved > cpu.moved
+    assert gpu.queries > cpu.queries
+
+
+def test_batches_and_passes_of_the_size_for_the_device(
+    model_folders, picture_files, pictures, tmp_path, passes, monkeypatch
+):
+    """Batches of 7 and 5 items, passes of at most 3 images."""
+    monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", 3 * 16 * 16)
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
+        gallery._models.sizes = BatchSizes(added=7, moved=5, queries=2)
+        told = []
+        gallery.add(labelled(picture_files[:16]), progress=told.append)
+        assert told == [7, 14, 16]
+        assert [count for count, _ in passes] == [3, 3, 1, 3, 3, 1, 2]
+        gallery.register(model_folders[1], force=True)
+        passes.clear()
+        told.clear()
+        gallery.backfill(probes=0, progress=lambda state: told.append(state.moving.moved))
+        assert told == [0, 5, 10, 15, 16]
+        assert [count for count, _ in passes] == [3, 2, 3, 2, 3, 2, 1]
+        told.clear()
+        gallery.add(labelled(picture_files[:16]), batch_size=16, progress=told.append)  # as the caller says
+        assert told == [16]
+
+
+def test_an_id_given_twice_in_several_passes(model_folders, pictures, tmp_path, monkeypatch):
+    """The last good one counts, image or vector, in the same pass or another."""
+    monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", 2 * 16 * 16)
+    vector, refused = np.eye(32)[0], []
+    broken = np.zeros((4, 4), dtype=np.float64)
+    given = [
+        Item("image", vector=vector),
+        Item("vector", image=pictures[0]),
+        Item("vector", vector=vector),
+        Item("bad last", image=pictures[1]),
+        Item("other", image=pictures[2]),
+        Item("image", image=pictures[3]),
+        Item("bad last", image=broken),
+        Item("again", image=pictures[4]),
+        Item("again", image=pictures[5]),
+    ]
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
+        assert gallery.add(given, refused=lambda item, error: refused.append(item.id)) == 5
+        assert refused == ["bad last"]
+        for name, picture in (("bad last", 1), ("other", 2), ("image", 3), ("again", 5)):
+            best = gallery.search(pictures[picture], k=1)[0]
+            assert (best.id, best.score) == (name, pytest.approx(1, abs=1e-5))
+        assert gallery.search(vector=vector, k=1)[0].id == "vector"
+        assert gallery.stats()["versions"][0]["vectors"] == 5
+
+
+def test_probes_do_not_depend_on_how_many_are_embedded_at_once(model_folders, picture_files, tmp_path, monkeypatch):
+    root = tmp_path / "pictures"
+    shutil.copytree(picture_files[0].parents[1], root)
+    files = sorted(root.glob("*/*.png"))
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
+        gallery.add(labelled(files))
+        for file in files[::3]:
+            file.write_bytes(b"not an image any more")
+        found = []
+        for images in (1, 4, 1000):
+            monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", images * 16 * 16)
+            found.append([probe.id for probe in Probes(gallery._parts, gallery.newest(), most=20).probes])
+        assert found[0] == found[1] == found[2]
+        assert len(found[0]) == 20
+
+
+def test_a_gpu_without_free_memory(model_folders, picture_files, pictures, tmp_path, monkeypatch):
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add(labelled(picture_files))
+
+        def full(self, images, **options):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ...")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Encoder, "encode", full)
+            for step in (
+                lambda: gallery.search(pictures[0]),
+                lambda: gallery.add(
+                    [Item("a", image=pictures[0])], refused=lambda item, error: pytest.fail(str(error))
+                ),
+                lambda: gallery.register(model_folders[1]),
+            ):
+                with pytest.raises(UnavailableError, match=r"not enough free memory to embed; .* \(--device cpu"):
+                    step()
+        assert [one.number for one in gallery.versions()] == [1]
+        assert gallery.get(["a"]) == {}
+        assert gallery.search(pictures[0], k=1)[0].id == "000"
+
+
+def test_convolutions_are_float32_while_any_thread_embeds_on_a_gpu():
+    convolutions = torch.backends.cudnn.conv
+    before = convolutions.fp32_precision
+    first, second = (_NO_TF32.on(torch.device("cuda")) for _ in range(2))
+    with contextlib.ExitStack() as stack:
+        first.__enter__()
+        stack.enter_context(second)
+        first.__exit__(None, None, None)  # the first to begin is the first to end
+        assert convolutions.fp32_precision == "ieee"
+    assert convolutions.fp32_precision == before != "ieee"
+    with _NO_TF32.on(torch.device("cpu")):
+        assert convolutions.fp32_precision == before
