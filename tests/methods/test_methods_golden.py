@@ -1,6 +1,6 @@
 """Loss terms of three fixed steps of every method, held to committed numbers: no change of arithmetic goes unnoticed.
 
-The numbers are in ``golden_losses.json``. Where a change of arithmetic is meant, write them anew and commit them with it:
+The numbers are in ``golden_losses.json``. Where a change of arithmetic is meant, write and commit them with it:
 
     python tests/methods/test_methods_golden.py --write            # all
     python tests/methods/test_methods_golden.py --write er fan     # those of some methods or variants

@@ -110,7 +110,7 @@ def _judge_all(parts: Parts, new: Version, candidate: Candidate) -> list[dict[st
 
 
 @dataclass(frozen=True)
-class Sample:
+class CheckSample:
     """Labelled items of one version: candidates for queries, the gallery they are put to, stored vectors by key."""
 
     queries: list[Stored]
@@ -118,7 +118,7 @@ class Sample:
     vectors: dict[int, np.ndarray]
 
 
-def _sample(parts: Parts, version: Version) -> Sample | None:
+def _sample(parts: Parts, version: Version) -> CheckSample | None:
     """None where the version holds no items with labels and images."""
     items = parts.catalogue.labelled_images(version.number)
     if not items:
@@ -128,11 +128,11 @@ def _sample(parts: Parts, version: Version) -> Sample | None:
     # Items that were deleted or moved since they were listed have no vector any more.
     gallery = [item for item in gallery if item.key in vectors]
     classes = {item.label for item in gallery}
-    return Sample([item for item in queries if item.key in vectors and item.label in classes], gallery, vectors)
+    return CheckSample([item for item in queries if item.key in vectors and item.label in classes], gallery, vectors)
 
 
 def judge(
-    version: int, sample: Sample, read: Callable[[Stored], Tensor], embed: Callable[[Tensor], np.ndarray]
+    version: int, sample: CheckSample, read: Callable[[Stored], Tensor], embed: Callable[[Tensor], np.ndarray]
 ) -> dict[str, Any]:
     """The verdict on a new model's queries among items of an older version.
 
