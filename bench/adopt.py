@@ -26,18 +26,17 @@ import numpy as np
 import torch
 from timing import write_figures
 
-from holdfast.adoption import Adopted, adopt, read_adopted
-from holdfast.adoption.projection import STEPS
-from holdfast.backbones import Encoder, Preprocess, build_backbone
-from holdfast.checking import CheckResult, check, feature_set
 from holdfast.data import ImageSet, load_split
 from holdfast.data.images import image_names, only_classes
-from holdfast.engine import FitOptions, StoredReference, fit
+from holdfast.encoders import Encoder, Preprocess, build_backbone, extract
 from holdfast.environment import describe
-from holdfast.features import extract
+from holdfast.evaluation import CheckResult, check, feature_set
+from holdfast.lifecycle import Adopted, adopt, read_adopted
+from holdfast.lifecycle.adoption_trial import STEPS
 from holdfast.methods import METHODS, Method
 from holdfast.scenarios import SlotRegistry, Task, cl2r
 from holdfast.storage import read_tensors, without_nan
+from holdfast.training import FitOptions, StoredReference, fit
 
 
 def main() -> None:

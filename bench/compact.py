@@ -27,11 +27,10 @@ import torch
 from timing import synchronize
 from torch import Tensor
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import load_split
 from holdfast.devices import resolve_device
+from holdfast.encoders import Encoder, Preprocess, build_backbone, carried_query, compact_basis, compacted, extract
 from holdfast.environment import describe
-from holdfast.features import carried_query, compact_basis, compacted, extract
 from holdfast.geometry import nearest, unit
 
 

@@ -21,10 +21,10 @@ from timing import write_figures
 from holdfast.devices import resolve_device
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
-from holdfast.recipes.assemble import SharedData
-from holdfast.recipes.load import read_recipe
-from holdfast.recipes.schema import check_recipe
-from holdfast.recipes.sweep import PlannedRun, run_all
+from holdfast.experiments.assemble import SharedData
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.schema import check_recipe
+from holdfast.experiments.sweep import PlannedRun, run_all
 
 
 def main() -> None:

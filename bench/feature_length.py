@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.backbones import Encoder
 from holdfast.data import ImageSet
-from holdfast.data.device import DeviceImages
+from holdfast.data.device_images import DeviceImages
 from holdfast.devices import resolve_device
-from holdfast.engine.survey import features_of
+from holdfast.encoders import Encoder
 from holdfast.environment import describe
-from holdfast.recipes.assemble import SharedData
-from holdfast.recipes.schema import check_recipe
+from holdfast.experiments.assemble import SharedData
+from holdfast.experiments.schema import check_recipe
 from holdfast.run_folder import RunFolder
+from holdfast.training.survey import features_of
 
 
 def main() -> None:

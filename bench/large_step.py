@@ -20,18 +20,18 @@ import numpy as np
 import torch
 from timing import synchronize, write_figures
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
-from holdfast.data.device import DeviceImages
+from holdfast.data.device_images import DeviceImages
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.devices import resolve_device
-from holdfast.engine import FitOptions
-from holdfast.engine.executors import make_executor
-from holdfast.engine.fit import prepare_step
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.environment import describe
 from holdfast.methods import METHODS
-from holdfast.reproduction.large_scale import whole_experiment
 from holdfast.scenarios import cl2r
+from holdfast.training import FitOptions
+from holdfast.training.executors import make_executor
+from holdfast.training.fit import prepare_step
+from papers.stationary.curve_figures import whole_experiment
 
 EPOCHS, TASKS, PER_TASK, KEPT = 90, 16, 512, 10
 CELEBA_IMAGES, CELEBA_PEOPLE = 162_770, 8_192

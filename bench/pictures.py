@@ -22,7 +22,7 @@ from timing import write_figures
 from holdfast.data import load_split
 from holdfast.data.augment import augment
 from holdfast.data.cache import read_listing
-from holdfast.data.device import DeviceImages
+from holdfast.data.device_images import DeviceImages
 from holdfast.data.listing import class_folders
 from holdfast.devices import resolve_device
 from holdfast.environment import describe

@@ -25,11 +25,10 @@ from PIL import Image, ImageOps
 from timing import synchronize, write_figures
 from torch.utils.data import DataLoader, Dataset
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
 from holdfast.devices import resolve_device
+from holdfast.encoders import Encoder, Preprocess, build_backbone, extract
 from holdfast.environment import describe
-from holdfast.features import extract
 from holdfast.geometry import DSimplex, unit
 from holdfast.losses import hoc_loss
 

@@ -19,19 +19,19 @@ import numpy as np
 import torch
 from timing import write_figures
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet, OpenSet
-from holdfast.data.device import DeviceImages
+from holdfast.data.device_images import DeviceImages
 from holdfast.devices import resolve_device
-from holdfast.engine import FitOptions
-from holdfast.engine.executors import make_executor
-from holdfast.engine.fit import prepare_step, survey_of
-from holdfast.engine.step import TrainingStep
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.environment import describe
+from holdfast.experiments.assemble import Experiment
+from holdfast.experiments.gpu_memory import bytes_per_run
 from holdfast.methods import METHODS
-from holdfast.recipes.assemble import Experiment
-from holdfast.recipes.memory import bytes_per_run
 from holdfast.scenarios import cl2r
+from holdfast.training import FitOptions
+from holdfast.training.executors import make_executor
+from holdfast.training.fit import prepare_step, survey_of
+from holdfast.training.step import TrainingStep
 
 WARM_UP = 10
 

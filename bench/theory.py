@@ -14,7 +14,7 @@ import time
 
 from holdfast.environment import describe
 from holdfast.theory import study_caps
-from holdfast.theory.draw_curves import DIMS
+from papers.stationary.theory_figures import DIMS
 
 
 def main() -> None:

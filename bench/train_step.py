@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from timing import synchronize, timed, write_figures
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
-from holdfast.data.device import DeviceImages
+from holdfast.data.device_images import DeviceImages
 from holdfast.devices import resolve_device
-from holdfast.engine import FitOptions, KeptFeatures, remember
-from holdfast.engine.executors import make_executor
-from holdfast.engine.fit import prepare_step, survey_of
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.environment import describe
-from holdfast.kernels import strips
 from holdfast.methods import METHODS
 from holdfast.scenarios import cl2r
+from holdfast.training import FitOptions, KeptFeatures, remember
+from holdfast.training.executors import make_executor
+from holdfast.training.fit import prepare_step, survey_of
+from holdfast.training.kernels import convolution_rows
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--profile", help="write the kernels of a step under --together, longest first, to this file")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    strips.BY_ROWS = not options.tap_by_tap
+    convolution_rows.BY_ROWS = not options.tap_by_tap
     device = resolve_device(options.device)
     torch.backends.cudnn.benchmark = options.cudnn_benchmark
     images = DeviceImages(random_images(), device)

@@ -37,4 +37,4 @@ def of_tuned_set(method: str, tasks: int, name: str, protocol: str = "template")
 
 
 def paper_table(name: str) -> dict:
-    return tomllib.loads((ROOT / f"src/holdfast/reproduction/paper/{name}.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((ROOT / f"papers/stationary/paper/{name}.toml").read_text(encoding="utf-8"))

@@ -92,9 +92,9 @@ def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one finished run of the tiny recipe, to be read; a test that changes it takes a copy."""
-    from holdfast.recipes.execute import execute
-    from holdfast.recipes.load import read_recipe
-    from holdfast.recipes.schema import check_recipe
+    from holdfast.experiments.execute import execute
+    from holdfast.experiments.load import read_recipe
+    from holdfast.experiments.schema import check_recipe
     from holdfast.run_folder import RunFolder
 
     folder = tmp_path_factory.mktemp("runs") / "tiny"
@@ -143,9 +143,8 @@ def pretrain_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def toy_models(pretrain_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A models folder: ``four`` and ``eight`` (the same network on more classes) and ``wide`` (another one), each as
     ``-simplex`` and as ``-learnable``."""
-    from holdfast.recipes.load import read_recipe
-    from holdfast.recipes.pretrain import pretrain
-    from holdfast.recipes.pretrain_schema import check_pretrain_recipe
+    from holdfast.experiments.load import read_recipe
+    from holdfast.experiments.pretrain import check_pretrain_recipe, pretrain
     from holdfast.run_folder import RunFolder
 
     folder = tmp_path_factory.mktemp("models")

@@ -14,37 +14,31 @@ import holdfast
 
 SOURCE = Path(holdfast.__file__).parent
 
-# Who may import whom; errors, storage, pixels and the like (single files) are free to all.
+# Which package may import which. Single files (errors, storage, pixels and the like) may be imported by all.
 ALLOWED = {
     "geometry": set(),
     "losses": {"geometry"},
     "methods": {"losses", "geometry"},
     "data": set(),
     "scenarios": {"data"},
-    "backbones": set(),
-    "kernels": {"backbones"},
-    "engine": {"methods", "scenarios", "backbones", "data", "geometry", "kernels"},
+    "encoders": {"data", "geometry"},
+    "training": {"methods", "scenarios", "encoders", "data", "geometry"},
     "metrics": set(),
-    "features": {"backbones", "data", "geometry"},
-    "evaluation": {"metrics", "features", "geometry"},
-    "checking": {"evaluation", "metrics", "features", "geometry", "scenarios"},
-    "adoption": {"backbones", "checking", "engine", "geometry", "losses", "metrics", "scenarios"},
-    "gallery": {"backbones", "checking", "features", "geometry", "scenarios"},
-    "service": {"gallery"},
+    "evaluation": {"metrics", "encoders", "geometry", "scenarios"},
+    "lifecycle": {
+        "data", "encoders", "evaluation", "experiments", "geometry", "losses", "methods", "metrics", "reports",
+        "scenarios", "training",
+    },
+    "gallery": {"encoders", "evaluation", "geometry", "scenarios"},
+    "service": {"encoders", "gallery"},
     "reports": set(),
-    "sinks": set(),
     "theory": {"geometry"},
-    "recipes": {
-        "adoption", "backbones", "data", "engine", "evaluation", "features", "geometry", "methods", "reports",
-        "scenarios", "sinks", "theory",
+    "experiments": {
+        "data", "encoders", "evaluation", "geometry", "lifecycle", "methods", "reports", "scenarios", "training",
     },
-    "updating": {
-        "backbones", "checking", "data", "engine", "features", "methods", "recipes", "reports", "scenarios",
-    },
-    "reproduction": {"data", "methods", "recipes", "reports", "scenarios"},
     "cli": {
-        "adoption", "backbones", "checking", "data", "engine", "evaluation", "features", "gallery", "methods",
-        "metrics", "recipes", "reports", "reproduction", "scenarios", "service", "sinks", "theory", "updating",
+        "data", "encoders", "evaluation", "experiments", "gallery", "lifecycle", "methods", "metrics", "reports",
+        "scenarios", "service", "theory", "training",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())
@@ -66,7 +60,7 @@ def test_every_package_has_its_arrows():
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_arrows(package):
-    for file in (SOURCE / package).glob("*.py"):
+    for file in (SOURCE / package).rglob("*.py"):
         for name in imported(file):
             top, *rest = name.split(".")
             if top == "holdfast" and rest and rest[0] in ALLOWED and rest[0] != package:
@@ -75,15 +69,15 @@ def test_arrows(package):
 
 @pytest.mark.parametrize("package", ["metrics", "reports"])
 def test_no_torch_where_records_are_read(package):
-    for file in (SOURCE / package).glob("*.py"):
+    for file in (SOURCE / package).rglob("*.py"):
         assert not any(name.split(".")[0] == "torch" for name in imported(file)), file.name
 
 
 def test_the_loop_knows_no_method():
     from holdfast.methods import METHODS
 
-    for file in ("fit.py", "step.py", "walk.py"):
-        text = (SOURCE / "engine" / file).read_text(encoding="utf-8").lower()
+    for file in ("fit.py", "step.py", "train_scenario.py"):
+        text = (SOURCE / "training" / file).read_text(encoding="utf-8").lower()
         for name in METHODS:
             assert name not in {word.strip("\"'") for word in text.replace("(", " ").replace(")", " ").split()}
 
@@ -91,7 +85,7 @@ def test_the_loop_knows_no_method():
 def test_no_drawers_and_no_giants():
     for file in SOURCE.rglob("*.py"):
         assert file.stem not in ("utils", "common", "helpers", "misc"), file
-        assert len(file.read_text(encoding="utf-8").splitlines()) <= 300, file
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 600, file
 
 
 def test_public_names_resolve_and_are_documented():
@@ -110,7 +104,7 @@ def test_importing_holdfast_imports_nothing_heavy():
 
 
 def test_every_module_has_a_docstring():
-    extras = {"holdfast.kernels.": "triton", "holdfast.service.": "fastapi"}
+    extras = {"holdfast.training.kernels.": "triton", "holdfast.service.": "fastapi"}
     missing = tuple(start for start, needed in extras.items() if importlib.util.find_spec(needed) is None)
     for module in pkgutil.walk_packages([str(SOURCE)], "holdfast."):
         if module.name != "holdfast.__main__" and not module.name.startswith(missing):

@@ -10,7 +10,7 @@ import pytest
 
 from committed_results import over_seeds
 from holdfast.reports import METHOD_NAMES
-from holdfast.reproduction.cifar import OURS
+from papers.stationary.cifar_cells import OURS
 
 ROOT = Path(__file__).parents[1]
 CARDS = sorted((ROOT / "docs" / "methods").glob("*.md"))
@@ -57,7 +57,7 @@ def test_a_card(card):
 def test_the_table_in_the_readme():
     names = {name: method for method, name in METHOD_NAMES.items()}
     lines = re.findall(r"^\| ([^|]+) \| (.* / .*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    paper = tomllib.loads((ROOT / "src/holdfast/reproduction/paper/table2.toml").read_text(encoding="utf-8"))
+    paper = tomllib.loads((ROOT / "papers/stationary/paper/table2.toml").read_text(encoding="utf-8"))
     compared = 0
     for name, cells in lines:
         for tasks, cell in zip((2, 7, 16, 31), cells.split(" | ")):

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.folder_kinds import no_finished_run
 from holdfast.reports import read_run
+from holdfast.run_folder import no_finished_run
 
 FOLDERS = [
     (["config.json", "recipe.toml"], "a model, not a run; holdfast check"),

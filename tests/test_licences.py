@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.data.places import PLACES
+from holdfast.data.dataset_files import PLACES
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")

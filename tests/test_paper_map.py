@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.reproduction.exhibits import EXHIBITS
+from papers.stationary.exhibits import EXHIBITS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`([^`]+)`", PAGE)))
-PATHS = [name for name in NAMED if re.match(r"(src|tests|docs|recipes|results|bench)/", name)]
-COMMANDS = [name for name in NAMED if name.startswith("holdfast ")]
+PATHS = [name for name in NAMED if re.match(r"(src|papers|tests|docs|recipes|results|bench)/", name)]
+COMMANDS = [name for name in NAMED if name.startswith(("holdfast ", "python -m papers.stationary "))]
 
 
 def test_there_is_something_to_check():
@@ -29,9 +29,10 @@ def test_commands_exist(command):
     from typer.main import get_command
 
     from holdfast.cli import app
+    from papers.stationary.__main__ import app as study
 
-    _, verb, *rest = command.split()
-    found = get_command(app).commands[verb]  # type: ignore[attr-defined]
+    verb, *rest = command.removeprefix("holdfast ").removeprefix("python -m papers.stationary ").split()
+    found = get_command(app if command.startswith("holdfast ") else study).commands[verb]  # type: ignore[attr-defined]
     if verb == "theory":
         assert rest[0] in found.commands
     if verb == "reproduce":

@@ -24,7 +24,7 @@ def test_commands_name_real_verbs_and_recipes():
     from typer.main import get_command
 
     from holdfast.cli import app
-    from holdfast.recipes.load import builtin_recipes
+    from holdfast.experiments.load import builtin_recipes
 
     verbs = get_command(app).commands  # type: ignore[attr-defined]
     recipes = dict(builtin_recipes())

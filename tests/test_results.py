@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 
 from holdfast.environment import BETWEEN_SITTINGS
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.schema import check_recipe
 from holdfast.metrics import compatibility_summary
-from holdfast.recipes.load import read_recipe
-from holdfast.recipes.schema import check_recipe
-from holdfast.reproduction import EXHIBITS, Results
-from holdfast.reproduction.cells import same_run
-from holdfast.reproduction.exhibit import EVERYTHING
-from holdfast.reproduction.layout import markdown
-from holdfast.reproduction.pictures import fingerprint
+from papers.stationary import EXHIBITS, Results
+from papers.stationary.cells import same_run
+from papers.stationary.exhibit import EVERYTHING
+from papers.stationary.layout import markdown
+from papers.stationary.pictures import fingerprint
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
@@ -86,7 +86,7 @@ def test_runs_of_one_data_set_saw_the_same_images():
 
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_a_page_is_up_to_date(name):
-    """If this fails: holdfast reproduce all --render --docs docs"""
+    """If this fails: python -m papers.stationary reproduce all --render --docs docs"""
     exhibit, results = EXHIBITS[name], Results(RESULTS)
     figures = exhibit.figures(results)
     page = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.reproduction import EXHIBITS, Results
-from holdfast.reproduction.exhibit import EVERYTHING
+from papers.stationary import EXHIBITS, Results
+from papers.stationary.exhibit import EVERYTHING
 
 RESULTS = Path(__file__).parents[1] / "results"
 SCORES = ("AC", "AA", "ACA")

@@ -6,16 +6,16 @@ import itertools
 import pytest
 import torch
 
-from holdfast import side_streams
+from holdfast import cuda_streams
+from holdfast.cuda_streams import SideStream
 from holdfast.errors import HoldfastError
-from holdfast.side_streams import SideStream
 
 CUDA = torch.device("cuda")
 
 
 @pytest.fixture(autouse=True)
 def four_of_each_priority(monkeypatch):
-    counts = {priority: itertools.count() for priority in side_streams.PRIORITIES}
+    counts = {priority: itertools.count() for priority in cuda_streams.PRIORITIES}
 
     class Stream:
         __slots__ = ("cuda_stream", "device")  # which nobody can hold a weak reference to: torch's crash where one is
@@ -25,7 +25,7 @@ def four_of_each_priority(monkeypatch):
             self.cuda_stream = 10 * -priority + next(counts[priority]) % 4
 
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(side_streams, "PER_PRIORITY", 4)
+    monkeypatch.setattr(cuda_streams, "PER_PRIORITY", 4)
 
 
 def test_a_stream_that_is_held_is_not_handed_out_again():

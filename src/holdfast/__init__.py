@@ -19,16 +19,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.adoption import adopt, read_adopted
-    from holdfast.backbones import Encoder, Preprocess, VectorInput, build_backbone, load_weights
-    from holdfast.checking import check, check_history
     from holdfast.data import ImageSet, load_split
-    from holdfast.data.torch_dataset import read_dataset
-    from holdfast.engine import FitOptions, fit
+    from holdfast.data.readers.torch_dataset import read_dataset
+    from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone, load_weights
     from holdfast.errors import HoldfastError
-    from holdfast.evaluation import compatibility_matrix
+    from holdfast.evaluation import check, check_history, compatibility_matrix
+    from holdfast.experiments.execute import run_recipe
     from holdfast.gallery import Gallery
     from holdfast.geometry import DSimplex, nearest
+    from holdfast.lifecycle import adopt, read_adopted
     from holdfast.losses import feature_distillation, hoc_loss, info_nce, simplex_cross_entropy
     from holdfast.methods import METHODS
     from holdfast.metrics import (
@@ -37,41 +36,41 @@ if TYPE_CHECKING:
         average_compatible_accuracy,
         compatibility_summary,
     )
-    from holdfast.recipes.run import run_recipe
     from holdfast.scenarios import SlotRegistry, cl2r, iam_cl2r
+    from holdfast.training import FitOptions, fit
 
 _HOME = {
     "METHODS": "methods",
     "DSimplex": "geometry",
-    "Encoder": "backbones",
-    "FitOptions": "engine",
+    "Encoder": "encoders",
+    "FitOptions": "training",
     "Gallery": "gallery",
     "HoldfastError": "errors",
     "ImageSet": "data",
-    "Preprocess": "backbones",
+    "Preprocess": "encoders",
     "SlotRegistry": "scenarios",
-    "VectorInput": "backbones",
-    "adopt": "adoption",
+    "VectorInput": "encoders",
+    "adopt": "lifecycle",
     "average_accuracy": "metrics",
     "average_compatibility": "metrics",
     "average_compatible_accuracy": "metrics",
-    "build_backbone": "backbones",
-    "check": "checking",
-    "check_history": "checking",
+    "build_backbone": "encoders",
+    "check": "evaluation",
+    "check_history": "evaluation",
     "cl2r": "scenarios",
     "compatibility_matrix": "evaluation",
     "compatibility_summary": "metrics",
     "feature_distillation": "losses",
-    "fit": "engine",
+    "fit": "training",
     "hoc_loss": "losses",
     "iam_cl2r": "scenarios",
     "info_nce": "losses",
     "load_split": "data",
-    "load_weights": "backbones",
+    "load_weights": "encoders",
     "nearest": "geometry",
-    "read_adopted": "adoption",
-    "read_dataset": "data.torch_dataset",
-    "run_recipe": "recipes.run",
+    "read_adopted": "lifecycle",
+    "read_dataset": "data.readers.torch_dataset",
+    "run_recipe": "experiments.execute",
     "simplex_cross_entropy": "losses",
 }
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.adoption import read_adopted
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle import read_adopted
 
 CLASSES, EACH, DIM = 40, 6, 8
 QUICK = ("--steps", "10")

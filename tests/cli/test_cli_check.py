@@ -118,11 +118,11 @@ def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
 
 
 def test_lines_and_bar(capsys, monkeypatch):
-    from holdfast.cli import check_progress
-    from holdfast.cli.check_progress import CheckProgress
+    from holdfast.cli import check
+    from holdfast.cli.check import CheckProgress
 
     now = [0.0]
-    monkeypatch.setattr(check_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(check.time, "monotonic", lambda: now[0])
     with CheckProgress(quiet=False) as progress:
         for done in (10, 20, 30):
             now[0] += 11
@@ -142,7 +142,7 @@ def test_a_crash_is_no_verdict(files, holdfast, monkeypatch, capsys):
     def broken(*args, **options):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("holdfast.checking.check", broken)
+    monkeypatch.setattr("holdfast.evaluation.check", broken)
     found = json.loads(holdfast(*words(files), "--json", status=2))
     assert found["reason"] == "the check itself failed (RuntimeError: out of memory)"
     assert found["exit_code"] == 2

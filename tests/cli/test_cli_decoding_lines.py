@@ -2,14 +2,14 @@
 
 import pytest
 
-from holdfast.cli import decoding_lines
-from holdfast.cli.decoding_lines import DecodingLines
+from holdfast.cli import progress
+from holdfast.cli.progress import DecodingLines
 
 
 @pytest.fixture
 def at(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(decoding_lines.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     shown = DecodingLines()
 
     def call(seconds, done, total=1000, name="birds"):
@@ -36,5 +36,5 @@ def test_what_is_quick_needs_no_word(at, capsys):
 
 
 def test_none_for_the_quiet():
-    assert decoding_lines.decoding_lines(quiet=True) is None
-    assert isinstance(decoding_lines.decoding_lines(quiet=False), DecodingLines)
+    assert progress.decoding_lines(quiet=True) is None
+    assert isinstance(progress.decoding_lines(quiet=False), DecodingLines)

@@ -11,12 +11,12 @@ from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.cli.demo_gallery import DemoGallery, finish_with_gallery
+from holdfast.cli.demo import DemoGallery, finish_with_gallery
 from holdfast.errors import HoldfastError
+from holdfast.experiments.assemble import SharedData
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.schema import check_recipe
 from holdfast.gallery import Gallery
-from holdfast.recipes.assemble import SharedData
-from holdfast.recipes.load import read_recipe
-from holdfast.recipes.schema import check_recipe
 
 pytest.importorskip("qdrant_edge")
 
@@ -109,7 +109,7 @@ def test_serve(demo, tmp_path, monkeypatch):
 
 
 def test_commands_are_named_as_the_shell_finds_them(monkeypatch, tmp_path):
-    from holdfast.cli.demo_gallery import program
+    from holdfast.cli.demo import program
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv" / "bin" / "holdfast"), "demo"])

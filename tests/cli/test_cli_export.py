@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 
 

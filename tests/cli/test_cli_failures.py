@@ -2,8 +2,7 @@
 
 import pytest
 
-from holdfast.cli.failures import failure_lines
-from holdfast.cli.sweep_progress import Bars, Lines
+from holdfast.cli.sweep_progress import Bars, Lines, failure_lines
 
 FAILED = {
     "iam/a-s0": "runs/iam/a-s0/model: not there",

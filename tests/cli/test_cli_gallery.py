@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from holdfast.cli.gallery_versions_text import ranges
+from holdfast.cli.gallery import ranges
 from holdfast.errors import HoldfastError
 
 pytest.importorskip("qdrant_edge")

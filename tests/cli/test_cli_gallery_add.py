@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from holdfast.backbones import Encoder, VectorInput, build_backbone
+from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery
 

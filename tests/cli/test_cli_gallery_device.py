@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 
 pytest.importorskip("qdrant_edge")

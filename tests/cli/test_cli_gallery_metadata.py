@@ -5,7 +5,7 @@ from PIL import Image
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery
-from holdfast.gallery.metadata_table import read_metadata
+from holdfast.gallery.item_files import read_metadata
 
 pytest.importorskip("qdrant_edge")
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.backbones import Encoder, Preprocess, VectorInput, build_backbone
+from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Gallery, vector_file
-from holdfast.service import served
-from holdfast.service.commands import COMMANDS
+from holdfast.gallery import Gallery, item_files
+from holdfast.service import local_commands
+from holdfast.service.local_commands import COMMANDS
 
 pytest.importorskip("qdrant_edge")
 
@@ -96,8 +96,8 @@ def test_an_adopted_models_vectors_are_its_input(holdfast, holdfast_json, monkey
     stored = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)
     np.savez(tmp_path / "old.npz", features=stored, ids=np.arange(5))
     if through_service:
-        monkeypatch.setattr(served, "is_served", lambda folder: True)
-        monkeypatch.setattr(served, "ask_server", ask_here)
+        monkeypatch.setattr(local_commands, "is_served", lambda folder: True)
+        monkeypatch.setattr(local_commands, "ask_server", ask_here)
     assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "old.npz", "--version", 1)["added"] == 5
     carried = stored @ encoder.projection.weight.detach().numpy().T
     with Gallery.open(tmp_path / "g") as opened:
@@ -124,7 +124,7 @@ def test_what_may_be_input_or_feature_must_be_said(holdfast, holdfast_json, tmp_
 
 def test_a_parquet_in_blocks(gallery, rows, holdfast_json, monkeypatch, tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(vector_file, "_ROWS", 4)
+    monkeypatch.setattr(item_files, "_ROWS", 4)
     columns = {"features": rows.tolist(), "ids": [f"id{n}" for n in range(9)], "stock": [*range(8), None]}
     days = arrow.array([0] * 9, arrow.date32())
     parquet.write_table(arrow.table({**columns, "day": days}), tmp_path / "a.parquet", row_group_size=3)

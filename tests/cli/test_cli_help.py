@@ -8,7 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.reproduction import EXHIBITS
+from papers.stationary import EXHIBITS
+from papers.stationary.__main__ import app as study
 
 
 def _pages(command, words=()):
@@ -21,11 +22,11 @@ PAGES = list(_pages(typer.main.get_command(app)))
 
 
 def test_every_verb_has_a_page():
-    assert {("demo",), ("gallery", "add"), ("theory", "toy")} < set(PAGES)
+    assert {("demo",), ("gallery", "add"), ("slots",)} < set(PAGES)
 
 
 def test_everything_that_can_be_reproduced_is_listed_in_the_papers_order():
-    text = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["reproduce", "--help"]).stdout
+    text = CliRunner(env={"COLUMNS": "80"}).invoke(study, ["reproduce", "--help"]).stdout
     listed = re.findall(r"^ {4}(\w+) +\S", text.partition("NAME is one of:")[2], re.MULTILINE)
     assert sorted(listed) == sorted([*EXHIBITS, "all"])
     numbered = [f"table{i}" for i in range(1, 9)] + [f"fig{i}" for i in range(1, 13)]

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from holdfast.cli.interruption import between_steps
+from holdfast.cli.progress import between_steps
 
 
 def pressed() -> None:

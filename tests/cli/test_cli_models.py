@@ -6,10 +6,10 @@ import shutil
 import pytest
 import torch
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
-from holdfast.checking import check_history
-from holdfast.cli.mixed_text import print_mixed
+from holdfast.cli.show import print_mixed
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.errors import HoldfastError
+from holdfast.evaluation import check_history
 from holdfast.geometry import grown
 from holdfast.scenarios import SlotRegistry
 
@@ -131,7 +131,7 @@ def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
 
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
     """From nothing to a run with a replacement, as a user types it."""
-    from holdfast.recipes.toml import dumps
+    from holdfast.experiments.schema import dumps
 
     models = tmp_path / "models"
     (row,) = holdfast_json("pretrain", pretrain_recipe, "--models", models)
@@ -194,6 +194,6 @@ def test_check_refuses_models_that_do_not_belong_together(tiny_run, tmp_path, ho
 
 
 def test_evaluate_and_report_say_what_a_model_is(tiny_run, tmp_path, holdfast):
-    for words in (["evaluate"], ["report", "-o", tmp_path / "page.html"], ["theory", "stationarity"]):
+    for words in (["evaluate"], ["report", "-o", tmp_path / "page.html"]):
         with pytest.raises(HoldfastError, match=f"01: one model of a run; give the run's folder, {tiny_run}"):
             holdfast(*words, tiny_run / "models" / "01")

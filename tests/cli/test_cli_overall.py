@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from holdfast.cli import progress
-from holdfast.cli.overall import Overall
 from holdfast.cli.progress import Position
-from holdfast.cli.sweep_progress import ALL_SECONDS, Bars, Lines, sweep_watcher
-from holdfast.recipes.assemble import SharedData
-from holdfast.recipes.planned_steps import steps_ahead
-from holdfast.recipes.sweep import plan, run_all
+from holdfast.cli.sweep_progress import ALL_SECONDS, Bars, Lines, Overall, sweep_watcher
+from holdfast.experiments.assemble import SharedData
+from holdfast.experiments.planned_steps import steps_ahead
+from holdfast.experiments.sweep import plan, run_all
 
 PLAN = {"event": "plan", "steps": [40, 60]}
 DONE = {"event": "done"}

@@ -3,10 +3,12 @@
 import re
 
 import pytest
+from typer.testing import CliRunner
 
-from holdfast.cli.version_text import _kinds
+from holdfast.cli.start import _kinds
 from holdfast.reports.check_words import basis, evidence
 from holdfast.wording import are, counted, have
+from papers.stationary.__main__ import app as study
 
 NOUNS = "classes|queries|runs|items|images|vectors|models|versions|pairs|steps|minutes|processes|threads|updates"
 WRONG = re.compile(rf"(?<![\d,.])1 (?:[a-z-]+ )?(?:{NOUNS})\b")
@@ -46,6 +48,7 @@ def test_commands_at_tiny_sizes(tmp_path, holdfast):
     (tmp_path / "one.csv").write_text("0.5\n")
     text = holdfast("metrics", tmp_path / "one.csv")
     assert "1 model" in text
-    plan = holdfast("reproduce", "table4", "--dry-run", "--methods", "er", "--tasks", 7, "--results", tmp_path)
+    words = ["reproduce", "table4", "--dry-run", "--methods", "er", "--tasks", "7", "--results", str(tmp_path)]
+    plan = CliRunner(env={"COLUMNS": "80"}).invoke(study, words).stdout
     assert "1 run" in plan
     assert not WRONG.findall(text + plan)

@@ -7,15 +7,15 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.cli.peak_memory import PeakMemory
-from holdfast.cli.room import Room, largest_of_each_kind, what_fits
-from holdfast.data.device import DeviceImages
+from holdfast.cli.gpu_capacity import PeakMemory, Room, largest_of_each_kind, what_fits
+from holdfast.cuda_streams import PER_PRIORITY
+from holdfast.data.device_images import DeviceImages
 from holdfast.errors import HoldfastError
-from holdfast.recipes import memory
-from holdfast.recipes.assemble import SharedData, assemble
-from holdfast.recipes.sweep import plan
-from holdfast.reproduction import EXHIBITS, Cell, Exhibit
-from holdfast.side_streams import PER_PRIORITY
+from holdfast.experiments import gpu_memory
+from holdfast.experiments.assemble import SharedData, assemble
+from holdfast.experiments.sweep import plan
+from papers.stationary import EXHIBITS, Cell, Exhibit
+from papers.stationary.__main__ import app as study
 
 GB = 10**9
 CUDA = torch.device("cuda")
@@ -34,7 +34,7 @@ def gpu(monkeypatch):
                 raise found
             return found
 
-        monkeypatch.setattr(memory, "bytes_per_run", bytes_per_run)
+        monkeypatch.setattr(gpu_memory, "bytes_per_run", bytes_per_run)
 
     return takes
 
@@ -63,7 +63,9 @@ def test_no_more_than_there_are_streams_for(gpu, tiny_recipe, capsys):
 @pytest.mark.parametrize("verb", ["sweep", "reproduce", "pretrain"])
 def test_the_help_says_how_many_that_is(verb):
     """In figures of its own: what knows the number takes torch along, which help does without."""
-    shown = " ".join(CliRunner(env={"COLUMNS": "80"}).invoke(app, [verb, "--help"]).stdout.split())
+    shown = " ".join(
+        CliRunner(env={"COLUMNS": "80"}).invoke(study if verb == "reproduce" else app, [verb, "--help"]).stdout.split()
+    )
     assert f"at a time; on a GPU at most {PER_PRIORITY}" in shown
 
 
@@ -84,7 +86,7 @@ def test_processes_take_their_part_and_no_more_of_them_than_there_are_runs(gpu, 
     runs = plan([str(tiny_recipe)], seeds=[0, 1])
     gpu(2 * GB)
     images = SharedData().open_set(runs[0].recipe).train.images.nbytes
-    beside = 2 * (memory.PER_PROCESS + images)
+    beside = 2 * (gpu_memory.PER_PROCESS + images)
     assert fits(runs, 2, 20) == Room(2, 2 * GB + beside + 4 * GB)
     gpu(7 * GB)
     with pytest.raises(HoldfastError, match=r"1\.47 GB of them for 2 processes; .* fewer --processes"):
@@ -121,15 +123,17 @@ def test_of_each_kind_the_one_with_most_tasks_is_tried(tiny_recipe):
 def test_test_images_are_tried_in_the_batches_asked_for(tiny_recipe, monkeypatch):
     experiment = assemble(plan([str(tiny_recipe)])[0].recipe)
     seen = []
-    monkeypatch.setattr(memory, "extract", lambda encoder, images, **how: seen.append((len(images), how["batch_size"])))
+    monkeypatch.setattr(
+        gpu_memory, "extract", lambda encoder, images, **how: seen.append((len(images), how["batch_size"]))
+    )
     for test_batch in (5, None):
-        memory._extract_from(experiment.make_encoder(), experiment, torch.device("cpu"), test_batch)
+        gpu_memory._extract_from(experiment.make_encoder(), experiment, torch.device("cpu"), test_batch)
     assert seen == [(5, 5), (len(experiment.data.query), None)]
 
 
 def test_compact_vectors_are_asked_about(gpu, tiny_recipe, monkeypatch):
     told = []
-    monkeypatch.setattr(memory, "bytes_per_run", lambda *args, compact: told.append(compact) or GB)
+    monkeypatch.setattr(gpu_memory, "bytes_per_run", lambda *args, compact: told.append(compact) or GB)
     for settings in ([], ["evaluation.compact=true"]):
         fits(plan([str(tiny_recipe)], settings=settings))
     assert told == [False, True]
@@ -166,8 +170,8 @@ def pretended(gpu, monkeypatch):
         return {}
 
     monkeypatch.setattr("holdfast.devices.resolve_device", lambda name="auto": CUDA)
-    monkeypatch.setattr("holdfast.recipes.sweep.run_all", run_all)
-    monkeypatch.setattr("holdfast.reproduction.run.run_all", run_all)
+    monkeypatch.setattr("holdfast.experiments.sweep.run_all", run_all)
+    monkeypatch.setattr("papers.stationary.run.run_all", run_all)
     monkeypatch.setattr("holdfast.cli.sweep_progress.Lines.__call__", lambda self, name, event: None)
     return gpu
 
@@ -188,17 +192,17 @@ def commands(tiny_recipe, tmp_path, monkeypatch):
 def test_commands_say_what_was_predicted_and_what_it_was(pretended, commands, name):
     pretended(3 * GB)
     line = "at most 2.00 GB of the device in use (5.00 GB predicted)"
-    result = CliRunner().invoke(app, commands[name])
+    result = CliRunner().invoke(study if name == "reproduce" else app, commands[name])
     assert result.exit_code == 0, result.output
     assert line in result.stderr
     for flag in ("--quiet", "--json"):
-        assert "in use" not in CliRunner().invoke(app, [*commands[name], flag]).output
+        assert "in use" not in CliRunner().invoke(study if name == "reproduce" else app, [*commands[name], flag]).output
 
 
 @pytest.mark.parametrize("name", ["sweep", "reproduce"])
 def test_commands_start_nothing_that_does_not_fit(pretended, commands, name, tmp_path):
     pretended(9 * GB)
-    result = CliRunner().invoke(app, commands[name])
+    result = CliRunner().invoke(study if name == "reproduce" else app, commands[name])
     assert isinstance(result.exception, HoldfastError)
     assert "a single run takes about 9.00 GB" in str(result.exception)
     assert not (tmp_path / "runs").exists()

@@ -17,10 +17,10 @@ class Blocker:
 sys.meta_path.insert(0, Blocker())
 
 import numpy as np
-from holdfast.backbones import Encoder, Preprocess, build_backbone
-from holdfast.data.device import DeviceImages
+from holdfast.encoders import Encoder, Preprocess, build_backbone
+from holdfast.data.device_images import DeviceImages
 from holdfast.data.images import canonical
-from holdfast.engine import FitOptions, walk
+from holdfast.training import FitOptions, walk
 from holdfast.methods import SimplexHOC
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import cl2r

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.backbones import BACKBONES, Encoder
 from holdfast.data import DATASETS
+from holdfast.encoders import BACKBONES, Encoder
 from holdfast.environment import version
+from holdfast.experiments.load import builtin_folder, builtin_recipes
 from holdfast.methods import METHODS
-from holdfast.recipes.load import builtin_folder, builtin_recipes
 
 PROTOCOL_KEYS = {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"}
 TINY_DEMO = [

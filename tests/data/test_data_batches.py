@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.data import canonical
 from holdfast.data.augment import augment, random_crop, random_flip
-from holdfast.data.device import DeviceImages
+from holdfast.data.device_images import DeviceImages
 from holdfast.data.sampler import epoch_batches, steps_per_epoch
 
 NEW, BUFFER = np.arange(100, 400), np.arange(40)

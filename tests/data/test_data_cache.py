@@ -10,10 +10,9 @@ import pytest
 from PIL import Image
 
 from holdfast.data import cache, decode
-from holdfast.data.cache import cache_folder, read_listing
-from holdfast.data.device import DeviceImages
+from holdfast.data.cache import cache_folder, own_turn, read_listing
+from holdfast.data.device_images import DeviceImages
 from holdfast.data.listing import class_folders
-from holdfast.data.turn import own_turn
 from holdfast.errors import HoldfastError
 from made_up_sets import picture
 
@@ -96,7 +95,7 @@ import sys, time
 from pathlib import Path
 from holdfast.data import cache
 from holdfast.data.listing import class_folders
-from holdfast.data.turn import own_turn
+from holdfast.data.cache import own_turn
 
 root, own, other = Path(sys.argv[1]), *sys.argv[2:]
 plain = cache.decode

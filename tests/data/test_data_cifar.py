@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from holdfast.data import data_root, load_split
-from holdfast.data.plain_pickle import load_plain
+from holdfast.data.readers.plain_pickle import load_plain
 from holdfast.errors import HoldfastError
 
 FOLDER = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from holdfast.data import load_split, open_set
-from holdfast.data.cub import NAMES_20
+from holdfast.data.readers.cub import NAMES_20
 from holdfast.errors import HoldfastError
 from made_up_sets import cub
 
@@ -44,13 +44,13 @@ def test_counts(name, split, message, tmp_path):
 
 def test_the_complete_set_is_taken(tmp_path, monkeypatch):
     cub(tmp_path, tuple(range(181, 201)), per_class=2)
-    monkeypatch.setattr("holdfast.data.cub.IMAGES_20", {"train": 20, "test": 20})
+    monkeypatch.setattr("holdfast.data.readers.cub.IMAGES_20", {"train": 20, "test": 20})
     assert len(load_split("cub20", "train", tmp_path, size=8, resize=10)) == 20
 
 
 def test_missing_files_are_named(tmp_path, monkeypatch):
     top = cub(tmp_path, tuple(range(181, 201)), per_class=2)
-    monkeypatch.setattr("holdfast.data.cub.IMAGES_20", {"train": 20, "test": 20})
+    monkeypatch.setattr("holdfast.data.readers.cub.IMAGES_20", {"train": 20, "test": 20})
     gone = [next((top / "images").glob(f"{number}.*/*_0000.jpg")) for number in range(181, 187)]
     shown = [f"{file.parent.name}/{file.name}" for file in gone[:3]]
     for count, (file, message) in enumerate(zip(gone, (shown[0], ", ".join(shown[:2]), ", ".join(shown))), start=1):

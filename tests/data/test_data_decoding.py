@@ -5,7 +5,7 @@ import os
 import pytest
 
 from holdfast.data import decode, load_split
-from holdfast.data.decoding import tell, telling
+from holdfast.data.decode import tell, telling
 from made_up_sets import tiny_imagenet_20
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from holdfast.data import faces, load_split, open_set
-from holdfast.data.halves import half
+from holdfast.data import load_split, open_set
+from holdfast.data.openset import half
+from holdfast.data.readers import faces
 from holdfast.errors import HoldfastError
 from made_up_sets import casia, celeba
 

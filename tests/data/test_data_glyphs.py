@@ -6,8 +6,7 @@ import pytest
 from PIL import Image, ImageFilter
 
 from holdfast.data import load_split, open_set
-from holdfast.data.glyph_characters import CHARACTERS
-from holdfast.data.glyphs import _fonts, _render
+from holdfast.data.readers.glyphs import CHARACTERS, _fonts, _render
 from holdfast.errors import HoldfastError
 
 SMALL = {"train_classes": 5, "test_classes": 4, "per_class_train": 3, "per_class_query": 2, "per_class_gallery": 3}

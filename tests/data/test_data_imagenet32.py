@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.data import load_split
-from holdfast.data.imagenet32 import IMAGES
+from holdfast.data.readers.imagenet32 import IMAGES
 from holdfast.errors import HoldfastError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.data import DATASETS
-from holdfast.data.places import PLACES, found
+from holdfast.data.dataset_files import PLACES, found
 
 DOCS = Path(__file__).parents[2] / "docs" / "data.md"
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from holdfast.data.augment import augment
-from holdfast.data.resized_crop import centre_crop, crop_boxes, cut_and_scale
-from holdfast.engine import FitOptions
+from holdfast.data.augment import augment, centre_crop, crop_boxes, cut_and_scale
 from holdfast.errors import HoldfastError
+from holdfast.training import FitOptions
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from holdfast.data import ImageSet
-from holdfast.data.device import DeviceImages
-from holdfast.data.stream import SLOTS, StreamedImages, place
+from holdfast.data.device_images import SLOTS, DeviceImages, StreamedImages, place
 
 CPU = torch.device("cpu")
 
@@ -103,8 +102,8 @@ def test_placement(images, monkeypatch):
     assert isinstance(place(images, CPU), DeviceImages)
     assert isinstance(place(images, CPU, "stream"), StreamedImages)
     gpu = torch.device("cuda")
-    monkeypatch.setattr("holdfast.data.stream.DeviceImages", lambda images, device: "resident")
-    monkeypatch.setattr("holdfast.data.stream.StreamedImages", lambda images, device: "streamed")
+    monkeypatch.setattr("holdfast.data.device_images.DeviceImages", lambda images, device: "resident")
+    monkeypatch.setattr("holdfast.data.device_images.StreamedImages", lambda images, device: "streamed")
     for free, expected in ((4 * images.images.nbytes, "resident"), (1.5 * images.images.nbytes, "streamed")):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
         assert place(images, gpu) == expected

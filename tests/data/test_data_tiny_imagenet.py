@@ -8,11 +8,10 @@ import pytest
 from PIL import Image
 
 from holdfast.data import load_split, open_set
-from holdfast.data.tiny_counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
-from holdfast.data.tiny_imagenet import WNIDS_20
-from holdfast.data.tiny_validation import CLASSES
+from holdfast.data.readers.tiny_imagenet import VALIDATION_CLASSES, WNIDS_20
 from holdfast.errors import HoldfastError
 from made_up_sets import picture, tiny_imagenet, tiny_imagenet_20
+from papers.stationary.tiny_counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
 
 WNIDS = ("n03000000", "n01000000", "n02000000")
 CIFAR_NAMES = """
@@ -62,8 +61,8 @@ def test_counts_are_checked_and_what_is_missing_is_said(tmp_path):
 
 def test_missing_files_are_named(tmp_path, monkeypatch):
     top = tiny_imagenet(tmp_path, WNIDS)
-    monkeypatch.setattr("holdfast.data.tiny_imagenet.CLASSES", 3)
-    monkeypatch.setattr("holdfast.data.tiny_imagenet.IMAGES", {"train": 9, "val": 3})
+    monkeypatch.setattr("holdfast.data.readers.tiny_imagenet.CLASSES", 3)
+    monkeypatch.setattr("holdfast.data.readers.tiny_imagenet.IMAGES", {"train": 9, "val": 3})
     for split, count in (("train", 9), ("val", 3)):
         assert len(load_split("tinyimagenet200", split, tmp_path)) == count
     (top / "train" / WNIDS[2] / "images" / f"{WNIDS[2]}_0.JPEG").unlink()
@@ -120,8 +119,8 @@ def test_the_twenty_further_classes_make_an_open_set(tmp_path):
 
 def test_a_class_of_the_twenty_with_too_few_images_is_named(tmp_path, monkeypatch):
     top = tiny_imagenet_20(tmp_path, WNIDS_20)
-    monkeypatch.setattr("holdfast.data.tiny_imagenet.IMAGES_20", {"train": 60, "val": 20})
-    monkeypatch.setattr("holdfast.data.tiny_imagenet.PER_CLASS_20", {"train": 3, "val": 1})
+    monkeypatch.setattr("holdfast.data.readers.tiny_imagenet.IMAGES_20", {"train": 60, "val": 20})
+    monkeypatch.setattr("holdfast.data.readers.tiny_imagenet.PER_CLASS_20", {"train": 3, "val": 1})
     for split, count in (("train", 60), ("val", 20)):
         assert len(load_split("tinyimagenet20", split, tmp_path)) == count
     (top / "train" / WNIDS_20[7] / f"{WNIDS_20[7]}_1.JPEG").unlink()
@@ -163,11 +162,11 @@ def test_every_class_is_judged_and_the_validation_classes_are_drawn_from_the_res
     assert not set(COUNTERPARTS) & set(WITHOUT_COUNTERPART)
     assert set(COUNTERPARTS.values()) <= set(CIFAR_NAMES.split())
     drawn = np.random.default_rng(0).permutation(sorted(WITHOUT_COUNTERPART))[:20]
-    assert tuple(sorted(drawn.tolist())) == CLASSES
+    assert tuple(sorted(drawn.tolist())) == VALIDATION_CLASSES
 
 
 def test_validation_from_folders_decodes_only_its_classes(tmp_path):
-    tiny_imagenet(tmp_path, (*WNIDS, *CLASSES), per_class=2)
+    tiny_imagenet(tmp_path, (*WNIDS, *VALIDATION_CLASSES), per_class=2)
     query = load_split("tinyimagenet32_validation", "train", tmp_path, part="query", incomplete=True)
     assert query.labels.tolist() == list(range(20))
     assert query.images.shape == (20, 32, 32, 3)
@@ -176,7 +175,7 @@ def test_validation_from_folders_decodes_only_its_classes(tmp_path):
 
 
 def test_validation_halves(tmp_path):
-    names = [*sorted(COUNTERPARTS)[:3], *reversed(CLASSES)]
+    names = [*sorted(COUNTERPARTS)[:3], *reversed(VALIDATION_CLASSES)]
     random = np.random.default_rng(0)
     pixels = random.integers(0, 256, (len(names) * 6, 32, 32, 3), dtype=np.uint8)
     labels = np.repeat(np.arange(len(names)), 6)
@@ -184,12 +183,12 @@ def test_validation_halves(tmp_path):
     query, gallery = (
         load_split("tinyimagenet32_validation", "train", tmp_path, part=part) for part in ("query", "gallery")
     )
-    assert query.class_names == gallery.class_names == CLASSES
+    assert query.class_names == gallery.class_names == VALIDATION_CLASSES
     assert np.bincount(query.labels).tolist() == np.bincount(gallery.labels).tolist() == [3] * 20
     together = by_name(query) | by_name(gallery)
     assert len(together) == 120
     assert together == {
-        image.tobytes(): names[label] for image, label in zip(pixels, labels) if names[label] in CLASSES
+        image.tobytes(): names[label] for image, label in zip(pixels, labels) if names[label] in VALIDATION_CLASSES
     }
     with pytest.raises(HoldfastError, match=r"unknown part 'test'; known: gallery, query"):
         load_split("tinyimagenet32_validation", "train", tmp_path, part="test")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.encoders import ModelFeatures, read_space_maps
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import compatibility_matrix, mixed_gallery
-from holdfast.features import ModelFeatures, read_space_maps
 from holdfast.run_folder import RunFolder
 from holdfast.space_map import SpaceMap
 

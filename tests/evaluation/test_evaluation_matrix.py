@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.encoders import ModelFeatures
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import SCORES, compatibility_matrix, judge_run
 from holdfast.evaluation.protocols import templates
-from holdfast.features import ModelFeatures
 from holdfast.metrics import mean_average_precision
 
 RNG = np.random.default_rng(0)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.encoders import ModelFeatures
 from holdfast.evaluation import mixed_gallery
 from holdfast.evaluation.mixed import arrivals
-from holdfast.features import ModelFeatures
 from holdfast.space_map import SpaceMap
 
 QUERY_Y, GALLERY_Y = np.arange(30) % 4, np.arange(37) % 4

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from holdfast import compatibility_matrix
-from holdfast.evaluation.shown_matrix import FAILS, ShownMatrix, matrix_html
+from holdfast.evaluation.matrix import FAILS, ShownMatrix, matrix_html
 
 C = [[0.5, np.nan, np.nan], [0.6, 0.7, np.nan], [0.5, np.nan, 0.9]]
 

@@ -18,9 +18,9 @@ import torch
 from PIL import Image
 from postgres_server import PostgresServer
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.gallery.engines import ENGINES
-from holdfast.gallery.qdrant import QdrantEngine
+from holdfast.gallery.engines.qdrant import QdrantEngine
 from holdfast.scenarios import SlotRegistry
 
 SLOTS = 60

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.adoption import adopt, read_adopted
-from holdfast.adoption.folder import write_adopted
-from holdfast.backbones import Encoder, VectorInput, build_backbone
+from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery, open_gallery
-from holdfast.gallery.attached_source import is_url, open_source, without_password
-from holdfast.gallery.stored_sample import stored_sample
+from holdfast.gallery.attached.source import is_url, open_source, stored_sample, without_password
+from holdfast.lifecycle import adopt, read_adopted
+from holdfast.lifecycle.adopted_model import write_adopted
 
 CLASSES, EACH, DIM = 12, 10, 6
 TABLE = 'Odd "names"; DROP TABLE items'

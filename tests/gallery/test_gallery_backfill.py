@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from holdfast import Gallery
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
 
@@ -107,7 +107,7 @@ def test_most_hit_first(upgraded, model_folders, pictures, tmp_path):
 
 
 def test_counts_are_written_when_they_become_many(upgraded, monkeypatch):
-    monkeypatch.setattr("holdfast.gallery.hit_counts.FLUSH_AT", 30)
+    monkeypatch.setattr("holdfast.gallery.catalogue.FLUSH_AT", 30)
     upgraded.search(vector=np.ones(32), version=1, k=29)
     assert upgraded._catalogue.read("SELECT * FROM hits") == []
     upgraded.search(vector=np.ones(32), version=1, k=41)
@@ -195,7 +195,7 @@ def test_hits_that_cannot_be_counted_do_not_fail_a_search(upgraded, pictures, mo
     def full(counts):
         raise UnavailableError("the disk is full")
 
-    monkeypatch.setattr("holdfast.gallery.hit_counts.FLUSH_AT", 1)
+    monkeypatch.setattr("holdfast.gallery.catalogue.FLUSH_AT", 1)
     with monkeypatch.context() as patch:
         patch.setattr(upgraded._catalogue, "add_hits", full)
         assert len(upgraded.search(pictures[0], k=5)) == 5

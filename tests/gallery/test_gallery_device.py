@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from holdfast import Gallery
-from holdfast.backbones import Encoder, encode_loop
+from holdfast.encoders import Encoder, encode_loop
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
-from holdfast.gallery.accuracy import Probes
+from holdfast.gallery.backfill import Probes
 from holdfast.gallery.forward_pass import _NO_TF32, BatchSizes, batch_sizes
 
 pytest.importorskip("qdrant_edge")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from holdfast.gallery import open_engine
+from holdfast.gallery.engines.protocol import new_place
 from holdfast.gallery.filters import fits, parse_filter
-from holdfast.gallery.place import new_place
 
 FILTERS = [
     None,

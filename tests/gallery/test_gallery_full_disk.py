@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from holdfast.errors import UnavailableError
-from holdfast.gallery import catalogue, edge_folders
+from holdfast.gallery import catalogue
 from holdfast.gallery.catalogue import Catalogue
+from holdfast.gallery.engines import embedded
 
 pytest.importorskip("qdrant_edge")
 Usage = namedtuple("Usage", "total used free")
@@ -23,7 +24,7 @@ def disk(monkeypatch):
 
 @pytest.fixture
 def engine(tmp_path):
-    from holdfast.gallery.edge import EdgeEngine
+    from holdfast.gallery.engines.embedded import EdgeEngine
 
     (tmp_path / "vectors").mkdir()
     made = EdgeEngine(tmp_path / "vectors", indexed=False)
@@ -48,10 +49,10 @@ def test_nothing_is_written_without_room(engine, disk):
 def test_loading_needs_room_for_the_log_only_where_it_has_none(tmp_path, disk):
     disk(8 * 2**20)
     with pytest.raises(UnavailableError, match="the disk is full"):
-        edge_folders.refuse_no_room_to_load(tmp_path)
+        embedded.refuse_no_room_to_load(tmp_path)
     (tmp_path / "wal").mkdir()
     (tmp_path / "wal" / "open-1").write_bytes(b"\1" * 32 * 2**20)
-    edge_folders.refuse_no_room_to_load(tmp_path)
+    embedded.refuse_no_room_to_load(tmp_path)
 
 
 def test_a_catalogue_that_cannot_be_opened_is_not_called_broken(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.gallery.hits import Hits
+from holdfast.gallery.gallery import Hits
 from holdfast.gallery.items import Hit
 
 

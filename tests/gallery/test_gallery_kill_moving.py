@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast import Gallery
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")

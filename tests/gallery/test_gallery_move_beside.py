@@ -6,7 +6,7 @@ import pytest
 from test_gallery_throughout import Watch
 
 from holdfast import Gallery
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item, engine_move
 

@@ -11,9 +11,10 @@ from test_gallery_kill import check_after_kill
 
 from holdfast import Gallery
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item, open_engine, postgres, postgres_sessions
+from holdfast.gallery import Item, open_engine
+from holdfast.gallery.engines import postgres
+from holdfast.gallery.engines.protocol import Place, new_place
 from holdfast.gallery.filters import parse_filter
-from holdfast.gallery.place import Place, new_place
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_galleries_share_a_server(address, model_folders, tmp_path):
 
 
 def test_open_elsewhere(address, tmp_path, monkeypatch):
-    monkeypatch.setattr(postgres_sessions, "LOCK_SECONDS", 0.2)
+    monkeypatch.setattr(postgres, "LOCK_SECONDS", 0.2)
     engine = made_engine(address, tmp_path, namespace="only_one")
     with pytest.raises(HoldfastError, match="the gallery's vectors are open elsewhere"):
         made_engine(address, tmp_path, namespace="only_one")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.gallery import open_engine, qdrant
-from holdfast.gallery.place import Place, new_place
+from holdfast.gallery import open_engine
+from holdfast.gallery.engines import qdrant
+from holdfast.gallery.engines.protocol import Place, new_place
 
 pytest.importorskip("qdrant_client")
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from holdfast import Gallery
-from holdfast.backbones import Encoder, build_backbone
+from holdfast.encoders import Encoder, build_backbone
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
 

@@ -7,8 +7,9 @@ import pytest
 
 from holdfast import Gallery
 from holdfast.errors import UnavailableError
-from holdfast.gallery import Address, Item, postgres_sessions, qdrant
-from holdfast.gallery.attached_source import open_source
+from holdfast.gallery import Address, Item
+from holdfast.gallery.attached.source import open_source
+from holdfast.gallery.engines import postgres, qdrant
 
 pytest.importorskip("fastapi")
 
@@ -19,7 +20,7 @@ def test_a_store_that_is_away_is_503_with_a_reason(model_folders, postgres_serve
     from holdfast.service.access import Access
     from holdfast.service.app import build_app
 
-    monkeypatch.setattr(postgres_sessions, "RECONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
     with Gallery.create(tmp_path / "g", model_folders[0], engine=postgres_server.url) as gallery:
         gallery.add([Item(str(n), vector=row) for n, row in enumerate(np.eye(32))])
         question = {"vector": [1.0] * 32, "k": 3}

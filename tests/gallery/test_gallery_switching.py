@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.gallery.switching import SwitchingEngine
+from holdfast.gallery.engine_move import SwitchingEngine
 
 
 class SlowEngine:

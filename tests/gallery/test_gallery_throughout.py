@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from holdfast import Gallery
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item
 

@@ -8,14 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.geometry import DSimplex
-from holdfast.losses import (
-    cross_entropy,
-    feature_distillation,
-    hoc_loss,
-    hoc_terms,
-    info_nce,
-    simplex_cross_entropy,
-)
+from holdfast.losses import cross_entropy, feature_distillation, hoc_loss, hoc_terms, info_nce, simplex_cross_entropy
 
 
 def loop_cross_entropy(logits, labels):

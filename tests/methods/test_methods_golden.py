@@ -20,14 +20,14 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
 from holdfast.data import ImageSet
-from holdfast.data.device import DeviceImages
-from holdfast.engine import FitOptions, walk
+from holdfast.data.device_images import DeviceImages
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.methods import METHODS
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import SlotRegistry, cl2r
 from holdfast.scenarios.iam_cl2r import ModelCard, iam_cl2r
+from holdfast.training import FitOptions, walk
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 WRITE = "python tests/methods/test_methods_golden.py --write"

@@ -5,6 +5,7 @@ import torch
 from test_methods_losses import FIRST, PROGRESS, SECOND, Toy, batch_of
 
 from holdfast.errors import HoldfastError
+from holdfast.experiments.load import read_recipe
 from holdfast.geometry import DSimplex, unit
 from holdfast.losses import (
     anchor_contrast,
@@ -18,7 +19,6 @@ from holdfast.losses import (
     squared_distillation,
 )
 from holdfast.methods import CVS, ER, SimplexFD, SimplexHOC, SimplexHOCViews
-from holdfast.recipes.load import read_recipe
 
 BATCH = batch_of(8, 6, 4)
 

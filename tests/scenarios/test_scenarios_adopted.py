@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import ModelCard, SlotRegistry, cl2r
-from holdfast.scenarios.adopted import held_to_adopted
+from holdfast.scenarios.iam_cl2r import held_to_adopted
 
 NAMES = list("abcdef")
 LABELS = np.repeat(np.arange(6), 3)

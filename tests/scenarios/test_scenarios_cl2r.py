@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import SlotRegistry, cl2r, class_order
-from holdfast.scenarios.replay import buffer_indices
+from holdfast.scenarios.task import buffer_indices
 
 
 def scenario(num_classes=20, per_class=6, **options):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from service_inputs import ADDRESS, png
 
-from holdfast.backbones import Encoder, Preprocess, build_backbone
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.gallery import Gallery, Item
 from holdfast.scenarios import SlotRegistry
 

@@ -10,11 +10,11 @@ from PIL import Image
 from service_inputs import ADDRESS, png
 from starlette.testclient import TestClient
 
-from holdfast.backbones import Encoder, VectorInput, build_backbone
+from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.gallery import Gallery, Item
-from holdfast.gallery.embedding import ImageEmbedder
 from holdfast.service.access import Access
 from holdfast.service.app import build_app
+from holdfast.service.work import ImageEmbedder
 
 PNG = {"Content-Type": "image/png"}
 

@@ -6,14 +6,14 @@ import pytest
 from service_inputs import ADDRESS, png
 from typer.testing import CliRunner
 
-from holdfast.backbones import Encoder
 from holdfast.cli import app
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery
-from holdfast.gallery.attached_source import without_password
+from holdfast.gallery.attached.source import without_password
 from holdfast.service.access import Access
 from holdfast.service.app import build_app
-from holdfast.service.control import ask_server
+from holdfast.service.local_commands import ask_server
 from holdfast.service.server import serve
 
 PNG = {"Content-Type": "image/png"}

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from holdfast.gallery import Gallery
 from holdfast.service.access import Access
 from holdfast.service.app import build_app
-from holdfast.service.limits import Limits
+from holdfast.service.request_bodies import Limits
 
 PNG, JSON = {"Content-Type": "image/png"}, {"Content-Type": "application/json"}
 GOOD = [1.0] * 32

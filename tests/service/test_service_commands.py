@@ -12,8 +12,8 @@ from holdfast.cli import app
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item, engine_move
 from holdfast.gallery.engines import ENGINES
-from holdfast.service import commands
-from holdfast.service.control import ask_server, is_served
+from holdfast.service import local_commands
+from holdfast.service.local_commands import ask_server, is_served
 
 
 def said(*words, status=0):
@@ -83,7 +83,7 @@ def test_a_served_gallery_moves_while_it_is_searched(served, gallery, pictures, 
     pytest.importorskip("qdrant_client")
     from qdrant_client import QdrantClient
 
-    from holdfast.gallery.qdrant import QdrantEngine
+    from holdfast.gallery.engines.qdrant import QdrantEngine
 
     store = QdrantClient(":memory:")
     monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
@@ -119,7 +119,7 @@ def test_hanging_up_stops_a_move(served, gallery, monkeypatch):
     pytest.importorskip("qdrant_client")
     from qdrant_client import QdrantClient
 
-    from holdfast.gallery.qdrant import QdrantEngine
+    from holdfast.gallery.engines.qdrant import QdrantEngine
 
     store, left = QdrantClient(":memory:"), threading.Event()
     monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
@@ -159,7 +159,7 @@ def test_a_command_that_fails_is_answered(served, monkeypatch):
     def broken(gallery, stop, tell):
         raise RuntimeError("a defect\nof two lines")
 
-    monkeypatch.setitem(commands.COMMANDS, "stats", broken)
+    monkeypatch.setitem(local_commands.COMMANDS, "stats", broken)
     with pytest.raises(HoldfastError, match=r"^a defect of the service; its log says more$"):
         ask_server(folder, "stats")
     assert client.get("/v1/health").status_code == 200

@@ -11,7 +11,7 @@ from service_inputs import png
 
 from holdfast.gallery import Gallery, Item
 from holdfast.service.access import Access, read_tokens
-from holdfast.service.limits import Limits
+from holdfast.service.request_bodies import Limits
 
 pytestmark = pytest.mark.slow
 

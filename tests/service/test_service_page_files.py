@@ -5,7 +5,7 @@ import re
 import pytest
 from page_browser import browser_program
 
-from holdfast.service.routes_page import PAGE
+from holdfast.service.routes_state import PAGE
 
 FILES = {file.name: file.read_text(encoding="utf-8") for file in sorted(PAGE.iterdir())}
 # What stands on what in the style sheets, and the contrast that WCAG 2 AA asks for: letters 4.5, edges of controls 3.

@@ -11,15 +11,15 @@ import pytest
 import torch
 from service_inputs import ADDRESS, png
 
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import registration
 from holdfast.gallery.forward_pass import batch_sizes
 from holdfast.service.access import Access
 from holdfast.service.app import build_app
 from holdfast.service.batcher import Batcher
-from holdfast.service.control import SOCKET, ask_server
-from holdfast.service.limits import Limits
+from holdfast.service.local_commands import SOCKET, ask_server
+from holdfast.service.request_bodies import Limits
 from holdfast.service.work import Work
 
 PNG = {"Content-Type": "image/png"}

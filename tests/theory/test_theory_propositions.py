@@ -9,8 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.theory import expected_angle, log_angle_density
 from holdfast.theory.closed_form import log_gamma_step
-from holdfast.theory.proposition2 import log_density_at_expected_angle
-from holdfast.theory.proposition3 import watch_collapse
+from holdfast.theory.propositions import log_density_at_expected_angle, watch_collapse
 
 
 @pytest.mark.parametrize(

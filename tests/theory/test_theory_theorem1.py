@@ -13,8 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.theory import different_class, mean_cosine, same_class, sample_cap, study_caps
 from holdfast.theory.closed_form import mean_distance, shrinkage
-from holdfast.theory.limits import gap_map, largest_moves
-from holdfast.theory.theorem1 import Estimate, Inequality
+from holdfast.theory.theorem1 import Estimate, Inequality, gap_map, largest_moves
 
 DIMS = (2, 3, 4, 5, 7, 16, 50, 99, 256, 1023, 2048)
 ANGLES = (5, 20, 40, 60, 75, 89, 90, 100, 135, 170, 180)

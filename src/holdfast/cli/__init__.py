@@ -13,21 +13,17 @@ from holdfast.cli import (
     evaluate,
     export,
     gallery,
-    gallery_engines,
-    gallery_moving,
     ls,
     metrics,
+    papers,
     pretrain,
     report,
-    reproduce,
-    reproduce_names,
     run,
     schema,
     serve,
     slots,
     start,
     sweep,
-    theory,
     update,
 )
 
@@ -46,7 +42,6 @@ app.command("start")(start.start)
 app.command("update")(update.update)
 app.command("run")(run.run)
 app.command("sweep")(sweep.sweep)
-app.command("reproduce", epilog=reproduce_names.LISTED)(reproduce.reproduce)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adopt")(adopt.adopt)
@@ -58,12 +53,13 @@ app.command("ls")(ls.ls)
 app.command("schema")(schema.schema)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
-app.add_typer(theory.theory, name="theory")
-gallery.gallery.command("backfill")(gallery_moving.backfill)
-gallery.gallery.command("rollback")(gallery_moving.rollback)
-gallery.gallery.command("move")(gallery_engines.move)
+gallery.gallery.command("backfill")(gallery.backfill)
+gallery.gallery.command("rollback")(gallery.rollback)
+gallery.gallery.command("move")(gallery.move)
 app.add_typer(gallery.gallery, name="gallery")
 app.command("serve")(serve.serve)
+for moved in (papers.reproduce, papers.theory):
+    app.command(moved.__name__, hidden=True, context_settings=papers.PASS_ON)(moved)
 
 
 def _print_version(asked: bool) -> None:

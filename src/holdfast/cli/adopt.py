@@ -9,7 +9,7 @@ from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, sa
 from holdfast.wording import counted
 
 if TYPE_CHECKING:
-    from holdfast.adoption import Adoption
+    from holdfast.lifecycle import Adoption
 
 
 def adopt(
@@ -36,7 +36,7 @@ def adopt(
     map from a new model's queries. The report says what each costs or gains, with intervals, and when none is good
     enough. Ids in the file (paths of the images) let later models be trained against it.
     """
-    from holdfast.adoption import adopt as judge_and_write
+    from holdfast.lifecycle import adopt as judge_and_write
 
     found = judge_and_write(
         features,
@@ -59,7 +59,7 @@ def adopt(
 
 
 def _print(found: "Adoption", out: Path) -> None:
-    from holdfast.adoption.result import WAYS
+    from holdfast.lifecycle.adoption_result import WAYS
 
     say(
         f"{counted(found.vectors, 'vector')} of {counted(found.dim, 'number')}, {counted(found.classes, 'class')}; "

@@ -1,26 +1,93 @@
-"""``holdfast check``: may this model go live on the old gallery?"""
+"""``holdfast check``: may this model go live on the old gallery?
 
+How far a check is, and how long it will take: a bar in a terminal, a line every ten seconds elsewhere; on stderr.
+
+What ``holdfast check`` takes for a gallery: a file, or the address of a store that is sampled in place.
+
+What ``holdfast check`` prints for people, in 80 columns.
+"""
+
+import sys
+import textwrap
+import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from holdfast.cli.check_sources import (
-    ID_OPTION,
-    LABEL_OPTION,
-    SAMPLE_OPTION,
-    TABLE_OPTION,
-    THROUGH_OPTION,
-    VECTOR_OPTION,
-    carried_through,
-    gallery_source,
-)
+from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json
+from holdfast.cli.show import JSON_OPTION, print_json, print_table
 
 if TYPE_CHECKING:
-    from holdfast.checking import CheckResult, HistoryResult
+    from holdfast.evaluation import CheckResult, FeatureSet, HistoryResult
+
+
+TABLE_OPTION = typer.Option(None, "--table", help="Where --gallery is a URL: the table or collection.")
+ID_OPTION = typer.Option("id", "--id", help="Likewise: the column of ids.")
+VECTOR_OPTION = typer.Option("", "--vector", help="Likewise: the column of vectors.")
+LABEL_OPTION = typer.Option(None, "--label", help="Likewise: the column of classes.")
+SAMPLE_OPTION = typer.Option(None, "--sample", help="Likewise: how many stored vectors to take, at random by --seed.")
+THROUGH_OPTION = typer.Option(
+    None, "--through", help="An adopted model: its projection carries gallery and old queries first."
+)
+
+
+def gallery_source(
+    gallery: str | None,
+    table: str | None,
+    id: str,
+    vector: str,
+    label: str | None,
+    sample: int | None,
+    seed: int,
+) -> "Path | FeatureSet | None":
+    """The gallery as ``check`` takes it; options of a store beside a file are refused."""
+    from holdfast.errors import HoldfastError
+    from holdfast.gallery.attached.source import Address, is_url, stored_sample
+
+    if gallery is None or not is_url(gallery):
+        for name, given in (("--table", table), ("--label", label), ("--sample", sample)):
+            if given is not None:
+                raise HoldfastError(f"{name} goes with a --gallery that is a URL of a store")
+        return None if gallery is None else Path(gallery)
+    if table is None:
+        raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: --table must say which table or collection")
+    return stored_sample(Address(gallery, table, id, vector, label), sample, seed)
+
+
+def carried_through(
+    adopted: Path | None, gallery: "Path | FeatureSet", queries_old: "Path | FeatureSet"
+) -> "tuple[Path | FeatureSet, Path | FeatureSet]":
+    """Gallery and old queries in the space that an adopted model compares in."""
+    if adopted is None:
+        return gallery, queries_old
+    import torch
+
+    from holdfast.errors import HoldfastError
+    from holdfast.evaluation import feature_set
+    from holdfast.evaluation.inputs import opened
+    from holdfast.evaluation.search import float32
+    from holdfast.lifecycle import read_adopted
+
+    model = read_adopted(adopted)
+
+    def through(source: "Path | FeatureSet", role: str) -> "FeatureSet":
+        found = opened(source, role, role)
+        if found.dim != model.encoder.feature_dim:
+            raise HoldfastError(
+                f"{found.name}: vectors of {found.dim} numbers, {adopted} was adopted from {model.encoder.feature_dim}"
+            )
+        rows = float32(found.rows.block(0, len(found)), "cpu")
+        bad = ~rows.isfinite().all(1)
+        carried = model.carried(torch.where(bad[:, None], 0.0, rows))
+        carried[bad] = torch.nan
+        return feature_set(found.name, carried.numpy(), found.labels, found.ids)
+
+    return through(gallery, "gallery"), through(queries_old, "query")
+
 
 _BAD_INPUT = 2
 
@@ -111,8 +178,6 @@ def check(
 
         typer.echo(check_markdown(record), nl=False)
     else:
-        from holdfast.cli.check_text import print_check
-
         print_check(record, html)
     raise typer.Exit(result.exit_code)
 
@@ -136,10 +201,9 @@ def _judge(
     device: str,
     quiet: bool,
 ) -> "CheckResult | HistoryResult":
-    from holdfast.checking import check, check_history
-    from holdfast.cli.check_progress import CheckProgress
     from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
+    from holdfast.evaluation import check, check_history
 
     ways = [run is not None, bool(model), any(file is not None for file in files)]
     if sum(ways) != 1:
@@ -165,3 +229,156 @@ def _halves(text: str) -> tuple[str, str]:
     if len(parts) != 2 or not all(parts):
         raise HoldfastError(f"--model {text!r}: wanted QUERIES,GALLERY")
     return parts[0], parts[1]
+
+
+class CheckProgress:
+    """Called with (stage, done, total); every stage starts its own clock. Says nothing if ``quiet``."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._stage = ""
+        self._started = self._printed = time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}")
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._row = self._bar.add_task("reading", total=None, left="")
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if self._quiet:
+            return
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._started, self._before = stage, now, done
+        # The first block of a stage starts the clock: what it took is not known.
+        fresh = done - self._before
+        left = f"{clock((now - self._started) / fresh * (total - done))} left" if fresh > 0 else ""
+        if self._bar is not None:
+            shown = stage if len(stage) <= 40 else f"...{stage[-37:]}"
+            self._bar.update(self._row, description=shown.replace("[", "\\["), completed=done, total=total, left=left)
+        elif now - self._printed > LINE_SECONDS:
+            self._printed = now
+            sys.stderr.write(f"check: {stage}, {100 * done / total:.0f} %{', ' if left else ''}{left}\n")
+            sys.stderr.flush()
+
+
+_LISTED = 5
+
+
+def print_check(record: dict[str, Any], html: Path | None) -> None:
+    """The verdict, the tests, the evidence, what was odd about the input, and what is not covered."""
+    from holdfast.reports.check_words import NOT_COVERED, basis, headline
+
+    _say(headline(record))
+    if record["kind"] == "history":
+        _print_history(record)
+    else:
+        _print_pair(record)
+    for note in record["notes"]:
+        _say(f"Note: {note}.")
+    _say(basis(record))
+    _say(NOT_COVERED)
+    if html is not None:
+        typer.echo(f"Page: {html.resolve()}")
+
+
+def _print_pair(record: dict[str, Any]) -> None:
+    from holdfast.reports.check_words import (
+        evidence,
+        gain_sentence,
+        level,
+        losing_classes,
+        lost_query,
+        per_cent,
+        points,
+        test_rows,
+    )
+
+    if sentence := gain_sentence(record):
+        _say(sentence)
+    rows = [
+        [name, per_cent(found["value"]), f"{per_cent(found['low'])} to {per_cent(found['high'])}"]
+        for name, found in test_rows(record)
+    ]
+    if gain := record.get("gain"):
+        rows.append(["gain, points", points(gain["value"]), f"{points(gain['low'])} to {points(gain['high'])}"])
+    if rows:
+        print_table(
+            [f"{record['score']}, {record['protocol']} protocol", "%", f"{level(record)} interval"], rows, right=(1, 2)
+        )
+    lost = (record.get("changes") or {}).get("lost_queries", [])
+    first, others = (evidence(record)[:1], evidence(record)[1:]) if lost else ([], evidence(record))
+    for sentence in first:
+        _say(sentence)
+    for entry in lost[:_LISTED]:
+        told = textwrap.wrap(lost_query(entry), 74, max_lines=3, placeholder=" ...")  # ids are often long paths
+        typer.echo("  " + "\n    ".join(told))
+    if len(lost) > _LISTED:
+        typer.echo(f"  ... and {len(lost) - _LISTED:,} more: --json lists them all")
+    for sentence in others:
+        _say(sentence)
+    losing = losing_classes(record, _LISTED)
+    if losing:
+        print_table(
+            ["classes that lose most", "queries", "old %", "new %"],
+            [[str(e["class"])[:40], str(e["queries"]), per_cent(e["old"]), per_cent(e["new"])] for e in losing],
+            right=(1, 2, 3),
+        )
+
+
+def _print_history(record: dict[str, Any]) -> None:
+    from holdfast.reports.check_words import points
+
+    marks = {"compatible": "+", "incompatible": "-", "not shown": "?", None: " "}
+    models = record["models"]
+    header = ["query model", *models]
+    rows = [[name, *(_cell(record, t, k, marks) for k in range(len(models)))] for t, name in enumerate(models)]
+    width = sum(2 + max(len(row[i]) for row in (header, *rows)) for i in range(len(header)))
+    if width > 80:
+        _say(f"{len(models)} models are too many for a table here: --html and --json give all cells.")
+    else:
+        print_table(header, rows, right=range(1, len(header)))
+        typer.echo(f"{record['score']}, %, on the gallery of each model (columns).")
+        typer.echo("+ compatible   ? not shown   - incompatible   – cannot be compared")
+    summary = [
+        [
+            name,
+            *(("–" if record[name][key] is None else f"{record[name][key]:.3f}") for key in ("value", "low", "high")),
+        ]
+        for name in ("AC", "AA", "ACA")
+    ]
+    print_table(["", "value", "low", "high"], summary, right=(1, 2, 3))
+    cells = [verdict for row in record["verdicts"] for verdict in row if verdict]
+    _say(", ".join(f"{cells.count(name)} {name}" for name in ("compatible", "not shown", "incompatible")) + ".")
+    for cell in record["uncertain"][:_LISTED]:
+        gain = cell["gain"]
+        typer.echo(
+            f"  not decided: model {cell['query_model']} on gallery {cell['gallery_model']}: "
+            f"{points(gain['value'])} ({points(gain['low'])} to {points(gain['high'])}) points"
+        )
+    if len(record["uncertain"]) > _LISTED:
+        typer.echo(f"  ... and {len(record['uncertain']) - _LISTED} more: --json lists them all")
+
+
+def _cell(record: dict[str, Any], t: int, k: int, marks: dict[Any, str]) -> str:
+    from holdfast.reports.check_words import per_cent
+
+    found = record["matrix"][t][k]
+    if found is None:
+        return "–  " if k < t else ""
+    return f"{per_cent(found['value'], 1)} {marks[record['verdicts'][t][k]]}"
+
+
+def _say(sentence: str) -> None:
+    typer.echo("\n".join(textwrap.wrap(sentence, 78)))

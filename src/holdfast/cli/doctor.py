@@ -79,7 +79,7 @@ def _devices() -> list[dict[str, Any]]:
 
 def _data(data: Path | None) -> list[dict[str, Any]]:
     from holdfast.data import data_root, load_split
-    from holdfast.data.places import PLACES, found
+    from holdfast.data.dataset_files import PLACES, found
     from holdfast.errors import HoldfastError
 
     rows = []

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.mixed_text import print_mixed
 from holdfast.cli.run import DEVICE_OPTION
-from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table, scores_row
+from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_mixed, print_table, scores_row
 from holdfast.wording import counted
 
 
@@ -24,15 +23,14 @@ def evaluate(
     the table shows the mean over all pairs of query and gallery model.
     """
     from holdfast.devices import resolve_device
+    from holdfast.encoders import FeatureStore, read_space_maps
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import judge_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
-    from holdfast.features import FeatureStore, read_space_maps
-    from holdfast.folder_kinds import no_finished_run
     from holdfast.metrics import average_accuracy
     from holdfast.reports import write_report
-    from holdfast.run_folder import RunFolder
-    from holdfast.scenarios.strangers import refuse_strangers_in
+    from holdfast.run_folder import RunFolder, no_finished_run
+    from holdfast.scenarios.slot_compatibility import refuse_strangers_in
     from holdfast.storage import read_json, write_json
 
     folder = RunFolder(run)

@@ -21,13 +21,14 @@ def export(
     The file takes pixels 0 to 255 of the model's size (or vectors) and gives unit features, the same as encode does to
     1e-4; its metadata holds the preprocessing, the projection's shape and the versions.
     """
-    from holdfast.backbones import Encoder, build_backbone, encoder_folder
-    from holdfast.backbones.export import export_onnx, export_torch
+    from holdfast.encoders import Encoder, build_backbone
+    from holdfast.encoders.encoder import read
+    from holdfast.encoders.export import export_onnx, export_torch
     from holdfast.errors import HoldfastError
 
     if onnx is None and torch_export is None:
         raise HoldfastError("export: name what to write: --onnx FILE, --torch-export FILE or both")
-    description, _ = encoder_folder.read(model)
+    description, _ = read(model)
     network = None
     if backbone is not None:
         named = description["backbone"] or {}

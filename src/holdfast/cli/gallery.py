@@ -1,16 +1,66 @@
-"""``holdfast gallery``: items embedded by successive models, searched by the newest."""
+"""``holdfast gallery``: items embedded by successive models, searched by the newest.
 
+``holdfast gallery move``, and the options that say where a server keeps a gallery.
+
+``holdfast gallery backfill`` and ``rollback``, and how all that moves shows its progress on stderr.
+
+A gallery's versions in words that fit a narrow screen.
+"""
+
+import sys
+import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.gallery_engines import NAMESPACE_OPTION, REPLICAS_OPTION, SHARDS_OPTION, place_options
-from holdfast.cli.gallery_versions_text import seen_from_here, sizes, verdicts
-from holdfast.cli.number_lists import whole_numbers
+from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table
-from holdfast.wording import counted
+from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, whole_numbers
+from holdfast.wording import are, counted
+
+if TYPE_CHECKING:
+    from holdfast.gallery import Version
+
+
+NAMESPACE_OPTION = typer.Option(
+    None, "--namespace", help="On a server: begins the names of what the gallery keeps there; made up by default."
+)
+SHARDS_OPTION = typer.Option(None, "--shards", help="On a Qdrant cluster: parts of each collection.")
+REPLICAS_OPTION = typer.Option(None, "--replicas", help="On a Qdrant cluster: copies of each part.")
+
+
+def place_options(namespace: str | None, shards: int | None, replicas: int | None) -> dict[str, Any]:
+    """Those that were given."""
+    given = {"namespace": namespace, "shards": shards, "replicas": replicas}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def move(
+    folder: Path = typer.Argument(..., help="The gallery's folder.", show_default=False),
+    to: str = typer.Option(..., "--to", help="embedded, postgresql://..., http://... or https://..."),
+    keep: bool = typer.Option(False, "--keep", help="Do not drop the vectors where they were."),
+    namespace: str | None = NAMESPACE_OPTION,
+    shards: int | None = SHARDS_OPTION,
+    replicas: int | None = REPLICAS_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Take all vectors to another engine. They are compared before it takes over; cut short, run it again.
+
+    A gallery that is being served is moved by the process that serves it, while it goes on answering.
+    """
+    options = {"to": to, "keep": keep, **place_options(namespace, shards, replicas)}
+    found = moved("move", folder, options, quiet=quiet or json)
+    if json:
+        print_json({"gallery": str(folder), "kept": keep, **found})
+        return
+    total = sum(row["count"] for row in found["collections"].values())
+    versions = counted(len(found["collections"]), "version")
+    typer.echo(f"{folder}: {counted(total, 'vector')} of {versions} {are(total)} on {found['engine']} now")
+    typer.echo("the same by count and checksum" + (f"; those on {found['from']} were kept" if keep else ""))
+
 
 gallery = typer.Typer(
     help="Search items of many models with the newest model.\n\nThe items stay as each model embedded them.",
@@ -88,7 +138,7 @@ def register(
 
     A gallery that is being served takes it in while it goes on answering.
     """
-    from holdfast.service.served import open_or_ask
+    from holdfast.service.local_commands import open_or_ask
 
     with open_or_ask(folder, device) as opened:
         version = opened.register(model, force=force)
@@ -137,12 +187,10 @@ def add(
     --metadata: a column of numbers becomes numbers, true and false likewise; a column label names the label. Rows
     without an item and items without a row are counted. Example: holdfast gallery add G photos/ --metadata photos.csv
     """
-    from holdfast.cli.gallery_add import add_images
-    from holdfast.cli.gallery_add_vectors import add_vectors, names_vectors
-    from holdfast.cli.gallery_adding import tell_added
+    from holdfast.cli.gallery_add import add_images, add_vectors, names_vectors, tell_added
     from holdfast.errors import HoldfastError
-    from holdfast.gallery.metadata_table import read_metadata
-    from holdfast.service.served import open_or_ask
+    from holdfast.gallery.item_files import read_metadata
+    from holdfast.service.local_commands import open_or_ask
 
     vectors = names_vectors(paths)
     if vectors and labels_from_folders:
@@ -187,7 +235,7 @@ def search(
     Where a new model's items crowd out those of an old one, ask version by version: with --indexed-by the newest model
     still asks, but only items that one of these versions embedded answer.
     """
-    from holdfast.service.served import open_or_ask
+    from holdfast.service.local_commands import open_or_ask
 
     among = None if indexed_by is None else whole_numbers("--indexed-by", indexed_by)
     with open_or_ask(folder, device) as opened:
@@ -206,7 +254,7 @@ def delete(
     json: bool = JSON_OPTION,
 ) -> None:
     """Take items out. Ids that are not there are named; the exit status is then 1."""
-    from holdfast.service.served import open_or_ask
+    from holdfast.service.local_commands import open_or_ask
 
     with open_or_ask(folder) as opened:
         gone = opened.delete(ids)
@@ -224,7 +272,7 @@ def delete(
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """List the models, oldest first, with the verdicts of the check. They were given at registration."""
-    from holdfast.service.served import open_or_ask
+    from holdfast.service.local_commands import open_or_ask
 
     with open_or_ask(folder) as opened:
         known, counts = opened.versions(), {row["version"]: row["items"] for row in opened.stats()["versions"]}
@@ -250,7 +298,7 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
 @gallery.command("stats")
 def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """Say how many items each version holds. It also says what the gallery takes up on disk."""
-    from holdfast.service.served import open_or_ask
+    from holdfast.service.local_commands import open_or_ask
 
     with open_or_ask(folder) as opened:
         found = opened.stats()
@@ -282,3 +330,143 @@ def _pairs(words: list[str]) -> dict[str, Any]:
             value = text
         found[field] = text if value is None else value
     return found
+
+
+_RATE = typer.Option(None, "--rate", help="At most so many items a second.", show_default="as fast as it goes")
+
+
+def backfill(
+    folder: Path = _FOLDER,
+    to: int | None = typer.Option(None, "--to", help="The version to move to.", show_default="the newest"),
+    order: str = typer.Option("oldest", "--order", help="oldest or most-hit first."),
+    rate: float | None = _RATE,
+    limit: int | None = typer.Option(None, "--limit", help="At most so many items in all.", show_default="all"),
+    probes: int = typer.Option(200, "--probes", help="Labelled images that measure accuracy on the way; 0 for none."),
+    device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Embed items of older versions again, by a newer one. Their images are read for it.
+
+    Interrupt it when you like: what has moved stays, and the same command goes on. Items without an image at hand stay
+    where they are, as searchable as before.
+    """
+    options = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
+    found = moved("backfill", folder, options, device=device, quiet=quiet or json)
+    if json:
+        print_json(found)
+    else:
+        _summarise(folder, found)
+
+
+def rollback(
+    folder: Path = _FOLDER,
+    drop: bool = typer.Option(False, "--drop", help="Delete items that cannot be embedded again."),
+    cancel: bool = typer.Option(False, "--cancel", help="Let a version that is half taken out stay, as the newest."),
+    rate: float | None = _RATE,
+    device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Take the newest version out. The one before it asks from now on and embeds its items again, from their images.
+
+    Refused, with nothing changed, if items have no image at hand. Interrupted, the same command goes on.
+    """
+    options = {"drop": drop, "cancel": cancel, "rate": rate}
+    done = moved("rollback", folder, options, device=device, quiet=quiet or json)
+    if json:
+        print_json(done)
+    elif cancel:
+        typer.echo(f"{folder}: version {done['cancelled']} stays and is the newest")
+    else:
+        typer.echo(f"{folder}: version {done['version']} is out, version {done['newest']} is the newest")
+        typer.echo(f"{counted(done['moved'], 'item')} embedded again, {done['dropped']} dropped")
+
+
+def moved(verb: str, folder: Path, options: dict[str, Any], *, device: str = "auto", quiet: bool) -> dict[str, Any]:
+    """Have it done by the process that serves the gallery, or here, on ``device``, where none does; what came of it."""
+    from holdfast.gallery import open_gallery
+    from holdfast.service.local_commands import COMMANDS, ask_server, is_served, refuse_device
+
+    if is_served(folder):
+        refuse_device(folder, device)
+    shown = Shown(verb, quiet=quiet)
+    try:
+        done = ask_server(folder, verb, tell=shown.tell, **options)
+        if done is None:
+            with open_gallery(folder, device=device) as opened:
+                done = COMMANDS[verb](opened, threading.Event(), shown.tell, **options)
+    except KeyboardInterrupt:
+        typer.echo(f"holdfast: stopped; what has moved stays: {verb} again goes on", err=True)
+        raise typer.Exit(130) from None
+    shown.clear()
+    return dict(done)
+
+
+class Shown:
+    """One line that is drawn over in a terminal, elsewhere a line now and then."""
+
+    def __init__(self, verb: str, *, quiet: bool) -> None:
+        self._verb, self._quiet, self._terminal = verb, quiet, sys.stderr.isatty()
+        self._printed = time.monotonic()
+
+    def tell(self, figures: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
+            return
+        self._printed = now
+        if "copied" in figures:  # a move to another engine
+            parts = [f"{counted(figures['copied'], 'vector')} copied", f"{figures['rate']:.0f} a second"]
+        else:
+            left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
+            share = f"{per_cent(figures['share'])} % backfilled" if "share" in figures else ""
+            parts = [f"{figures['moved']} of {figures['total']}", share, f"{figures['rate']:.1f} items/s", left]
+        line = f"{self._verb}: {', '.join(part for part in parts if part)}"
+        sys.stderr.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if not self._quiet and self._terminal:
+            sys.stderr.write("\r\x1b[K")
+
+
+def _summarise(folder: Path, done: dict[str, Any]) -> None:
+    items = counted(done["moved"], "item")
+    typer.echo(f"{folder}: {items} moved to version {done['to']} at {done['rate']:.1f} items/s")
+    stay = f"{done['left']} still to move, {done['without_image']} without an image, {done['unreadable']} unreadable"
+    typer.echo(f"{per_cent(done['share'])} % backfilled; {stay}")
+    for bad in done["reasons"]:
+        typer.echo(f"unreadable: {bad['reason']}", err=True)
+    if done["accuracy"]:
+        rows = [[per_cent(point["share"]), per_cent(point["accuracy"])] for point in done["accuracy"]]
+        print_table(["backfilled %", "accuracy %"], rows, right=(0, 1))
+        typer.echo("Accuracy: labelled images whose nearest labelled item, itself left out, has their label.")
+
+
+def seen_from_here(path: str) -> str:
+    """Relative where it lies below this folder, because the screen is narrow."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+
+
+def verdicts(version: "Version") -> str:
+    """What the check said of a version's queries, the older versions with one verdict together."""
+    older: dict[str, list[int]] = {}
+    for check in version.checks:
+        older.setdefault(check["verdict"], []).append(int(check["version"]))
+    return "; ".join(f"on {ranges(numbers)}: {verdict}" for verdict, numbers in older.items())
+
+
+def ranges(numbers: list[int]) -> str:
+    """Three or more in a row by the first and the last: "1, 3 to 6"."""
+    rows: list[list[int]] = []
+    for number in sorted(numbers):
+        if rows and rows[-1][-1] == number - 1:
+            rows[-1].append(number)
+        else:
+            rows.append([number])
+    return ", ".join(f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
+
+
+def sizes(version: "Version") -> str:
+    return f"features of {counted(version.dim, 'number')}, stored as {version.stored_dim}"

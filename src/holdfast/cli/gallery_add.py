@@ -1,16 +1,28 @@
-"""Images of files and folders into a gallery."""
+"""Images of files and folders into a gallery.
 
+Vectors of a file into a gallery: features of a version, or, for a model that takes vectors, what it embeds.
+
+Items into a gallery with progress on stderr, and what became of them; of images and of vectors alike.
+"""
+
+import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.gallery_adding import add_items
+import typer
+
+from holdfast.cli.progress import LINE_SECONDS, clock
+from holdfast.cli.show import say
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.gallery import AttachedGallery, Gallery
-    from holdfast.gallery.metadata_table import MetadataTable
-    from holdfast.service.served import ServedGallery
+    from holdfast.gallery import AttachedGallery, Gallery, Item
+    from holdfast.gallery.item_files import MetadataTable
+    from holdfast.service.local_commands import ServedGallery
+
 
 SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
 
@@ -76,3 +88,113 @@ def _refuse_one_id_for_two(listed: list[tuple[str, Path]]) -> None:
             raise HoldfastError(
                 f"{other} and {path}: both would have the id {name!r}; add the folder above them, or one after a rename"
             )
+
+
+def names_vectors(paths: list[Path]) -> bool:
+    """Whether a file of vectors is named; it must then be the only one."""
+    from holdfast.gallery.item_files import VECTOR_SUFFIXES
+
+    found = [path for path in paths if path.suffix.lower() in VECTOR_SUFFIXES and not path.is_dir()]
+    if found and len(paths) > 1:
+        raise HoldfastError(f"{found[0]}: a file of vectors is added by a command of its own")
+    return bool(found)
+
+
+def add_vectors(
+    gallery: "Gallery | AttachedGallery | ServedGallery",
+    path: Path,
+    *,
+    version: int | None,
+    embed: bool | None,
+    label: str | None,
+    metadata: dict[str, Any],
+    table: "MetadataTable | None",
+    quiet: bool,
+) -> dict[str, Any]:
+    """Add every vector there is; as for images, with ``ignored_columns`` by name, each with the reason."""
+    from holdfast.gallery.item_files import VectorFile
+
+    if version is None:
+        known = ", ".join(str(one.number) for one in gallery.versions())
+        raise HoldfastError(f"{path}: --version must say which version made these vectors; there are {known}")
+    taken = gallery.vectors_taken(version)
+    file = VectorFile(path)
+    if (label is not None) + file.has_labels + (table is not None and table.has_labels) > 1:
+        raise HoldfastError(f"{path}: more than one of its labels, --label and --metadata names the label; choose one")
+    as_input = taken.embedded(file.width, embed, str(path))
+    unmatched = {} if table is None else table.meet(file.ids(), "vector")
+
+    def items() -> Iterator["Item"]:
+        for item in file.items(embed=as_input):
+            own, named = ({}, None) if table is None else table.of(item.id)
+            yield replace(item, metadata={**metadata, **item.metadata, **own}, label=item.label or named or label)
+
+    found = add_items(gallery, items(), len(file), "vectors", quiet=quiet, version=version)
+    return {**found, "ignored": len(file.ignored), "ignored_columns": file.ignored, **unmatched}
+
+
+_SHOWN = 10
+
+
+def add_items(
+    gallery: "Gallery | AttachedGallery | ServedGallery",
+    items: "Iterator[Item]",
+    count: int,
+    what: str,
+    *,
+    quiet: bool,
+    version: int | None = None,
+) -> dict[str, Any]:
+    """Add ``count`` items, called ``what``; how many are added, how many were there before, which were refused."""
+    refused: list[dict[str, str]] = []
+    replaced: list[int] = []
+    stored = 0
+    started = printed = time.monotonic()
+
+    def tell(done: int) -> None:
+        nonlocal printed, stored
+        stored, now = done, time.monotonic()
+        if quiet or (now - printed < LINE_SECONDS and not sys.stderr.isatty()):
+            return
+        printed = now
+        seen = done + len(refused)
+        line = f"add: {seen} of {count}, {clock((now - started) / seen * (count - seen))} left"
+        sys.stderr.write(f"\r{line}\x1b[K" if sys.stderr.isatty() else f"{line}\n")
+        sys.stderr.flush()
+
+    def note(item: "Item", error: HoldfastError) -> None:
+        refused.append({"id": item.id, "reason": str(error)})
+
+    try:
+        added = gallery.add(items, version=version, refused=note, progress=tell, replaced=replaced.append)
+    except KeyboardInterrupt:
+        kept = f"{stored} of {count} {what} are stored"
+        typer.echo(f"holdfast: stopped; {kept}: the same command adds all of them", err=True)
+        raise typer.Exit(130) from None
+    if not quiet and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    return {"added": added, "replaced": sum(replaced), "refused": refused}
+
+
+def tell_added(folder: Path, found: dict[str, Any]) -> None:
+    """What was done, in words; the reasons of refusals on stderr."""
+    columns = found.get("ignored_columns")
+    other = f", {found['ignored']} other files passed over" if found["ignored"] and columns is None else ""
+    typer.echo(f"{folder}: {found['added']} added, {len(found['refused'])} refused{other}")
+    if found["replaced"] and columns is None:
+        say(
+            f"{found['replaced']} of them replaced items of the same id (an image's path below the folder you name). "
+            "Two images with one name? Add the folder above theirs."
+        )
+    elif found["replaced"]:
+        say(f"{found['replaced']} of them replaced items of the same id.")
+    for name, reason in (columns or {}).items():
+        say(f"ignored: {name} ({reason})")
+    for what in ("image", "vector"):
+        rows, items = found.get(f"rows_without_{what}", 0), found.get(f"{what}s_without_row", 0)
+        if rows or items:
+            say(f"--metadata: rows that name no {what}: {rows}; {what}s without a row: {items}")
+    for bad in found["refused"][:_SHOWN]:
+        typer.echo(f"refused: {bad['reason']}", err=True)
+    if len(found["refused"]) > _SHOWN:
+        typer.echo(f"... and {len(found['refused']) - _SHOWN} more: --json lists them all", err=True)

@@ -51,7 +51,7 @@ def _methods() -> list[dict[str, str]]:
 
 
 def _backbones() -> list[dict[str, str]]:
-    from holdfast.backbones import BACKBONES, PREFIXES
+    from holdfast.encoders import BACKBONES, PREFIXES
 
     rows = [_described(name, build) for name, build in BACKBONES.items()]
     about = ("through an extra library, where it is installed",) * 2 + ("your own code: docs/own-model.md",)
@@ -65,7 +65,7 @@ def _datasets() -> list[dict[str, str]]:
 
 
 def _recipes() -> list[dict[str, str]]:
-    from holdfast.recipes.load import builtin_recipes, read_recipe
+    from holdfast.experiments.load import builtin_recipes, read_recipe
 
     return [
         {"name": name, "about": f"{read_recipe(str(path)).get('title', '')}{_set(path.parent.name)}", "file": str(path)}
@@ -79,7 +79,7 @@ def _set(folder: str) -> str:
 
 
 def _tell_recipes() -> None:
-    from holdfast.recipes.load import builtin_folder
+    from holdfast.experiments.load import builtin_folder
 
     typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/imagenet32")
     typer.echo(f"The files, to copy and change: {builtin_folder()}")

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.failures import failure_lines
-from holdfast.cli.number_lists import whole_numbers_if_any
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.cli.show import JSON_OPTION, print_json, print_table, whole_numbers_if_any
+from holdfast.cli.sweep_progress import failure_lines
 
 
 def pretrain(
@@ -39,13 +38,13 @@ def pretrain(
 
     Example: holdfast pretrain pretrain/tinyimagenet32 --classes 50,100
     """
-    from holdfast.cli.decoding_lines import decoding_lines
+    from holdfast.cli.progress import decoding_lines
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
-    from holdfast.recipes.assemble import SharedData
-    from holdfast.recipes.models import models_root
-    from holdfast.recipes.pretrain_many import plan_models, pretrain_many
+    from holdfast.experiments.assemble import SharedData
+    from holdfast.experiments.models import models_root
+    from holdfast.experiments.pretrain import plan_models, pretrain_many
 
     planned = plan_models(
         recipes,

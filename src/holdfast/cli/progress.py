@@ -1,10 +1,21 @@
-"""What one sees while a run goes on: a bar in a terminal, plain lines elsewhere; always on stderr."""
+"""What one sees while a run goes on: a bar in a terminal, plain lines elsewhere; always on stderr.
 
+Ctrl-C while a model trains: the step under way is finished, so that training can be kept where it is.
+
+What one sees while pictures are decoded: plain lines on stderr, which bars let pass above them.
+"""
+
+import signal
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
+
+from holdfast.wording import counted
 
 LINE_SECONDS = 10.0
 
@@ -149,3 +160,76 @@ def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+@contextmanager
+def between_steps(watch: Watch) -> Iterator[Watch]:
+    """``watch``, out of which the KeyboardInterrupt comes: ``fit`` saves a checkpoint there and passes it on.
+
+    Raised inside a step it would leave weights and optimizer half changed, and all since the last checkpoint be lost.
+    A second Ctrl-C does not wait, nor does the first while nothing trains. Elsewhere than in the main thread, and where
+    somebody else handles SIGINT, nothing is changed.
+    """
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield watch
+        return
+    training = asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked or not training:
+            raise KeyboardInterrupt
+        asked = True
+
+    def watched(event: dict[str, Any]) -> None:
+        nonlocal training, asked
+        if event["event"] == "begin":
+            training = True
+        elif event["event"] not in ("epoch", "pulse", "note", "warning"):
+            training = False
+        watch(event)
+        if asked:
+            training = asked = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield watched
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+FIRST_SECONDS = 2.0
+"""What takes no longer needs no word."""
+
+
+class DecodingLines:
+    """A line after ``FIRST_SECONDS``, then one in ten seconds with the time left, and one at the end."""
+
+    def __init__(self) -> None:
+        self._began = self._due = 0.0
+        self._said = False
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if not done:
+            self._began, self._due, self._said = now, now + FIRST_SECONDS, False
+        elif done == total and self._said:
+            self._say(f"decoded {name}: {counted(total, 'image')} in {clock(now - self._began)}")
+        elif done < total and now >= self._due:
+            left = (now - self._began) / done * (total - done)
+            self._say(f"decoding {name}: {done:,} of {counted(total, 'image')}, {clock(left)} left")
+            self._due, self._said = now + LINE_SECONDS, True
+
+    def _say(self, line: str) -> None:
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+def decoding_lines(*, quiet: bool) -> DecodingLines | None:
+    return None if quiet else DecodingLines()

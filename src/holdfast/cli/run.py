@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.mixed_text import print_mixed
-from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
+from holdfast.cli.show import JSON_OPTION, print_json, print_mixed, print_table, scores_row
 
 if TYPE_CHECKING:
-    from holdfast.engine.ranks import Ranks
-    from holdfast.recipes.schema import Recipe
+    from holdfast.experiments.schema import Recipe
+    from holdfast.training.ranks import Ranks
 
 SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
 DATA_OPTION = typer.Option(None, "--data", help="Where data sets are.", show_default="$HOLDFAST_DATA, else ./data")
@@ -51,11 +50,11 @@ def run(
 
     Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
     """
-    from holdfast.engine.ranks import joined
-    from holdfast.recipes.load import find_recipe, read_recipe
-    from holdfast.recipes.record import write_record
-    from holdfast.recipes.schema import check_recipe
+    from holdfast.experiments.load import find_recipe, read_recipe
+    from holdfast.experiments.record import write_record
+    from holdfast.experiments.schema import check_recipe
     from holdfast.run_folder import RunFolder
+    from holdfast.training.ranks import joined
 
     checked = check_recipe(read_recipe(recipe, set_))
     folder = out or default_folder(find_recipe(recipe), checked)
@@ -103,13 +102,11 @@ def run_recipe(
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; its metrics."""
-    from holdfast.cli.decoding_lines import decoding_lines
-    from holdfast.cli.interruption import between_steps
-    from holdfast.cli.progress import watcher
-    from holdfast.engine.ranks import ALONE
-    from holdfast.recipes.assemble import SharedData
-    from holdfast.recipes.execute import execute
+    from holdfast.cli.progress import between_steps, decoding_lines, watcher
+    from holdfast.experiments.assemble import SharedData
+    from holdfast.experiments.execute import execute
     from holdfast.run_folder import RunFolder
+    from holdfast.training.ranks import ALONE
 
     try:
         # Ranks that stopped at different steps would wait for each other.
@@ -132,7 +129,7 @@ def run_recipe(
 
 def default_folder(path: Path, recipe: "Recipe") -> Path:
     """runs/NAME-METHOD-tTASKS-sSEED; NAME is the folder of a set of recipes."""
+    from holdfast.experiments.load import family
     from holdfast.methods import METHODS
-    from holdfast.recipes.load import family
 
     return Path("runs") / f"{family(path, METHODS)}-{recipe.short_name}"

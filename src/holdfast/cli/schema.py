@@ -13,6 +13,6 @@ def schema(
     With it they complete and check a recipe as it is written. Save it and name it in the first line of a recipe:
     #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
     """
-    from holdfast.recipes.json_schema import own_recipe_json_schema, recipe_json_schema
+    from holdfast.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
 
     print_json(own_recipe_json_schema() if own else recipe_json_schema())

@@ -32,7 +32,7 @@ def serve(
     """
     from holdfast.gallery import AttachedGallery, Gallery
     from holdfast.service.access import read_tokens
-    from holdfast.service.limits import Limits
+    from holdfast.service.request_bodies import Limits
     from holdfast.service.server import serve as run
 
     tokens = read_tokens(token_file)

@@ -18,8 +18,8 @@ def show(
 
     Example: holdfast slots show runs/demo-simplex_hoc-t6-s0/models/06
     """
-    from holdfast.backbones import Encoder
-    from holdfast.engine.slot_record import read_slots
+    from holdfast.encoders import Encoder
+    from holdfast.training.slots import read_slots
 
     encoder = Encoder.from_pretrained(model)
     registry = read_slots(encoder, model)
@@ -46,7 +46,7 @@ def grow(
     to lie on their vertices of the larger simplex. Vectors already stored need the same multiplication
     (holdfast.geometry.grown); compact ones need none. Nothing is written unless all models can be grown.
     """
-    from holdfast.engine.growth import grow_models
+    from holdfast.training.slots import grow_models
 
     written = grow_models(models, to, out)
     if json:

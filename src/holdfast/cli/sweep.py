@@ -5,10 +5,9 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.failures import failure_lines
-from holdfast.cli.number_lists import whole_numbers_if_any
 from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, LOG_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row
+from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row, whole_numbers_if_any
+from holdfast.cli.sweep_progress import failure_lines
 
 PROCESSES_OPTION = typer.Option(1, "--processes", min=1, help="Share the runs at a time out over so many processes.")
 
@@ -38,20 +37,19 @@ def sweep(
 
     Example: holdfast sweep cifar100-10/er cifar100-10/simplex_hoc --tasks 7,16 --seeds 0,1 --parallel 8
     """
-    from holdfast.cli.decoding_lines import decoding_lines
     from holdfast.cli.demo import method_names
-    from holdfast.cli.peak_memory import PeakMemory
-    from holdfast.cli.room import what_fits
+    from holdfast.cli.gpu_capacity import PeakMemory, what_fits
+    from holdfast.cli.progress import decoding_lines
     from holdfast.cli.sweep_progress import sweep_watcher
     from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
-    from holdfast.recipes.assemble import SharedData
-    from holdfast.recipes.planned_steps import steps_ahead
-    from holdfast.recipes.record import write_record
-    from holdfast.recipes.sweep import plan, run_all
+    from holdfast.experiments.assemble import SharedData
+    from holdfast.experiments.planned_steps import steps_ahead
+    from holdfast.experiments.record import write_record
+    from holdfast.experiments.sinks import check_sinks
+    from holdfast.experiments.sweep import plan, run_all
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
-    from holdfast.sinks import check_sinks
 
     planned = plan(
         recipes,

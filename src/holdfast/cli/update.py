@@ -6,8 +6,7 @@ import typer
 
 from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.show import JSON_OPTION
-from holdfast.cli.start import DATA, EMBED, OUT, RECIPE
-from holdfast.cli.version_text import making, tell_version
+from holdfast.cli.start import DATA, EMBED, OUT, RECIPE, making, tell_version
 
 
 def update(
@@ -41,7 +40,7 @@ def update(
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.updating import update
+    from holdfast.lifecycle.versions import update
 
     with making(f"{out}", quiet=quiet or json) as watch:
         info = update(

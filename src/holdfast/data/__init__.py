@@ -5,21 +5,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.cifar import cifar10, cifar100
-from holdfast.data.csv_list import csv_list
-from holdfast.data.cub import cub20, cub180
-from holdfast.data.faces import casia_webface, celeba
-from holdfast.data.folder import folder
-from holdfast.data.glyphs import glyphs
-from holdfast.data.imagenet32 import imagenet32
 from holdfast.data.images import ImageSet, canonical, first_per_class
-from holdfast.data.mnist import mnist
-from holdfast.data.npz import npz
 from holdfast.data.openset import OpenSet, open_set
+from holdfast.data.readers.cifar import cifar10, cifar100
+from holdfast.data.readers.cub import cub20, cub180
+from holdfast.data.readers.faces import casia_webface, celeba
+from holdfast.data.readers.glyphs import glyphs
+from holdfast.data.readers.image_files import csv_list, folder
+from holdfast.data.readers.imagenet32 import imagenet32
+from holdfast.data.readers.mnist import mnist
+from holdfast.data.readers.npz import npz
+from holdfast.data.readers.tiny_imagenet import (
+    tinyimagenet20,
+    tinyimagenet32,
+    tinyimagenet32_validation,
+    tinyimagenet200,
+)
+from holdfast.data.readers.vectors import vectors
 from holdfast.data.root import data_root
-from holdfast.data.tiny_imagenet import tinyimagenet20, tinyimagenet32, tinyimagenet200
-from holdfast.data.tiny_validation import tinyimagenet32_validation
-from holdfast.data.vectors import vectors
 from holdfast.errors import HoldfastError, unknown_name
 
 __all__ = [

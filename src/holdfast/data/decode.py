@@ -1,13 +1,17 @@
-"""Many image files decoded into one array."""
+"""Many image files decoded into one array.
+
+Who is told how far decoding is: a set of many pictures takes minutes, in which nothing else would be seen.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.decoding import tell
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour, open_image, resize_and_crop
 
@@ -80,3 +84,26 @@ def _unreadable(
     more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
     counted = f"{len(bad)} of {len(files)} files cannot be read; remove or replace them"
     return HoldfastError(f"{counted}: {where}{error}; {others}{more}")
+
+
+Told = Callable[[str, int, int], None]
+"""Called with the name of a set, how many of its images are decoded, and of how many; the first time with 0."""
+
+# Not an option of the readers: their keyword options are what a recipe may say of a set.
+_TOLD: ContextVar[Told | None] = ContextVar("told", default=None)
+
+
+@contextmanager
+def telling(told: Told | None) -> Iterator[None]:
+    """Tell ``told`` of what this thread decodes within the block."""
+    before = _TOLD.set(told)
+    try:
+        yield
+    finally:
+        _TOLD.reset(before)
+
+
+def tell(name: str, done: int, total: int) -> None:
+    told = _TOLD.get()
+    if told is not None:
+        told(name, done, total)

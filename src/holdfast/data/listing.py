@@ -1,15 +1,18 @@
-"""Image files with their classes, listed and counted before anything is decoded."""
+"""Image files with their classes, listed and counted before anything is decoded.
+
+The small text files beside datasets: one row per line, fields between blanks.
+"""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from holdfast.data.decode import IMAGE_SUFFIXES
-from holdfast.data.downloads import unsorted_files
 from holdfast.data.images import renumbering
+from holdfast.data.root import unsorted_files
 from holdfast.errors import HoldfastError
 from holdfast.wording import counted, first_few
 
@@ -120,3 +123,28 @@ def _lacks(listing: Listing, per_class: int | None) -> list[str]:
     lacks = [f"none of {first_few(empty)}"] if empty else []
     lacks += [first_few(odd)] if odd and per_class is not None else []
     return lacks + ([f"missing: {first_few(listing.missing)}"] if listing.missing else [])
+
+
+def rows(file: Path, fields: int) -> Iterator[list[str]]:
+    """The first ``fields`` fields of each line; empty lines are passed over, shorter ones refused."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise HoldfastError(f"{file}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{file}: not readable as text ({error})") from error
+    for number, line in enumerate(lines, start=1):
+        found = line.split()
+        if found and len(found) < fields:
+            raise HoldfastError(f"{file}, line {number}: {fields} fields expected, found {len(found)}")
+        if found:
+            yield found[:fields]
+
+
+def number_pairs(file: Path) -> Iterator[tuple[int, int]]:
+    """The first two fields of each line, both whole numbers."""
+    for first, second in rows(file, 2):
+        try:
+            yield int(first), int(second)
+        except ValueError:
+            raise HoldfastError(f"{file}: two whole numbers expected, found {first} {second}") from None

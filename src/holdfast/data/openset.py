@@ -1,13 +1,17 @@
-"""Training classes on one side, queries and a gallery of other classes on the other."""
+"""Training classes on one side, queries and a gallery of other classes on the other.
+
+One set made into queries and a gallery: a seeded half of each class's images is query, the other half gallery.
+"""
 
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
 from holdfast.data.images import ImageSet, canonical, renumbering
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, unknown_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,3 +92,25 @@ def _renumbered(images: ImageSet, names: tuple[str, ...], source: str) -> ImageS
         return images
     labels = renumbering(images.class_names, names)[images.labels]
     return canonical(images.images, labels, names, source=source, names=images.names)
+
+
+Part = Literal["query", "gallery"]
+
+
+def half(labels: np.ndarray, part: str, seed: int) -> np.ndarray:
+    """Which images are of ``part``: true for half of each label's, rounded up for the gallery.
+
+    So a class with a single image is in the gallery and never queried. Each label draws for itself: which other
+    classes there are changes nothing.
+
+    >>> half(np.array([0, 0, 0, 1]), "gallery", seed=0).sum()
+    3
+    """
+    if part not in get_args(Part):
+        raise unknown_name("part", part, get_args(Part))
+    query = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        drawn = np.random.default_rng([seed, int(label)]).permutation(rows)
+        query[drawn[: len(rows) // 2]] = True
+    return query if part == "query" else ~query

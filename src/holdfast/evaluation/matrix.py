@@ -1,18 +1,25 @@
-"""The compatibility matrix: every model's queries on every earlier model's gallery."""
+"""The compatibility matrix: every model's queries on every earlier model's gallery.
 
+A compatibility matrix as an array that shows itself in a notebook.
+
+From features to the numbers of a run: matrices under each protocol and what follows from them.
+"""
+
+import html
+import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from holdfast.encoders import ModelFeatures, carried_query
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.protocols import gallery_of, on_device, score_of
-from holdfast.evaluation.shown_matrix import ShownMatrix
-from holdfast.features import ModelFeatures, carried_query
 from holdfast.geometry import unit
+from holdfast.metrics import compatibility_summary, compatible_pairs
 from holdfast.space_map import SpaceMap, carry
 
 
@@ -120,3 +127,76 @@ def _unit_features(features: ArrayLike, rows: int, what: str, device: torch.devi
             f"{what}: row {int(bad.nonzero()[0])} is not finite, {int(bad.sum())} of {rows} rows are not"
         )
     return unit(tensor)
+
+
+FAILS = "background:#f3b4a6;color:#000"
+
+
+class ShownMatrix(np.ndarray):
+    """An ordinary array; square ones are shown as a table with AC, AA and ACA, anything cut out of one as text."""
+
+    def _repr_html_(self) -> str:
+        square = self.ndim == 2 and self.shape[0] == self.shape[1] > 0
+        return matrix_html(self) if square else f"<pre>{html.escape(repr(self))}</pre>"
+
+
+def matrix_html(matrix: ArrayLike) -> str:
+    """C[t, k] in per cent, queries of model t in rows, galleries of model k in columns; red where t does not beat k.
+
+    Below it AC, AA % and ACA %. NaN (or None, as in JSON) is a dash below the diagonal, and nothing above it.
+    """
+    C = np.asarray(matrix, dtype=float)
+    kept = compatible_pairs(C)
+    heads = "".join(f"<th>gallery {k}</th>" for k in range(1, len(C) + 1))
+    rows = "".join(f"<tr><th>queries {t + 1}</th>{''.join(_cells(C, kept, t))}</tr>" for t in range(len(C)))
+    found = compatibility_summary(C)
+    scores = f"AC {_number(found['AC'], 1)}, AA {_number(found['AA'], 100)} %, ACA {_number(found['ACA'], 100)} %"
+    return f"<table><tr><th>%</th>{heads}</tr>{rows}</table><p>{scores}</p>"
+
+
+def _cells(C: np.ndarray, kept: np.ndarray, t: int) -> Sequence[str]:
+    def cell(k: int) -> str:
+        if k > t:
+            return "<td></td>"
+        style = f' style="{FAILS}"' if k < t and not kept[t, k] else ""
+        return f"<td{style}>{_number(C[t, k], 100)}</td>"
+
+    return [cell(k) for k in range(len(C))]
+
+
+def _number(value: Any, factor: int) -> str:
+    return "–" if math.isnan(value) else f"{factor * value:.2f}"
+
+
+def judge_run(
+    models: Sequence[ModelFeatures],
+    query_labels: np.ndarray,
+    gallery_labels: np.ndarray,
+    *,
+    protocols: Sequence[str] = ("template", "instance"),
+    extra_scores: Sequence[str] = (),
+    maps: Sequence[SpaceMap | None] = (),
+    device: torch.device | str = "cpu",
+    progress: Callable[[int], None] = lambda cells: None,
+) -> dict[str, Any]:
+    """Per protocol: AC, AA, ACA, AC_tau, AA_tau and the matrix of top-1; extra scores as matrices under "extras"."""
+    judged: dict[str, Any] = {}
+    for protocol in protocols:
+
+        def matrix(score: str, protocol: str = protocol) -> np.ndarray:
+            return compatibility_matrix(
+                models,
+                query_labels,
+                gallery_labels,
+                protocol=protocol,
+                score=score,
+                maps=maps,
+                device=device,
+                progress=progress,
+            )
+
+        top1 = matrix("top1")
+        judged[protocol] = {**compatibility_summary(top1), "matrix": top1.tolist()}
+        if extra_scores:
+            judged[protocol]["extras"] = {score: matrix(score).tolist() for score in extra_scores}
+    return judged

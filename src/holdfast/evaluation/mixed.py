@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holdfast.encoders import ModelFeatures, carried_query
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.protocols import on_device
-from holdfast.features import ModelFeatures, carried_query
 from holdfast.geometry import nearest, unit
 from holdfast.space_map import SpaceMap, carry
 

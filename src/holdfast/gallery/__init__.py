@@ -1,10 +1,10 @@
 """The gallery: items embedded by successive models, searched by the newest, exactly; nothing is embedded again."""
 
-from holdfast.gallery.attached import AttachedGallery, open_gallery
-from holdfast.gallery.attached_source import Address
+from holdfast.gallery.attached.gallery import AttachedGallery, open_gallery
+from holdfast.gallery.attached.source import Address
 from holdfast.gallery.backfill import Backfill
-from holdfast.gallery.engine import Engine, Found
 from holdfast.gallery.engines import ENGINES, open_engine
+from holdfast.gallery.engines.protocol import Engine, Found
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit, Item
 from holdfast.gallery.versions import Version

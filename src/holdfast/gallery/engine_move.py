@@ -4,26 +4,139 @@
 each block, 3. its indexes are built, 4. writers wait: what changed meanwhile is made good, and both sides are read and
 compared, 5. one transaction makes the new engine the gallery's and notes the old one as to be dropped, 6. it is
 dropped. Killed before 5, the gallery is where it was and the same call goes on; after it, it is where it was to be.
+
+What a collection holds, in a form that two engines can be compared by.
+
+An engine in front of another one, which can be exchanged while it is searched.
 """
 
 import contextlib
+import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.contents import Contents, contents_of
-from holdfast.gallery.engine import Engine
 from holdfast.gallery.engines import open_engine
+from holdfast.gallery.engines.protocol import EMBEDDED, Engine, Found, Place
+from holdfast.gallery.filters import Filter, Value
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.models import Models
-from holdfast.gallery.place import EMBEDDED, Place
-from holdfast.gallery.switching import SwitchingEngine
 from holdfast.gallery.versions import Version
 from holdfast.gallery.writing import Writer
+
+
+@dataclass(frozen=True)
+class Contents:
+    """keys: ascending, int64. sha256: over each key (8 bytes) and its vector (float32), little-endian, by key."""
+
+    keys: np.ndarray
+    sha256: str
+
+    def same(self, other: "Contents") -> bool:
+        return len(self.keys) == len(other.keys) and self.sha256 == other.sha256
+
+    def lacks(self, other: "Contents") -> list[int]:
+        """The keys that only ``other`` has."""
+        found: list[int] = np.setdiff1d(other.keys, self.keys, assume_unique=True).tolist()
+        return found
+
+
+def contents_of(engine: Engine, collection: str) -> Contents:
+    """Reads all of it."""
+    digest, blocks = hashlib.sha256(), [np.zeros(0, dtype=np.int64)]
+    for keys, vectors in engine.scan(collection):
+        rows = np.empty(len(keys), dtype=[("key", "<i8"), ("vector", "<f4", vectors.shape[1:])])
+        rows["key"], rows["vector"] = keys, vectors
+        digest.update(rows.tobytes())  # row by row, so that it does not matter where a block ends
+        blocks.append(keys)
+    return Contents(np.concatenate(blocks), digest.hexdigest())
+
+
+class SwitchingEngine:
+    """Passes every call on to the engine in use. Both engines must hold the same when they are exchanged."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._calls: dict[int, int] = {}  # under way, by the engine's identity
+        self._change = threading.Condition()
+
+    def switch(self, engine: Engine) -> Engine:
+        """Use ``engine`` from now on; the one before, once nobody is using it any more."""
+        with self._change:
+            before, self._engine = self._engine, engine
+            self._change.wait_for(lambda: not self._calls.get(id(before)))
+        return before
+
+    @contextmanager
+    def in_use(self) -> Iterator[Engine]:
+        """The engine, which stays open until this is left."""
+        with self._change:
+            engine = self._engine
+            self._calls[id(engine)] = self._calls.get(id(engine), 0) + 1
+        try:
+            yield engine
+        finally:
+            with self._change:
+                self._calls[id(engine)] -= 1
+                self._change.notify_all()
+
+    def create(self, collection: str, dim: int) -> None:
+        with self.in_use() as engine:
+            engine.create(collection, dim)
+
+    def collections(self) -> list[str]:
+        with self.in_use() as engine:
+            return engine.collections()
+
+    def upsert(
+        self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
+    ) -> None:
+        with self.in_use() as engine:
+            engine.upsert(collection, keys, vectors, fields)
+
+    def delete(self, collection: str, keys: Sequence[int]) -> None:
+        with self.in_use() as engine:
+            engine.delete(collection, keys)
+
+    def search(
+        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+    ) -> list[Found]:
+        with self.in_use() as engine:
+            return engine.search(collection, query, k, where, exact=exact)
+
+    def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
+        with self.in_use() as engine:
+            return engine.fetch(collection, keys)
+
+    def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        with self.in_use() as engine:
+            yield from engine.scan(collection, block=block, after=after)
+
+    def count(self, collection: str) -> int:
+        with self.in_use() as engine:
+            return engine.count(collection)
+
+    def drop(self, collection: str) -> None:
+        with self.in_use() as engine:
+            engine.drop(collection)
+
+    def build_index(self, collection: str) -> bool:
+        with self.in_use() as engine:
+            return engine.build_index(collection)
+
+    def unindexed(self, collection: str) -> int:
+        with self.in_use() as engine:
+            return engine.unindexed(collection)
+
+    def close(self) -> None:
+        self._engine.close()
+
 
 BLOCK = 1000
 Open = Callable[[Place], Engine]

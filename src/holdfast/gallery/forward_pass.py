@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.backbones import Encoder
-from holdfast.backbones.encode_loop import batch_size_for
+from holdfast.encoders import Encoder
+from holdfast.encoders.encode_loop import batch_size_for
 from holdfast.errors import UnavailableError
 
 

@@ -1,6 +1,19 @@
-"""A gallery whose items were embedded by different models and are searched by the newest, exactly."""
+"""A gallery whose items were embedded by different models and are searched by the newest, exactly.
 
+A new gallery's folder and its first collection.
+
+What a process that was killed left behind, put right when a gallery is opened.
+
+What a gallery holds, in numbers.
+
+The answers to a search, as a list that shows itself in a notebook.
+
+What every search refuses, whatever it searches.
+"""
+
+import html
 import itertools
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -8,37 +21,55 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from holdfast.backbones.preprocess import OneImage
 from holdfast.devices import resolve_device
-from holdfast.errors import HoldfastError
-from holdfast.gallery.accuracy import MOST_PROBES
-from holdfast.gallery.asked import checked_question, checked_versions
-from holdfast.gallery.backfill import Backfill, Order, backfill, backfill_record
-from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.creating import make_gallery
+from holdfast.encoders.preprocess import OneImage
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.gallery.backfill import MOST_PROBES, Backfill, Order, backfill, backfill_record
+from holdfast.gallery.catalogue import Catalogue, HitCounts
 from holdfast.gallery.engine_move import Mover, opened, place_of
-from holdfast.gallery.engines import Mode
-from holdfast.gallery.filters import parse_filter
+from holdfast.gallery.engines import Mode, open_engine
+from holdfast.gallery.engines.protocol import Place, new_place
+from holdfast.gallery.filters import Value, parse_filter
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.hit_counts import HitCounts
-from holdfast.gallery.hits import Hits
-from holdfast.gallery.holdings import holdings
-from holdfast.gallery.items import Item, checked_id
+from holdfast.gallery.items import Hit, Item, checked_id
 from holdfast.gallery.models import Models
 from holdfast.gallery.moving import Moving, moving_alone
-from holdfast.gallery.parts import Parts
-from holdfast.gallery.place import new_place
 from holdfast.gallery.registration import register
-from holdfast.gallery.repair import repair
 from holdfast.gallery.rollback import cancel as cancel_rollback
 from holdfast.gallery.rollback import roll_back
 from holdfast.gallery.searching import Question, search_all, stored_item
-from holdfast.gallery.vectors_taken import VectorsTaken, vectors_taken
-from holdfast.gallery.versions import Version
+from holdfast.gallery.state import GalleryState
+from holdfast.gallery.versions import VectorsTaken, Version, keep_model, read_candidate, vectors_taken
 from holdfast.gallery.writing import Writer
+from holdfast.storage import replacing_folder, sweep_temporaries
+
+
+class Hits(list[Hit]):
+    """Best first. In a notebook a table of what there is; paths stay out of it, for notebooks are passed on."""
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<p>no hits</p>"
+        columns = {
+            "": [str(place) for place in range(1, len(self) + 1)],
+            "id": [hit.id for hit in self],
+            "label": [hit.label or "" for hit in self],
+            "score": [f"{hit.score:.4f}" for hit in self],
+            "version": [str(hit.version) for hit in self],
+            "metadata": [_words(hit.metadata) for hit in self],
+        }
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
+        head, rows = "".join(f"<th>{name}</th>" for name in columns), zip(*columns.values(), strict=True)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _words(metadata: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in metadata.items())
 
 
 class Gallery:
@@ -62,7 +93,7 @@ class Gallery:
         self._models = Models(folder, self._catalogue, device)
         self._writer = Writer(self._catalogue, self._engine, self._models)
         self._stores = (self._engine, self._catalogue, self._models)
-        self._parts = Parts(folder, *self._stores, self._writer, self._writing)
+        self._parts = GalleryState(folder, *self._stores, self._writer, self._writing)
         self._hits = HitCounts(self._catalogue)
         self._mover = Mover(folder, self._catalogue, self._engine, self._models, self._writer)
         repair(self._parts)
@@ -298,3 +329,93 @@ class Gallery:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def make_gallery(path: Path, model: Path, place: Place, mode: str) -> None:
+    """A gallery with one version and no items; the folder appears when all of it is there."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
+    candidate = read_candidate(model)
+    version = candidate.version(1, [])
+    slots = None if candidate.registry is None else candidate.registry.to_json()
+    with replacing_folder(path) as temporary:
+        home = GalleryFolder(temporary)
+        keep_model(candidate, home.version(1))
+        catalogue = Catalogue(home.catalogue, new=True)
+        settings = {"engine": place.url, "place": place.options, "mode": mode, "slots": slots}
+        catalogue.put_version(1, version.as_json(), settings)
+        catalogue.close()
+        # Last: what is made on a server does not go with the folder if something fails.
+        store = open_engine(place, home.vectors, mode)
+        try:
+            if store.collections():
+                raise HoldfastError(f"{place.url}: the namespace {place.namespace} is in use; choose another one")
+            store.create(version.collection, version.stored_dim)
+        finally:
+            store.close()
+
+
+def repair(parts: GalleryState) -> None:
+    """Take away vectors, collections and model folders that nobody owns."""
+    known = parts.models.versions()
+    for collection in set(parts.engine.collections()) - {one.collection for one in known}:
+        parts.engine.drop(collection)
+    sweep_temporaries(parts.folder.versions)
+    for folder in set(parts.folder.versions.iterdir()) - {parts.folder.version(one.number) for one in known}:
+        shutil.rmtree(folder)
+    parts.writer.sweep()
+
+
+def holdings(parts: GalleryState) -> dict[str, Any]:
+    """Items, vectors and sizes by version; see ``Gallery.stats``."""
+    counts = parts.catalogue.counts()
+    with parts.searches.one():
+        rows = [
+            {
+                "version": one.number,
+                "items": counts.get(one.number, 0),
+                "vectors": parts.engine.count(one.collection),
+                "unindexed": parts.engine.unindexed(one.collection),
+                "stored_dim": one.stored_dim,
+                "dim": one.dim,
+            }
+            for one in parts.models.versions()
+        ]
+    return {
+        "items": sum(counts.values()),
+        **parts.catalogue.described(),
+        "fields": sorted(parts.catalogue.fields),
+        "bytes_on_disk": parts.folder.bytes_on_disk(),
+        "versions": rows,
+    }
+
+
+MOST_HITS = 10_000
+
+
+def checked_question(image: Any, vector: Any, id: str | None, k: Any) -> int:
+    """``k`` as a number, where one of the three ways to ask is given and so many hits may be asked for."""
+    given = [name for name, value in (("image", image), ("vector", vector), ("id", id)) if value is not None]
+    if len(given) != 1:
+        raise HoldfastError(f"search takes one of image, vector and id, not {' and '.join(given) or 'none'}")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
+        raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
+    return int(k)
+
+
+def checked_versions(indexed_by: Any, known: Collection[int]) -> frozenset[int] | None:
+    """Which versions' items are asked for, one number or several; None for all. One that is not ``known`` is refused.
+
+    A version without items is no error: whoever asks version by version need not know which hold any.
+    """
+    if indexed_by is None:
+        return None
+    given = list(indexed_by) if isinstance(indexed_by, Iterable) and not isinstance(indexed_by, str) else [indexed_by]
+    if not given:
+        raise HoldfastError("indexed_by: an empty list fits nothing; leave it out to search the items of all versions")
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, int | np.integer):
+            raise HoldfastError(f"indexed_by takes numbers of versions, got {one!r}")
+        if one not in known:
+            raise unknown_name("version", str(one), known)
+    return frozenset(int(one) for one in given)

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from holdfast.backbones.preprocess import OneImage
+from holdfast.encoders.preprocess import OneImage
 from holdfast.errors import HoldfastError
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name, plain_value
 

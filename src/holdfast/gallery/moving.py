@@ -3,6 +3,8 @@
 Images are read and embedded while others may write. Then one batch is stored as everything is (see ``catalogue``): the
 new vectors first, one transaction that makes them their items' own, the old vectors deleted last. An item that was
 replaced or deleted meanwhile is left alone.
+
+So many items a second, and no more.
 """
 
 import threading
@@ -15,14 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.backbones import Encoder
+from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery.forward_pass import images_at_once
 from holdfast.gallery.items import Stored
-from holdfast.gallery.models import ready
-from holdfast.gallery.pace import Pace
-from holdfast.gallery.parts import Parts
-from holdfast.gallery.spaces import unit_row
+from holdfast.gallery.models import ready, unit_row
+from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 
 REASONS_KEPT = 20
@@ -63,7 +63,7 @@ class Moving:
 
 
 @contextmanager
-def moving_alone(parts: Parts, what: str) -> Iterator[None]:
+def moving_alone(parts: GalleryState, what: str) -> Iterator[None]:
     """One backfill, rollback or move to another engine at a time; a second one is refused."""
     if not parts.moving.take(what):
         raise HoldfastError(f"a {parts.moving.what or 'move'} of this gallery is under way; wait for it, or stop it")
@@ -74,7 +74,7 @@ def moving_alone(parts: Parts, what: str) -> Iterator[None]:
 
 
 def move(
-    parts: Parts,
+    parts: GalleryState,
     keys: Sequence[int],
     target: Version,
     *,
@@ -109,7 +109,7 @@ def move(
 
 
 def _embedded(
-    parts: Parts, encoder: Encoder, target: Version, items: list[Stored], state: Moving
+    parts: GalleryState, encoder: Encoder, target: Version, items: list[Stored], state: Moving
 ) -> tuple[list[Stored], np.ndarray]:
     """Those items whose images could be read, and their vectors."""
     good: list[Stored] = []
@@ -138,3 +138,28 @@ def _embedded(
             except HoldfastError as error:
                 refuse(item, error)
     return good, np.stack(rows) if rows else np.empty((0, target.stored_dim), dtype=np.float32)
+
+
+class Pace:
+    """Holds back whoever reports what was done; time that was lost is not caught up by a rush.
+
+    rate: items a second, None for as fast as it goes. stop: ends the waiting, and whoever waits looks at it.
+    """
+
+    def __init__(self, rate: float | None, stop: threading.Event) -> None:
+        if rate is not None and not rate > 0:
+            raise HoldfastError(f"a rate is a number of items a second above 0, got {rate}")
+        self._rate, self._stop = rate, stop
+        self._free = time.monotonic()
+
+    def batch(self, largest: int) -> int:
+        """At most a second's worth at once, so that a slow pace is an even one."""
+        return largest if self._rate is None else max(1, min(largest, int(self._rate)))
+
+    def wait(self, done: int) -> None:
+        """Until the items that were just done may have been: ``done`` / rate seconds after those before them."""
+        if self._rate is None:
+            return
+        # Work that took longer than its share moves the clock on: the seconds over it are not owed.
+        self._free = max(self._free + done / self._rate, time.monotonic())
+        self._stop.wait(self._free - time.monotonic())

@@ -11,15 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.checking import check
-from holdfast.checking.result import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED
+from holdfast.encoders.compact import compacted
 from holdfast.errors import HoldfastError
-from holdfast.features.compact import compacted
+from holdfast.evaluation import check
+from holdfast.evaluation.result import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED
 from holdfast.gallery.forward_pass import full_features
 from holdfast.gallery.items import Stored
-from holdfast.gallery.models import ready
-from holdfast.gallery.parts import Parts
-from holdfast.gallery.spaces import Carriage
+from holdfast.gallery.models import Carriage, ready
+from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Candidate, Version, keep_model, read_candidate, registry_of, slots_together
 from holdfast.scenarios import SlotRegistry
 from holdfast.wording import counted
@@ -28,7 +27,7 @@ MOST_QUERIES = 300
 MOST_GALLERY = 5000
 
 
-def register(parts: Parts, model: Path, *, force: bool) -> Version:
+def register(parts: GalleryState, model: Path, *, force: bool) -> Version:
     """Take a model in as the newest version; see ``Gallery.register``.
 
     The caller holds ``parts.registering``, so that no other model joins meanwhile, but not ``parts.writing``: others
@@ -60,7 +59,7 @@ def register(parts: Parts, model: Path, *, force: bool) -> Version:
 
 
 @contextlib.contextmanager
-def _forgotten_on_error(parts: Parts, version: Version) -> Iterator[None]:
+def _forgotten_on_error(parts: GalleryState, version: Version) -> Iterator[None]:
     """Remove the copy of the model where the block raises."""
     try:
         yield
@@ -69,7 +68,7 @@ def _forgotten_on_error(parts: Parts, version: Version) -> Iterator[None]:
         raise
 
 
-def _slots_with(parts: Parts, candidate: Candidate) -> SlotRegistry | None:
+def _slots_with(parts: GalleryState, candidate: Candidate) -> SlotRegistry | None:
     """Everybody's slots once the model has joined; refused where it cannot join the versions there are now."""
     models = parts.models
     if models.leaving is not None:
@@ -80,13 +79,13 @@ def _slots_with(parts: Parts, candidate: Candidate) -> SlotRegistry | None:
     return slots_together(registry_of(parts.catalogue.setting("slots")), candidate, models.newest().dim)
 
 
-def _still_known(parts: Parts, checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _still_known(parts: GalleryState, checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Without the verdicts on versions that a rollback has taken out since."""
     known = {one.number for one in parts.models.versions()}
     return [check for check in checks if check["version"] in known]
 
 
-def _judge_all(parts: Parts, new: Version, candidate: Candidate) -> list[dict[str, Any]]:
+def _judge_all(parts: GalleryState, new: Version, candidate: Candidate) -> list[dict[str, Any]]:
     """The new model's queries on what each older version holds: one verdict each, none without labels and images."""
     encoder, verdicts = candidate.encoder, []
     for old in parts.models.versions():
@@ -118,7 +117,7 @@ class CheckSample:
     vectors: dict[int, np.ndarray]
 
 
-def _sample(parts: Parts, version: Version) -> CheckSample | None:
+def _sample(parts: GalleryState, version: Version) -> CheckSample | None:
     """None where the version holds no items with labels and images."""
     items = parts.catalogue.labelled_images(version.number)
     if not items:

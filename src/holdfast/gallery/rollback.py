@@ -15,14 +15,14 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.moving import Moving, move
-from holdfast.gallery.parts import Parts
+from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version, slots_of_kept
 
 _DROPPED_AT_ONCE = 256
 
 
 def roll_back(
-    parts: Parts, *, drop: bool, rate: float | None, stop: threading.Event, progress: Callable[[Moving], None]
+    parts: GalleryState, *, drop: bool, rate: float | None, stop: threading.Event, progress: Callable[[Moving], None]
 ) -> dict[str, Any]:
     """Take the newest version out; see ``Gallery.rollback``."""
     with parts.writing:
@@ -51,7 +51,7 @@ def roll_back(
     return {**result, "finished": True}
 
 
-def cancel(parts: Parts) -> int:
+def cancel(parts: GalleryState) -> int:
     """Let the version that is leaving stay, as the newest; what has moved back stays where it is. Its number."""
     with parts.writing:
         number = parts.models.leaving
@@ -62,7 +62,7 @@ def cancel(parts: Parts) -> int:
     return number
 
 
-def _leaving_and_before(parts: Parts) -> tuple[Version, Version]:
+def _leaving_and_before(parts: GalleryState) -> tuple[Version, Version]:
     versions = parts.models.versions()
     if len(versions) < 2:
         raise HoldfastError("the gallery has one version; there is none before it to roll back to")
@@ -80,7 +80,7 @@ def _refuse_losses(catalogue: Catalogue, leaving: Version) -> None:
         )
 
 
-def _take_out(parts: Parts, leaving: Version) -> None:
+def _take_out(parts: GalleryState, leaving: Version) -> None:
     with parts.writing:
         parts.writer.sweep()
         remaining = [one for one in parts.models.versions() if one.number != leaving.number]

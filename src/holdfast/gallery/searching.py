@@ -9,7 +9,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.engine import Engine
+from holdfast.gallery.engines.protocol import Engine
 from holdfast.gallery.filters import Filter
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import Models

@@ -7,7 +7,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.engine import Engine
+from holdfast.gallery.engines.protocol import Engine
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import Models, Prepared
 from holdfast.gallery.versions import Version

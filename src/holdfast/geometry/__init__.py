@@ -1,8 +1,7 @@
 """Pure functions of tensors: the d-Simplex, the sphere, exact nearest neighbours."""
 
-from holdfast.geometry.growth import grown
 from holdfast.geometry.neighbours import Neighbours, merge_neighbours, nearest
-from holdfast.geometry.simplex import DSimplex
+from holdfast.geometry.simplex import DSimplex, grown
 from holdfast.geometry.sphere import angle, cosine_matrix, paired_cosine, unit, widened
 
 __all__ = [

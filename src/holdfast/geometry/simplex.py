@@ -4,6 +4,8 @@ With K classes the prototypes live in d = K - 1 dimensions. The paper's listing 
 the identity, one last row of (1 - sqrt K)/(K - 1), the column mean subtracted. Every row of it differs from a multiple
 of one coordinate axis only by a constant, so a logit is a coordinate minus a multiple of the coordinate sum: O(K) per
 sample, and the K x (K - 1) matrix (1.9 GB at K = 22,000) never exists.
+
+From a simplex of K classes into one of more, without disturbing what already lies there.
 """
 
 import math
@@ -11,6 +13,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from holdfast.errors import HoldfastError
 
@@ -114,3 +117,18 @@ def _combined(weights: Tensor, diagonal: float, shift: float, last_entry: float)
     rest, last = weights[..., :-1], weights[..., -1:]
     common = last * last_entry - rest.sum(-1, keepdim=True) * shift
     return torch.add(common, rest, alpha=diagonal)
+
+
+def grown(z: Tensor, num_classes: int, more: int) -> Tensor:
+    """Features z (N x (K-1)) of a simplex of ``num_classes`` = K in the space of one with ``more`` = K2 > K classes.
+
+    Each row is multiplied by ((K-1)/K) W2[:K]^T W, with W and W2 the two simplexes. Because the rows of W add up to
+    zero, that matrix is a rotation times a number near 1: every cosine between features stays as it was. An old class
+    comes to lie on its vertex of the larger simplex up to a cosine of sqrt((K-1) K2 / (K (K2-1))): 0.9997 from 1000 to
+    2000. Worked in float64 and given back in z's dtype; neither matrix is made.
+    """
+    if more <= num_classes:
+        raise HoldfastError(f"a simplex of {num_classes} classes grows to more than that, not to {more}")
+    scores = DSimplex(num_classes).logits(z.double())
+    combined = DSimplex(more).combine(F.pad(scores, (0, more - num_classes)))
+    return ((num_classes - 1) / num_classes * combined).to(z.dtype)

@@ -9,19 +9,22 @@ from holdfast.losses.adversarial import (
 )
 from holdfast.losses.anchors import anchor_contrast, anchor_distillation, earliest_anchors, known_anchors
 from holdfast.losses.classes import class_counts, class_means, largest_radii, least_cosines
-from holdfast.losses.cosine_classifier import cosine_logits, margin_cosine_logits
-from holdfast.losses.cross_entropy import cross_entropy, linear_logits, simplex_cross_entropy
-from holdfast.losses.distillation import feature_distillation, softened_distillation, squared_distillation
+from holdfast.losses.cross_entropy import (
+    cosine_logits,
+    cross_entropy,
+    linear_logits,
+    margin_cosine_logits,
+    simplex_cross_entropy,
+)
+from holdfast.losses.distillation import (
+    feature_distillation,
+    neighbour_triplet,
+    softened_distillation,
+    squared_distillation,
+)
 from holdfast.losses.hoc import hoc_loss, hoc_terms
 from holdfast.losses.info_nce import Negatives, info_nce
-from holdfast.losses.old_classes import (
-    align_rows,
-    boundary_hinge,
-    centre_pull,
-    elastic_limit,
-    old_class_cross_entropy,
-)
-from holdfast.losses.triplet import neighbour_triplet
+from holdfast.losses.old_classes import align_rows, boundary_hinge, centre_pull, elastic_limit, old_class_cross_entropy
 
 __all__ = [
     "Negatives",

@@ -16,9 +16,8 @@ from holdfast.losses import (
     reversal_coefficient,
     reversed_gradient,
 )
-from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.classifiers import GrowingClassifier, nothing, old_classes_through_loaded
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.methods.reference import nothing, old_classes_through_loaded
 
 
 @final

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.losses import cross_entropy, linear_logits, old_class_cross_entropy
-from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.classifiers import GrowingClassifier, mean_rows, nothing, old_classes_through_loaded
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
-from holdfast.methods.reference import mean_rows, nothing, old_classes_through_loaded
 
 
 @final

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.losses import centre_pull, class_means, cosine_logits, cross_entropy, info_nce, neighbour_triplet
-from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.classifiers import GrowingClassifier, nothing, old_classes_through_loaded
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.methods.reference import nothing, old_classes_through_loaded
 
 
 @final

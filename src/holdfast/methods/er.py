@@ -6,7 +6,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.losses import cross_entropy, info_nce
-from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.classifiers import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, Progress, TaskView
 
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
-from holdfast.methods.classifier import GrowingClassifier
+from holdfast.methods.classifiers import GrowingClassifier, mean_rows, nothing, old_classes_through_loaded
 from holdfast.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.methods.reference import mean_rows, nothing, old_classes_through_loaded
 from holdfast.space_map import SpaceMap
 
 

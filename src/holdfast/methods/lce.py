@@ -6,17 +6,9 @@ import torch
 from torch import Tensor
 
 from holdfast.geometry import unit
-from holdfast.losses import (
-    align_rows,
-    boundary_hinge,
-    class_means,
-    cross_entropy,
-    least_cosines,
-    margin_cosine_logits,
-)
-from holdfast.methods.classifier import GrowingClassifier
+from holdfast.losses import align_rows, boundary_hinge, class_means, cross_entropy, least_cosines, margin_cosine_logits
+from holdfast.methods.classifiers import GrowingClassifier, nothing, old_classes_through_loaded
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
-from holdfast.methods.reference import nothing, old_classes_through_loaded
 
 
 @final

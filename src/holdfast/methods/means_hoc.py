@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
 from holdfast.losses import Negatives, class_means, cosine_logits, cross_entropy, info_nce
+from holdfast.methods.classifiers import nothing
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.methods.reference import nothing
 
 _SHORTEST = 1e-6  # a mean below this is rounding: the reference gave no vector for any image of the class
 

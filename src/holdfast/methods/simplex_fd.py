@@ -9,8 +9,8 @@ from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
 from holdfast.losses import feature_distillation, simplex_cross_entropy, squared_distillation
+from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
-from holdfast.methods.slots import SlotLabels
 
 On = Literal["replayed", "all"]
 Distance = Literal["cosine", "squared"]

@@ -8,8 +8,8 @@ from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
 from holdfast.losses import Negatives, hoc_terms, simplex_cross_entropy
+from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
-from holdfast.methods.slots import SlotLabels
 
 
 @final

@@ -17,8 +17,8 @@ from holdfast.losses import (
     known_anchors,
     simplex_cross_entropy,
 )
+from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
-from holdfast.methods.slots import SlotLabels
 
 Anchors = Literal["all", "learned"]
 AnchorForm = Literal["cosine", "nce"]

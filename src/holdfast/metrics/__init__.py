@@ -16,16 +16,23 @@ from holdfast.metrics.identification import (
     top_k_accuracy,
 )
 from holdfast.metrics.matrix_file import read_matrix
-from holdfast.metrics.mcnemar import exact_mcnemar
 from holdfast.metrics.resampling import (
     draw_weights,
+    exact_mcnemar,
     gain_interval,
     mean_interval,
     percentile_interval,
     resampled_means,
 )
-from holdfast.metrics.verification import pair_scores, roc_auc, tar_at_far, verification_pairs
-from holdfast.metrics.weighted_verification import threshold_at_far, weighted_roc_auc, weighted_tar_at_far
+from holdfast.metrics.verification import (
+    pair_scores,
+    roc_auc,
+    tar_at_far,
+    threshold_at_far,
+    verification_pairs,
+    weighted_roc_auc,
+    weighted_tar_at_far,
+)
 
 __all__ = [
     "average_accuracy",

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.reports.tables import DASH, per_cent, text
+from holdfast.reports.html import DASH, per_cent, text
 
 # Beyond this many models the numbers no longer fit their cells: colour and pointing at a cell remain.
 LARGEST_WITH_NUMBERS = 16

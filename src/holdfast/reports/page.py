@@ -1,5 +1,13 @@
-"""The report: everything about one or several runs on one page that needs nothing but itself."""
+"""The report: everything about one or several runs on one page that needs nothing but itself.
 
+What the numbers say, in a sentence or two, and whether the runs may be ranked at all.
+
+How each run came about: where it ran, on what data, how long, task by task.
+
+The part of the page about a gallery of mixed versions.
+"""
+
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,15 +16,11 @@ import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.reports.curves import Line, chart
-from holdfast.reports.document import document
-from holdfast.reports.headline import brought_in, carried, closed_set, headline, obstacles
 from holdfast.reports.heatmap import heatmap, legend
-from holdfast.reports.mixed import mixed_section
-from holdfast.reports.records import RunRecord, read_run
+from holdfast.reports.html import differences, document, labels, methods_table, per_cent, text
+from holdfast.reports.records import ProtocolRecord, RunRecord, number, read_run
 from holdfast.reports.stationarity import stationarity_section
 from holdfast.reports.style import style
-from holdfast.reports.tables import differences, labels, methods_table, text
-from holdfast.reports.training import facts, loss_chart, task_tables
 from holdfast.storage import write_text
 
 _WHAT_IS_SHOWN = (
@@ -122,3 +126,233 @@ def _kept_note(compatible: np.ndarray, pairs: int) -> str:
 
 def _tasks(values: Sequence[float]) -> list[float]:
     return [float(task) for task in range(1, len(values) + 1)]
+
+
+def obstacles(runs: Sequence[RunRecord]) -> list[str]:
+    """Why these runs cannot be ranked against each other; empty if they can."""
+    reasons = []
+    sizes = sorted({len(record.matrix) for run in runs for record in run.protocols.values()})
+    if len(sizes) > 1:
+        reasons.append(f"the runs have different numbers of models ({', '.join(map(str, sizes))})")
+    for part in ("query", "gallery"):
+        seen = {run.data[part].get("fingerprint") for run in runs if isinstance(run.data.get(part), dict)} - {None}
+        if len(seen) > 1:
+            reasons.append(f"their {part} images are not the same")
+    return reasons
+
+
+def closed_set(runs: Sequence[RunRecord]) -> str:
+    """A warning where some run was tested on classes it was trained on."""
+    names = [label for run, label in zip(runs, labels(runs)) if run.data.get("open_set") is False]
+    if not names:
+        return ""
+    return f'<p class="warning">Not an open-set test: {text(", ".join(names))} trained on classes it was tested on.</p>'
+
+
+def carried(runs: Sequence[RunRecord]) -> str:
+    """Say which runs did not leave old galleries as they were, so that nobody takes their scores for the others'."""
+    names = [label for run, label in zip(runs, labels(runs)) if run.maps]
+    if not names:
+        return ""
+    return (
+        f'<p class="note">{text(", ".join(names))}: old galleries were not searched as they were stored. Every vector'
+        " passed a learned map for each later model.</p>"
+    )
+
+
+def brought_in(runs: Sequence[RunRecord]) -> str:
+    """Say which models were not trained on from the one before, but replaced it."""
+    told = []
+    for run, label in zip(runs, labels(runs)):
+        found = [f"model {task.get('task')} from {task['model']}" for task in run.tasks if task.get("model")]
+        if found:
+            told.append(f"{label}: {', '.join(found).replace(' from', ' started from', 1)}.")
+    return "".join(f'<p class="note">{text(line)}</p>' for line in told)
+
+
+def headline(runs: Sequence[RunRecord], protocol: str) -> str:
+    """The page's opening statement under ``protocol``: the best run if they can be ranked, else each run's own."""
+    present = [(run, label) for run, label in zip(runs, labels(runs)) if protocol in run.protocols]
+    reasons = obstacles(runs)
+    if reasons:
+        lines = "".join(f"<p>{_kept(run.protocols[protocol], label)}</p>" for run, label in present)
+        why = text(" and ".join(reasons))
+        return f'<div class="headline">{lines}</div><p class="warning">No run is called the best: {why}.</p>'
+    ranked = sorted(present, key=lambda item: _rank(item[0].protocols[protocol]), reverse=True)
+    run, label = ranked[0]
+    best = run.protocols[protocol]
+    more = [_growth(best)]
+    if len(ranked) > 1 and not math.isnan(best.ACA):
+        more.insert(0, _standing(best, [(other.protocols[protocol], label) for other, label in ranked[1:]]))
+    return f'<div class="headline"><p>{_kept(best, label)}</p><p class="note">{" ".join(more)}</p></div>'
+
+
+def _standing(best: ProtocolRecord, others: Sequence[tuple[ProtocolRecord, str]]) -> str:
+    """How the best run stands among the others, which are given best first."""
+    among = f"{len(others) + 1} runs"
+    if best.ACA == 0:  # a tie of all: what decided is the next score that differs
+        return f"None of {among} has such a pairing; its average accuracy (AA) is the highest, {_percentage(best.AA)}."
+    tied = [label for other, label in others if other.ACA == best.ACA]
+    second, label = others[0]
+    gap = f"also {text(', '.join(tied))}" if tied else f"next is {text(label)} with {_percentage(second.ACA)}"
+    verb = "shares the highest" if tied else "has the highest"
+    return f"It {verb} compatible accuracy (ACA) of {among}, {_percentage(best.ACA)}; {gap}."
+
+
+def _rank(record: ProtocolRecord) -> tuple[float, ...]:
+    """Order by ACA, then AC, then AA; what is undefined comes last."""
+    return tuple(-1.0 if math.isnan(value) else value for value in (record.ACA, record.AC, record.AA))
+
+
+def _kept(record: ProtocolRecord, label: str) -> str:
+    kept, pairs = int(record.compatible.sum()), record.pairs
+    if pairs == 0:
+        return f"{text(label)} has one model so far: there is no older gallery to keep working."
+    if pairs == 1:
+        works = f"works {'better' if kept else 'no better'} than the old model did"
+        return f"With {text(label)}, the one pairing of a newer model with an older gallery {works}."
+    which = f"all {pairs}" if kept == pairs else f"none of {pairs}" if kept == 0 else f"{kept} of {pairs}"
+    return (
+        f"With {text(label)}, {which} pairings of a newer model with an older gallery"
+        " work better than the old model did."
+    )
+
+
+def _growth(record: ProtocolRecord) -> str:
+    first, last = float(record.matrix[0, 0]), float(record.matrix[-1, -1])
+    if record.pairs == 0 or math.isnan(first) or math.isnan(last):
+        return ""
+    way = "up" if last > first else "down" if last < first else "unchanged"
+    return (
+        f"On its own gallery the last model reaches {_percentage(last)}, {way} from {_percentage(first)} at the start."
+    )
+
+
+def _percentage(score: float) -> str:
+    shown = per_cent(score)
+    return shown if math.isnan(score) else f"{shown}&nbsp;%"
+
+
+_POINTS = 120  # a loss curve is a shape: more points than pixels only make the page heavy
+_FINGERPRINT = 16
+
+
+def facts(run: RunRecord) -> dict[str, Any]:
+    """Folder, training time, data and environment of a run as one tree for the table of facts."""
+    known: dict[str, Any] = {"run folder": run.folder.resolve().name, "method": run.method}
+    seconds = [task["seconds"] for task in run.tasks if _is_number(task.get("seconds"))]
+    steps = [task["steps"] for task in run.tasks if _is_number(task.get("steps"))]
+    if seconds:
+        known["training minutes"] = round(sum(seconds) / 60, 1)
+    if steps:
+        known["training steps"] = sum(steps)
+    known["data"] = {key: _shortened(value) for key, value in run.data.items()}
+    sittings = run.environment.get("sittings")  # each is an environment of its own: their number is enough here
+    return known | run.environment | ({"sittings": len(sittings)} if isinstance(sittings, list) else {})
+
+
+def task_tables(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
+    """One folded table per run: what each task added and cost."""
+    return "".join(_task_table(run, name) for run, name in zip(runs, names) if run.tasks)
+
+
+def loss_chart(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
+    """Training loss over the share of training done; empty if no log has a "loss"."""
+    lines = []
+    for slot, (run, name) in enumerate(zip(runs, names)):
+        losses = [float(r["loss"]) for r in run.log if _is_number(r.get("loss")) and math.isfinite(r["loss"])]
+        if len(losses) > 1:
+            width = math.ceil(len(losses) / _POINTS)
+            means = [sum(part) / len(part) for part in (losses[i : i + width] for i in range(0, len(losses), width))]
+            lines.append(Line(name, slot, [100 * i / (len(means) - 1) for i in range(len(means))], means))
+    if not lines:
+        return ""
+    return f'<div class="charts">{chart(lines, "Training loss", "% of training", markers=False)}</div>'
+
+
+def _task_table(run: RunRecord, name: str) -> str:
+    keys = list(dict.fromkeys(key for task in run.tasks for key in task))
+    heads = "".join(f'<th scope="col">{text(key.replace("_", " ").capitalize())}</th>' for key in keys)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{_shown(task.get(key))}</td>" for key in keys) + "</tr>" for task in run.tasks
+    )
+    return (
+        f"<details><summary>Tasks of {text(name)} ({len(run.tasks)})</summary>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Tasks of {text(name)}"><table class="settings">'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>"
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return text(f"{value:.1f}" if abs(value) >= 1 else f"{value:.3g}")
+    return "" if value is None else text(value)
+
+
+def _shortened(value: Any) -> Any:
+    """Data facts with long fingerprints cut: the start is enough to tell two apart by eye."""
+    if isinstance(value, dict):
+        return {
+            key: f"{item[:_FINGERPRINT]}…"
+            if key == "fingerprint" and isinstance(item, str) and len(item) > _FINGERPRINT
+            else item
+            for key, item in value.items()
+        }
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_EXPLAINED = (
+    "Items arrive over time and each is embedded once, by the model current when it arrived; the newest model's queries"
+    " search all of them together. Embedded anew is what the same search would give had the whole gallery been"
+    " re-indexed with the newest model. A version whose items take a far smaller share of first places than of the"
+    " gallery is being buried; the offset is how much higher its items score as stored than they would embedded anew."
+)
+
+
+def mixed_section(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
+    """Accuracy over time as a chart, and a table of versions for each run; empty where no run was judged this way."""
+    shown = [(slot, run.mixed, name) for slot, (run, name) in enumerate(zip(runs, names)) if run.mixed]
+    if not shown:
+        return ""
+    lines = []
+    for slot, mixed, name in shown:
+        for key, label in (("accuracy", name), ("reindexed", f"{name}, anew")):
+            values = [100 * number(value) for value in _list(mixed.get(key))]
+            own = slot if key == "accuracy" else slot + len(runs)
+            lines.append(Line(label, own, [float(t) for t in range(1, len(values) + 1)], values))
+    drawn = chart(lines, "Mixed gallery: accuracy, % (after each task)", "task", from_zero=False)
+    tables = "".join(_versions(mixed, name) for _, mixed, name in shown)
+    return (
+        f'<h2>A gallery of mixed versions</h2><p class="note">{_EXPLAINED}</p><div class="charts">{drawn}</div>{tables}'
+    )
+
+
+def _versions(mixed: dict[str, Any], name: str) -> str:
+    rows = "".join(
+        f"<tr><td>{text(version.get('model', ''))}</td>"
+        f"<td>{per_cent(number(version.get('share_of_gallery')))}</td>"
+        f"<td>{per_cent(number(version.get('share_of_hits')))}</td>"
+        f"<td>{_signed(version.get('score_offset'))}</td><td>{_signed(version.get('score_offset_others'))}</td></tr>"
+        for version in _list(mixed.get("versions"))
+        if isinstance(version, dict)
+    )
+    heads = ("Embedded by model", "Share of gallery %", "Share of first places %", "Offset", "Offset, other classes")
+    head = "".join(f'<th scope="col">{title}</th>' for title in heads)
+    return (
+        f"<details><summary>Versions in the gallery of {text(name)}</summary>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Versions in the gallery of {text(name)}">'
+        f'<table class="settings"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>'
+    )
+
+
+def _signed(value: Any) -> str:
+    offset = number(value)
+    return "–" if offset != offset else f"{offset:+.4f}"
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import HoldfastError
-from holdfast.folder_kinds import no_finished_run
+from holdfast.run_folder import no_finished_run
 from holdfast.storage import read_json
 
 METHOD_NAMES = {

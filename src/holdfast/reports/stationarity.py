@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.reports.html import DASH, per_cent, text
 from holdfast.reports.records import RunRecord
-from holdfast.reports.tables import DASH, per_cent, text
 from holdfast.wording import counted
 
 WORST = 5
@@ -76,7 +76,9 @@ def _part(run: RunRecord, name: str) -> str:
         )
     except (KeyError, TypeError, ValueError) as error:
         where = run.folder / "stationarity.json"
-        raise HoldfastError(f"{where}: not whole ({error}); holdfast theory stationarity RUN writes it anew") from error
+        raise HoldfastError(
+            f"{where}: not whole ({error}); python -m papers.stationary theory stationarity RUN writes it anew"
+        ) from error
 
 
 def _row(update: dict[str, Any]) -> str:

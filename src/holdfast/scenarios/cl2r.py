@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from holdfast.errors import HoldfastError
-from holdfast.scenarios.replay import buffer_indices
 from holdfast.scenarios.slots import SlotRegistry
-from holdfast.scenarios.task import Scenario, Task
+from holdfast.scenarios.task import Scenario, Task, buffer_indices
 
 
 def cl2r(

@@ -10,7 +10,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError
-from holdfast.service.refusals import RefusedError
+from holdfast.service.errors import RefusedError
 
 Scope = Literal["read", "write"]
 

@@ -10,17 +10,15 @@ from holdfast.environment import version
 from holdfast.errors import HoldfastError
 from holdfast.gallery import AttachedGallery, Gallery
 from holdfast.service.access import Access
-from holdfast.service.control import ControlServer
-from holdfast.service.describe import REFUSALS, describe
-from holdfast.service.error_answers import handle_errors
+from holdfast.service.errors import LOG, handle_errors
 from holdfast.service.gate import Gate
-from holdfast.service.limits import Limits
+from holdfast.service.local_commands import ControlServer
 from holdfast.service.metrics import Metrics
-from holdfast.service.refusals import LOG
+from holdfast.service.request_bodies import Limits
 from holdfast.service.routes_items import item_routes
-from holdfast.service.routes_page import page_routes
 from holdfast.service.routes_search import search_routes
-from holdfast.service.routes_state import state_routes
+from holdfast.service.routes_state import page_routes, state_routes
+from holdfast.service.schema import REFUSALS, describe
 from holdfast.service.work import Work
 
 

@@ -6,10 +6,9 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.service.access import Access
-from holdfast.service.error_answers import error_response
-from holdfast.service.limits import Limits
+from holdfast.service.errors import RefusedError, error_response
 from holdfast.service.metrics import Metrics
-from holdfast.service.refusals import RefusedError
+from holdfast.service.request_bodies import Limits
 
 # Images that the page fetched with its token are shown from blobs; nothing is ever loaded from elsewhere. The browser
 # sends no form by itself, and where it knows Trusted Types it refuses to make markup of text.

@@ -13,12 +13,21 @@ from holdfast.gallery import Item
 from holdfast.gallery.filters import LONGEST_TEXT
 from holdfast.gallery.items import LONGEST_ID
 from holdfast.service.access import Access
-from holdfast.service.bodies import IMAGE_TYPES, parsed, read_body, read_json
-from holdfast.service.describe import body_of, image_body
-from holdfast.service.ids import safe_id
-from holdfast.service.limits import Limits
-from holdfast.service.refusals import RefusedError
-from holdfast.service.schema import Deleted, Ids, ItemInfo, MetadataText, NewItem, NewItems, Stored, bytes_of, vector_of
+from holdfast.service.errors import RefusedError
+from holdfast.service.request_bodies import IMAGE_TYPES, Limits, parsed, read_body, read_json, safe_id
+from holdfast.service.schema import (
+    Deleted,
+    Ids,
+    ItemInfo,
+    MetadataText,
+    NewItem,
+    NewItems,
+    Stored,
+    body_of,
+    bytes_of,
+    image_body,
+    vector_of,
+)
 from holdfast.service.work import Work, thumbnail
 
 Id = Annotated[str, Query(min_length=1, max_length=LONGEST_ID)]

@@ -7,11 +7,8 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from holdfast.service.access import Access
-from holdfast.service.bodies import IMAGE_TYPES, parsed, read_body, read_json
-from holdfast.service.describe import body_of, image_body
-from holdfast.service.ids import safe_id
-from holdfast.service.limits import Limits
-from holdfast.service.refusals import RefusedError
+from holdfast.service.errors import RefusedError
+from holdfast.service.request_bodies import IMAGE_TYPES, Limits, parsed, read_body, read_json, safe_id
 from holdfast.service.schema import (
     HIGHEST_VERSION,
     MOST_VERSIONS,
@@ -19,6 +16,8 @@ from holdfast.service.schema import (
     Hits,
     IdSearch,
     VectorSearch,
+    body_of,
+    image_body,
     vector_of,
 )
 from holdfast.service.work import Asked, Work

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast.errors import HoldfastError, how_to_install
 from holdfast.gallery import AttachedGallery, Gallery, open_gallery
 from holdfast.service.access import Access, Scope, check_binding
-from holdfast.service.limits import Limits
+from holdfast.service.request_bodies import Limits
 
 KEEP_ALIVE_SECONDS = 30
 BACKLOG = 1024
@@ -96,7 +96,7 @@ def _warm(gallery: Gallery | AttachedGallery, limits: Limits) -> None:
     """Load the newest model now rather than at the first request, and see that it works."""
     from PIL import Image
 
-    from holdfast.gallery.embedding import ImageEmbedder
+    from holdfast.service.work import ImageEmbedder
 
     embedder = ImageEmbedder(gallery)
     if embedder.takes_images():

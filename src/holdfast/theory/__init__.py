@@ -2,7 +2,7 @@
 
 from holdfast.theory.caps import sample_cap, sample_polar_angles
 from holdfast.theory.closed_form import Distances, different_class, mean_cosine, same_class
-from holdfast.theory.proposition2 import expected_angle, log_angle_density
+from holdfast.theory.propositions import expected_angle, log_angle_density
 from holdfast.theory.stationarity import Update, compare_models
 from holdfast.theory.theorem1 import CapStudy, study_caps
 

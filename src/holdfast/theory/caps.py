@@ -3,6 +3,8 @@
 A point of the cap C(w, alpha) is cos(theta) w + sin(theta) u with u uniform among the unit vectors orthogonal to w and
 theta of density proportional to sin^(d-2)(theta) on [0, alpha], independent of u. Distances between two caps depend
 on a few inner products only, and these have exact one-dimensional laws: estimates draw those, whatever d is.
+
+What every part of the theory asks of its arguments, refused by name.
 """
 
 import math
@@ -10,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.theory.arguments import check_angle, check_dimension
+from holdfast.errors import HoldfastError
 
 Floats = NDArray[np.float64]
 
@@ -70,3 +72,21 @@ def sample_cap(axis: Floats, angle: float, count: int, random: np.random.Generat
     tangent -= (tangent @ axis)[:, None] * axis
     tangent /= np.linalg.norm(tangent, axis=1, keepdims=True)
     return np.cos(theta) * axis + np.sin(theta) * tangent
+
+
+def check_dimension(d: int) -> None:
+    """A sphere needs two dimensions: in one it is two points, and a cap has no angle."""
+    if isinstance(d, bool) or not isinstance(d, int) or d < 2:
+        raise HoldfastError(f"d (the dimension) must be a whole number of at least 2, got {d!r}")
+
+
+def check_angle(name: str, radians: float) -> None:
+    """A cap's polar angle: above 0 and at most pi, which is the whole sphere."""
+    if not 0 < radians <= math.pi:
+        shown = f"{math.degrees(radians):g} degrees" if math.isfinite(radians) else str(radians)
+        raise HoldfastError(f"{name} must lie in (0, pi], that is above 0 and at most 180 degrees, got {shown}")
+
+
+def check_samples(samples: int) -> None:
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
+        raise HoldfastError(f"samples must be a whole number of at least 2, got {samples!r}")

@@ -7,7 +7,7 @@ are symmetric about their axes E[z_1 . z_2] = E[z_1] . E[z_2], and E[z] = a w wi
 import math
 from typing import NamedTuple
 
-from holdfast.theory.arguments import check_angle, check_dimension
+from holdfast.theory.caps import check_angle, check_dimension
 
 _SMALL = math.pi / 6  # caps up to here are summed as a series in sin^2 <= 1/4
 _LEAST = 1e-300  # any shrinkage below 0 says that the cap grew

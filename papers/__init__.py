@@ -1,0 +1,1 @@
+"""Studies of papers: what each runs, what was printed, what was measured. Outside the wheel."""

@@ -1,0 +1,34 @@
+"""``python -m papers.stationary``: the paper's tables, figures, theorem and propositions."""
+
+import sys
+
+import typer
+
+from holdfast.errors import HoldfastError
+from papers.stationary.reproduce import LISTED, reproduce
+from papers.stationary.theory import theory
+
+app = typer.Typer(
+    name="papers.stationary",
+    help="The study of 'A Stationary (and Therefore Compatible) Representation is All You Need'.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("reproduce", epilog=LISTED)(reproduce)
+app.add_typer(theory, name="theory")
+
+
+def main() -> None:
+    """Run a command. An error that the user can correct is one line on stderr and exit status 1."""
+    try:
+        app(prog_name="python -m papers.stationary")
+    except (HoldfastError, OSError) as error:
+        sys.stderr.write(f"papers.stationary: {error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Studies beyond the paper: what was changed, what was measured."""

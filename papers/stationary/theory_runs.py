@@ -1,0 +1,376 @@
+"""The parts of ``python -m papers.stationary theory`` that look at trained runs, or train two.
+
+One recipe twice, with cross-entropy alone (lambda = 1) and with HOC: Proposition 1 and the toy of Fig. 3.
+
+Run a finished run's models over its training images again, to see whether Theorem 1's assumptions hold in it.
+"""
+
+import itertools
+import json
+import math
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import typer
+
+from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, QUIET_OPTION, SET_OPTION, run_recipe
+from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, say
+from holdfast.data import ImageSet
+from holdfast.encoders import Encoder, extract
+from holdfast.errors import HoldfastError
+from holdfast.experiments.assemble import Experiment, SharedData, assemble
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.schema import Recipe, check_recipe
+from holdfast.geometry import DSimplex
+from holdfast.methods import Method
+from holdfast.run_folder import RunFolder, no_finished_run
+from holdfast.scenarios import Task
+from holdfast.storage import read_json, read_tensors, replacing_folder, without_nan, write_text
+from holdfast.theory.stationarity import CAP_SHARE, compare_models
+from holdfast.training.event_log import read_events
+
+if TYPE_CHECKING:
+    from holdfast.experiments.schema import Recipe
+    from holdfast.run_folder import RunFolder
+
+
+PER_CLASS_OPTION = typer.Option(20, "--per-class", help="Training images of each class to look at.")
+
+
+def stationarity(
+    run: Path = typer.Argument(..., help="The folder of a finished run."),
+    per_class: int = PER_CLASS_OPTION,
+    data: Path | None = DATA_OPTION,
+    device: str = DEVICE_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Does Theorem 1's assumption hold in a run, and where not?
+
+    Runs every model over training images of the classes it knows. Writes RUN/stationarity.json and adds the answer to
+    RUN/report.html.
+    """
+    from holdfast.reports.stationarity import verdict
+    from holdfast.run_folder import RunFolder
+
+    record = _measure(RunFolder(run), per_class=per_class, data=data, device=device)
+    if json:
+        print_json({**record, "run": str(run)})
+        return
+    print_table(
+        ["update", "n", "kept", "cap", "then", "moved", "1a", "mean", "1b", "mean"],
+        [_update_row(update) for update in record["updates"]],
+        right=range(1, 7),
+    )
+    typer.echo(
+        "n: classes; kept: share of them whose cap did not grow; cap, then: its angle\n"
+        "before and after; moved: prototypes."
+    )
+    typer.echo("1a, 1b: share of sample pairs for which Eq. 1a, 1b holds; mean: on average?")
+    say(verdict(record))
+
+
+def toy(
+    out: Path = typer.Option(Path("runs/toy"), "--out", "-o", help="Where the two runs, toy.json and fig3.png go."),
+    glyphs: bool = typer.Option(False, "--glyphs", help="Use drawn characters: needs no MNIST."),
+    set_: list[str] = SET_OPTION,
+    data: Path | None = DATA_OPTION,
+    device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Figure 3: LeNet++, five classes and then five more.
+
+    Cross-entropy against HOC. Draws the loss of both over the epochs of fine-tuning, and counts the sample pairs that
+    break Eq. 1a and 1b (Proposition 1). MNIST is read from mnist.npz or the four idx files in the data folder.
+    """
+    from holdfast.storage import write_json
+    from papers.stationary.theory_figures import draw_toy
+
+    name = "toy/glyphs" if glyphs else "toy/mnist"
+    words = "".join(f" --set {setting}" for setting in set_)
+    command = f"python -m papers.stationary theory toy{' --glyphs' if glyphs else ''}{words}"
+    record = _train_both(name, command, out, set_=set_, data=data, device=device, quiet=quiet or json)
+    write_json(out / "toy.json", record)
+    draw_toy(out / "fig3.png", record)
+    if json:
+        print_json(record)
+        return
+    print_table(
+        ["fine-tuning", "first epoch", "last epoch", "CE part, first", "CE part, last"],
+        [
+            [label, *(f"{curve[at]:.4f}" for curve in (values["loss"], values["ce"]) for at in (0, -1))]
+            for label, values in zip(("CE alone", "HOC"), record["curves"].values())
+        ],
+        right=(1, 2, 3, 4),
+    )
+    _print_violations(record)
+    typer.echo(f"Figure: {(out / 'fig3.png').resolve()}")
+
+
+def proposition1(
+    recipe: str = typer.Argument("demo", help="A recipe of d-Simplex-HOC, by file or name."),
+    out: Path = typer.Option(Path("runs/proposition1"), "--out", "-o", help="Where the two runs go."),
+    set_: list[str] = SET_OPTION,
+    data: Path | None = DATA_OPTION,
+    device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Proposition 1: pairs that break the definition.
+
+    The shares of sample pairs that break Eq. 1a and 1b, after cross-entropy alone and after HOC. Trains the recipe
+    twice, with lambda 1 and as it stands; the first model is the same. Runs already there are kept.
+    """
+    from holdfast.storage import write_json
+
+    words = "".join(f" --set {setting}" for setting in set_)
+    command = f"python -m papers.stationary theory proposition1 {recipe}{words}"
+    record = _train_both(recipe, command, out, set_=set_, data=data, device=device, quiet=quiet or json)
+    write_json(out / "proposition1.json", record)
+    if json:
+        print_json(record)
+    else:
+        _print_violations(record)
+
+
+def _train_both(
+    source: str, command: str, out: Path, *, set_: list[str], data: Path | None, device: str, quiet: bool
+) -> dict[str, Any]:
+    from holdfast.run_folder import RunFolder
+
+    recipes = both_recipes(source, set_)
+    folders = {name: RunFolder(out / name) for name in recipes}
+    _run(recipes["ce"], folders["ce"], data=data, device=device, quiet=quiet)
+    share_first_model(folders["ce"], folders["hoc"], recipes["hoc"])
+    _run(recipes["hoc"], folders["hoc"], data=data, device=device, quiet=quiet)
+    for folder in folders.values():
+        _measure(folder, per_class=20, data=data, device=device)
+    return pair_record(folders, recipes["hoc"], command)
+
+
+def _run(recipe: "Recipe", folder: "RunFolder", *, data: Path | None, device: str, quiet: bool) -> None:
+    run_recipe(recipe, folder.path, data=data, device=device, resume=folder.path.exists(), quiet=quiet)
+
+
+def _measure(folder: "RunFolder", *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:
+    from holdfast.devices import resolve_device
+    from holdfast.reports import write_report
+    from holdfast.storage import write_json
+
+    record = measure_stationarity(folder, data=data, device=resolve_device(device), per_class=per_class)
+    write_json(folder.stationarity, record)
+    if folder.metrics.exists():
+        write_report([folder.path], folder.report)
+    return record
+
+
+def _update_row(update: dict[str, Any]) -> list[str]:
+    kinds = [update["same"], update["different"]]
+    return [
+        f"{update['from']} to {update['to']}",
+        str(update["num_classes"]),
+        f"{100 * update['shrank']:.0f} %",
+        *(f"{update[key]:.1f}°" for key in ("old_cap", "new_cap", "moved")),
+        *(part for kind in kinds for part in (_share(kind["share"]), "yes" if kind["holds_on_average"] else "no")),
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _print_violations(record: dict[str, Any]) -> None:
+    rows = [
+        [
+            f"{ce['from']} to {ce['to']}",
+            *(f"{per_cent(found[eq]['violated'])} %" for eq in ("eq1a", "eq1b") for found in (ce, hoc)),
+        ]
+        for ce, hoc in zip(*record["proposition1"].values())
+    ]
+    print_table(["update", "1a: CE alone", "HOC", "1b: CE alone", "HOC"], rows, right=(1, 2, 3, 4))
+    typer.echo("Shares of sample pairs that break Eq. 1a (one class) and Eq. 1b (two classes).")
+
+
+def both_recipes(source: str, overrides: Sequence[str] = ()) -> dict[str, Recipe]:
+    """``{"ce": ..., "hoc": ...}``: the recipe with lambda = 1, and as it stands."""
+    hoc = check_recipe(read_recipe(source, overrides))
+    if hoc.method != "simplex_hoc" or hoc["method"]["lambda"] == 1:
+        raise HoldfastError(f"{source}: needs the method simplex_hoc with lambda below 1, to be compared with lambda 1")
+    return {"ce": check_recipe(read_recipe(source, [*overrides, "method.lambda=1.0"])), "hoc": hoc}
+
+
+def share_first_model(done: RunFolder, other: RunFolder, recipe: Recipe) -> None:
+    """Give ``other``, if it does not exist yet, the first model of ``done``: both losses are the same until then."""
+    if other.path.exists():
+        return
+    write_text(other.recipe, recipe.to_toml())
+    events = [event for event in read_events(done.log) if event.get("task") == 1]
+    write_text(other.log, "".join(json.dumps(event) + "\n" for event in events))
+    with replacing_folder(other.model(1)) as temporary:
+        shutil.copytree(done.model(1), temporary, dirs_exist_ok=True)
+
+
+def loss_curves(folder: RunFolder, lambda_: float) -> dict[str, list[float]]:
+    """Per epoch of the second task: the loss, and its two terms freed of their weights."""
+    events = [event for event in read_events(folder.log) if event["event"] == "epoch" and event["task"] == 2]
+    curves = {"loss": [event["loss"] for event in events]}
+    for name, weight in (("ce", lambda_), ("nce", 1 - lambda_)):
+        if weight > 0:
+            curves[name] = [event["terms"][name] / weight for event in events]
+    return curves
+
+
+def violations(stationarity: dict[str, Any]) -> list[dict[str, Any]]:
+    """Per update the shares of sample pairs that break Eq. 1a and Eq. 1b, and whether each holds on average."""
+    return [
+        {
+            "from": update["from"],
+            "to": update["to"],
+            **{
+                name: {
+                    "violated": None if update[kind]["share"] is None else 1 - update[kind]["share"],
+                    "holds_on_average": update[kind]["holds_on_average"],
+                    "kt": update[kind]["kt"],
+                    "kk": update[kind]["kk"],
+                }
+                for name, kind in (("eq1a", "same"), ("eq1b", "different"))
+            },
+        }
+        for update in stationarity["updates"]
+    ]
+
+
+def pair_record(folders: dict[str, RunFolder], recipe: Recipe, command: str) -> dict[str, Any]:
+    """All that the toy's figure and Proposition 1's table show, and where it came from; stationarity is measured."""
+    lambdas = {"ce": 1.0, "hoc": float(recipe["method"]["lambda"])}
+    return {
+        "command": command,
+        "data": recipe["title"] or recipe["data"]["train"]["name"],
+        "lambda": lambdas["hoc"],
+        "rho": recipe["method"]["rho"],
+        "curves": {name: loss_curves(folder, lambdas[name]) for name, folder in folders.items()},
+        "proposition1": {name: violations(read_json(folder.stationarity)) for name, folder in folders.items()},
+        "stationarity": {
+            name: [
+                {key: value for key, value in update.items() if key != "classes"}
+                for update in read_json(folder.stationarity)["updates"]
+            ]
+            for name, folder in folders.items()
+        },
+        "recipe": dict(recipe.tables),
+        "environment": read_json(folders["hoc"].environment),
+    }
+
+
+MOST_SAMPLES = 2_000
+"""Images looked at in all: pairs grow as the square, and 2,000 make four million of them."""
+
+
+def measure_stationarity(
+    folder: RunFolder, *, data: Path | None = None, device: torch.device | str = "cpu", per_class: int = 20
+) -> dict[str, Any]:
+    """The record that ``stationarity.json`` keeps: each update of the run, and every older model with every newer.
+
+    Reads the run's recipe, its data and its models; ``per_class`` training images of each class, drawn by the recipe's
+    seed, fewer where there are many classes.
+    """
+    if not folder.recipe.exists() or not (folder.models.is_dir() or folder.metrics.exists()):
+        raise no_finished_run(folder.path)
+    experiment = assemble(check_recipe(read_recipe(str(folder.recipe))), SharedData(data))
+    missing = [task.number for task in experiment.scenario.tasks if not folder.model(task.number).is_dir()]
+    if missing:
+        raise HoldfastError(f"{folder.path}: model {missing[0]} is not trained yet; holdfast run ... --resume goes on")
+    return stationarity_of(experiment, folder, device=device, per_class=per_class)
+
+
+def stationarity_of(
+    experiment: Experiment,
+    folder: RunFolder,
+    *,
+    device: torch.device | str = "cpu",
+    per_class: int = 20,
+) -> dict[str, Any]:
+    """``measure_stationarity`` for an experiment whose data is already read."""
+    if per_class < 2:
+        raise HoldfastError(f"per_class must be at least 2, so that a class has pairs, got {per_class}")
+    tasks = experiment.scenario.tasks
+    train, seed = experiment.data.train, experiment.options.seed
+    chosen, labels = _sample(train.labels, tasks[-1].seen_classes, per_class, seed)
+    images = ImageSet(train.images[chosen], train.labels[chosen], train.class_names, train.fingerprint)
+    method = experiment.make_method()
+    features, prototypes, kind = [], [], ""
+    for task in tasks:
+        encoder = Encoder.from_pretrained(folder.model(task.number))
+        features.append(extract(encoder, images, device=device))
+        rows, kind = _prototypes(task, method, folder, features[-1], labels)
+        prototypes.append(rows)
+    size = len(tasks)
+    shares = {name: np.full((size, size), math.nan) for name in ("same", "different")}
+    updates = []
+    for k, t in itertools.combinations(range(size), 2):
+        if features[k].shape != features[t].shape:
+            continue
+        seen = labels < tasks[k].num_seen  # what the older model has learned; labels are by arrival
+        own = np.unique(labels[seen])
+        update = compare_models(
+            features[k][seen],
+            features[t][seen],
+            np.searchsorted(own, labels[seen]),
+            prototypes[k][own],
+            prototypes[t][own],
+        )
+        shares["same"][t, k], shares["different"][t, k] = update.same.share, update.different.share
+        if t == k + 1:
+            names = [train.class_names[tasks[-1].seen_classes[label]] for label in own]
+            updates.append({"from": k + 1, "to": t + 1, **update.to_json(names)})
+    record = {
+        "images": "training",
+        "samples": len(labels),
+        "per_class": int(np.bincount(labels).max()),
+        "seed": seed,
+        "cap_share": CAP_SHARE,
+        "prototypes": kind,
+        "updates": updates,
+        "pairs": {name: matrix.tolist() for name, matrix in shares.items()},
+    }
+    return dict(without_nan(record))
+
+
+def _sample(labels: np.ndarray, classes: tuple[int, ...], per_class: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the training set and their classes by arrival; at most MOST_SAMPLES, at least two of a class.
+
+    A class's images depend on the seed and the class alone. Beyond MOST_SAMPLES / 2 classes, every n-th is taken.
+    """
+    stride = math.ceil(2 * len(classes) / MOST_SAMPLES)
+    taken = list(enumerate(classes))[::stride]
+    count = max(2, min(per_class, MOST_SAMPLES // len(taken)))
+    rows, arrival = [], []
+    for position, label in taken:
+        own = np.flatnonzero(labels == label)
+        generator = np.random.default_rng([seed, label, 1])
+        picked = np.sort(generator.choice(own, size=min(count, len(own)), replace=False))
+        rows.append(picked)
+        arrival.append(np.full(len(picked), position))
+    return np.concatenate(rows), np.concatenate(arrival)
+
+
+def _prototypes(
+    task: Task, method: Method, folder: RunFolder, features: np.ndarray, labels: np.ndarray
+) -> tuple[np.ndarray, str]:
+    """The prototype of each seen class by arrival, and what they are: a method's fixed ones, its classifier's rows at
+    this task, or, where it has neither, the classes' mean features."""
+    if method.num_slots is not None:
+        slots = torch.tensor(task.slots)
+        return DSimplex(method.num_slots).prototypes(slots).numpy(), "fixed simplex"
+    state, _ = read_tensors(folder.method(task.number))
+    rows = state.get("classifier.weight")
+    if rows is not None and rows.shape == (task.num_seen, features.shape[1]):
+        return rows.float().numpy(), "classifier rows"
+    means = np.zeros((task.num_seen, features.shape[1]), dtype=np.float32)
+    for label in np.unique(labels[labels < task.num_seen]):
+        means[label] = features[labels == label].mean(0)
+    return means, "class means"

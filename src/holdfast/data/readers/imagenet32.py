@@ -1,0 +1,96 @@
+"""ImageNet32: all of ImageNet at 32 x 32, in the batches it is distributed in."""
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.data.images import ImageSet, canonical
+from holdfast.data.readers.plain_pickle import load_plain
+from holdfast.data.root import located
+from holdfast.errors import HoldfastError, unknown_name
+
+CLASSES = 1000
+IMAGES = {"train": 1_281_167, "val": 50_000}
+BATCHES = {"train": tuple(f"train_data_batch_{number}" for number in range(1, 11)), "val": ("val_data",)}
+
+
+def imagenet32(
+    root: Path, split: str, *, path: str = "imagenet32", classes: int | None = None, incomplete: bool = False
+) -> ImageSet:
+    """ImageNet at 32 x 32 from its pickled or npz batches; splits train and val; the first ``classes`` of 1000.
+
+    The classes come in the set's own order, labels 1 to 1000, and are called by that number: sets of the first 100,
+    300 and 600 are nested. Only the images of the classes asked for are held in memory.
+    """
+    if split not in BATCHES:
+        raise unknown_name("split of imagenet32", split, BATCHES)
+    if classes is not None and not 1 <= classes <= CLASSES:
+        raise HoldfastError(f"classes must lie in 1..{CLASSES}, got {classes}")
+    top = located(root, path)
+    if not top.is_dir():
+        raise HoldfastError(f"{top}: no such folder; ImageNet32 is expected there, its batches unpacked")
+    count = classes or CLASSES
+    images, labels, total, missing = [], [], 0, []
+    for name in BATCHES[split]:
+        file = _find(top, split, name)
+        if file is None:
+            missing.append(name)
+            continue
+        pixels, numbers = _read(file)
+        total += len(numbers)
+        kept = numbers <= count
+        images.append(pixels[kept].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+        labels.append(numbers[kept] - 1)
+    if total != IMAGES[split] and not (incomplete and total):
+        without = f" (no {', '.join(missing)})" if missing else ""
+        way_out = "; complete it, or set incomplete = true to go on with what is there" if total else ""
+        raise HoldfastError(f"{top}: {total:,} images where {IMAGES[split]:,} are expected{without}{way_out}")
+    names = [f"imagenet32-{number}" for number in range(1, count + 1)]
+    return canonical(np.concatenate(images), np.concatenate(labels), names, source=f"{top}, split {split}")
+
+
+def _find(top: Path, split: str, name: str) -> Path | None:
+    """A batch lies in the folder itself or in the one its archive makes, as a pickle or as npz."""
+    for folder in (top, top / f"Imagenet32_{split}", top / f"Imagenet32_{split}_npz"):
+        for file in (folder / name, folder / f"{name}.npz"):
+            if file.is_file():
+                return file
+    return None
+
+
+def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of 3072 bytes and the labels 1..1000 of one batch."""
+    batch = _npz(file) if file.suffix == ".npz" else _pickle(file)
+    for key in ("data", "labels"):
+        if key not in batch:
+            raise unknown_name(f"key of {file}:", key, batch)
+    pixels, labels = batch["data"], np.asarray(batch["labels"])
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (3072,):
+        raise HoldfastError(f"{file}: data must be rows of 3072 bytes")
+    if labels.shape != (len(pixels),) or labels.dtype.kind not in "iu":
+        raise HoldfastError(f"{file}: labels must be {len(pixels)} whole numbers, found {labels.dtype} {labels.shape}")
+    if len(labels) and not (labels.min() >= 1 and labels.max() <= CLASSES):
+        raise HoldfastError(f"{file}: labels must lie in 1..{CLASSES}, found {labels.min()}..{labels.max()}")
+    return pixels, labels.astype(np.int64)
+
+
+def _npz(file: Path) -> dict[str, Any]:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in ("data", "labels") if key in arrays.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise HoldfastError(f"{file}: not readable as npz ({error})") from error
+
+
+def _pickle(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            batch = load_plain(stream, str(file))
+    except OSError as error:
+        raise HoldfastError(f"{file}: not readable ({error.strerror})") from error
+    if not isinstance(batch, dict):
+        raise HoldfastError(f"{file}: expected a dictionary, found {type(batch).__name__}")
+    return {key.decode("latin1") if isinstance(key, bytes) else str(key): item for key, item in batch.items()}

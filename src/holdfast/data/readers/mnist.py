@@ -1,0 +1,71 @@
+"""MNIST in the forms people have it: a pack, Keras' ``mnist.npz``, or the four idx files, gzipped or not."""
+
+import gzip
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.data.images import ImageSet, canonical
+from holdfast.data.readers.npz import read_pack
+from holdfast.data.root import existing
+from holdfast.errors import HoldfastError, unknown_name
+
+_FILES = {"train": "train", "test": "t10k"}
+_FOLDERS = (".", "mnist", "MNIST", "MNIST/raw")  # the last is where torchvision puts them
+_CLASSES = [str(digit) for digit in range(10)]
+
+
+def mnist(root: Path, split: str) -> ImageSet:
+    """The handwritten digits, 28 x 28 grey, split ``train`` or ``test``: ``mnist.npz``, or else idx files."""
+    pack = existing(root, "mnist.npz", "the idx files") / "mnist.npz"
+    if pack.is_file():
+        return _from_npz(pack, split)
+    if split not in _FILES:
+        raise unknown_name("split of mnist", split, _FILES)
+    for folder in _FOLDERS:
+        images = _found(root / folder, f"{_FILES[split]}-images-idx3-ubyte")
+        labels = _found(root / folder, f"{_FILES[split]}-labels-idx1-ubyte")
+        if images and labels:
+            return canonical(read_idx(images), read_idx(labels), _CLASSES, source=f"{images}")
+    raise HoldfastError(
+        f"{pack}: no such file, and no {_FILES[split]}-images-idx3-ubyte (or .gz) with its labels in {root} either"
+    )
+
+
+def read_idx(file: Path) -> np.ndarray:
+    """One idx file of bytes: two zeros, the type 8, the number of dimensions, their sizes (big-endian), the bytes."""
+    try:
+        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise HoldfastError(f"{file}: not readable ({error})") from error
+    if len(content) < 4 or content[:3] != b"\0\0\x08" or len(content) < 4 + 4 * content[3]:
+        raise HoldfastError(f"{file}: not an idx file of bytes")
+    start = 4 + 4 * content[3]
+    shape = np.frombuffer(content[4:start], ">u4").astype(int)
+    if len(content) - start != int(np.prod(shape)):
+        raise HoldfastError(f"{file}: promises {'x'.join(map(str, shape))} bytes but has {len(content) - start}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def _from_npz(pack: Path, split: str) -> ImageSet:
+    """A pack, or Keras' file, whose arrays are called x_train, y_train, x_test and y_test."""
+    x, y = f"x_{split}", f"y_{split}"
+    try:
+        loaded = np.load(pack, allow_pickle=False)
+        if isinstance(loaded, np.lib.npyio.NpzFile):
+            with loaded as file:
+                if {x, y} <= set(file.files):
+                    return canonical(file[x], file[y], _CLASSES, source=f"{pack}, split {split}")
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise HoldfastError(f"{pack}: not readable ({error})") from error
+    return read_pack(pack, split)
+
+
+def _found(folder: Path, name: str) -> Path | None:
+    # Some copies have a dot before idx, as unpacking once left it.
+    for candidate in (name, f"{name}.gz", name.replace("-idx", ".idx"), f"{name.replace('-idx', '.idx')}.gz"):
+        if (folder / candidate).is_file():
+            return folder / candidate
+    return None

@@ -1,0 +1,51 @@
+"""Features of a set of images, each model run over it once."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.data import ImageSet
+from holdfast.encoders.compact import compacted
+from holdfast.encoders.encode_loop import batch_size_for, compute_features, input_reader
+from holdfast.encoders.encoder import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.geometry import unit
+
+
+def extract(
+    encoder: Encoder,
+    images: ImageSet,
+    *,
+    device: torch.device | str = "cpu",
+    batch_size: int | None = None,
+    basis: Tensor | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> np.ndarray:
+    """Unit features of every image, N x d float32, in the set's order: what ``encoder.encode`` gives for them.
+
+    device: the encoder is moved there and left there.
+    batch_size: images at a time; None takes as many as suit the device.
+    basis: give compact features in it (encoders/compact.py). Full features then exist for one batch at a time.
+    progress: called after each batch with the number of images done.
+    """
+    preprocess = encoder.preprocess
+    if preprocess is None:
+        raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
+    if batch_size is not None and batch_size < 1:
+        raise HoldfastError(f"extract: batch_size must be at least 1, got {batch_size}")
+    device = torch.device(device)
+    encoder.to(device)
+    basis = None if basis is None else basis.to(device)
+    stored = images.images.reshape(len(images), -1) if images.holds_vectors else images.images
+    features = compute_features(
+        encoder,
+        len(images),
+        input_reader(preprocess, stored, device),
+        device=device,
+        batch_size=batch_size or batch_size_for(device, preprocess.input_shape),
+        finish=lambda z: unit(z) if basis is None else compacted(unit(z), basis),
+        progress=progress,
+    )
+    return features.cpu().numpy()

@@ -1,0 +1,122 @@
+"""Features on disk: each model is run once over the queries and once over the gallery, and never again.
+
+The maps between a run's models, where its method learned any.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, overload
+
+import numpy as np
+
+from holdfast.errors import HoldfastError
+from holdfast.run_folder import RunFolder
+from holdfast.space_map import SpaceMap
+from holdfast.storage import read_array, read_json, write_array, write_json
+
+
+class ModelFeatures(NamedTuple):
+    """Unit features of one model: queries (Q x d) and gallery (G x d), float32.
+
+    basis: where they are compact (encoders/compact.py), what they are coordinates in: full size x d.
+    """
+
+    query: np.ndarray
+    gallery: np.ndarray
+    basis: np.ndarray | None = None
+
+    @property
+    def full_dim(self) -> int:
+        """The size of the features that are compared, however they are stored."""
+        return int(self.query.shape[1] if self.basis is None else self.basis.shape[0])
+
+
+class FeatureStore:
+    """A folder of npy files: labels once, then 01/query.npy, 01/gallery.npy and so on, one folder per model.
+
+    What is stored belongs to one evaluation set, named by its fingerprint; another one's features are refused.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open_for(self, query_labels: np.ndarray, gallery_labels: np.ndarray, fingerprint: str) -> None:
+        """Write the labels, or check that what is here belongs to the same evaluation set."""
+        index = self.folder / "index.json"
+        if index.exists():
+            known = read_json(index)
+            if not isinstance(known, dict) or known.get("fingerprint") != fingerprint:
+                raise HoldfastError(
+                    f"{self.folder}: holds features of other images; use another output folder or delete this one"
+                )
+            return
+        write_array(self.folder / "query_labels.npy", query_labels)
+        write_array(self.folder / "gallery_labels.npy", gallery_labels)
+        write_json(index, {"fingerprint": fingerprint, "queries": len(query_labels), "gallery": len(gallery_labels)})
+
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """The classes of the queries and of the gallery."""
+        return read_array(self.folder / "query_labels.npy"), read_array(self.folder / "gallery_labels.npy")
+
+    def has(self, number: int) -> bool:
+        # The gallery is written last, so its presence says that both are whole.
+        return (self._model(number) / "gallery.npy").exists()
+
+    def write(self, number: int, features: ModelFeatures) -> None:
+        if features.basis is not None:
+            write_array(self._model(number) / "basis.npy", features.basis)
+        write_array(self._model(number) / "query.npy", features.query)
+        write_array(self._model(number) / "gallery.npy", features.gallery)
+
+    def read(self, number: int) -> ModelFeatures:
+        """Memory-mapped: a matrix over many models touches two at a time."""
+        folder = self._model(number)
+        basis = folder / "basis.npy"
+        return ModelFeatures(
+            read_array(folder / "query.npy", mapped=True),
+            read_array(folder / "gallery.npy", mapped=True),
+            read_array(basis, mapped=True) if basis.exists() else None,
+        )
+
+    def read_all(self) -> list[ModelFeatures]:
+        """The features of models 1, 2, ... as far as they go without a gap."""
+        found: list[ModelFeatures] = []
+        while self.has(len(found) + 1):
+            found.append(self.read(len(found) + 1))
+        if not found:
+            raise HoldfastError(f"{self.folder}: no features here")
+        return found
+
+    def _model(self, number: int) -> Path:
+        return self.folder / f"{number:02d}"
+
+
+class StoredMaps(Sequence[SpaceMap | None]):
+    """Maps in files, None where there is no file. Each is read anew whenever it is asked for and kept by nobody here.
+
+    Those of wide features are large (0.5 GB each for FAN on ResNet-50), and galleries need one at a time.
+    """
+
+    def __init__(self, paths: Sequence[Path | None]) -> None:
+        self._paths = tuple(paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> SpaceMap | None: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "StoredMaps": ...
+
+    def __getitem__(self, index: int | slice) -> "SpaceMap | StoredMaps | None":
+        if isinstance(index, slice):
+            return StoredMaps(self._paths[index])
+        path = self._paths[index]
+        return None if path is None else SpaceMap.load(path)
+
+
+def read_space_maps(folder: RunFolder, count: int) -> StoredMaps:
+    """For models 1 .. count the map from the one before; None where there is no file, as for the first."""
+    paths = [folder.space_map(number) for number in range(1, count + 1)]
+    return StoredMaps([path if path.exists() else None for path in paths])

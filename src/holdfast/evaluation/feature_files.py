@@ -1,0 +1,183 @@
+"""Read features from npy, npz, parquet, or a model's folder in a feature store.
+
+Features in parquet files, as vector databases export them. Needs pyarrow.
+"""
+
+import math
+import tempfile
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from holdfast.errors import HoldfastError, how_to_install, unknown_name
+from holdfast.evaluation.feature_set import ArrayRows, FeatureSet, MappedRows, Rows, check_shape
+from holdfast.storage import read_array
+
+_BAD_ARRAY = (ValueError, EOFError, tokenize.TokenError)  # what numpy raises on an npy that is none
+
+
+def read_features(path: Path | str, role: str) -> FeatureSet:
+    """The features in ``path``; ``role`` ("query" or "gallery") says which half of a feature store's folder is meant.
+
+    npz: arrays ``features``, ``labels`` and, if there are, ``ids``. npy: features alone, with ``NAME.labels.npy`` and
+    ``NAME.ids.npy`` beside it. parquet: columns of those names. A folder: query.npy or gallery.npy with the labels one
+    folder up, as the feature store writes them. Labels and ids may be missing. Nothing is unpickled.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise HoldfastError(f"{path}: no such file")
+    if path.is_dir():
+        return _read_stored(path, role)
+    readers: dict[str, Callable[[Path], FeatureSet]] = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise unknown_name(f"kind of feature file ({path})", path.suffix, readers)
+    return readers[path.suffix.lower()](path)
+
+
+def _read_npy(path: Path) -> FeatureSet:
+    beside = {name: path.with_name(f"{path.stem}.{name}.npy") for name in ("labels", "ids")}
+    columns = {name: read_array(file) for name, file in beside.items() if file.exists()}
+    return FeatureSet(str(path), _npy_rows(path), **columns)
+
+
+def _read_stored(folder: Path, role: str) -> FeatureSet:
+    file, labels = folder / f"{role}.npy", folder.parent / f"{role}_labels.npy"
+    if not file.exists():
+        raise HoldfastError(
+            f"{folder}: not a model's folder in a feature store (no {role}.npy); wanted RUN/features/01"
+        )
+    return FeatureSet(str(file), _npy_rows(file), read_array(labels) if labels.exists() else None)
+
+
+def _read_npz(path: Path) -> FeatureSet:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            held = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if "features" not in held:
+                raise HoldfastError(f"{path}: no array 'features' in it; it has {', '.join(sorted(held)) or 'nothing'}")
+            columns = {}
+            for name in ("labels", "ids"):
+                if name in held:
+                    with archive.open(held[name]) as member:
+                        columns[name] = np.lib.format.read_array(member, allow_pickle=False)
+            rows: Rows
+            if held["features"].compress_type == zipfile.ZIP_STORED:
+                rows = _stored_member(path, held["features"])
+            else:
+                with archive.open(held["features"]) as member:
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+                check_shape(str(path), array.shape, array.dtype)
+                rows = ArrayRows(array)
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, *_BAD_ARRAY) as error:
+        raise HoldfastError(f"{path}: not readable as npz ({error})") from error
+    return FeatureSet(str(path), rows, **columns)
+
+
+def _stored_member(path: Path, info: zipfile.ZipInfo) -> Rows:
+    """An array that lies uncompressed in the archive is mapped in its place."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset + 26)  # the lengths of name and extra field in the member's own header
+        name, extra = np.frombuffer(file.read(4), dtype="<u2")
+        file.seek(info.header_offset + 30 + int(name) + int(extra))
+        return _mapped(path, file)
+
+
+def _npy_rows(path: Path) -> Rows:
+    try:
+        with path.open("rb") as file:
+            return _mapped(path, file)
+    except _BAD_ARRAY as error:
+        raise HoldfastError(f"{path}: not readable as npy, perhaps cut short ({error})") from error
+
+
+def _mapped(path: Path, file: BinaryIO) -> Rows:
+    """The array whose npy header starts where ``file`` stands."""
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = header(file)
+    check_shape(str(path), shape, dtype)
+    needed, there = file.tell() + math.prod(shape) * dtype.itemsize, path.stat().st_size
+    if there < needed:
+        raise HoldfastError(f"{path}: cut short: {there} bytes, but its header asks for {needed}")
+    if shape[0] == 0 or shape[1] == 0:
+        return ArrayRows(np.empty(shape, dtype))
+    return MappedRows(path, dtype, (shape[0], shape[1]), file.tell(), "F" if fortran else "C")
+
+
+def _read_parquet(path: Path) -> FeatureSet:
+
+    return read_parquet(path)
+
+
+_BATCH = 8192
+
+
+def read_parquet(path: Path) -> FeatureSet:
+    """Columns ``features`` (lists of equal length) and, if there are, ``labels`` and ``ids``.
+
+    A column of lists cannot be mapped: it is copied, batch by batch, to a temporary file without a name.
+    """
+    file, _ = open_parquet(path, {"features"})
+    kind = file.schema_arrow.field("features").type
+    if not _holds_lists(kind):
+        raise HoldfastError(f"{path}: 'features' must hold lists of numbers, not {kind}")
+    columns = {name: column(file, name) for name in ("labels", "ids") if name in file.schema_arrow.names}
+    count = file.metadata.num_rows
+    if count == 0:
+        raise HoldfastError(f"{path}: holds no rows")
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the rows that are mapped from it)
+    dim = None
+    for batch in file.iter_batches(_BATCH, columns=["features"]):
+        lists = batch.column(0)
+        if lists.null_count:
+            raise HoldfastError(f"{path}: {lists.null_count} rows without features; leave them out of the file")
+        values = np.asarray(lists.flatten().to_numpy(zero_copy_only=False))
+        dim = len(values) // len(lists) if dim is None else dim
+        lengths = {len(values) // max(1, len(lists))} if _fixed(lists) else set(lists.value_lengths().to_pylist())
+        if lengths != {dim} or values.dtype.kind not in "fiu":
+            raise HoldfastError(f"{path}: 'features' must hold lists of numbers, all of one length, {dim} as the first")
+        copy.write(values.astype(np.float32).tobytes())
+    copy.flush()
+    assert dim is not None
+    if dim == 0:
+        return FeatureSet(str(path), ArrayRows(np.empty((count, 0))))
+    return FeatureSet(str(path), MappedRows(copy, np.dtype(np.float32), (count, dim), 0, "C"), **columns)
+
+
+def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
+    """The open file and the names of its columns, ``wanted`` among them."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise HoldfastError(f"{path}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
+    try:
+        file = pyarrow.parquet.ParquetFile(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise HoldfastError(f"{path}: not readable as parquet ({str(error).splitlines()[0]})") from error
+    names = list(file.schema_arrow.names)
+    if not wanted <= set(names):
+        missing = ", ".join(sorted(wanted - set(names)))
+        raise HoldfastError(f"{path}: no column {missing}; it has {', '.join(names) or 'none'}")
+    return file, names
+
+
+def column(file: Any, name: str) -> np.ndarray:
+    return np.asarray(file.read(columns=[name]).column(0).to_numpy())
+
+
+def _holds_lists(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(
+        pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind)
+    )
+
+
+def _fixed(lists: Any) -> bool:
+    return hasattr(lists.type, "list_size")

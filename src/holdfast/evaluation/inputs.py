@@ -1,0 +1,271 @@
+"""What a check is given: feature sets that fit together, and what counts as right.
+
+Which row of the old queries and which row of the new ones are the same image.
+
+Which gallery items are relevant to which query, from a file.
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.evaluation.feature_files import read_features
+from holdfast.evaluation.feature_set import FeatureSet, feature_set, some
+from holdfast.evaluation.judge import ClassTruth, RelevanceTruth, Truth, class_codes
+from holdfast.wording import are, counted, have
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """Row numbers of the same queries in the old and in the new set, their names and, if known, their labels."""
+
+    old: np.ndarray
+    new: np.ndarray
+    names: np.ndarray
+    labels: np.ndarray | None
+    only_old: list[str]
+    only_new: list[str]
+
+    def __len__(self) -> int:
+        return len(self.old)
+
+
+def pair_queries(old: FeatureSet, new: FeatureSet) -> Pairing:
+    """Pair by id where both have ids, in the order of the old set; else row by row.
+
+    Ids that only one of them has are left out and listed. Where both have labels, these must agree.
+    """
+    if old.ids is not None and new.ids is not None:
+        # Exports disagree on whether an id is 7 or "7": then they are compared as text, as relevance files are.
+        ids_old, ids_new = old.ids, new.ids
+        if ids_old.dtype.kind != ids_new.dtype.kind:
+            ids_old, ids_new = ids_old.astype(str), ids_new.astype(str)
+        _, in_old, in_new = np.intersect1d(ids_old, ids_new, return_indices=True)
+        if len(in_old) == 0:
+            examples = f"{some(ids_old, 2)} and {some(ids_new, 2)}"
+            raise HoldfastError(f"{old.name}, {new.name}: no id is in both ({examples}), so no query can be paired")
+        order = np.argsort(in_old)
+        in_old, in_new = in_old[order], in_new[order]
+        only_old, only_new = ids_old[~np.isin(ids_old, ids_new)], ids_new[~np.isin(ids_new, ids_old)]
+    else:
+        if len(old) != len(new):
+            raise HoldfastError(
+                f"{old.name} has {len(old)} queries and {new.name} has {len(new)}; "
+                "without ids in both they are paired row by row, so give ids or equal numbers"
+            )
+        in_old = in_new = np.arange(len(old))
+        only_old = only_new = np.zeros(0, dtype=np.int64)
+    names = old.names() if old.ids is not None or new.ids is None else new.ids
+    return Pairing(
+        in_old,
+        in_new,
+        names[in_old],
+        _common_labels(old, new, in_old, in_new),
+        [str(name) for name in only_old],
+        [str(name) for name in only_new],
+    )
+
+
+def _common_labels(old: FeatureSet, new: FeatureSet, in_old: np.ndarray, in_new: np.ndarray) -> np.ndarray | None:
+    if old.labels is None or new.labels is None:
+        known, rows = (old.labels, in_old) if new.labels is None else (new.labels, in_new)
+        return None if known is None else known[rows]
+    before, after = old.labels[in_old], new.labels[in_new]
+    if before.dtype.kind != after.dtype.kind:
+        raise HoldfastError(f"{old.name}, {new.name}: labels are numbers in one and text in the other")
+    unequal = np.flatnonzero(before != after)
+    if len(unequal):
+        which = some(in_old[unequal])
+        queries = counted(len(before), "query")
+        raise HoldfastError(
+            f"{old.name}, {new.name}: {len(unequal)} of {queries} {have(len(unequal))} another label in each "
+            f"(rows {which} of the first); are they the same images in the same order?"
+        )
+    return before
+
+
+Source = str | Path | FeatureSet | tuple[ArrayLike | None, ...]
+"""A file, a FeatureSet, or arrays (features, labels) or (features, labels, ids); labels and ids may be None."""
+Relevance = str | Path | list[tuple[str, str]]
+"""A file, or (query id, gallery id) of every relevant pair."""
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The old gallery, old and new queries, and perhaps the gallery embedded anew."""
+
+    gallery: FeatureSet
+    old: FeatureSet
+    new: FeatureSet
+    gallery_new: FeatureSet | None
+
+    def __post_init__(self) -> None:
+        if self.old.dim != self.gallery.dim:
+            raise HoldfastError(
+                f"{self.old.name}: {self.old.dim} numbers per query, but the old gallery has {self.gallery.dim}; "
+                "both must come from the old model"
+            )
+        if self.gallery_new is not None and self.gallery_new.dim != self.new.dim:
+            raise HoldfastError(
+                f"{self.gallery_new.name}: {self.gallery_new.dim} numbers per vector, but the new queries have "
+                f"{self.new.dim}; both must come from the new model"
+            )
+
+    @property
+    def comparable(self) -> bool:
+        """Whether new queries and the old gallery have vectors of one size."""
+        return self.new.dim == self.gallery.dim
+
+    def galleries(self) -> list[FeatureSet]:
+        return [self.gallery] + ([] if self.gallery_new is None else [self.gallery_new])
+
+    def names(self) -> dict[str, str]:
+        named = {"gallery": self.gallery.name, "queries_old": self.old.name, "queries_new": self.new.name}
+        return named if self.gallery_new is None else {**named, "gallery_new": self.gallery_new.name}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is right in each gallery. ``codes`` and ``classes`` (the label of each code) only where there are labels."""
+
+    truths: list[Truth]
+    notes: list[str]
+    codes: np.ndarray | None = None
+    classes: np.ndarray | None = None
+
+
+def opened(source: Source, name: str, role: str) -> FeatureSet:
+    """``source`` as a FeatureSet; ``name`` is what arrays are called, ``role`` "query" or "gallery"."""
+    if isinstance(source, FeatureSet):
+        return source
+    if isinstance(source, tuple):
+        if not 1 <= len(source) <= 3 or source[0] is None:
+            raise HoldfastError(f"{name}: give a file, (features, labels) or (features, labels, ids)")
+        return feature_set(name, source[0], *source[1:])
+    if isinstance(source, str | Path):
+        return read_features(source, role)
+    return feature_set(name, source)
+
+
+def answers_for(sets: Sets, pairing: Pairing, relevance: Relevance | None) -> Answers | None:
+    """Relevant pairs if given, else classes; None where there is neither."""
+    if relevance is not None:
+        if isinstance(relevance, str | Path):
+            pairs = read_relevance(relevance)
+        else:
+            pairs = [(str(query), str(item)) for query, item in relevance]
+        found = [relevance_truth(pairs, pairing.names, gallery) for gallery in sets.galleries()]
+        notes = found[0][1]
+        silent = int((~found[0][0].judged()).sum())
+        if silent:
+            queries = counted(len(pairing), "query")
+            notes = [*notes, f"relevance: {silent:,} of {queries} {have(silent)} no relevant item; left out"]
+        return Answers([truth for truth, _ in found], notes)
+    if pairing.labels is None:
+        return None
+    codes, gallery_codes, classes = class_codes(pairing.labels, *sets.galleries())
+    strange = int((~np.isin(codes, gallery_codes[0])).sum())
+    notes = []
+    if strange:
+        queries = counted(len(codes), "query")
+        notes.append(f"{strange:,} of {queries} {have(strange)} a class that is not in the old gallery")
+    return Answers([ClassTruth(codes, part) for part in gallery_codes], notes, codes, classes)
+
+
+def pairing_notes(sets: Sets, pairing: Pairing) -> list[str]:
+    """What a reader must know of how queries, and galleries, were put side by side."""
+    found = []
+    if (sets.old.ids is None) != (sets.new.ids is None):
+        found.append("only one of the two query sets has ids, so queries were paired row by row")
+    if sets.gallery_new is not None and not _same_items(sets.gallery, sets.gallery_new):
+        found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
+    for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
+        if names:
+            queries, were = counted(len(names), "query"), "was" if len(names) == 1 else "were"
+            found.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {some(names)}")
+    return found
+
+
+def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
+    """As far as can be told: by ids, else by labels, else by number, in any order."""
+    for one, other in ((first.ids, second.ids), (first.labels, second.labels)):
+        if one is not None and other is not None:
+            return bool(np.array_equal(np.sort(one.astype(str)), np.sort(other.astype(str))))
+    return len(first) == len(second)
+
+
+_COLUMNS = ("query", "gallery", "grade")
+
+
+def read_relevance(path: Path | str) -> list[tuple[str, str]]:
+    """(query id, gallery id) of every relevant pair: those with a grade above 0, or all where there are no grades.
+
+    CSV or TSV, with a header ``query,gallery[,grade]`` or without one; or parquet with columns of those names.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise HoldfastError(f"{path}: no such file")
+    readers = {".csv": _read_text, ".tsv": _read_text, ".parquet": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise unknown_name(f"kind of relevance file ({path})", path.suffix, readers)
+    return readers[path.suffix.lower()](path)
+
+
+def relevance_truth(
+    pairs: list[tuple[str, str]], query_names: np.ndarray, gallery: FeatureSet
+) -> tuple[RelevanceTruth, list[str]]:
+    """The pairs as row numbers, and a note about those whose ids are nowhere."""
+    query_of = {str(name): i for i, name in enumerate(query_names)}
+    row_of = {str(name): i for i, name in enumerate(gallery.names())}
+    unknown = [pair for pair in pairs if pair[0] not in query_of or pair[1] not in row_of]
+    keys = {query_of[q] * len(gallery) + row_of[g] for q, g in pairs if q in query_of and g in row_of}
+    if not keys:
+        known = f"queries are called {some(query_names, 2)}, gallery items {some(gallery.names(), 2)}"
+        raise HoldfastError(f"relevance: none of {len(pairs)} pairs has ids of the features; {known}")
+    notes = []
+    if unknown:
+        named = some([f"{q} - {g}" for q, g in unknown])
+        name = "names" if len(unknown) == 1 else "name"
+        share = f"{len(unknown)} of {counted(len(pairs), 'pair')}"
+        notes.append(f"relevance: {share} {name} an unknown query or item ({named}); ignored")
+    return RelevanceTruth(np.array(sorted(keys), dtype=np.int64), len(query_names), len(gallery)), notes
+
+
+def _read_text(path: Path) -> list[tuple[str, str]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            lines = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(lines, start=1) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise HoldfastError(f"{path}: not readable as a table ({error})") from error
+    if rows and rows[0][1][0].lower() in ("query", "query_id"):
+        rows = rows[1:]
+    pairs = []
+    for number, row in rows:
+        if len(row) not in (2, 3) or not row[0] or not row[1]:
+            raise HoldfastError(f"{path}: line {number} must be query id, gallery id and perhaps a grade, not {row}")
+        if len(row) == 2 or _grade(row[2], f"{path}: line {number}") > 0:
+            pairs.append((row[0], row[1]))
+    if not pairs:
+        raise HoldfastError(f"{path}: names no relevant pair")
+    return pairs
+
+
+def _grade(cell: str, where: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise HoldfastError(f"{where}: grade {cell!r} is not a number") from None
+
+
+def _read_parquet(path: Path) -> list[tuple[str, str]]:
+    from holdfast.evaluation.feature_files import column, open_parquet
+
+    file, names = open_parquet(path, {"query", "gallery"})
+    query, gallery = (column(file, name) for name in _COLUMNS[:2])
+    relevant = column(file, "grade") > 0 if "grade" in names else np.ones(len(query), dtype=bool)
+    return [(str(q), str(g)) for q, g in zip(query[relevant].tolist(), gallery[relevant].tolist(), strict=True)]

@@ -1,0 +1,117 @@
+"""From a run's events to its sinks, on threads of their own: training neither waits for a server nor falls with it."""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from holdfast.errors import unknown_name
+from holdfast.experiments.sinks.interface import LoggedRun, Sink
+from holdfast.experiments.sinks.trackers import SINKS
+
+FINISHED_SECONDS, INTERRUPTED_SECONDS = 30.0, 10.0
+"""How long the end of a run waits for a sink to send what is left."""
+
+
+def check_sinks(names: Sequence[str]) -> None:
+    """Refuse an unknown name, or one whose package is not installed."""
+    for name in names:
+        if name not in SINKS:
+            raise unknown_name("log sink", name, SINKS)
+        SINKS[name].require()
+
+
+class _Forward:
+    """One sink behind a queue; ``trouble`` says why it was given up, once it was."""
+
+    def __init__(self, name: str, sink: Sink) -> None:
+        self.name = name
+        self.trouble: str | None = None
+        self._sink = sink
+        self._calls: queue.SimpleQueue[Callable[[Sink], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name=f"holdfast-{name}", daemon=True)
+        self._thread.start()
+
+    def __call__(self, call: Callable[[Sink], None]) -> None:
+        if self.trouble is None:
+            self._calls.put(call)
+
+    def close(self, finished: bool, seconds: float) -> None:
+        self._calls.put(lambda sink: sink.close(finished))
+        self._calls.put(None)
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self.trouble = f"did not take everything within {seconds:g} seconds"
+
+    def _work(self) -> None:
+        try:
+            self._sink.open()
+            while (call := self._calls.get()) is not None:
+                call(self._sink)
+        except BaseException as error:  # some libraries end the process; here that ends the thread
+            reason = str(error).strip().splitlines()
+            self.trouble = f"{type(error).__name__}: {reason[0]}" if reason else type(error).__name__
+
+
+class Sinks:
+    """The sinks of one run; called with every event, it passes on each epoch's losses and learning rate."""
+
+    def __init__(
+        self, names: Sequence[str], run: LoggedRun, task_steps: Sequence[int], warn: Callable[[str], None]
+    ) -> None:
+        """task_steps: the steps of each task, so that a resumed run goes on where it was."""
+        self._before = [0, *accumulate(task_steps)]
+        self._warn = warn
+        self._warned: set[str] = set()
+        self._forwards = [_Forward(name, SINKS[name](run)) for name in dict.fromkeys(names)]
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "epoch":
+            values = {f"loss/{name}": float(value) for name, value in event["terms"].items()}
+            values |= {"lr": float(event["lr"]), "task": float(event["task"])}
+            at = self._before[event["task"] - 1] + event["step"]
+            self._each(lambda sink: sink.scalars(values, at))
+
+    def summary(self, protocols: Mapping[str, Mapping[str, Any]]) -> None:
+        """AC, AA and ACA under each protocol, in [0, 1]; what is undefined is left out."""
+        values = {
+            f"{protocol}/{name}": float(scores[name])
+            for protocol, scores in protocols.items()
+            for name in ("AC", "AA", "ACA")
+            if scores[name] is not None
+        }
+        self._each(lambda sink: sink.summary(values, self._before[-1]))
+
+    def close(self, finished: bool) -> None:
+        seconds = FINISHED_SECONDS if finished else INTERRUPTED_SECONDS
+        for forward in self._forwards:
+            forward.close(finished, seconds)
+        self._report()
+
+    def _each(self, call: Callable[[Sink], None]) -> None:
+        for forward in self._forwards:
+            forward(call)
+        self._report()
+
+    def _report(self) -> None:
+        """Say of each sink that was given up that it was, once, and from the caller's thread."""
+        for forward in self._forwards:
+            if forward.trouble is not None and forward.name not in self._warned:
+                self._warned.add(forward.name)
+                self._warn(f"{forward.name} is given up for this run, which goes on: {forward.trouble}")
+
+
+@contextlib.contextmanager
+def logging_to(
+    names: Sequence[str], run: LoggedRun, task_steps: Sequence[int], *, warn: Callable[[str], None]
+) -> Iterator[Sinks]:
+    """The sinks of those names while a run goes on; closed as finished only if the block ends well."""
+    sinks = Sinks(names, run, task_steps, warn)
+    finished = False
+    try:
+        yield sinks
+        finished = True
+    finally:
+        sinks.close(finished)

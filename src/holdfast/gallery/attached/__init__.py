@@ -1,0 +1,1 @@
+"""A gallery over a vector store that somebody else fills. Read-only."""

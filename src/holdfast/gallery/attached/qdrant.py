@@ -1,0 +1,163 @@
+"""An existing Qdrant collection, read in place: on a server (http, https) or in a folder (qdrant:FOLDER)."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
+from holdfast.gallery.attached.source import Address, Nearby, Sample, refuse_bad
+
+OWN_ID = "id"
+KEY = "QDRANT_API_KEY"
+"""The environment variable with the key of a server that wants one."""
+_BLOCK = 1000
+
+
+class QdrantSource:
+    """Points of one collection. Only calls that read are made; give an API key that may only read for more."""
+
+    def __init__(self, address: Address) -> None:
+        try:
+            import qdrant_client
+        except ImportError:
+            raise HoldfastError(f"a Qdrant collection needs qdrant-client: {how_to_install('qdrant')}") from None
+        self._models: Any = qdrant_client.models
+        self._where = address
+        self.name = f"{address.shown} {address.table}"
+        rest = address.url.removeprefix("qdrant:")
+        self._local = local = rest != address.url and not rest.startswith(("http://", "https://"))
+        if local and not Path(rest).is_dir():
+            raise HoldfastError(f"{rest}: no such folder of Qdrant's")
+        self._client: Any = None
+        try:
+            self._client = qdrant_client.QdrantClient(path=rest) if local else self._server(qdrant_client, rest)
+            known = [one.name for one in self._client.get_collections().collections]
+        except Exception as error:  # the client raises what its transport does: no one class covers it
+            raise UnavailableError(f"{address.shown}: cannot be opened ({_line(error)})") from None
+        try:
+            if address.table not in known:
+                raise unknown_name(f"collection of {address.shown}", address.table, known or ["none"])
+            self.dim, self.index = self._checked_vector()
+        except BaseException:
+            self._client.close()
+            raise
+
+    @staticmethod
+    def _server(qdrant: Any, url: str) -> Any:
+        return qdrant.QdrantClient(url=url, api_key=os.environ.get(KEY), check_compatibility=False)
+
+    def search(self, query: np.ndarray, k: int, *, exact: bool = False) -> list[Nearby]:
+        found = self._ask(
+            "query_points",
+            query=query.astype(np.float32).tolist(),
+            using=self._where.vector or None,
+            limit=k,
+            search_params=self._models.SearchParams(exact=True) if exact and not self._local else None,
+            with_payload=True,
+            with_vectors=self._vectors() if self._dot else False,
+        )
+        nearby = [Nearby(self._id(p), self._cosine(p, query), self._label(p)) for p in found.points]
+        return sorted(nearby, key=lambda one: (-one.cosine, one.id))
+
+    def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:
+        if self._where.id == OWN_ID:
+            given = [int(name) if name.isdigit() else name for name in ids]
+            points = self._ask("retrieve", ids=given, with_vectors=self._vectors(), with_payload=False)
+        else:
+            condition = self._models.FieldCondition(
+                key=self._where.id, match=self._models.MatchAny(any=[*ids, *(int(i) for i in ids if i.isdigit())])
+            )
+            chosen = self._models.Filter(must=[condition])
+            points, _ = self._ask(
+                "scroll", scroll_filter=chosen, limit=len(ids), with_vectors=self._vectors(), with_payload=True
+            )
+        return {self._id(point): self._vector(point) for point in points}
+
+    def sample(self, count: int | None, seed: int = 0) -> Sample:
+        # Qdrant has no seeded sample that is the same on every server: ids are read, and the smallest hashes taken.
+        points = list(self._scroll(with_vectors=False))
+        chosen = sorted(points, key=lambda point: hashlib.md5(f"{self._id(point)}/{seed}".encode()).digest())
+        chosen = chosen if count is None else chosen[:count]
+        found = []
+        for start in range(0, len(chosen), _BLOCK):
+            part = [point.id for point in chosen[start : start + _BLOCK]]
+            records = self._ask("retrieve", ids=part, with_vectors=self._vectors(), with_payload=True)
+            by_id = {record.id: record for record in records}
+            found += [by_id[name] for name in part if name in by_id]
+        vectors = refuse_bad(np.array([self._vector(point) for point in found]), self.name)
+        labels = None
+        if self._where.label is not None:
+            given = [self._label(point) for point in found]
+            if None in given:
+                raise HoldfastError(f"{self.name}: {given.count(None)} sampled points have no {self._where.label}")
+            labels = np.array(given)
+        return Sample(np.array([self._id(point) for point in found]), vectors, labels)
+
+    def count(self) -> int:
+        return int(self._ask("count", exact=True).count)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _checked_vector(self) -> tuple[int, str]:
+        where = self._where
+        config = self._ask("get_collection").config
+        vectors = config.params.vectors or {}
+        named = vectors if isinstance(vectors, dict) else {"": vectors}
+        if where.vector not in named:
+            sparse = config.params.sparse_vectors or {}
+            if where.vector in sparse:
+                raise HoldfastError(f"{where.table}: {where.vector!r} is a sparse vector, not a dense one")
+            raise unknown_name(f"vector of {where.table}", where.vector, [repr(name) for name in named])
+        chosen = named[where.vector]
+        if chosen.distance not in (self._models.Distance.COSINE, self._models.Distance.DOT):
+            raise HoldfastError(f"{where.table}: compares by {chosen.distance.value}; cosine or dot is needed")
+        if getattr(chosen, "multivector_config", None) is not None:
+            raise HoldfastError(f"{where.table}: {where.vector!r} is many vectors for each point; one is needed")
+        self._dot = chosen.distance == self._models.Distance.DOT
+        return int(chosen.size), f"the collection's own index, {chosen.distance.value.lower()}"
+
+    def _scroll(self, *, with_vectors: Any) -> Iterator[Any]:
+        start = None
+        fields = [name for name in (self._where.id, self._where.label) if name not in (None, OWN_ID)]
+        while True:
+            points, start = self._ask(
+                "scroll", offset=start, limit=_BLOCK, with_vectors=with_vectors, with_payload=fields or False
+            )
+            yield from points
+            if start is None:
+                return
+
+    def _ask(self, call: str, **given: Any) -> Any:
+        try:
+            return getattr(self._client, call)(self._where.table, **given)
+        except Exception as error:  # as above
+            raise UnavailableError(f"{self.name}: {_line(error)}") from None
+
+    def _vectors(self) -> Any:
+        return [self._where.vector] if self._where.vector else True
+
+    def _vector(self, point: Any) -> np.ndarray:
+        held = point.vector[self._where.vector] if isinstance(point.vector, dict) else point.vector
+        return np.asarray(held, dtype=np.float32)
+
+    def _cosine(self, point: Any, query: np.ndarray) -> float:
+        if not self._dot:
+            return float(point.score)
+        vector = self._vector(point)  # an inner product says nothing of a cosine unless the lengths are known
+        return float(vector @ query / max(float(np.linalg.norm(vector) * np.linalg.norm(query)), 1e-12))
+
+    def _id(self, point: Any) -> str:
+        return str(point.id if self._where.id == OWN_ID else (point.payload or {}).get(self._where.id, point.id))
+
+    def _label(self, point: Any) -> str | None:
+        value = None if self._where.label is None else (point.payload or {}).get(self._where.label)
+        return None if value is None else str(value)
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,282 @@
+"""The embedded engine: qdrant-edge, in this process, one folder per collection.
+
+Where the embedded engine keeps a collection, and how its index is built while searches go on.
+
+qdrant-edge builds an index in one call that lets no other Python thread run, minutes long for a large collection. So a
+copy is indexed by a process of its own, and then takes the collection's place: ``v0001.0003`` is the third generation
+of ``v0001``, the last one counts, and it appears by a rename. Nothing is written to a collection meanwhile.
+"""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import HoldfastError, UnavailableError, how_to_install
+from holdfast.gallery.engines.protocol import Found
+from holdfast.gallery.filters import Condition, Filter, Value, stored_field
+from holdfast.gallery.folder import bytes_below
+from holdfast.storage import TEMPORARY, read_json, replacing_folder, sweep_temporaries, write_json
+
+M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
+"""Edges per node, candidates when building, candidates when searching."""
+
+# In kB. An index is built when it is asked for, whatever the size, and as one: several would each be searched.
+_INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
+# In kB of vectors that fit a filter: below this they are compared one by one instead of walking the graph past others.
+_FULL_SCAN_BELOW = 10_000
+
+
+class EdgeEngine:
+    """Vectors in float32, inner products; what is written goes through a write-ahead log and is flushed.
+
+    indexed: build an HNSW index when asked to; without, every search compares every vector.
+    """
+
+    def __init__(self, folder: Path, *, indexed: bool) -> None:
+        try:
+            import qdrant_edge
+        except ImportError:
+            raise HoldfastError(f"the embedded gallery needs qdrant-edge: {how_to_install('gallery')}") from None
+        self._edge: Any = qdrant_edge
+        self._indexed = indexed
+        self._folder = folder
+        self._folders = EdgeFolders(folder)
+        self._shards: dict[str, Any] = {}
+        self._waiting: dict[str, set[int]] = {}  # keys that no index holds; the store itself counts deleted ones too
+        for collection in self._folders.current():
+            self._load(collection)
+
+    def create(self, collection: str, dim: int) -> None:
+        refuse_no_room_to_write(self._folder, 0)
+        with self._folders.next_generation(collection) as made:
+            shard = self._edge.EdgeShard.create(str(made), self._config(dim))
+            shard.flush()
+            shard.close()
+        self._load(collection)
+
+    def collections(self) -> list[str]:
+        return sorted(self._shards)
+
+    def upsert(
+        self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
+    ) -> None:
+        refuse_no_room_to_write(self._folder, vectors.nbytes)
+        point = self._edge.Point
+        points = [
+            point(key, vector, dict(stored_field(*field) for field in row.items()))
+            for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
+        ]
+        self._update(collection, self._edge.UpdateOperation.upsert_points(points))
+        self._waiting[collection].update(keys)
+
+    def delete(self, collection: str, keys: Sequence[int]) -> None:
+        self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)))
+        self._waiting[collection].difference_update(keys)
+
+    def search(
+        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+    ) -> list[Found]:
+        edge = self._edge
+        request = edge.SearchRequest(
+            query=edge.Query.Nearest(query.tolist()),
+            limit=k,
+            filter=None if where is None else self._filter(where),
+            params=edge.SearchParams(exact=True) if exact else edge.SearchParams(hnsw_ef=max(EF_SEARCH, k)),
+            with_payload=False,
+            with_vector=False,
+        )
+        return [Found(point.id, point.score) for point in self._shards[collection].search(request)]
+
+    def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
+        records = self._shards[collection].retrieve(list(keys), with_payload=False, with_vector=True)
+        return {record.id: np.asarray(record.vector, dtype=np.float32) for record in records}
+
+    def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        start: int | None = after + 1
+        while True:
+            request = self._edge.ScrollRequest(offset=start, limit=block, with_payload=False, with_vector=True)
+            records, start = self._shards[collection].scroll(request)
+            if records:
+                vectors = np.array([record.vector for record in records], dtype=np.float32)
+                yield np.array([record.id for record in records], dtype=np.int64), vectors
+            if start is None:
+                return
+
+    def count(self, collection: str) -> int:
+        return int(self._shards[collection].count(self._edge.CountRequest(exact=True)))
+
+    def drop(self, collection: str) -> None:
+        self._shards.pop(collection).close()
+        self._folders.remove(collection)
+
+    def build_index(self, collection: str) -> bool:
+        if self.unindexed(collection) == 0:
+            return False
+        self._folders.sweep()
+        self._shards[collection].flush()
+        with self._folders.next_generation(collection) as copy:
+            self._folders.index_into(collection, copy, last_key=max(self._waiting[collection]))
+        # Searches under way keep the generation they have; it is closed when the last of them lets go of it.
+        self._load(collection)
+        return True
+
+    def unindexed(self, collection: str) -> int:
+        return len(self._waiting[collection]) if self._indexed else 0
+
+    def close(self) -> None:
+        while self._shards:
+            self._shards.popitem()[1].close()
+        self._folders.sweep()
+
+    def _load(self, collection: str) -> None:
+        folder = self._folders.current()[collection]
+        refuse_no_room_to_load(folder)
+        shard = self._edge.EdgeShard.load(str(folder))
+        newer: list[Any] = []
+        start: int | None = self._folders.last_indexed_key(collection) + 1
+        while start is not None:
+            request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
+            records, start = shard.scroll(request)
+            newer += [record.id for record in records]
+        self._waiting[collection] = set(newer)
+        self._shards[collection] = shard
+
+    def _update(self, collection: str, operation: Any) -> None:
+        self._shards[collection].update(operation)
+        # A killed process loses nothing that is in the log; a machine that loses power may, until it is flushed.
+        self._shards[collection].flush()
+
+    def _config(self, dim: int) -> Any:
+        edge = self._edge
+        return edge.EdgeConfig(
+            vectors=edge.EdgeVectorParams(size=dim, distance=edge.Distance.Dot),
+            hnsw_config=edge.HnswIndexConfig(
+                m=M, ef_construct=EF_CONSTRUCT, full_scan_threshold=_FULL_SCAN_BELOW, max_indexing_threads=0
+            ),
+            optimizers=edge.EdgeOptimizersConfig(
+                default_segment_number=1, max_segment_size=_LARGEST_SEGMENT, indexing_threshold=_INDEX_FROM
+            ),
+        )
+
+    def _filter(self, where: Filter) -> Any:
+        return self._edge.Filter(must=[self._condition(condition) for condition in where])
+
+    def _condition(self, condition: Condition) -> Any:
+        edge = self._edge
+        if not condition.among:
+            return edge.FieldCondition(condition.field, range=edge.RangeFloat(**dict(condition.bounds)))
+        return edge.Filter(should=[self._equal(condition.field, value) for value in condition.among])
+
+    def _equal(self, field: str, value: Value) -> Any:
+        edge = self._edge
+        name, kept = stored_field(field, value)
+        if isinstance(kept, str):
+            return edge.FieldCondition(name, match=edge.MatchValue(kept))
+        # By range: a whole number and the same float are then one, whichever was stored.
+        return edge.FieldCondition(name, range=edge.RangeFloat(gte=float(kept), lte=float(kept)))
+
+
+_LAST_KEY = "last_indexed_key.json"
+# It ends when we do (prctl 1 is PR_SET_PDEATHSIG, where there is such a thing), and lets searches go first.
+_BUILD = """
+import ctypes, json, os, sys
+path, places = sys.argv[1], json.loads(sys.argv[2])
+try:
+    ctypes.CDLL(None).prctl(1, 9)
+    os.nice(10)
+except (AttributeError, OSError):
+    pass
+sys.path[:] = places
+import qdrant_edge
+shard = qdrant_edge.EdgeShard.load(path)
+shard.optimize()
+shard.flush()
+shard.close()
+"""
+
+
+_LOG, _SPARE = 32 * 2**20, 4 * 2**20
+"""A part of the write-ahead log, taken whole when it begins, and what else changes when a collection is loaded."""
+
+
+def refuse_no_room_to_load(collection: Path) -> None:
+    """Loading makes room for the log, unless the log has it already."""
+    _refuse_full_disk(collection, _SPARE + max(0, _LOG - bytes_below(collection / "wal")))
+
+
+def refuse_no_room_to_write(folder: Path, size: int) -> None:
+    """So many bytes of vectors go into the log and the store, and may begin a part of the log."""
+    _refuse_full_disk(folder, _SPARE + _LOG + 4 * size)
+
+
+def _refuse_full_disk(folder: Path, needed: int) -> None:
+    """qdrant-edge writes through mapped memory: on a full disk the process is ended by SIGBUS, without a word."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UnavailableError(
+            f"{folder}: the disk is full: {free / 2**20:.1f} MiB are left, and the embedded store needs "
+            f"{needed / 2**20:.0f} to work in; make room, nothing stored is lost"
+        )
+
+
+class EdgeFolders:
+    """The folders of all collections below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep_temporaries(folder)
+        self._current: dict[str, Path] = {}
+        for path in sorted(folder.iterdir()):
+            self._current[path.name.rpartition(".")[0]] = path
+        self.sweep()
+
+    def current(self) -> dict[str, Path]:
+        return dict(self._current)
+
+    @contextlib.contextmanager
+    def next_generation(self, collection: str) -> Iterator[Path]:
+        """An empty folder that, on a clean exit, becomes the collection's newest generation in one step."""
+        before = self._current.get(collection)
+        number = 1 if before is None else int(before.name.rpartition(".")[2]) + 1
+        path = self._folder / f"{collection}.{number:04d}"
+        with replacing_folder(path) as temporary:
+            yield temporary
+        self._current[collection] = path
+
+    def last_indexed_key(self, collection: str) -> int:
+        """The largest key when the collection was indexed, 0 before it is: keys only ever grow."""
+        file = self._current[collection] / _LAST_KEY
+        return int(read_json(file)) if file.exists() else 0
+
+    def index_into(self, collection: str, copy: Path, *, last_key: int) -> None:
+        """Copy the collection's files and let another process index all vectors of the copy."""
+        shutil.copytree(self._current[collection], copy, dirs_exist_ok=True)
+        words = [sys.executable, "-c", _BUILD, str(copy), json.dumps(sys.path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+            raise HoldfastError(f"{self._folder}: the index of {collection} could not be built ({last})")
+        write_json(copy / _LAST_KEY, last_key)
+
+    def remove(self, collection: str) -> None:
+        # By rename first: a folder that is half removed must not be found again.
+        aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self._folder))
+        self._current.pop(collection).replace(aside / "old")
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """Remove older generations; whoever still searches one keeps what it has mapped."""
+        kept = set(self._current.values())
+        for path in self._folder.iterdir():
+            if path not in kept and not path.name.startswith(TEMPORARY):
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(path)

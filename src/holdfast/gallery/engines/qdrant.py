@@ -1,0 +1,188 @@
+"""The engine on a Qdrant server or cluster, through qdrant-client."""
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from holdfast.errors import HoldfastError, UnavailableError, how_to_install
+from holdfast.gallery.engines.protocol import Found, Place, plain_name
+from holdfast.gallery.filters import Condition, Filter, Value, stored_field
+
+M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
+"""Edges per node, candidates when building, candidates when searching."""
+REQUEST_SECONDS, RECONNECT_SECONDS = 60, 20
+_NUMBERS_AT_ONCE = 1_000_000
+"""Of vectors in one request: some 20 MB as JSON, and a server takes 32 MB unless told otherwise."""
+
+T = TypeVar("T")
+
+
+def connected(url: str) -> Any:
+    """A client of the server at ``url``; its key, where it wants one, is in QDRANT_API_KEY."""
+    key = os.environ.get("QDRANT_API_KEY") or None
+    return _package().QdrantClient(url=url, api_key=key, timeout=REQUEST_SECONDS, check_compatibility=False)
+
+
+class QdrantEngine:
+    """Vectors in float32, inner products. The server indexes by itself, in the background, segment by segment; what no
+    index holds yet it compares one by one. A request that got no answer is made once more: all of them may be.
+
+    indexed: without, no index is ever made, and every search compares every vector.
+    """
+
+    def __init__(self, client: Any, place: Place, *, indexed: bool) -> None:
+        package = _package()
+        self._models: Any = package.models
+        self._lost = (package.http.exceptions.ResponseHandlingException, ConnectionError)
+        self._refused = (package.http.exceptions.UnexpectedResponse,)
+        self._client, self._place, self._indexed = client, place, indexed
+        plain_name(place.namespace)
+        self._collections = {
+            found.name.removeprefix(f"{place.namespace}-")
+            for found in self._ask(client.get_collections, patience=0).collections
+            if found.name.startswith(f"{place.namespace}-")
+        }
+
+    def create(self, collection: str, dim: int) -> None:
+        models, place, name = self._models, self._place, self._name(collection)
+        hnsw = models.HnswConfigDiff(m=M if self._indexed else 0, ef_construct=EF_CONSTRUCT)
+
+        def work() -> None:
+            if self._client.collection_exists(name):
+                self._client.delete_collection(name)
+            self._client.create_collection(
+                name,
+                vectors_config=models.VectorParams(size=dim, distance=models.Distance.DOT),
+                hnsw_config=hnsw,
+                shard_number=place.shards,
+                replication_factor=place.replicas,
+                # Acknowledged is what most replicas hold: one of them may be lost.
+                write_consistency_factor=place.replicas // 2 + 1,
+            )
+
+        self._ask(work)
+        self._collections.add(collection)
+
+    def collections(self) -> list[str]:
+        return sorted(self._collections)
+
+    def upsert(
+        self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
+    ) -> None:
+        points = [
+            self._models.PointStruct(id=key, vector=row, payload=dict(stored_field(*pair) for pair in some.items()))
+            for key, row, some in zip(keys, vectors.tolist(), fields, strict=True)
+        ]
+        at_once = max(1, _NUMBERS_AT_ONCE // max(1, vectors.shape[1]))
+        for start in range(0, len(points), at_once):
+            part = points[start : start + at_once]
+            self._ask(functools.partial(self._client.upsert, self._name(collection), part, wait=True))
+
+    def delete(self, collection: str, keys: Sequence[int]) -> None:
+        chosen = self._models.PointIdsList(points=list(keys))
+        self._ask(lambda: self._client.delete(self._name(collection), chosen, wait=True))
+
+    def search(
+        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+    ) -> list[Found]:
+        models = self._models
+        params = models.SearchParams(exact=True) if exact else models.SearchParams(hnsw_ef=max(EF_SEARCH, k))
+        answer = self._ask(
+            lambda: self._client.query_points(
+                self._name(collection),
+                query=query.tolist(),
+                limit=k,
+                query_filter=None if where is None else models.Filter(must=[self._condition(one) for one in where]),
+                search_params=params,
+                with_payload=False,
+            )
+        )
+        return [Found(int(point.id), float(point.score)) for point in answer.points]
+
+    def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
+        name = self._name(collection)
+        records = self._ask(lambda: self._client.retrieve(name, list(keys), with_payload=False, with_vectors=True))
+        return {int(record.id): np.asarray(record.vector, dtype=np.float32) for record in records}
+
+    def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        name, start = self._name(collection), after + 1
+        while True:
+            some = functools.partial(self._client.scroll, name, limit=block, with_payload=False, with_vectors=True)
+            records, following = self._ask(functools.partial(some, offset=start))
+            if records:
+                vectors = np.array([record.vector for record in records], dtype=np.float32)
+                yield np.array([record.id for record in records], dtype=np.int64), vectors
+            if following is None:
+                return
+            start = following
+
+    def count(self, collection: str) -> int:
+        return int(self._ask(lambda: self._client.count(self._name(collection), exact=True)).count)
+
+    def drop(self, collection: str) -> None:
+        self._ask(lambda: self._client.delete_collection(self._name(collection)))
+        self._collections.discard(collection)
+
+    def build_index(self, collection: str) -> bool:
+        """Wait until the server has indexed what it means to index; whether it was still at it."""
+        waited = False
+        while self._ask(lambda: self._client.get_collection(self._name(collection))).status == "yellow":
+            waited = True
+            time.sleep(0.2)
+        return waited
+
+    def unindexed(self, collection: str) -> int:
+        """Nothing that anybody but the server could index."""
+        return 0
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _ask(self, work: Callable[[], T], *, patience: float | None = None) -> T:
+        """The server's answer, or, if it is away for no more than ``patience`` seconds, once it is back."""
+        deadline: float | None = None
+        while True:
+            try:
+                return work()
+            except self._lost as error:
+                if deadline is None:
+                    deadline = time.monotonic() + (RECONNECT_SECONDS if patience is None else patience)
+                if time.monotonic() >= deadline:
+                    raise UnavailableError(f"{self._place.url}: no answer ({_one_line(error)})") from error
+                time.sleep(0.5)
+            except self._refused as error:
+                raise UnavailableError(f"{self._place.url}: {_one_line(error)}") from error
+
+    def _condition(self, one: Condition) -> Any:
+        models = self._models
+        if not one.among:
+            return models.FieldCondition(key=one.field, range=models.Range(**dict(one.bounds)))
+        return models.Filter(should=[self._equal(one.field, value) for value in one.among])
+
+    def _equal(self, field: str, value: Value) -> Any:
+        models = self._models
+        name, kept = stored_field(field, value)
+        if isinstance(kept, str):
+            return models.FieldCondition(key=name, match=models.MatchValue(value=kept))
+        # By range: a whole number and the same float are then one, whichever was stored.
+        return models.FieldCondition(key=name, range=models.Range(gte=float(kept), lte=float(kept)))
+
+    def _name(self, collection: str) -> str:
+        return f"{self._place.namespace}-{plain_name(collection)}"
+
+
+def _package() -> Any:
+    try:
+        import qdrant_client
+        import qdrant_client.http.exceptions
+    except ImportError:
+        raise HoldfastError(f"a gallery on a Qdrant server needs its client: {how_to_install('qdrant')}") from None
+    return qdrant_client
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,277 @@
+"""Items of vectors in a file, read some at a time: npz, npy or parquet, as ``holdfast check`` reads them.
+
+Metadata of many items in one CSV file: a column that says whose, and a column for each field.
+"""
+
+import csv
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import HoldfastError
+from holdfast.evaluation.feature_files import open_parquet, read_features
+from holdfast.evaluation.feature_set import some
+from holdfast.gallery.filters import LABEL, LARGEST_WHOLE, Value, check_text, checked_name
+from holdfast.gallery.items import MOST_FIELDS, Item
+
+VECTOR_SUFFIXES = frozenset((".npz", ".npy", ".parquet"))
+PATHS = "paths"
+_READ = ("features", "labels", "ids")
+_ROWS = 4096
+
+
+class VectorFile:
+    """Vectors with ids and, where the file has them, labels, paths of images and metadata.
+
+    ``fields`` are the further arrays or columns, one text, number or truth value a row: metadata; ``ignored`` those
+    that cannot be, each with the reason. A missing value (null, NaN) leaves the field out of that item.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        found = read_features(path, "gallery")
+        if found.ids is None:
+            where = f"{path.stem}.ids.npy beside it" if path.suffix.lower() == ".npy" else "ids in it"
+            raise HoldfastError(f"{path}: has no ids; write {where}, a different text or number for each vector")
+        self._rows, self._labels, self._ids = found.rows, found.labels, found.ids
+        self.width = found.dim
+        self.has_labels = found.labels is not None
+        kinds = _parquet_kinds(path) if path.suffix.lower() == ".parquet" else _npz_kinds(path, len(found))
+        self.ignored = {name: reason for name, reason in kinds.items() if reason}
+        fields = [name for name, reason in kinds.items() if not reason and name != PATHS]
+        self.fields = fields[:MOST_FIELDS]
+        self.ignored |= dict.fromkeys(fields[MOST_FIELDS:], f"an item has at most {MOST_FIELDS} fields")
+        self._columns = [name for name in kinds if name in self.fields or (name == PATHS and not kinds[name])]
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def ids(self) -> Iterator[str]:
+        return (str(one) for one in self._ids)
+
+    def items(self, *, embed: bool) -> Iterator[Item]:
+        """Every row as an item, its vector as input of the version (``embed``) or as a feature. Paths in the file are
+        relative to its folder."""
+        start = 0
+        for columns, count in self._blocks():
+            vectors = self._rows.block(start, start + count).astype(np.float32, copy=False)
+            for row in range(count):
+                values = {name: value for name, column in columns.items() if (value := _there(column[row])) is not None}
+                path = values.pop(PATHS, None)
+                yield Item(
+                    str(self._ids[start + row]),
+                    image=vectors[row] if embed else None,
+                    vector=None if embed else vectors[row],
+                    metadata=values,
+                    label=None if self._labels is None else str(self._labels[start + row]),
+                    path=None if path is None else self.path.parent / str(path),
+                )
+            start += count
+
+    def _blocks(self) -> Iterator[tuple[dict[str, list[Value | None]], int]]:
+        """The further columns of some rows at a time, in the file's order, and how many rows these are."""
+        if self.path.suffix.lower() == ".parquet" and self._columns:
+            file, _ = open_parquet(self.path, set(self._columns))
+            for batch in file.iter_batches(_ROWS, columns=self._columns):
+                yield {name: batch.column(name).to_pylist() for name in self._columns}, len(batch)
+            return
+        arrays = _npz_arrays(self.path, self._columns) if self._columns else {}
+        for start in range(0, len(self), _ROWS):
+            stop = min(len(self), start + _ROWS)
+            yield {name: array[start:stop].tolist() for name, array in arrays.items()}, stop - start
+
+
+def _npz_kinds(path: Path, count: int) -> dict[str, str]:
+    """What else an npz holds; by name why it cannot be metadata, empty where it can. An npy holds nothing else."""
+    if path.suffix.lower() != ".npz":
+        return {}
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    found = {}
+    for name in (name for name in names if name not in _READ):
+        found[name] = _bad_name(name)
+        if not found[name]:
+            try:
+                found[name] = _bad_array(_npz_arrays(path, [name])[name], count)
+            except HoldfastError:
+                found[name] = "not readable as a plain array"
+    return found
+
+
+def _bad_array(array: np.ndarray, count: int) -> str:
+    longer_than_double = array.dtype.kind == "f" and array.dtype.itemsize > 8
+    if array.shape != (count,) or array.dtype.kind not in "iufbU" or longer_than_double:
+        return f"{array.dtype} of shape {array.shape}, not one text or number a row"
+    return _too_large(int(array.min()), int(array.max())) if array.dtype.kind in "iu" else ""
+
+
+def _npz_arrays(path: Path, names: list[str]) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as pack:
+            return {name: pack[name] for name in names}
+    except (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise HoldfastError(f"{path}: {', '.join(names)}: not readable as plain arrays ({error})") from error
+
+
+def _parquet_kinds(path: Path) -> dict[str, str]:
+    """As ``_npz_kinds``, of the columns of a parquet file."""
+    file, names = open_parquet(path, set())
+    return {name: _bad_name(name) or _bad_column(file, name) for name in names if name not in _READ}
+
+
+def _bad_column(file: Any, name: str) -> str:
+    import pyarrow.compute
+    import pyarrow.types as kinds
+
+    if len(file.schema_arrow.get_all_field_indices(name)) > 1:
+        return "several columns have this name"
+    kind = file.schema_arrow.field(name).type
+    if kinds.is_integer(kind):
+        ends = pyarrow.compute.min_max(file.read(columns=[name]).column(0)).as_py()
+        return _too_large(ends["min"] or 0, ends["max"] or 0)
+    plain = kind.value_type if kinds.is_dictionary(kind) else kind
+    checks = (kinds.is_floating, kinds.is_boolean, kinds.is_string, kinds.is_large_string)
+    return "" if any(check(plain) for check in checks) else f"{kind}, not text or numbers"
+
+
+def _too_large(least: int, most: int) -> str:
+    return "" if least >= -LARGEST_WHOLE and most <= LARGEST_WHOLE else "whole numbers beyond 2^53; write them as text"
+
+
+def _bad_name(name: str) -> str:
+    if name == LABEL:
+        return "classes are called labels"
+    try:
+        checked_name(name)
+    except HoldfastError:
+        return "a field is named by letters, digits and underscores, no digit first"
+    return ""
+
+
+def _there(value: Value | None) -> Value | None:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+_KEYS = ("id", "path")
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,15})")  # 007 is a name, not a number
+_NUMBER = re.compile(r"-?((0|[1-9][0-9]{0,15})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_TRUTH = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class MetadataTable:
+    """By id: the fields of an item, a ``label`` among them where ``has_labels``; an empty cell leaves its field out."""
+
+    name: str
+    rows: dict[str, dict[str, Value]]
+    has_labels: bool
+
+    def of(self, id: str) -> tuple[dict[str, Value], str | None]:
+        """Metadata and label of an item; nothing where it has no row."""
+        found = dict(self.rows.get(id, {}))
+        label = found.pop(LABEL, None)
+        return found, None if label is None else str(label)
+
+    def meet(self, ids: Iterable[str], what: str) -> dict[str, int]:
+        """How many rows have no item (``what``), and how many items no row; refused where no row has one."""
+        asked = set(ids)
+        known = len(asked & self.rows.keys())
+        if not known:
+            called = f"rows are called {some(list(self.rows), 2)}, {what}s {some(sorted(asked), 2)}"
+            raise HoldfastError(f"{self.name}: none of its {len(self.rows)} rows names one of the {what}s; {called}")
+        return {f"rows_without_{what}": len(self.rows) - known, f"{what}s_without_row": len(asked) - known}
+
+
+def read_metadata(path: Path) -> MetadataTable:
+    """A CSV file in UTF-8, separated by commas, with a header: ``id`` (or ``path``, the same), then fields.
+
+    A column whose cells are all numbers becomes numbers, whole ones where all are whole; true and false likewise; any
+    other is text. Numbers with leading zeros, or too large for a store to tell apart, make a column text.
+    """
+    header, lines = _read(path)
+    key = next((name for name in _KEYS if name in header), None)
+    if key is None:
+        apart = "" if len(header) > 1 else "; columns are separated by commas"
+        raise HoldfastError(f"{path}: no column id or path, which say whose a row is; it has {some(header)}{apart}")
+    if len(set(header)) < len(header):
+        twice = next(name for name in header if header.count(name) > 1)
+        raise HoldfastError(f"{path}: two columns are called {twice!r}")
+    fields = [name for name in header if name != key]
+    if len(fields) > MOST_FIELDS:
+        raise HoldfastError(f"{path}: {len(fields)} fields; an item has at most {MOST_FIELDS}")
+    rows: dict[str, dict[str, Value]] = {}
+    first: dict[str, int] = {}
+    cells: dict[str, list[str]] = {name: [] for name in fields}
+    for number, line in lines:
+        if len(line) != len(header):
+            raise HoldfastError(f"{path}: line {number} has {len(line)} cells, the header {len(header)}")
+        row = dict(zip(header, line, strict=True))
+        name = row[key]
+        if not name:
+            raise HoldfastError(f"{path}: line {number} has no {key}")
+        if name in rows:
+            raise HoldfastError(f"{path}: lines {first[name]} and {number} both are {key} {name!r}; keep one")
+        rows[name], first[name] = {}, number
+        for field in fields:
+            cells[field].append(row[field])
+    if not rows:
+        raise HoldfastError(f"{path}: holds no rows")
+    for field in fields:
+        try:
+            name = field if field == LABEL else checked_name(field)
+            values = list(cells[field]) if field == LABEL else _values(cells[field])
+            for value in values:
+                if isinstance(value, str):
+                    check_text(f"field {field!r}", value)
+        except HoldfastError as error:
+            raise HoldfastError(f"{path}: {error}") from None
+        for row_fields, value, cell in zip(rows.values(), values, cells[field], strict=True):
+            if cell:
+                row_fields[name] = value
+    return MetadataTable(str(path), rows, LABEL in fields)
+
+
+def _read(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Header and rows, each with the number of the line it ends on; empty lines are passed over."""
+    found = []
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for row in reader:
+                if row:
+                    found.append((reader.line_num, [cell.strip() for cell in row]))
+    except FileNotFoundError:
+        raise HoldfastError(f"{path}: no such file") from None
+    except UnicodeDecodeError as error:
+        raise HoldfastError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    except (OSError, csv.Error) as error:
+        raise HoldfastError(f"{path}: not readable as CSV ({error})") from error
+    if not found:
+        raise HoldfastError(f"{path}: empty; wanted a header with id and further columns")
+    return found[0][1], found[1:]
+
+
+def _values(cells: list[str]) -> list[Value]:
+    """The cells of a column, in the one kind that all of them have; what stands for an empty one is not used."""
+    given = [cell for cell in cells if cell]
+    if given and all(cell.lower() in _TRUTH for cell in given):
+        return [_TRUTH.get(cell.lower(), False) for cell in cells]
+    numbers = {cell: _number(cell) for cell in set(given)}
+    if not given or None in numbers.values():
+        return list(cells)
+    kind = int if all(isinstance(number, int) for number in numbers.values()) else float
+    return [kind(numbers.get(cell) or 0) for cell in cells]
+
+
+def _number(cell: str) -> int | float | None:
+    if _WHOLE.fullmatch(cell):
+        return int(cell) if abs(int(cell)) <= LARGEST_WHOLE else None
+    found = float(cell) if _NUMBER.fullmatch(cell) else math.inf
+    return found if math.isfinite(found) else None

@@ -1,0 +1,180 @@
+"""An adopted model on disk: an encoder of stored vectors, its class prototypes, and where all that came from.
+
+``config.json`` and ``model.safetensors`` make it a model folder like any other, whose input are the stored vectors.
+``adopted.json`` says by which way, from which file and with what evidence. The vectors themselves are not copied.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.checksums import refuse_broken_seal, seal, sha256_of
+from holdfast.encoders import Encoder, VectorInput, build_backbone
+from holdfast.errors import HoldfastError
+from holdfast.evaluation.feature_set import some
+from holdfast.geometry import unit
+from holdfast.lifecycle.adoption_result import MAP, PROJECTION, Adoption
+from holdfast.lifecycle.stored_vectors import StoredVectors, read_stored
+from holdfast.losses import class_means
+from holdfast.scenarios import SlotRegistry
+from holdfast.storage import read_json, read_tensors, replacing_folder, write_json, write_tensors
+from holdfast.training import StoredReference
+
+FORMAT = "holdfast-adopted"
+RECORD, PROTOTYPES, MAPPED = "adopted.json", "prototypes.safetensors", "mapped"
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """An adopted model, read. record: what ``adopted.json`` says. registry: the slots, by the way of a projection."""
+
+    folder: Path
+    encoder: Encoder
+    record: dict[str, Any]
+    prototypes: Tensor
+    class_names: tuple[str, ...]
+    registry: SlotRegistry | None
+
+    @property
+    def way(self) -> str:
+        return str(self.record["way"])
+
+    @property
+    def dim(self) -> int:
+        """The size of the space that new models are trained into."""
+        return self.encoder.dim
+
+    def carried(self, vectors: Tensor) -> Tensor:
+        """Stored vectors (N x D) in the space that is compared in: unit, N x ``dim``."""
+        return self.encoder.encode(vectors)
+
+    def on_store(self, z: Tensor) -> Tensor:
+        """New models' features (N x ``dim``) as queries (N x D) for the store as it is, of the length they have.
+
+        Through a projection P the inner product with a stored h is |P h| cos(z, P h): the true order only where P is an
+        isometry, as it is where none better was found.
+        """
+        return z if self.encoder.projection is None else z @ self.encoder.projection.weight.detach()
+
+    def reference(self, names: np.ndarray, *, features: str | Path | None = None) -> StoredReference:
+        """What a training is held to: for each image called ``names`` its stored vector, zeros where there is none.
+
+        features: where the file lies now, if it was moved; another file than the adopted one is refused.
+        """
+        stored = self.stored(features)
+        if not stored.has_ids:
+            raise HoldfastError(f"{stored.name}: has no ids, so its vectors cannot be found for training images")
+        place = {str(name): row for row, name in enumerate(stored.ids)}
+        rows = np.array([place.get(str(name), -1) for name in names])
+        known = torch.from_numpy(rows >= 0)
+        if not bool(known.any()):
+            raise HoldfastError(
+                f"{stored.name}: none of its ids ({some(stored.ids, 2)}) is a training image ({some(names, 2)})"
+            )
+        table = torch.zeros(len(names), self.dim)
+        table[known] = self.carried(stored.vectors[torch.from_numpy(rows[rows >= 0])])
+        return StoredReference(table)
+
+    def stored(self, features: str | Path | None = None) -> StoredVectors:
+        """The adopted vectors, read again from where they lie."""
+        told = self.record["features"]
+        path = Path(features or told["path"])
+        if told["sha256"] is None:
+            raise HoldfastError(f"{self.folder}: was adopted from arrays in memory; adopt a file to train against it")
+        if not path.is_file():
+            raise HoldfastError(f"{path}: not there any more; say where the adopted features lie now")
+        if sha256_of(path) != told["sha256"]:
+            raise HoldfastError(f"{path}: not the features that {self.folder} was adopted from (sha256 differs)")
+        return read_stored(path, told["labels"])
+
+
+def write_adopted(
+    out: Path,
+    stored: StoredVectors,
+    found: Adoption,
+    *,
+    way: str,
+    matrix: Tensor | None,
+    registry: SlotRegistry | None,
+    features: dict[str, Any],
+    new_model: Encoder | None = None,
+) -> None:
+    """Write the folder in one step. matrix: P of a projection, or the map; new_model: what the map is put behind."""
+    projected = matrix if way == PROJECTION else None
+    backbone = build_backbone("identity", in_channels=stored.dim)
+    dim = stored.dim if projected is None else len(projected)
+    info: dict[str, Any] = {"adopted": {"way": way, "features_sha256": features["sha256"]}}
+    if registry is not None:
+        info["slots"] = registry.to_json()
+    encoder = Encoder(backbone, dim, preprocess=VectorInput(stored.dim, unit=True), info=info)
+    if projected is not None:
+        _put(encoder, projected)
+    means = class_means(encoder.encode(stored.vectors), torch.from_numpy(stored.labels), len(stored.class_names))
+    with replacing_folder(out) as temporary:
+        encoder.write_into(temporary)
+        write_tensors(temporary / PROTOTYPES, {"prototypes": unit(means)})
+        if way == MAP and matrix is not None and new_model is not None:
+            (temporary / MAPPED).mkdir()
+            mapped_encoder(new_model, matrix).write_into(temporary / MAPPED)
+        record = {
+            "format": FORMAT,
+            "format_version": 1,
+            "way": way,
+            "adopted": datetime.now(UTC).isoformat(timespec="seconds"),
+            "features": features,
+            "class_names": list(stored.class_names),
+            "prototypes_sha256": sha256_of(temporary / PROTOTYPES),
+            "report": found.as_json(),
+        }
+        if way == MAP and matrix is not None:
+            write_tensors(temporary / "map.safetensors", {"map": matrix})
+        write_json(temporary / RECORD, record)
+        seal(temporary)
+
+
+def read_adopted(folder: str | Path) -> Adopted:
+    """An adopted model; a folder changed by hand is refused."""
+    folder = Path(folder)
+    if not (folder / RECORD).is_file():
+        raise HoldfastError(f"{folder}: no adopted model here (no {RECORD}); make one with holdfast adopt")
+    refuse_broken_seal(folder)
+    record = read_json(folder / RECORD)
+    if not isinstance(record, dict) or record.get("format") != FORMAT or record.get("format_version") != 1:
+        raise HoldfastError(f"{folder / RECORD}: does not describe an adopted model this Holdfast can read")
+    tensors, _ = read_tensors(folder / PROTOTYPES)
+    if sha256_of(folder / PROTOTYPES) != record["prototypes_sha256"]:
+        raise HoldfastError(f"{folder / PROTOTYPES}: not the prototypes {RECORD} was written for (sha256 differs)")
+    encoder = Encoder.from_pretrained(folder)
+    slots = encoder.info.get("slots")
+    registry = None if slots is None else SlotRegistry.from_json(slots)
+    return Adopted(folder, encoder, record, tensors["prototypes"], tuple(record["class_names"]), registry)
+
+
+def mapped_encoder(model: Encoder, matrix: Tensor) -> Encoder:
+    """``model`` with the map (D x its dim) behind its projection: an encoder whose features lie in the old space.
+
+    A linear layer with its length undone changes no direction, so the result gives the mapped features exactly.
+    """
+    if matrix.shape[1] != model.dim:
+        raise HoldfastError(f"the map takes features of {matrix.shape[1]} numbers, this model gives {model.dim}")
+    own = model.projection
+    joined = matrix if own is None else matrix @ own.weight.detach().float()
+    info = {**{key: value for key, value in model.info.items() if key != "slots"}, "mapped": True}
+    if len(joined) == model.feature_dim:
+        raise HoldfastError(
+            f"the old space and the new backbone both have {len(joined)} numbers, so the model has no room for a map; "
+            "carry its features by map.safetensors"
+        )
+    made = Encoder(model.backbone, len(joined), preprocess=model.preprocess, feature_dim=model.feature_dim, info=info)
+    _put(made, joined)
+    return made.eval()
+
+
+def _put(encoder: Encoder, weight: Tensor) -> None:
+    assert encoder.projection is not None
+    encoder.projection.weight = nn.Parameter(weight.clone())

@@ -1,0 +1,139 @@
+"""Plain tables and the only door through which text enters the page.
+
+The shell of every page: self-contained, and the browser is told to hold it to that.
+"""
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.reports.records import RunRecord, flat
+
+DASH = "–"
+
+
+def text(value: object) -> str:
+    """``value`` escaped for HTML text and attributes; what UTF-8 cannot write becomes a question mark."""
+    return html.escape(str(value).encode("utf-8", "replace").decode("utf-8"), quote=True)
+
+
+def per_cent(score: float, digits: int = 1) -> str:
+    return DASH if math.isnan(score) else f"{100 * score:.{digits}f}"
+
+
+def fraction(score: float) -> str:
+    return DASH if math.isnan(score) else f"{score:.2f}"
+
+
+def labels(runs: Sequence[RunRecord]) -> list[str]:
+    """One name per run for people; the folder is added where two runs would have the same."""
+    names = [run.name for run in runs]
+    told = [
+        f"{name} ({run.folder.resolve().name})" if names.count(name) > 1 else name for name, run in zip(names, runs)
+    ]
+    return [f"{name} #{i + 1}" if told.count(name) > 1 else name for i, name in enumerate(told)]
+
+
+def methods_table(runs: Sequence[RunRecord], protocols: Sequence[str], rank: bool) -> str:
+    """AC, AA and ACA of every run under every protocol; if ``rank``, the best of a column in bold, where one is."""
+    best = {
+        (name, metric): _best([_metric(run, name, metric) for run in runs])
+        for name in protocols
+        for metric in ("AC", "AA", "ACA")
+    }
+    groups = "".join(f'<th scope="colgroup" colspan="3">{text(name.capitalize())} protocol</th>' for name in protocols)
+    names = "".join(
+        '<th scope="col" class="first">AC</th><th scope="col">AA&nbsp;%</th><th scope="col">ACA&nbsp;%</th>'
+        for _ in protocols
+    )
+    rows = []
+    for run, label in zip(runs, labels(runs)):
+        cells = []
+        for name in protocols:
+            for metric in ("AC", "AA", "ACA"):
+                value = _metric(run, name, metric)
+                shown = fraction(value) if metric == "AC" else per_cent(value, 2)
+                if rank and value == best[name, metric]:
+                    shown = f"<strong>{shown}</strong>"
+                if metric == "AC" and name in run.protocols and run.protocols[name].pairs:
+                    record = run.protocols[name]
+                    shown += f' <small title="pairs kept">{int(record.compatible.sum())}/{record.pairs}</small>'
+                first = ' class="first"' if metric == "AC" else ""
+                cells.append(f"<td{first}>{shown}</td>")
+        rows.append(f'<tr><th scope="row">{text(label)}</th>{"".join(cells)}</tr>')
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Scores of every method"><table class="scores">'
+        f'<thead><tr><th rowspan="2" scope="col">Method</th>{groups}</tr><tr>{names}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def differences(trees: Sequence[Mapping[str, Any]], names: Sequence[str], label: str) -> str:
+    """Settings of several runs: those that differ with one column per run, those in common once, folded away."""
+    leaves = [flat(tree) for tree in trees]
+    keys = list(dict.fromkeys(key for leaf in leaves for key in leaf))
+    if not keys:
+        return '<p class="quiet">Nothing was recorded.</p>'
+    shared = [key for key in keys if all(key in leaf and leaf[key] == leaves[0].get(key) for leaf in leaves)]
+    differing = [key for key in keys if key not in shared]
+    parts = []
+    if differing:
+        heads = "".join(f'<th scope="col">{text(name)}</th>' for name in names)
+        rows = "".join(
+            f'<tr class="differs"><th scope="row">{text(key)}</th>'
+            + "".join(f"<td>{_setting(leaf[key]) if key in leaf else DASH}</td>" for leaf in leaves)
+            + "</tr>"
+            for key in differing
+        )
+        parts.append(_settings_box(f"{label} that differ", f'<th scope="col">Differs</th>{heads}', rows))
+    if shared:
+        rows = "".join(
+            f'<tr><th scope="row">{text(key)}</th><td>{_setting(leaves[0][key])}</td></tr>' for key in shared
+        )
+        box = _settings_box(f"{label} in common", '<th scope="col">Name</th><th scope="col">Value</th>', rows)
+        if len(trees) == 1:
+            parts.append(box)
+        else:
+            parts.append(f"<details><summary>In common to all runs ({len(shared)})</summary>{box}</details>")
+    return "".join(parts)
+
+
+def _best(values: Sequence[float]) -> float | None:
+    """The highest, if some other is lower: where all are level, at 0 or elsewhere, none stands out."""
+    known = [value for value in values if not math.isnan(value)]
+    return max(known) if known and min(known) < max(known) else None
+
+
+def _metric(run: RunRecord, protocol: str, metric: str) -> float:
+    return float(getattr(run.protocols[protocol], metric)) if protocol in run.protocols else math.nan
+
+
+def _settings_box(label: str, head: str, rows: str) -> str:
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}"><table class="settings">'
+        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return text(f"{value:g}")
+    if isinstance(value, list):
+        return text(", ".join(str(item) for item in value))
+    return DASH if value is None else text(value)
+
+
+def document(title: str, css: str, body: Sequence[str], footer: str) -> str:
+    """A whole HTML document; empty parts of ``body`` are left out."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        # The page's own promise, enforced by the browser: nothing is fetched and nothing runs.
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{text(title)}</title><style>{css}</style></head>\n"
+        f"<body><main>{chr(10).join(part for part in body if part)}"
+        f"<footer>{text(footer)}</footer></main></body></html>\n"
+    )

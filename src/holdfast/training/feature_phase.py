@@ -1,0 +1,69 @@
+"""A second, short training on features, for methods that learn a map between models."""
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+from holdfast.methods import FeaturePhase, Method, Survey
+from holdfast.training.executors import capture, on_stream_to_capture
+
+WARM_UP = 3
+"""Eager steps before one is captured: the first makes the optimiser's state."""
+
+
+def train_on_features(method: Method, survey: Survey, *, seed: int, task: int) -> None:
+    """Train what ``method.feature_phase`` names, if anything, with both networks frozen and run once."""
+    phase = method.feature_phase()
+    before = survey.old(mirrored=True) if phase is not None else None
+    if phase is None or before is None:
+        return
+    z_old, labels = before
+    z, _ = survey.new(mirrored=True)
+    step = FeatureStep(phase, z_old, z, labels)
+    run = ReplayedFeatureStep(step, phase.batch_size) if z.device.type == "cuda" else step
+    generator = torch.Generator(z.device).manual_seed(seed)
+    with on_stream_to_capture(z.device):
+        for _ in range(phase.epochs):
+            for some in torch.randperm(len(z), generator=generator, device=z.device).split(phase.batch_size):
+                run(some)
+    if not bool(step.worst.isfinite()):
+        raise HoldfastError(f"the map learned after task {task} became NaN or infinite; try a lower rate for it")
+
+
+class FeatureStep:
+    """One step of Adam on the features of some images; ``worst`` is the largest loss so far, NaN once there was one."""
+
+    def __init__(self, phase: FeaturePhase, z_old: Tensor, z: Tensor, labels: Tensor) -> None:
+        self._phase = phase
+        self._data = (z_old, z, labels)
+        self._optimizer = torch.optim.Adam(phase.parameters, lr=phase.lr, capturable=z.device.type == "cuda")
+        self.worst = torch.zeros((), device=z.device)
+
+    def __call__(self, some: Tensor) -> None:
+        """``some``: the images' rows."""
+        terms = self._phase.loss(*(values[some] for values in self._data))
+        loss = torch.stack(list(terms.values())).sum()
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimizer.step()
+        torch.maximum(self.worst, loss.detach(), out=self.worst)
+
+
+class ReplayedFeatureStep:
+    """The same step as a CUDA graph; the first batches, and those of another size, go through it eagerly."""
+
+    def __init__(self, step: FeatureStep, batch_size: int) -> None:
+        self._step = step
+        self._batch = torch.zeros(batch_size, dtype=torch.long, device=step.worst.device)
+        self._eager_left = WARM_UP
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, some: Tensor) -> None:
+        if self._eager_left or len(some) != len(self._batch):
+            self._eager_left = max(0, self._eager_left - 1)
+            self._step(some)
+            return
+        self._batch.copy_(some)
+        if self._graph is None:
+            self._graph = capture(lambda: self._step(self._batch), self._batch.device)
+        self._graph.replay()

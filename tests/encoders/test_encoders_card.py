@@ -1,0 +1,57 @@
+"""The card beside a saved model says what is recorded, and nothing else."""
+
+import json
+
+import torch
+
+from holdfast.encoders import Encoder, Preprocess, build_backbone
+from holdfast.encoders.model_card import card
+
+EVIDENCE = {
+    "name": "1", "weights_sha256": "ab" * 32, "which": "all classes", "verdict": "compatible", "score": "top1",
+    "protocol": "instance", "confidence": 0.95, "queries": 50, "gallery": 60, "classes": 7,
+    "gain": {"value": 0.031, "low": 0.0125, "high": 0.05},
+}  # fmt: skip
+
+
+def test_a_plain_model(tmp_path):
+    preprocess = Preprocess(size=28, mean=(0.2,), std=(0.3,), colour="grey")
+    Encoder(build_backbone("small", width=4), 9, preprocess=preprocess).save_pretrained(tmp_path / "model")
+    text = (tmp_path / "model" / "README.md").read_text()
+    weights = json.loads((tmp_path / "model" / "config.json").read_text())["weights_sha256"]
+    assert "| network | small, 16 features projected to 9 |" in text
+    assert "| input | grey images, 28 x 28 |" in text
+    assert "| trained on | not recorded |" in text
+    assert f"`{weights}`" in text
+    assert "Not checked against another version." in text
+    assert "slots" not in text
+
+
+def test_everything_that_can_be_recorded():
+    info = {
+        "task": 2, "method": "simplex_hoc", "parent": {"name": "1", "weights_sha256": "ab" * 32},
+        "slots": {"num_slots": 10, "owners": {"a": 0, "b|c": 1}},
+        "data": {"images": 1200, "classes": 1, "fingerprint": "f00"}, "evidence": [EVIDENCE],
+    }  # fmt: skip
+    text = card({"backbone": {"name": "resnet18"}, "dim": 9, "feature_dim": 9, "preprocess": None, "info": info}, "cd")
+    for line in (
+        "| network | resnet18, 9 features |",
+        "| trained from | `abababababababab` (1) |",
+        "| trained on | 1,200 images of 1 class, fingerprint `f00` |",
+        "| slots | 10: 2 owned, 8 free |",
+        "| 1 | `abababababababab` | **compatible** | +3.10 (+1.25 to +5.00) | "
+        "7 classes (all classes), 50 queries, 60 stored |",
+    ):
+        assert line in text.splitlines()
+
+
+def test_info_of_the_users_own_does_no_harm(tmp_path):
+    odd = {"slots": 5, "data": "mine", "parent": "me", "evidence": "none", "task": {"a": 1}, "pretrained": True}
+    Encoder(torch.nn.Flatten(), feature_dim=4, info=odd).save_pretrained(tmp_path / "model")
+    assert "network | Flatten" in (tmp_path / "model" / "README.md").read_text()
+    assert Encoder.from_pretrained(tmp_path / "model", backbone=torch.nn.Flatten()).info == odd
+
+
+def test_models_of_a_run_name_its_set(tiny_run):
+    text = (tiny_run / "models" / "02" / "README.md").read_text()
+    assert "| trained on | tasks 1 to 2 of 48 images of 6 classes, fingerprint" in text

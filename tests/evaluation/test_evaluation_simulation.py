@@ -1,0 +1,95 @@
+"""Are the intervals right? Simulated features with a known true gain, 500 samples of queries each.
+
+The gallery is fixed, and so is a large pool of queries that stands for all there could be: the gain over the pool is
+the true one. Every sample is judged as ``check`` judges its queries.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.evaluation.estimates import Resampling, gain_estimate
+from holdfast.evaluation.feature_set import feature_set
+from holdfast.evaluation.judge import ClassTruth, Judgement, judge_gallery
+from holdfast.evaluation.result import COMPATIBLE, judge_gain
+from holdfast.evaluation.scores import parse_score
+
+pytestmark = pytest.mark.slow
+
+SIMULATIONS = 500
+POOL = 30_000
+
+
+def pool_of(clustered, score, new_noise):
+    """Old and new judgement of every query of the pool on one gallery, and their classes."""
+    gallery_labels = np.repeat(np.arange(60), 4)
+    labels = np.arange(POOL) % 60
+    gallery = feature_set("gallery", clustered(gallery_labels, 0.3, seed=1), gallery_labels)
+    queries = [torch.from_numpy(clustered(labels, noise, seed=s)) for s, noise in ((2, 0.35), (3, new_noise))]
+    view = judge_gallery(gallery, ClassTruth(labels, gallery_labels), queries, parse_score(score), protocol="instance")
+    return view.judgements, labels
+
+
+def taken(judgement: Judgement, rows: np.ndarray) -> Judgement:
+    empty = np.zeros(0)
+    return Judgement(judgement.hits[rows], judgement.right[rows], judgement.values[rows], empty, empty)
+
+
+def joined(first: Judgement, second: Judgement) -> Judgement:
+    parts = [np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("hits", "right", "values")]
+    return Judgement(*parts, np.zeros(0), np.zeros(0))
+
+
+def simulate(old, new, score, draw_rows, clusters=None):
+    """The share of simulations whose interval covers the true gain, and the share called compatible."""
+    truth = new.values.mean() - old.values.mean()
+    covered = compatible = 0
+    for seed in range(SIMULATIONS):
+        rows = draw_rows(np.random.default_rng(seed))
+        how = Resampling(0.95, 1000, seed, None if clusters is None else clusters[rows])
+        gain = gain_estimate(taken(old, rows), taken(new, rows), parse_score(score), (None, None), how)
+        covered += gain.low <= truth <= gain.high
+        compatible += judge_gain(gain, 0.0, len(rows), "queries")[0] == COMPATIBLE
+    return truth, covered / SIMULATIONS, compatible / SIMULATIONS
+
+
+@pytest.mark.parametrize(("score", "queries"), [("top1", 150), ("top1", 1000), ("recall@5", 400), ("mAP", 200)])
+def test_the_true_gain_is_covered(score, queries, clustered):
+    (old, new), _ = pool_of(clustered, score, new_noise=0.3)
+    truth, covered, _ = simulate(old, new, score, lambda draw: draw.integers(0, POOL, queries))
+    assert truth > 0.02
+    assert 0.92 <= covered <= 0.98
+
+
+@pytest.mark.parametrize(("score", "queries"), [("top1", 60), ("top1", 1000), ("mAP", 200)])
+def test_without_a_true_gain_compatible_is_rarely_said(score, queries, clustered):
+    """Each query comes twice, once with old and new swapped, so that the true gain is exactly 0."""
+    (old, new), _ = pool_of(clustered, score, new_noise=0.33)
+    both = [joined(old, new), joined(new, old)]
+    truth, covered, compatible = simulate(*both, score, lambda draw: draw.integers(0, 2 * POOL, queries))
+    assert truth == pytest.approx(0, abs=1e-12)
+    assert 0.92 <= covered <= 0.99  # few changed queries: the interval errs on the wide side
+    assert compatible <= 0.05
+
+
+def test_queries_that_stand_and_fall_by_class(clustered):
+    """Classes are drawn, and half of them lose what the others gain: only the clustered interval holds."""
+    (old, new), labels = pool_of(clustered, "top1", new_noise=0.3)
+    values = np.where(labels % 2 == 0, new.values, np.minimum(old.values, new.values) * (old.values > 0))
+    new = Judgement(new.hits, new.right, values, new.scored, new.compared)
+    of_class = [np.flatnonzero(labels == name)[:20] for name in range(60)]
+    pool = np.concatenate(of_class)
+    truth_old, truth_new = taken(old, pool), taken(new, pool)
+    shares = {}
+    for clustering in (None, labels):
+        covered = 0
+        for seed in range(SIMULATIONS):
+            drawn = np.random.default_rng(seed).integers(0, 60, 25)
+            rows = np.concatenate([of_class[name] for name in drawn])
+            units = None if clustering is None else np.repeat(np.arange(25), 20)  # a class drawn twice counts twice
+            how = Resampling(0.95, 1000, seed, units)
+            gain = gain_estimate(taken(old, rows), taken(new, rows), parse_score("top1"), (None, None), how)
+            covered += gain.low <= truth_new.values.mean() - truth_old.values.mean() <= gain.high
+        shares["plain" if clustering is None else "clustered"] = covered / SIMULATIONS
+    assert 0.92 <= shares["clustered"] <= 0.98
+    assert shares["plain"] < 0.9

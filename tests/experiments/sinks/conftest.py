@@ -1,0 +1,44 @@
+"""Events of a run as the loop sends them, and a short run that is logged."""
+
+import pytest
+
+from holdfast.experiments.execute import execute
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.schema import check_recipe
+from holdfast.experiments.sinks import LoggedRun
+from holdfast.run_folder import RunFolder
+
+
+@pytest.fixture
+def epoch():
+    return epoch_event
+
+
+def epoch_event(task, step, loss=1.0):
+    return {"event": "epoch", "task": task, "epoch": 1, "step": step, "terms": {"ce": loss}, "lr": 0.1, "seconds": 1.0}
+
+
+@pytest.fixture
+def logged(tmp_path):
+    return LoggedRun(RunFolder(tmp_path / "my-run"), {"seed": 3, "train": {"lr": 0.1, "clip": None}})
+
+
+@pytest.fixture
+def short_run(tiny_recipe, tmp_path):
+    """Run the tiny recipe for one epoch a task; ``stop_at`` a task's end as an interruption would."""
+
+    def call(*sinks, stop_at=None, name="run"):
+        texts = []
+
+        def watch(event):
+            if event["event"] == "warning":
+                texts.append(event["text"])
+            if event["event"] == "task" and event["task"] == stop_at:
+                raise KeyboardInterrupt
+
+        recipe = check_recipe(read_recipe(str(tiny_recipe), ["train.epochs=1"]))
+        folder = RunFolder(tmp_path / name)
+        metrics = execute(recipe, folder, device="cpu", sinks=sinks, watch=watch, resume=folder.recipe.exists())
+        return metrics, texts
+
+    return call

@@ -1,0 +1,84 @@
+"""A run folder under all that can befall it, and what a run warns of."""
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from holdfast.experiments.execute import execute
+from holdfast.experiments.load import read_recipe, with_overrides
+from holdfast.experiments.schema import check_recipe
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json, write_json
+
+QUICK = ["train.epochs=1", "scenario.tasks=2"]
+
+
+def quick(tiny_recipe, *settings):
+    return check_recipe(read_recipe(str(tiny_recipe), [*QUICK, "scenario.initial=3", *settings]))
+
+
+def test_two_processes_do_not_write_into_one_folder(tiny_recipe, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    with folder.held(), pytest.raises(HoldfastError, match="another process"):
+        execute(quick(tiny_recipe), folder, device="cpu")
+    execute(quick(tiny_recipe), folder, device="cpu")  # the lock went with its holder
+
+
+@pytest.mark.parametrize("name", ["fused", "graph"])
+def test_an_executor_for_a_gpu_is_refused_before_the_folder_is_taken(tiny_recipe, tmp_path, name):
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(HoldfastError, match=r"--set train\.executor=auto") as error:
+        execute(quick(tiny_recipe, f"train.executor={name}"), folder, device="cpu")
+    assert "\n" not in str(error.value)
+    execute(quick(tiny_recipe, "train.executor=auto"), folder, device="cpu")  # what the message says, into that folder
+
+
+def test_tested_classes_that_were_trained_on_are_named(tiny_recipe, tmp_path):
+    events = []
+    settings = ["data.query.split=train", "data.gallery.split=train", "data.gallery.per_class_train=9"]
+    sizes = [f"data.{part}.train_classes=6" for part in ("query", "gallery")]
+    recipe = quick(tiny_recipe, *settings, *sizes, "data.query.per_class_train=4")
+    metrics = execute(recipe, RunFolder(tmp_path / "run"), device="cpu", watch=events.append)
+    (warning,) = [event["text"] for event in events if event["event"] == "warning"]
+    assert "not an open-set test: 6 tested classes" in warning
+    assert metrics["data"]["open_set"] is False
+    assert "Not an open-set test" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_cpu_that_imitates_bf16_is_said(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("holdfast.experiments.execute.imitates_bf16", lambda device: device.type == "cpu")
+    events = []
+
+    def watch_until_it_trains(event):
+        events.append(event)
+        if event["event"] in ("warning", "begin"):
+            raise KeyboardInterrupt
+
+    for precision in ("bf16", "fp32"):
+        recipe, folder = quick(tiny_recipe, f"train.precision={precision}"), RunFolder(tmp_path / precision)
+        with pytest.raises(KeyboardInterrupt):
+            execute(recipe, folder, device="cpu", watch=watch_until_it_trains)
+    (warning,) = [event["text"] for event in events if event["event"] == "warning"]
+    assert warning.endswith("many times slower than float32; train.precision=fp32 is quicker")
+
+
+def test_going_on_with_other_threads_is_said(tiny_recipe, tmp_path):
+    folder, events = RunFolder(tmp_path / "run"), []
+    execute(quick(tiny_recipe), folder, device="cpu")
+    environment = read_json(folder.environment)
+    write_json(folder.environment, {**environment, "threads": environment["threads"] + 1})
+    execute(quick(tiny_recipe), folder, device="cpu", resume=True, watch=events.append)
+    assert any(event["event"] == "warning" and "threads" in event["text"] for event in events)
+
+
+@pytest.mark.parametrize(
+    ("settings", "section", "expected"),
+    [
+        (["backbone.name=resnet32"], "backbone", {"name": "resnet32"}),
+        (["scenario.increment=1"], "scenario", {"name": "cl2r", "initial": 2, "buffer_per_class": 2, "increment": 1}),
+        (["method.name=er"], "method", {"name": "er"}),
+        (["method.name=simplex_fd"], "method", {"name": "simplex_fd", "base": 2.0}),
+        (["method.name=simplex_hoc", "method.rho=7.0"], "method", {"name": "simplex_hoc", "lambda": 0.3, "rho": 7.0}),
+    ],
+)
+def test_another_name_brings_its_own_options(tiny_tables, settings, section, expected):
+    assert with_overrides(tiny_tables, settings)[section] == expected

@@ -1,0 +1,97 @@
+"""A run that failed is over: what it trained is gone while the others go on."""
+
+import gc
+import sys
+import weakref
+
+import pytest
+import torch
+
+from holdfast.encoders import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.experiments.assemble import SharedData
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.pretrain import check_pretrain_recipe, pretrain_many
+from holdfast.experiments.sweep import failure_of, plan, run_all
+
+CPU = torch.device("cpu")
+DIVERGES = ["train.epochs=1", "train.lr=1e30"]
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Weak references to every step and encoder that training began with."""
+    fitting = sys.modules["holdfast.training.fit"]  # of its package's two names fit is the function
+    seen, real = [], fitting.prepare_step
+
+    def prepare_step(encoder, *arguments, **options):
+        step, state = real(encoder, *arguments, **options)
+        seen.extend([weakref.ref(step), weakref.ref(encoder)])
+        return step, state
+
+    monkeypatch.setattr(fitting, "prepare_step", prepare_step)
+    return seen
+
+
+def still_there(trained):
+    gc.collect()
+    return [type(one()).__name__ for one in trained if one() is not None]
+
+
+def test_a_failed_run_of_a_sweep_is_let_go(tiny_recipe, tmp_path, trained):
+    runs = plan([str(tiny_recipe)], seeds=[0, 1], settings=DIVERGES)
+    found = run_all(runs, tmp_path, shared=SharedData(), device=CPU, parallel=2)
+    assert len(trained) >= 4
+    assert still_there(trained) == []
+    for run in runs:
+        assert "NaN" in str(found[run.name])
+        assert "in fit\n" in (tmp_path / run.name / "error.txt").read_text()  # written before it was dropped
+
+
+def test_a_defect_of_ours_is_let_go_too(tiny_recipe, tmp_path, trained):
+    def stumble(name, event):
+        if event["event"] == "epoch":
+            try:
+                raise KeyError("why")
+            except KeyError as why:
+                raise RuntimeError("stumbled\nover two lines") from why
+
+    runs = plan([str(tiny_recipe)], settings=["train.epochs=1"])
+    found = run_all(runs, tmp_path, shared=SharedData(), device=CPU, parallel=1, watch=stumble)
+    assert still_there(trained) == []
+    assert str(found[runs[0].name]) == "RuntimeError: stumbled"
+    text = (tmp_path / runs[0].name / "error.txt").read_text()
+    assert "KeyError: 'why'" in text
+    assert "over two lines" in text
+
+
+def test_a_failed_pretraining_is_let_go(pretrain_recipe, tmp_path, trained):
+    recipe = check_pretrain_recipe(read_recipe(str(pretrain_recipe), DIVERGES))
+    found = pretrain_many({"m": recipe}, tmp_path, shared=SharedData(), device=CPU, parallel=1)
+    assert trained
+    assert still_there(trained) == []
+    assert "NaN" in str(found["m"])
+    assert "in fit\n" in (tmp_path / "m-error.txt").read_text()
+
+
+def test_the_class_and_the_text_stay():
+    class RefusedError(HoldfastError):
+        pass
+
+    def fails(held):
+        try:
+            raise ValueError(held)
+        except ValueError as inner:
+            raise RefusedError("a line") from inner
+
+    encoder = Encoder(torch.nn.Identity(), None, feature_dim=2)
+    gone = weakref.ref(encoder)
+    try:
+        fails(encoder)
+    except HoldfastError as error:
+        kept = failure_of(error)
+    del encoder
+    assert gone() is None  # at once: not even a cycle is left
+    assert type(kept) is RefusedError
+    assert str(kept) == "a line"
+    assert (kept.__traceback__, kept.__context__, kept.__cause__) == (None, None, None)

@@ -1,0 +1,86 @@
+"""What a new user types."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from letters_on_disk import write_folder
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.data import load_split
+from holdfast.encoders import Encoder
+
+ROOT = Path(__file__).parents[2]
+
+
+def four_commands(page):
+    """The first block of commands of the section ``Your own images``."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    section = text[re.search(r"^##? Your own images$", text, re.MULTILINE).end() :]
+    return re.search(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1).strip().splitlines()
+
+
+def test_both_pages_say_the_same():
+    assert four_commands("README.md") == four_commands("docs/own-data.md")
+    assert len(four_commands("README.md")) == 4
+
+
+@pytest.mark.slow
+def test_from_nothing_to_a_second_version(tmp_path, monkeypatch):
+    letters = load_split("glyphs", "train", size=32, train_classes=4, test_classes=3, per_class_train=6)
+    write_folder(letters, (0, 1), tmp_path / "photos" / "spring")
+    write_folder(letters, (2, 3), tmp_path / "photos" / "summer")
+    commands = [shlex.split(line) for line in four_commands("README.md") if line.startswith("holdfast ")]
+    assert [words[1] for words in commands] == ["start", "update"]
+    monkeypatch.chdir(tmp_path)
+    printed = [typed(*words[1:]) for words in commands]
+    assert "version 2, trained on" in printed[-1]
+    first, second = (Encoder.from_pretrained(tmp_path / "models" / name) for name in ("1", "2"))
+    image = next((tmp_path / "photos" / "summer" / "02").iterdir())
+    assert first.encode([image]).shape == second.encode([image]).shape
+    assert second.info["slots"]["owners"] == {"00": 0, "01": 1, "02": 2, "03": 3}
+    verdict = json.loads((tmp_path / "models" / "2" / "check.json").read_text())["verdict"]
+    assert verdict in ("compatible", "not shown", "incompatible", "could not be judged")
+
+
+def test_the_page_in_python(photos, tmp_path, monkeypatch, capsys):
+    """The page's code, on drawn characters; the default network would take longer than a test may."""
+    (code,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs/own-data.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "photos").mkdir()
+    for name, number in (("spring", "1"), ("summer", "2")):
+        (tmp_path / "photos" / name).symlink_to(photos / number)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "docs/own-data.md", "exec"), {})
+    assert capsys.readouterr().out.strip() in ("compatible", "not shown", "incompatible")
+
+
+def typed(*words, status=0):
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, [str(word) for word in words])
+    assert result.exit_code == status, result.output
+    return result.stdout
+
+
+def test_what_is_printed(first, second, photos):
+    """Asked again for what is done, it only tells."""
+    again = ("update", "--from", first, "--data", photos / "2", "--out", second, "--device", "cpu")
+    record = json.loads(typed(*again, "--json"))
+    assert record["version"] == 2
+    assert record["slots"] == {"all": 12, "owned": 5}
+    assert record["verdict"] == record["check"]["verdict"]
+    text = typed(*again)
+    assert f"{record['data']['images']} images of 2 new" in " ".join(text.split())
+    assert "all classes" in text
+    assert "known classes" in text
+    if record["verdict"] != "compatible":
+        typed(*again, "--must-pass", status=1)
+
+
+def test_help_says_how_to_begin():
+    assert "holdfast update --from models/1 --data photos/summer --out models/2" in " ".join(
+        typed("start", "-h").split()
+    )
+    for option in ("--replace-with", "--embed-buffer", "--buffer-from", "--check-on", "--recipe", "--must-pass"):
+        assert option in typed("update", "-h")

@@ -1,0 +1,84 @@
+"""Too little to learn from is said, not trained on in silence."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from letters_on_disk import write_folder
+
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle.inputs import Picture
+from holdfast.lifecycle.versions import lone_images, nested_classes, start, update
+from holdfast.wording import counted
+
+
+def test_one_class_is_refused(letters, recipe, tmp_path):
+    data, out = write_folder(letters, [4], tmp_path / "data"), tmp_path / "1"
+    with pytest.raises(HoldfastError, match=r"one class only, '04', .* give two or more") as caught:
+        start(data, out, recipe=str(recipe), device="cpu")
+    assert "\n" not in str(caught.value)
+    assert not out.exists()
+
+
+def test_a_class_with_one_image_is_told(first, letters, recipe, tmp_path):
+    data, events = write_folder(letters, [3, 4], tmp_path / "data"), []
+    for file in sorted((data / "04").iterdir())[1:]:
+        file.unlink()
+    start(data, tmp_path / "1", recipe=str(recipe), device="cpu", watch=events.append)
+    expected = "1 of 2 classes has a single example ('04')"
+    assert [one["text"].split(":")[0] for one in events if one["event"] == "warning"] == [expected]
+    events.clear()
+    shutil.rmtree(data / "03")
+    update(first, data, tmp_path / "2", device="cpu", watch=events.append)
+    assert any(one.get("text", "").startswith("1 of 1 class has a single example ('04')") for one in events)
+
+
+def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for season in ("spring", "summer"):
+        write_folder(letters, [3, 4], tmp_path / "photos" / season)
+    events = []
+    start(Path("photos"), tmp_path / "1", recipe=str(recipe), device="cpu", watch=events.append)
+    (warning,) = [one["text"] for one in events if one["event"] == "warning"]
+    assert warning.startswith(
+        "2 of 2 classes (spring, summer) have no images directly inside, only folders of images (03, 04)"
+    )
+    assert warning.endswith("one level too high: try photos/spring")
+    assert "\n" not in warning
+    events.clear()
+    start(Path("photos/spring"), tmp_path / "2", recipe=str(recipe), device="cpu", watch=events.append)
+    assert not [one for one in events if one["event"] == "warning"]
+
+
+def test_images_that_lie_deeper_are_no_mistake_by_themselves(tmp_path):
+    def found(*paths, source=tmp_path):
+        return nested_classes([Picture(Path(one).parts[-3], source / one, one) for one in paths], source)
+
+    assert found("a/images/1.png", "b/images/2.png") is None
+    (tmp_path / "train").mkdir()
+    assert found("train/a/images/1.png", "train/b/images/2.png") is None
+    text = found("train/a/x/1.png", "train/b/y/2.png")
+    assert text.endswith(f"one level too high: try {tmp_path / 'train' / 'a'}")
+    top = tmp_path / "train" / "a"
+    flat = [
+        Picture("a", top / "1.png", "1"),
+        Picture("a", top / "x" / "2.png", "2"),
+        Picture("a", top / "y" / "3", "3"),
+    ]
+    assert nested_classes(flat, tmp_path) is None
+    assert nested_classes(flat, tmp_path / "list.csv") is None
+
+
+def test_lone_images_by_content_and_by_name():
+    pictures = [Picture(name, None, sha) for name, sha in [("a", "1"), ("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")]]
+    assert lone_images(pictures, ["c"]).startswith("1 of 3 classes has a single example ('a')")
+    assert lone_images(pictures[2:4], []) is None
+    many = [Picture(f"{i}", None, f"{i}") for i in range(7)]
+    assert "7 of 7 classes have a single example each ('0', '1', '2', '3', '4' and 2 more)" in lone_images(many, [])
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 classes"), (1, "1 class"), (1200, "1,200 classes")])
+def test_counted(number, text):
+    assert counted(number, "class") == text
+    assert counted(number, "run") == text.replace("classes", "runs").replace("class", "run")
+    assert counted(number, "query") == text.replace("classes", "queries").replace("class", "query")

@@ -1,0 +1,79 @@
+"""Killed at any moment, the same command goes on, to the same bits."""
+
+import os
+
+import pytest
+
+from holdfast import storage
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle.versions import update
+
+DEAD = 9
+
+
+def lasting(folder):
+    told = ("log.jsonl", "environment.json", ".lock")
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in told]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def test_interrupted_between_two_steps(first, second, photos, tmp_path):
+    def stop(event):
+        if event["event"] == "epoch":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        update(first, photos / "2", tmp_path / "2", device="cpu", watch=stop)
+    assert (tmp_path / "2" / "checkpoint.safetensors").exists()
+    steps = []
+    update(first, photos / "2", tmp_path / "2", device="cpu", watch=steps.append)
+    assert next(event["step"] for event in steps if event["event"] == "begin") > 0
+    assert lasting(tmp_path / "2") == lasting(second)
+
+
+def test_what_is_done_is_left_alone(first, second, photos):
+    before = {file: file.stat().st_mtime_ns for file in second.rglob("*")}
+    info = update(first, photos / "2", second, device="cpu")
+    assert info["task"] == 2
+    assert {file: file.stat().st_mtime_ns for file in second.rglob("*")} == before
+    with pytest.raises(HoldfastError, match="holds a version made of something else"):
+        update(first, photos / "3", second, device="cpu")
+    with pytest.raises(HoldfastError, match="holds a version made of something else"):
+        update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.01"])
+
+
+@pytest.mark.slow
+def test_every_write(first, second, photos, tmp_path):
+    """A child dies without a word at every fifth of its calls for the disk, which come two to a file."""
+    expected = lasting(second)
+    count = 0
+    while True:
+        count += 5
+        folder = tmp_path / f"{count:03d}"
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                _die_at(count)
+                update(first, photos / "2", folder, device="cpu")
+                status = 0
+            finally:
+                os._exit(status)
+        if (status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) == 0:
+            break
+        assert status == DEAD
+        update(first, photos / "2", folder, device="cpu")
+        assert lasting(folder) == expected, f"died at call {count}"
+    assert count > 20
+
+
+def _die_at(count):
+    calls = iter(range(1, 10_000))
+    sync = storage._sync
+
+    def dying_sync(path):
+        if next(calls) == count:
+            os._exit(DEAD)
+        sync(path)
+
+    storage._sync = dying_sync

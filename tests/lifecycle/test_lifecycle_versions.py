@@ -1,0 +1,212 @@
+"""What a version is made of, and what it hands on to the next."""
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from letters_on_disk import rolled, write_folder
+from PIL import Image
+
+from holdfast.checksums import refuse_broken_seal
+from holdfast.encoders import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle.inputs import ImageFiles, held_out
+from holdfast.lifecycle.versions import start, update
+from holdfast.training.slots import grow_models
+
+
+def images_of(folder, stem):
+    return json.loads((folder / f"{stem}.json").read_text())["images"]
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_the_first_version(first, photos):
+    encoder = Encoder.from_pretrained(first)
+    assert encoder.info["slots"] == {"num_slots": 12, "owners": {"00": 0, "01": 1, "02": 2}}
+    assert Counter(item["class"] for item in images_of(first, "buffer")) == {"00": 3, "01": 3, "02": 3}
+    held = {item["sha256"] for item in images_of(first, "held_out")}
+    assert held
+    assert not held & {item["sha256"] for item in images_of(first, "buffer")}
+    assert encoder.info["data"]["images"] == 36 - len(held)
+    assert encoder.encode([photos / "1" / "00" / one.name for one in (photos / "1" / "00").iterdir()]).shape == (12, 11)
+    refuse_broken_seal(first)
+
+
+def test_the_second_goes_on_from_it(first, second):
+    old, new = Encoder.from_pretrained(first).info, Encoder.from_pretrained(second).info
+    assert new["slots"]["owners"] == {**old["slots"]["owners"], "03": 3, "04": 4}
+    assert new["task"] == 2
+    assert images_of(second, "buffer")[:9] == images_of(first, "buffer")
+    assert len(images_of(second, "buffer")) == 15
+    assert {item["sha256"] for item in images_of(first, "held_out")} < {
+        item["sha256"] for item in images_of(second, "held_out")
+    }
+    assert new["data"]["replayed"] == 9
+
+
+def test_the_verdict_lies_beside_it_and_in_its_card(first, second):
+    record = json.loads((second / "check.json").read_text())
+    (entry, known, new) = Encoder.from_pretrained(second).info["evidence"]
+    assert entry["verdict"] == record["verdict"]
+    assert record["queries"] + record["gallery"] == len(images_of(second, "held_out"))
+    assert known["queries"] + new["queries"] == record["queries"]
+    card = (second / "README.md").read_text()
+    data = Encoder.from_pretrained(second).info["data"]
+    for fact in (f"**{record['verdict']}**", data["fingerprint"], "12: 5 owned, 7 free", entry["weights_sha256"][:16]):
+        assert fact in card
+    assert entry["weights_sha256"] == json.loads((first / "config.json").read_text())["weights_sha256"]
+    assert (second / "check.html").exists()
+    assert "Not checked against another version" in (first / "README.md").read_text()
+
+
+def test_which_images_are_held_out_depends_on_their_content_alone(photos):
+    pictures = ImageFiles(16, "grey").find(photos / "all")
+    held = held_out(pictures, 0.3, frozenset())
+    some = [row for row in range(len(pictures)) if row % 3]
+    assert held_out([pictures[row] for row in some], 0.3, frozenset()).tolist() == held[some].tolist()
+    assert 0.1 < held.mean() < 0.5
+    assert not held_out(pictures, 0.0, frozenset()).any()
+    wanted = frozenset({pictures[5].sha256})
+    assert np.flatnonzero(held_out(pictures, 0.0, wanted)).tolist() == [5]
+    alone = [pictures[row] for row in np.flatnonzero(held)[:1]]
+    assert not held_out(alone, 0.3, frozenset()).any()  # a class is never held out as a whole
+
+
+def test_new_images_of_known_classes_alone(first, letters, photos, tmp_path):
+    for row in range(6):  # others than those of version 1, of its class 01
+        folder = tmp_path / "more" / "01"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(255 - letters.images[12 + row, ..., 0]).save(folder / f"{row}.png")
+    info = update(first, tmp_path / "more", tmp_path / "2", device="cpu", overrides=["buffer.per_class=4"])
+    assert info["classes"] == ["00", "01", "02"]
+    assert info["data"]["new_classes"] == 0
+    assert info["slots"] == Encoder.from_pretrained(first).info["slots"]
+    assert Counter(one["class"] for one in images_of(tmp_path / "2", "buffer")) == {"00": 3, "01": 4, "02": 3}
+
+
+def test_the_whole_folder_again(first, photos, tmp_path):
+    """What is in the buffer is not new as well, and what was held out stays so."""
+    info = update(first, photos / "1", tmp_path / "2", device="cpu")
+    held = len(images_of(first, "held_out"))
+    assert info["data"]["images"] == 36 - held - 9
+    assert len(images_of(tmp_path / "2", "held_out")) == held
+
+
+def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_path):
+    here = write_folder(letters, (0, 1, 2), tmp_path / "here")
+    start(here, tmp_path / "1", recipe=str(recipe), embed_buffer=True, device="cpu")
+    shutil.rmtree(here)
+    update(tmp_path / "1", photos / "2", tmp_path / "2", device="cpu")
+    assert weights(tmp_path / "2") == weights(second)
+    assert json.loads((tmp_path / "2" / "buffer.json").read_text())["embedded"]
+    assert np.load(tmp_path / "2" / "buffer.npy").shape == (15, 16, 16, 1)
+    assert (tmp_path / "2" / "check.json").read_bytes() != b""
+
+
+def test_a_csv_is_as_good_as_a_folder(first, second, photos, tmp_path):
+    rows = [f"{one.path},{one.name}" for one in ImageFiles(16, "grey").find(photos / "2")]
+    (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows[::-1]]))
+    update(first, tmp_path / "list.csv", tmp_path / "2", device="cpu")
+    assert weights(tmp_path / "2") == weights(second)
+
+
+def test_slots_that_were_grown(first, letters, tmp_path):
+    model = shutil.copytree(first, tmp_path / "models" / "1")
+    (tmp_path / "recipe.toml").write_text("")  # a file of the user's, and no sign that the model belongs to a run
+    with pytest.raises(HoldfastError, match="slots grow"):
+        update(model, rolled(letters, 12, tmp_path / "twelve"), tmp_path / "2", device="cpu")
+    grow_models([model], 15)
+    refuse_broken_seal(model)
+    info = update(model, tmp_path / "twelve", tmp_path / "2", device="cpu")
+    assert info["slots"]["num_slots"] == 15
+    assert len(info["slots"]["owners"]) == 15
+
+
+@pytest.mark.parametrize("method", ["simplex_hoc", "er", "fan"])  # fan: no map is left where sizes differ
+def test_another_network(method, first, photos, recipe, tmp_path):
+    if method != "simplex_hoc":
+        own = [f"method.name={method}"]
+        start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=own, device="cpu")
+        first = tmp_path / "1"
+    wider = ["backbone.width=10"]
+    info = update(first, photos / "2", tmp_path / "2", replace_with="small", overrides=wider, device="cpu")
+    encoder = Encoder.from_pretrained(tmp_path / "2")
+    assert encoder.feature_dim == 40
+    assert encoder.preprocess == Encoder.from_pretrained(first).preprocess
+    assert info["task"] == 2
+    verdict = json.loads((tmp_path / "2" / "check.json").read_text())
+    if method != "simplex_hoc":  # features of 32 and 40 numbers
+        assert verdict["verdict"] == "incompatible"
+    else:
+        assert verdict["gain"] is not None
+    update(tmp_path / "2", photos / "3", tmp_path / "3", device="cpu")
+
+
+def test_another_model(first, photos, recipe, tmp_path):
+    wider = ["backbone.width=10", "seed=8"]
+    start(photos / "1", tmp_path / "other", recipe=str(recipe), overrides=wider, device="cpu")
+    info = update(first, photos / "2", tmp_path / "2", replace_with=str(tmp_path / "other"), device="cpu")
+    assert Encoder.from_pretrained(tmp_path / "2").feature_dim == 40
+    assert info["origin"]["model"] == "other"
+    assert info["slots"]["owners"]["04"] == 4
+
+
+def test_what_is_trained_on_does_not_judge(first, photos, tmp_path):
+    told = []
+    shutil.copytree(photos / "2", tmp_path / "some")
+    shutil.copytree(photos / "3", tmp_path / "some", dirs_exist_ok=True)
+    update(first, photos / "2", tmp_path / "2", check_on=tmp_path / "some", device="cpu", watch=told.append)
+    assert [event["text"] for event in told if event["event"] == "warning"] == [
+        "24 of 48 images to check on are trained on; left out"
+    ]
+    record = json.loads((tmp_path / "2" / "check.json").read_text())
+    assert record["queries"] + record["gallery"] == 24
+
+
+def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):
+    """It has no buffer: the user is told, and may draw one."""
+    told = []
+    grow_models([tiny_run / "models" / "03"], 12, tmp_path / "grown")
+    model = tmp_path / "grown" / "03"
+    with pytest.raises(HoldfastError, match="no recipe of its training lies beside it; name one with --recipe"):
+        update(model, photos / "1", tmp_path / "4", device="cpu")
+    recipe = str(tiny_run / "recipe.toml")
+    slots = ["method.slots=12", "train.epochs=1"]
+    info = update(model, photos / "1", tmp_path / "4", recipe=recipe, overrides=slots, device="cpu", watch=told.append)
+    assert info["task"] == 4
+    (warned,) = (event["text"] for event in told if event["event"] == "warning")
+    assert warned.endswith("--buffer-from FOLDER draws one")
+    assert list(info["slots"]["owners"].values()) == list(range(9))
+
+
+def test_from_a_pre_trained_model_slots_go_from_the_right(toy_models, photos, recipe, tmp_path):
+    slots = ["method.slots=20", "preprocess={}"]
+    info = update(toy_models / "four-simplex", photos / "1", tmp_path / "1", recipe=str(recipe), overrides=slots,
+                  device="cpu")  # fmt: skip
+    assert info["task"] == 1
+    assert [info["slots"]["owners"][name] for name in ("00", "01", "02")] == [19, 18, 17]
+
+
+def test_a_lost_buffer_is_drawn_anew(second, first, photos, tmp_path):
+    shutil.copytree(first, tmp_path / "1")
+    record = json.loads((tmp_path / "1" / "buffer.json").read_text())
+    update(first, photos / "2", tmp_path / "2", buffer_from=photos / "all", device="cpu")
+    found = images_of(tmp_path / "2", "buffer")[:9]
+    assert Counter(one["class"] for one in found) == Counter(one["class"] for one in record["images"])
+    assert all(one["path"].startswith(str(photos / "all")) for one in found)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["simplex_hoc", "simplex_hoc_views"])
+def test_on_a_gpu(method, photos, recipe, tmp_path):
+    own = ["method.slots=12", f"method.name={method}"]
+    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=own, device="cuda")
+    info = update(tmp_path / "1", photos / "2", tmp_path / "2", device="cuda")
+    assert len(info["evidence"]) == 3
+    refuse_broken_seal(tmp_path / "2")

@@ -1,0 +1,74 @@
+"""Results that were never run, for pages to be made of: the shape of a record with scores drawn at random."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app as holdfast_app
+from holdfast.metrics import compatibility_summary
+from holdfast.storage import without_nan
+from papers.stationary.__main__ import app
+
+
+def write_fake(
+    cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01, commit: str | None = "0123456789ab"
+) -> dict:
+    rng = np.random.default_rng([seed, cell.seed, cell.tasks])
+    protocols = {}
+    for protocol in ("template", "instance"):
+        own = np.linspace(0.3, 0.57, cell.tasks)
+        matrix = np.tril(own[None, :] + rising + rng.normal(0, 0.012, (cell.tasks, cell.tasks)))
+        np.fill_diagonal(matrix, own)
+        matrix[np.triu_indices(cell.tasks, 1)] = np.nan
+        protocols[protocol] = {**compatibility_summary(matrix), "matrix": matrix.tolist()}
+    record = {
+        "method": cell.method,
+        "tasks": cell.tasks,
+        "seed": cell.seed,
+        "command": cell.command,
+        "minutes": 8 * minutes,
+        "gpu_minutes": minutes,
+        "environment": {"gpu": "NVIDIA H200", "commit": commit},
+        "recipe": json.loads(json.dumps(dict(cell.recipe.tables))),
+        "protocols": protocols,
+    }
+    path = root / cell.path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(without_nan(record)))
+    return without_nan(record)
+
+
+@pytest.fixture
+def fake():
+    return write_fake
+
+
+@pytest.fixture
+def study() -> Callable[..., str]:
+    """Run a command of the study, or of holdfast, in this process and return its stdout. An exception is passed on."""
+
+    def call(*words: object, status: int = 0) -> str:
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(
+            app if words[0] in ("reproduce", "theory") else holdfast_app, [str(word) for word in words]
+        )
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == status, result.output
+        return result.stdout
+
+    return call
+
+
+@pytest.fixture
+def study_json(study: Callable[..., str]) -> Callable[..., Any]:
+    """Run a command with ``--json`` and return what it printed, read strictly."""
+
+    def call(*words: object) -> Any:
+        return json.loads(study(*words, "--json"), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+    return call

@@ -1,0 +1,76 @@
+"""What a row says is changed is what its recipe changes, and nothing else."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from papers.stationary import Results
+from papers.stationary.cells import Cell
+from papers.stationary.exhibit import EVERYTHING
+from papers.stationary.exhibits import EXHIBITS
+from papers.stationary.studies.questions import CHANGES
+
+CHANGED = {
+    cell.path.as_posix(): cell
+    for name in ("questions", "parts", "front", "stride", "table8")
+    for cell in EXHIBITS[name].cells()
+    if cell.settings
+}
+
+
+def flat(recipe: Any, path: str = "") -> dict[str, Any]:
+    """Settings by their dotted names."""
+    if not isinstance(recipe, Mapping):
+        return {path: recipe}
+    return {
+        name: value for key, part in recipe.items() for name, value in flat(part, f"{path}.{key}".strip(".")).items()
+    }
+
+
+def differences(cell: Cell) -> set[str]:
+    before, after = (flat(one.recipe.tables) for one in (replace(cell, settings=()), cell))
+    return {name for name in {*before, *after} if before.get(name) != after.get(name)}
+
+
+@pytest.mark.parametrize("path", CHANGED)
+def test_a_change_changes_what_it_names(path):
+    cell = CHANGED[path]
+    named = {text.partition("=")[0] for text in cell.settings}
+    found = differences(cell)
+    assert found <= named, f"changes more than it names: {found - named}"
+    assert found, "changes nothing"
+    assert named - found <= {"evaluation.compact"}, f"as before: {named - found}"
+
+
+NUMBERS = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?(?:e-\d+)?")
+
+
+def said(label: str) -> set[float]:
+    return {float(number.replace(",", "")) for number in NUMBERS.findall(label)}
+
+
+def set_to(settings: tuple[str, ...] | list[str]) -> set[float]:
+    values = (text.partition("=")[2] for text in settings)
+    return {float(value) for value in values if NUMBERS.fullmatch(value)}
+
+
+@pytest.mark.parametrize("change", [c for c in CHANGES if c.settings], ids=lambda c: f"{c.cell.name}")
+def test_numbers_in_the_words_of_a_question(change):
+    assert said(change.asked) <= set_to(change.settings)
+
+
+def test_numbers_in_the_words_of_a_part(tmp_path):
+    cells = EXHIBITS["parts"].cells()
+    rows = EXHIBITS["parts"].rows(Results(tmp_path), EVERYTHING)
+    checked = 0
+    for cell, row in zip(cells, rows, strict=True):
+        if cell.settings and said(row["part"]):
+            base = replace(cell, settings=(), study="tuned", change="").recipe
+            before = {base["method"].get("slots"), base["train"]["epochs"]}
+            assert said(row["part"]) <= set_to(cell.settings) | before, row["part"]
+            assert said(row["part"]) & set_to(cell.settings), row["part"]
+            checked += 1
+    assert checked == 18  # 70 epochs, lambda twice and the views of two others at 7 and 16 tasks; slots at all four

@@ -1,0 +1,78 @@
+"""Figure 10 says, axis by axis, where a run does not bear out what the paper says."""
+
+import json
+
+import pytest
+
+from papers.stationary import EXHIBITS, Results
+from papers.stationary.exhibit import EVERYTHING
+from papers.stationary.fig10 import CENTRE, cell
+
+RISING = [0.4 + 0.001 * task for task in range(31)]
+FALLING = [0.5 - 0.01 * task for task in range(31)]
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch):
+    """The notes of one axis on the paper's claims, given AC, AA and ACA at its values; ``curve`` is every run's."""
+    monkeypatch.setattr("papers.stationary.cells.Cell.is_of", lambda self, recipe: True)
+
+    def write(axis, runs, curve=RISING):
+        for value, (ac, aa, aca) in runs.items():
+            path = tmp_path / cell(axis, value).path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            template = {"AC": ac, "AA": aa, "ACA": aca, "AA_tau": curve}
+            path.write_text(json.dumps({"recipe": {}, "protocols": {"template": template}}))
+        table = EXHIBITS["fig10"].tables(Results(tmp_path), EVERYTHING)[list(CENTRE).index(axis)]
+        return [note for note in table.notes if "as the paper says" in note.lower()]
+
+    return write
+
+
+def test_rates_as_in_the_paper(said):
+    assert said("rate", {0.01: (0.1, 0.3, 0.05), 0.001: (0.5, 0.5, 0.2), 0.0001: (0.9, 0.4, 0.3)}) == [
+        "As the paper says (the runs at hand): rates above 0.001 lower AC, AA and ACA; those below it raise AC at the"
+        " cost of AA."
+    ]
+
+
+def test_rates_not_as_in_the_paper(said):
+    (note,) = said("rate", {0.01: (0.6, 0.4, 0.3), 0.001: (0.5, 0.5, 0.2), 0.0001: (0.4, 0.6, 0.1)})
+    assert note.startswith(
+        "Not as the paper says (the runs at hand): AC at 0.01 (0.60) is above that at 0.001 (0.50); ACA at 0.01 (30.00)"
+        " is above that at 0.001 (20.00); AC at 0.001 (0.50) is above that at 0.0001 (0.40); AA at 0.0001 (60.00) is"
+        " above that at 0.001 (50.00). The paper: rates above 0.001"
+    )
+
+
+def test_buffers(said):
+    runs = {0: (0.1, 0.3, 0.1), 20: (0.1, 0.4, 0.1), 50: (0.1, 0.5, 0.1)}
+    assert said("buffer", runs)[0].startswith("As the paper says (the runs at hand): AA rises with the buffer")
+    (note,) = said("buffer", {**runs, 50: (0.1, 0.35, 0.1)}, FALLING)
+    assert "AA at 20 (40.00) is above that at 50 (35.00); without a buffer AA falls at task 11, 41.00 to 40.00;" in note
+    assert "AA falls at task 21, 31.00 to 30.00. The paper:" in note
+    assert "AA at 0 " not in note
+
+
+def test_a_buffer_of_nothing_that_was_not_run_says_nothing(said):
+    (note,) = said("buffer", {20: (0.1, 0.4, 0.1), 50: (0.1, 0.5, 0.1)}, FALLING)
+    assert note.startswith("As the paper says")
+
+
+def test_images(said):
+    assert said("images", {500: (0.5, 0.5, 0.3), 300: (0.4, 0.51, 0.2), 100: (0.3, 0.49, 0.1)}) == [
+        "As the paper says (the runs at hand): AC and ACA fall with fewer images per class. AA, which stays relatively"
+        " high in the paper, is 49.00 to 51.00."
+    ]
+    (note,) = said("images", {500: (0.5, 0.5, 0.3), 300: (0.4, 0.51, 0.2), 100: (0.6, 0.49, 0.25)})
+    assert "AC at 100 (0.60) is above that at 300 (0.40) and 500 (0.50);" in note
+    assert "ACA at 100 (25.00) is above that at 300 (20.00). The paper:" in note
+
+
+def test_one_run_alone_says_nothing(said):
+    assert said("rate", {0.001: (0.5, 0.5, 0.2)}) == []
+    assert said("images", {300: (0.5, 0.5, 0.2)}) == []
+
+
+def test_rates_are_held_against_the_papers_choice_alone(said):
+    assert said("rate", {0.01: (0.6, 0.4, 0.3), 0.0001: (0.4, 0.6, 0.1)}) == []

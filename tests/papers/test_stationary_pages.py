@@ -1,0 +1,291 @@
+"""Rows, tables, Markdown, pictures and the page, from results made up for the purpose."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from holdfast.errors import HoldfastError
+from holdfast.reports import METHOD_NAMES
+from papers.stationary import EXHIBITS, Results, Selection
+from papers.stationary.__main__ import app
+from papers.stationary.cifar_cells import OURS, PAPER_METHODS, paper_cell, tuned_cell
+from papers.stationary.exhibit import EVERYTHING, Table
+from papers.stationary.exhibits import DRAWN
+from papers.stationary.layout import by_commit, markdown, plain
+from papers.stationary.pictures import fingerprint
+
+
+def reproduce(*words, status=0):
+    result = CliRunner(env={"COLUMNS": None}).invoke(app, ["reproduce", *map(str, words)])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == status, result.output
+    return result
+
+
+@pytest.fixture
+def some(tmp_path, fake):
+    """HOC at 7 tasks with three seeds, CVS with one, and one value of lambda."""
+    root = tmp_path / "results"
+    records = [fake(paper_cell("simplex_hoc", 7, seed=seed), root, seed=seed) for seed in (0, 1, 2)]
+    fake(paper_cell("cvs", 7), root, rising=-0.01)
+    fake(paper_cell("cvs", 16), root, rising=-0.01)
+    fake(tuned_cell("cvs", 7), root)
+    for cell in EXHIBITS["table8"].cells():
+        if cell.change in ("", "lambda-0.25", "lambda-0.5"):
+            fake(cell, root)
+    return root, records
+
+
+def test_a_row_is_the_mean_and_spread_over_its_seeds(some):
+    root, records = some
+    words = ["table2", "--render", "--results", root, "--methods", "simplex_hoc", "--tasks", "7", "--json"]
+    rows = json.loads(reproduce(*words, "--order", "natural", "--set-name", "paper").stdout)
+    (row,) = rows
+    assert {key: row[key] for key in ("method", "tasks", "set", "order", "seeds", "missing")} == {
+        "method": "simplex_hoc", "tasks": 7, "set": "paper", "order": "natural", "seeds": [0, 1, 2], "missing": [],
+    }  # fmt: skip
+    for name in ("AC", "AA", "ACA"):
+        values = [record["protocols"]["template"][name] for record in records]
+        assert row[name] == pytest.approx(sum(values) / 3)
+        assert row["sd"][name] == pytest.approx(statistics.stdev(values))
+    assert row["paper"] == pytest.approx({"AC": 0.86, "AA": 0.48211, "ACA": 0.4241})
+    assert row["files"] == [f"cifar100-10/paper/simplex_hoc-t7-natural-s{seed}.json" for seed in (0, 1, 2)]
+
+
+def test_what_was_not_run_is_missing(some):
+    rows = json.loads(reproduce("table2", "--render", "--results", some[0], "--json").stdout)
+    assert (
+        len([row for row in rows if row["method"] != OURS]) == 2 * (32 + 12) + 3
+    )  # FAN's in iCaRL's order, tuned alone
+    for row in rows:
+        assert {"method", "tasks", "set", "order", "seeds", "AC", "AA", "ACA", "paper"} <= set(row)
+        assert bool(row["seeds"]) == (row["AC"] is not None)
+    shown = reproduce("table2", "--render", "--results", some[0], "--set-name", "paper", "--order", "natural").stdout
+    assert re.search(r"^ 7  ER +missing +0  0\.19 46\.75 7\.79 +–$", shown, re.MULTILINE)
+    three = r"\d\.\d\d \d\d\.\d\d \d\d\.\d\d"
+    assert re.search(rf"^ 7  d-Simplex-HOC +\d\.\d\d±\d\.\d\d .* 3  0\.86 48\.21 42\.41  {three}$", shown, re.MULTILINE)
+    assert "GPU minutes of this table at seed 0: 8.0 on NVIDIA H200, 4 of 32 runs." in shown
+
+
+def test_rows_of_table_eight_have_axis_and_value(some):
+    rows = json.loads(reproduce("table8", "--render", "--results", some[0], "--json").stdout)
+    assert len(rows) == 18
+    found = {(row["axis"], row["value"]) for row in rows if row["seeds"]}
+    assert found == {("K", 100), ("lambda", 0.1), ("rho", 5), ("lambda", 0.25), ("lambda", 0.5)}
+    assert {row["set"] for row in rows} == {"paper"}
+    assert all(row["paper"] for row in rows)
+
+
+def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
+    for seed, commit in enumerate(("aaaaaaa0", "bbbbbbb", "bbbbbbb")):
+        fake(paper_cell("cvs", 7, seed=seed), tmp_path, commit=commit)
+    fake(paper_cell("cvs", 7, order="icarl"), tmp_path, commit=None)
+    selection = Selection(methods=["cvs"], tasks=[7], orders=["natural"])
+    row, tuned = EXHIBITS["table2"].rows(Results(tmp_path), selection)
+    assert row["commits"] == ["aaaaaaa0", "bbbbbbb", "bbbbbbb"]
+    assert tuned["commits"] == []
+    of_paper, of_tuned = EXHIBITS["table2"].tables(Results(tmp_path), selection)
+    (note,) = [note for note in of_paper.notes if "commit" in note]
+    assert note.startswith("Runs by commit: 2 at bbbbbbb, 1 at aaaaaaa. ")
+    assert note.endswith("judge AC and small differences over seeds.")
+    assert not [note for note in of_tuned.notes if "commit" in note]
+    shuffled = Selection(methods=["cvs"], tasks=[7], orders=["icarl"], sets=["paper"])
+    (table,) = EXHIBITS["table2"].tables(Results(tmp_path), shuffled)
+    assert any(note.startswith("Runs by commit: 1 at an unknown one. ") for note in table.notes)
+
+
+def test_uncommitted_changes_are_seen_in_the_note():
+    commits = ["0123456789ab+", "0123456789ab", "0123456789ab+", "fedcba987654+ + 0123456789ab"]
+    (note,) = by_commit([{"commits": commits}])
+    assert note.startswith("Runs by commit: 2 at 0123456+, 1 at 0123456, 1 at fedcba9+ + 0123456. ")
+
+
+@pytest.mark.parametrize("name", ["table2", "table3", "table4", "tries"])
+def test_that_fan_reads_through_maps_is_said_where_it_has_a_row(name, tmp_path):
+    for method, count in (("fan", 1), ("er", 0)):
+        for table in EXHIBITS[name].tables(Results(tmp_path), Selection(methods=[method], orders=["natural"])):
+            assert sum("through maps" in note for note in table.notes) == count
+
+
+@pytest.mark.parametrize("name", ["parts", "front"])
+def test_tables_of_both_sets_name_the_set_of_each_row(name, tmp_path):
+    rows = EXHIBITS[name].rows(Results(tmp_path), EVERYTHING)
+    (table,) = EXHIBITS[name].tables(Results(tmp_path), EVERYTHING)
+    assert [line[table.header.index("set")] for line in table.rows] == [row["set"] for row in rows]
+    assert {(row["set"], row["method"] == OURS) for row in rows} == {("paper", False), ("tuned", True)}
+
+
+@pytest.mark.parametrize("name", ["questions", "table8"])
+def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
+    assert {row["set"] for row in EXHIBITS[name].rows(Results(tmp_path), EVERYTHING)} == {"paper"}
+    assert all("the paper set" in table.title for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING))
+
+
+@pytest.mark.parametrize("name", EXHIBITS)
+def test_a_legend_explains_columns_that_are_there(name, tmp_path):
+    for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING):
+        for note in table.notes:
+            explained = re.findall(r"(?:^|\. )(T|n|paper|set): ", note)
+            assert not {word for word in explained if not any(head.startswith(word) for head in table.header)}, note
+
+
+@pytest.mark.parametrize(("name", "data"), [("table3", "tiny-imagenet-20"), ("table4", "CUB_200_2011")])
+def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
+    (cell,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(EXHIBITS[name].cells())
+    record = fake(cell, tmp_path)["protocols"]["template"]
+    rows = json.loads(reproduce(name, "--render", "--results", tmp_path, "--json").stdout)
+    assert len(rows) == 32
+    (row,) = [row for row in rows if row["seeds"]]
+    assert (row["method"], row["tasks"], row["set"], row["order"]) == ("simplex_hoc", 7, "paper", "natural")
+    assert {score: row[score] for score in ("AC", "AA", "ACA")} == {
+        score: pytest.approx(record[score]) for score in ("AC", "AA", "ACA")
+    }
+    shown = reproduce(name, "--render", "--results", tmp_path).stdout
+    own = f"{record['AC']:.2f}  {100 * record['AA']:.2f}  {100 * record['ACA']:>5.2f}"
+    theirs = {"table3": "0.81 31.45 25.96", "table4": "0.90 41.50 37.72"}[name]
+    assert re.search(rf"^ 7  d-Simplex-HOC +{own}  1  {theirs}$", shown, re.MULTILINE)
+    first = {"table3": "<0.01 19.14 0.05", "table4": "0.07 38.54 3.08"}[name]
+    assert re.search(rf"^31  ER +missing +0  {first}$", shown, re.MULTILINE)
+    assert "31 of 32 runs are still missing." in shown
+    assert f"`{data}`" in shown
+
+
+def test_data_that_is_not_there_is_said_once(tmp_path):
+    (tmp_path / "results").mkdir()
+    words = ["table4", "--tasks", "7", "--device", "cpu", "--quiet", "--results", tmp_path / "results"]
+    found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs", status=1)
+    assert re.findall(r"failed: .*", found.stderr) == [
+        f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there as it is downloaded"
+    ]
+    assert "and 7 more failed" in found.stderr
+    assert "0 of 8 missing runs are done." in found.stderr  # and nothing of going on: they would fail again
+    assert "8 of 8 runs are still missing." in found.stdout  # shown before the exit says that it failed
+
+
+def test_a_plan_counts_what_can_be_counted(tmp_path):
+    words = ["--dry-run", "--methods", "er", "--tasks", "7", "--results", tmp_path]
+    assert "1 run; the network of 1 was not timed" in reproduce("table4", *words).stdout
+    assert "1 run, 39,510 steps; the network of 1 was not timed" in reproduce("table3", *words).stdout
+
+
+def test_without_a_gpu_it_renders_and_says_so(some):
+    result = reproduce("table8", "--results", some[0])
+    assert "No GPU here: 13 missing runs stay missing" in result.stderr
+    assert "d-Simplex-HOC, CIFAR100/10, 16 tasks: rho" in result.stdout
+
+
+def test_missing_runs_that_tables_share_are_said_to_be_counted_twice(tmp_path):
+    once = "A run that several tables share is counted once here"
+    found = reproduce("table2", "--methods", "er", "--tasks", "7", "--seeds", "0", "--results", tmp_path)
+    assert "No GPU here: 2 missing runs stay missing" in found.stderr
+    assert found.stdout.count("1 of 1 run is still missing.") == 4  # two orders in the paper set and in the tuned one
+    assert once in found.stderr
+    assert once not in reproduce("table4", "--results", tmp_path).stderr
+
+
+def test_a_dry_run_lists_what_is_missing(some):
+    words = ["table2", "--dry-run", "--results", some[0], "--methods", "cvs", "--seeds", "0", "--set-name", "paper"]
+    plan = json.loads(reproduce(*words, "--json").stdout)
+    assert [row["run"] for row in plan] == [
+        f"cifar100-10/paper/cvs-{name}-s0"
+        for name in ("t31-natural", "t2-natural", "t16-icarl", "t7-icarl", "t2-icarl")
+    ]
+    assert plan[0]["steps"] == 43_890
+    assert plan[0]["minutes"] == pytest.approx(43_890 * 0.0008 / 60)
+    assert sum(row["steps"] for row in plan) == 43_890 + 27_440 + 35_350 + 30_240 + 27_440 == 164_360
+    assert "5 runs, 164,360 steps, about 2 minutes" in reproduce(*words).stdout
+
+
+def test_runs_of_a_dry_run_have_names_of_their_own(tmp_path):
+    rows = json.loads(reproduce("all", "--dry-run", "--json", "--results", tmp_path).stdout)
+    assert len({row["run"] for row in rows}) == len(rows)
+    assert {row["run"].partition("/")[0] for row in rows} >= {"cifar100-10", "iam", "tinyimagenet200-20"}
+
+
+def test_docs_and_page(some, tmp_path):
+    reproduce("front", "--render", "--results", some[0], "--docs", tmp_path / "docs", "--html", tmp_path / "page.html")
+    (figure,) = EXHIBITS["front"].figures(Results(some[0]))
+    picture = Image.open(tmp_path / "docs" / "figures" / "front.png")
+    assert picture.text["Description"] == fingerprint(figure.data)
+    assert f"![{figure.caption}](../figures/front.png)" in (tmp_path / "docs" / "results" / "front.md").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("data:image/png;base64,") == 1
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    assert "<script" not in page
+    assert "d-Simplex-HOC" in page
+
+
+def test_figures_are_those_that_have_something_to_show(some):
+    found = {f.name: f for e in EXHIBITS.values() for f in e.figures(Results(some[0])) if f.data is not None}
+    assert set(found) == {"fig4-paper", "fig4-tuned", "front", "over-tasks-paper", "over-tasks-tuned", "stride"}
+    assert [title for title, _ in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
+    cvs = found["over-tasks-paper"].data["CVS"]
+    assert cvs["tasks"] == [2, 7, 16, 31]
+    assert [value is None for value in cvs["AA"]] == [True, False, False, True]
+    assert [point[0] for point in found["front"].data["d-Simplex-HOC"]] == [0.1, 0.25, 0.5]
+
+
+def test_what_the_committed_pictures_say_of_our_own_method():
+    """Its matrix among those of tuned settings alone, and the mean of its seeds as in the table."""
+    committed = Results(Path(__file__).parents[2] / "results")
+    ours = "d-Simplex-HOC-Views (ours)"
+    fig4 = {figure.name: figure for figure in EXHIBITS["fig4"].figures(committed)}
+    shown = {name: [title for title, _ in figure.data] for name, figure in fig4.items()}
+    assert shown["fig4-tuned"].count(ours) == 1
+    assert ours not in shown["fig4-paper"]
+    table2 = {figure.name: figure for figure in EXHIBITS["table2"].figures(committed)}["over-tasks-tuned"]
+    (row,) = (
+        row
+        for row in EXHIBITS["table2"].rows(committed, Selection(sets=["tuned"], orders=["natural"], tasks=[7]))
+        if row["method"] == "simplex_hoc_views"
+    )
+    line = table2.data[ours]
+    assert len(row["seeds"]) > 1
+    assert line["AA"][line["tasks"].index(7)] == row["AA"]
+    every = {METHOD_NAMES[method] for method in (*PAPER_METHODS, OURS)}
+    assert set(table2.data) <= every
+    assert all(name in table2.caption for name in every - set(table2.data))
+
+
+def test_a_selection_reaches_the_tables(some):
+    (table,) = EXHIBITS["table2"].tables(Results(some[0]), Selection(methods=["cvs"], sets=["tuned"], orders=["icarl"]))
+    assert [row[0] for row in table.rows] == ["2", "7", "16"]
+
+
+def test_markdown_and_plain_text_by_hand():
+    table = Table("Title", ["a|b", "n"], [["x", "1.0"], ["long", "10.0"]], right=(1,), notes=("A note.",))
+    assert markdown("Page", [table]) == (
+        "# Page\n\n## Title\n\n| a\\|b | n |\n| --- | --: |\n| x | 1.0 |\n| long | 10.0 |\n\nA note.\n"
+    )
+    assert plain(table) == "Title\n\na|b      n\n──────────\nx      1.0\nlong  10.0\n\nA note."
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["table99"], "unknown exhibit 'table99'"),
+        (["table2", "--render", "--results", "nowhere"], "nowhere: no such folder"),
+        (["table2", "--render", "--order", "random"], "--order 'random': use natural or icarl"),
+        (["table2", "--render", "--set-name", "best"], "--set-name 'best': use paper or tuned"),
+        (["table2", "--render", "--methods", "nonesuch"], "unknown method 'nonesuch'"),
+    ],
+)
+def test_what_can_be_wrong_is_said_in_one_line(words, reason, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    with pytest.raises(HoldfastError, match=re.escape(reason)):
+        reproduce(*words)
+
+
+def test_nothing_run_is_no_reason_to_fail(tmp_path):
+    for name, exhibit in EXHIBITS.items():
+        assert all(not row.get("seeds") for row in exhibit.rows(Results(tmp_path), EVERYTHING))
+        drawn = [figure.name for figure in exhibit.figures(Results(tmp_path))]
+        assert drawn == ([name] if name in DRAWN else [])
+        assert bool(exhibit.tables(Results(tmp_path), EVERYTHING)) == (name not in DRAWN)

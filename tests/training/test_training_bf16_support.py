@@ -1,0 +1,18 @@
+"""What is said of a device's bf16."""
+
+import types
+
+import torch
+
+from holdfast.training.options import imitates_bf16
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+def test_only_a_cpu_without_it_imitates(monkeypatch):
+    for supported in (True, False):
+        asked = types.SimpleNamespace(_is_mkldnn_bf16_supported=lambda answer=supported: answer)
+        monkeypatch.setattr(torch.ops, "mkldnn", asked)
+        assert (imitates_bf16(CPU), imitates_bf16(CUDA)) == (not supported, False)
+    monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
+    assert not imitates_bf16(CPU)
