@@ -138,7 +138,7 @@ class Story:
         """A network from scratch on all classes of ``images``, held to stored vectors where they are given."""
         torch.manual_seed(self.seed)
         backbone = build_backbone(*self.backbone[:1], **self.backbone[1])
-        encoder = Encoder(backbone, method.feature_dim(int(backbone.feature_dim)), preprocess=self.preprocess)
+        encoder = Encoder.for_method(method, backbone=backbone, preprocess=self.preprocess)
         count = images.num_classes
         (task,) = cl2r(images.labels, images.class_names, num_slots=method.num_slots, initial=count, tasks=1).tasks
         fit(encoder.to(self.device), method, held(task, images, reference, registry), images, old=reference,

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from holdfast.data import load_split
 from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, build_backbone, carried_query, compact_basis, compacted, extract
+from holdfast.encoders import Encoder, Preprocess, build_backbone, change_basis, compact_basis, extract, to_compact
 from holdfast.environment import describe
 from holdfast.geometry import nearest, unit
 
@@ -63,8 +63,8 @@ def main() -> None:
     for role, side in (("gallery", stored), ("queries", asking)):
         print(f"{role:18} {', '.join(f'{key} {value}' for key, value in side.model.items())}")
     started = time.perf_counter()
-    small = compacted(gallery, old)
-    carried = carried_query(compacted(query, new), new, old)
+    small = to_compact(gallery, old)
+    carried = change_basis(to_compact(query, new), new, old)
     synchronize(device)
     found = {
         "items": len(gallery),

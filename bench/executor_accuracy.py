@@ -23,8 +23,9 @@ from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.load import read_recipe
+from holdfast.experiments.plan import PlannedRun
 from holdfast.experiments.schema import check_recipe
-from holdfast.experiments.sweep import PlannedRun, run_all
+from holdfast.experiments.sweep import SweepOptions, run_all
 
 
 def main() -> None:
@@ -48,10 +49,8 @@ def main() -> None:
         found = run_all(
             list(runs.values()),
             Path(temporary),
+            SweepOptions(device, parallel=len(runs), processes=options.processes),
             shared=SharedData(options.data),
-            device=device,
-            parallel=len(runs),
-            processes=options.processes,
         )
     print(f"{environment['gpu'] or environment['processor']}, {options.recipe}, {options.tasks} tasks, "
           f"{options.epochs} epochs, {time.perf_counter() - started:.0f} s")  # fmt: skip

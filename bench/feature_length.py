@@ -25,7 +25,7 @@ from holdfast.environment import describe
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.schema import check_recipe
 from holdfast.run_folder import RunFolder
-from holdfast.training.survey import features_of
+from holdfast.training.survey import image_features
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def mean_length(encoder: Encoder, images: ImageSet, count: int) -> float:
     device = next(encoder.parameters()).device
     chosen = np.linspace(0, len(images) - 1, min(count, len(images))).astype(int)
     assert encoder.preprocess is not None
-    raw = features_of(encoder, encoder.preprocess, DeviceImages(images, device), torch.from_numpy(chosen).to(device))
+    raw = image_features(encoder, encoder.preprocess, DeviceImages(images, device), torch.from_numpy(chosen).to(device))
     return raw.norm(dim=1).mean().item()
 
 

@@ -121,14 +121,14 @@ def write_features(folder: Path, options: argparse.Namespace) -> None:
 def with_gallery(items: np.ndarray, folder: Path, options: argparse.Namespace) -> tuple[float, float, Search]:
     """A model whose backbone has as many numbers as the vectors, so that they are its compact features."""
     from holdfast import Encoder, Gallery, Preprocess, build_backbone
-    from holdfast.gallery import Item, writing
+    from holdfast.gallery import Item, state
 
     dim = items.shape[1]
     preprocess = Preprocess(size=28, mean=(0.5,), std=(0.5,), colour="grey")
     Encoder(build_backbone("small", width=dim // 4), 2 * dim, preprocess=preprocess).save_pretrained(folder / "model")
     gallery = Gallery.create(folder / "gallery", folder / "model", engine=options.engine)
-    atexit.register(lambda: gallery._engine.drop("v0001"))  # a server outlives this
-    writing.INDEX_FROM = len(items) + 1  # so that storing and building are timed apart
+    atexit.register(lambda: gallery._state.engine.drop("v0001"))  # a server outlives this
+    state.INDEX_FROM = len(items) + 1  # so that storing and building are timed apart
     started = time.perf_counter()
     gallery.add((Item(str(i), vector=row) for i, row in enumerate(items)), batch_size=options.batch)
     stored = time.perf_counter()

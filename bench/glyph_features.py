@@ -29,7 +29,7 @@ def main() -> None:
     method = METHODS["simplex_hoc"](slots=LEARNED)
     backbone = build_backbone("small", width=128)
     preprocess = Preprocess(size=28, mean=(0.2,), std=(0.3,), colour="grey")
-    encoder = Encoder(backbone, method.feature_dim(backbone.feature_dim), preprocess=preprocess)
+    encoder = Encoder.for_method(method, backbone=backbone, preprocess=preprocess)
     fit(encoder, method, task, train, options=FitOptions(epochs=options.epochs, batch_size=64, lr=0.05, flip=False))
     each = -(-options.rows // options.classes)
     drawn = load_split("glyphs", "train", train_classes=options.classes, per_class_train=each, seed=1)

@@ -23,7 +23,7 @@ from PIL import Image
 from timing import timed, write_figures
 
 from holdfast.data import ImageSet, load_split
-from holdfast.data.device_images import place
+from holdfast.data.device_images import place_images
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.environment import describe
@@ -108,10 +108,10 @@ def measured(
         epochs=10_000, batch_size=options.batch_size, precision=options.precision, lr=0.001, images=placement
     )
     new, old = (make_encoder(network, options.size, dim, options.toy) for _ in range(2))
-    placed = place(images, device, placement)
+    placed = place_images(images, device, placement)
     step, _ = prepare_step(new, method, scenario.tasks[1], placed, old=old, options=train)
     batches = (row for _ in range(10_000) for row in step.batches.cpu().numpy())
-    run = step.source.fed(make_executor(options.executor, step), batches, 0)
+    run = step.source.prefetched(make_executor(options.executor, step), batches, 0)
     for _ in range(10):
         run()
     times = [timed(run, options.steps, device) / 1000 for _ in range(options.repeats)]

@@ -150,7 +150,7 @@ def encoder(options: argparse.Namespace, method: Any) -> Encoder:
     size = 32 if options.toy else 224
     backbone = build_backbone("hf:dinov3_vit", config=TOY if options.toy else VIT_B)
     preprocess = Preprocess(size=size, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-    return Encoder(backbone, method.feature_dim(int(backbone.feature_dim)), preprocess=preprocess)
+    return Encoder.for_method(method, backbone=backbone, preprocess=preprocess)
 
 
 def told(row: dict[str, Any], batch: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from holdfast.data import load_split
 from holdfast.data.augment import augment
 from holdfast.data.cache import read_listing
 from holdfast.data.device_images import DeviceImages
-from holdfast.data.listing import class_folders
+from holdfast.data.listing import list_class_folders
 from holdfast.devices import resolve_device
 from holdfast.environment import describe
 
@@ -52,7 +52,7 @@ def measure(root: Path, count: int, repeats: int, device: torch.device) -> list[
     names = [f"{label:02d}" for label in range(CLASSES)]
 
     def read():
-        return read_listing(class_folders(root / "set", names), root, name="bench", size=SIZE)
+        return read_listing(list_class_folders(root / "set", names), root, name="bench", size=SIZE)
 
     def decode():
         return load_split("folder", "train", root, path="set", size=SIZE)

@@ -63,13 +63,13 @@ def main() -> None:
 def build(folder: Path, options: argparse.Namespace) -> None:
     """A gallery in HNSW mode, indexed, of a model whose compact features have --dim numbers."""
     from holdfast import Encoder, Gallery, Preprocess, build_backbone
-    from holdfast.gallery import Item, writing
+    from holdfast.gallery import Item, state
 
     items = np.load(folder / "items.npy", mmap_mode="r")
     preprocess = Preprocess(size=28, mean=(0.5,), std=(0.5,), colour="grey")
     network = build_backbone("small", width=options.dim // 4)
     Encoder(network, 2 * options.dim, preprocess=preprocess).save_pretrained(folder / "model")
-    writing.INDEX_FROM = len(items) + 1
+    state.INDEX_FROM = len(items) + 1
     with Gallery.create(folder / "gallery", folder / "model") as gallery:
         gallery.add((Item(str(i), vector=row) for i, row in enumerate(items)), batch_size=1000)
         gallery.build_index()
@@ -85,7 +85,7 @@ def report(folder: Path, options: argparse.Namespace) -> None:
     )
     try:
         assert server.stdout is not None
-        started = re.search(r"answers at (http://\S+)", server.stdout.readline())
+        started = re.search(r" at (http://\S+)", server.stdout.readline())
         if started is None:
             raise SystemExit("the service did not start")
         asked = ["queries", "clients", "seconds", "form"]

@@ -30,7 +30,7 @@ from holdfast.methods import METHODS
 from holdfast.scenarios import cl2r
 from holdfast.training import FitOptions
 from holdfast.training.executors import make_executor
-from holdfast.training.fit import prepare_step, survey_of
+from holdfast.training.fit import prepare_step, task_survey
 from holdfast.training.step import TrainingStep
 
 WARM_UP = 10
@@ -127,11 +127,12 @@ class Workload:
             backbone = build_backbone(name, **arguments)
             size = tuple(self.images.pixels.shape[-2:])
             preprocess = Preprocess(size=size, mean=(0.5,) * 3, std=(0.25,) * 3)
-            return Encoder(backbone, make_method().feature_dim(backbone.feature_dim), preprocess=preprocess)
+            return Encoder.for_method(make_method(), backbone=backbone, preprocess=preprocess)
 
         train = FitOptions(precision=self._options.precision, batch_size=self._batch, seed=seed, lr=0.01)
         nothing = ImageSet(np.zeros((0, 1, 1, 3), np.uint8), np.zeros(0, np.int64), (), "00")
-        return Experiment(OpenSet(nothing, nothing, nothing), self._scenario, make_encoder, make_method, train)
+        data = OpenSet(nothing, nothing, nothing)
+        return Experiment(make_encoder, make_method, train, data=data, scenario=self._scenario)
 
     def step(self, seed: int) -> TrainingStep:
         torch.manual_seed(seed)
@@ -139,7 +140,7 @@ class Workload:
         first, second = run.scenario.tasks[:2]
         new, old, method = run.make_encoder(), run.make_encoder(), run.make_method()
         before, _ = prepare_step(old, method, first, self.images, old=None, options=run.options)
-        method.finish(first, survey_of(before, first))  # centres and radii, where a method has some
+        method.finish(first, task_survey(before, first))  # centres and radii, where a method has some
         step, _ = prepare_step(new, method, second, self.images, old=old, options=run.options)
         return step
 

@@ -25,9 +25,9 @@ from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.environment import describe
 from holdfast.methods import METHODS
 from holdfast.scenarios import cl2r
-from holdfast.training import FitOptions, KeptFeatures, remember
+from holdfast.training import FitOptions, KeptFeatures, buffer_features
 from holdfast.training.executors import make_executor
-from holdfast.training.fit import prepare_step, survey_of
+from holdfast.training.fit import prepare_step, task_survey
 from holdfast.training.kernels import convolution_rows
 
 
@@ -112,14 +112,14 @@ def make_step(wanted: argparse.Namespace, images: DeviceImages, seed: int):
 
     def encoder() -> Encoder:
         backbone = build_backbone(wanted.backbone)
-        return Encoder(backbone, made.feature_dim(backbone.feature_dim), preprocess=preprocess)
+        return Encoder.for_method(made, backbone=backbone, preprocess=preprocess)
 
     new, old = encoder(), encoder()
     options = FitOptions(precision=wanted.precision, seed=seed, lr=0.01)
     first, _ = prepare_step(old, made, scenario.tasks[0], images, old=None, options=options)
-    made.finish(scenario.tasks[0], survey_of(first, scenario.tasks[0]))  # centres and radii, where a method has some
+    made.finish(scenario.tasks[0], task_survey(first, scenario.tasks[0]))  # centres and radii, where a method has some
     second = scenario.tasks[1]
-    kept = KeptFeatures(second, images, [remember(old, images, second.buffer_indices)])
+    kept = KeptFeatures(second, images, [buffer_features(old, images, second.buffer_indices)])
     step, _ = prepare_step(new, made, second, images, old=old, kept=kept, options=options)
     return step
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from committed_results import over_seeds
 from holdfast.reports import METHOD_NAMES
-from papers.stationary.cifar_cells import OURS
+from papers.stationary.cifar_runs import OURS
 
 ROOT = Path(__file__).parents[1]
 CARDS = sorted((ROOT / "docs" / "methods").glob("*.md"))
@@ -25,6 +24,12 @@ def paragraph(card: Path, title: str) -> str:
 def mean(files: list[Path], name: str) -> float | None:
     scores = [json.loads(path.read_text(encoding="utf-8"))["protocols"]["template"][name] for path in files]
     return None if None in scores else statistics.fmean(scores)
+
+
+def over_seeds(pattern: str, name: str, protocol: str) -> float:
+    """The mean of a score over the files of a pattern below results."""
+    files = sorted((ROOT / "results").glob(pattern))
+    return statistics.fmean(json.loads(path.read_text())["protocols"][protocol][name] for path in files)
 
 
 def printed(files: list[Path], name: str) -> str:

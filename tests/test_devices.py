@@ -30,9 +30,9 @@ def test_unknown_names(name):
 
 def test_gpus_that_are_not_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(HoldfastError, match="device 'cuda:0' was asked for, but torch sees no GPU; use cpu"):
+    with pytest.raises(HoldfastError, match="device 'cuda:0' cannot be used: torch sees no GPU; use cpu"):
         resolve_device(torch.device("cuda:0"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(HoldfastError, match="'cuda:2' was asked for, but the last GPU that torch sees is cuda:1"):
+    with pytest.raises(HoldfastError, match="'cuda:2' does not exist: the last GPU that torch sees is cuda:1"):
         resolve_device("cuda:2")

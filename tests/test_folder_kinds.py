@@ -4,16 +4,16 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_run
-from holdfast.run_folder import no_finished_run
+from holdfast.run_folder import not_a_run_error
 
 FOLDERS = [
-    (["config.json", "recipe.toml"], "a model, not a run; holdfast check"),
+    (["config.json", "recipe.toml"], "a model, not a run; use holdfast check"),
     (["config.json", "recipe.toml", "update.json", "seal.json"], "a version made by holdfast start or update, not a"),
-    (["config.json", "recipe.toml", "update.json", "seal.json", "check.html"], "check.html has its verdict"),
-    (["recipe.toml", "update.json"], "a version whose training is not finished"),
-    (["recipe.toml"], "a model whose training is not finished, not a run; the same holdfast pretrain"),
-    (["catalogue.sqlite"], "a gallery, not a run; holdfast gallery stats"),
-    (["er/metrics.json", "fan/metrics.json", "notes.txt"], "holds some; name them: er, fan"),
+    (["config.json", "recipe.toml", "update.json", "seal.json", "check.html"], "check.html has its check"),
+    (["recipe.toml", "update.json"], "a version with unfinished training"),
+    (["recipe.toml"], "a model with unfinished training, not a run; repeat holdfast pretrain"),
+    (["catalogue.sqlite"], "a gallery, not a run; use holdfast gallery stats"),
+    (["er/metrics.json", "fan/metrics.json", "notes.txt"], "contains run folders; name them: er, fan"),
     (["notes.txt"], "not a run folder (no recipe.toml in it)"),
 ]
 
@@ -38,14 +38,14 @@ def test_each_kind(names, words, tmp_path):
 
 def test_only_a_run_can_be_resumed(tmp_path):
     run = made(tmp_path / "run", ["recipe.toml", "models/01/config.json"], '[scenario]\nname = "cl2r"\n')
-    resumed = f"a run that is not finished; holdfast run RECIPE --out {run} --resume goes on"
-    assert resumed in str(no_finished_run(run))
-    assert str(no_finished_run(run / "models/01")).endswith(f"one model of a run; give the run's folder, {run}")
+    resumed = f"an unfinished run; resume it by holdfast run RECIPE --out {run} --resume"
+    assert resumed in str(not_a_run_error(run))
+    assert str(not_a_run_error(run / "models/01")).endswith(f"one model of a run; give the run's folder, {run}")
     (run / "recipe.toml").write_text("[scenario")
-    assert "not readable" in str(no_finished_run(run))
+    assert "not readable" in str(not_a_run_error(run))
 
 
 def test_nothing_and_a_file(tmp_path):
-    assert "there is nothing of that name" in str(no_finished_run(tmp_path / "none"))
+    assert "it does not exist" in str(not_a_run_error(tmp_path / "none"))
     (tmp_path / "file").write_text("")
-    assert "a file, not a run folder" in str(no_finished_run(tmp_path / "file"))
+    assert "a file, not a run folder" in str(not_a_run_error(tmp_path / "file"))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from papers.stationary.exhibits import EXHIBITS
+from papers.stationary.pages import PAGES
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def test_commands_exist(command):
     if verb == "theory":
         assert rest[0] in found.commands
     if verb == "reproduce":
-        assert rest[0] in EXHIBITS
+        assert rest[0] in PAGES
 
 
 @pytest.mark.parametrize(

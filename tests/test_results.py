@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.environment import BETWEEN_SITTINGS
+from holdfast.environment import BETWEEN_SESSIONS
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.schema import check_recipe
 from holdfast.metrics import compatibility_summary
-from papers.stationary import EXHIBITS, Results
-from papers.stationary.cells import same_run
-from papers.stationary.exhibit import EVERYTHING
-from papers.stationary.layout import markdown
-from papers.stationary.pictures import fingerprint
+from papers.stationary import PAGES, Results
+from papers.stationary.formatting import markdown
+from papers.stationary.plots import fingerprint
+from papers.stationary.result_page import EVERYTHING
+from papers.stationary.study_runs import same_run
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+READ = Results(RESULTS)  # reads each file once
 TESTED = {"cifar100-10": "cifar10", "iam": "cifar10", "tinyimagenet200-20": "tinyimagenet20", "cub180-20": "cub20"}
 TESTED_IN_STUDY = {"validation": "tinyimagenet32_validation", "celeba": "celeba", "celeba-none": "celeba"}
 RUNS = sorted(path for family in TESTED for path in RESULTS.glob(f"{family}/*/*.json"))
-CELLS = {cell.path.as_posix(): cell for exhibit in EXHIBITS.values() for cell in exhibit.cells()}
+RUNS_BY_PATH = {run.path.as_posix(): run for page in PAGES.values() for run in page.runs()}
 
 
 def test_there_are_some():
@@ -58,8 +59,10 @@ def test_a_run(path):
     if path.parent.name == "pilot":
         assert path.stem == f"{record['method']}-t{record['tasks']}-s{record['seed']}"
     else:
-        assert CELLS[path.relative_to(RESULTS).as_posix()].is_of(record["recipe"])
-        assert trained_with(path, record) == CELLS[path.relative_to(RESULTS).as_posix()].recipe["train"]["executor"]
+        assert RUNS_BY_PATH[path.relative_to(RESULTS).as_posix()].is_of(record["recipe"])
+        assert (
+            trained_with(path, record) == RUNS_BY_PATH[path.relative_to(RESULTS).as_posix()].recipe["train"]["executor"]
+        )
     tested = {recipe["data"][split]["name"] for split in ("query", "gallery")}
     assert tested == {TESTED_IN_STUDY.get(path.parent.name, TESTED[path.parts[-3]])}
     asked_for = [name for name in recipe["evaluation"]["protocols"] if name != "mixed"]
@@ -84,13 +87,13 @@ def test_runs_of_one_data_set_saw_the_same_images():
     assert not [found for found in seen.values() if len(found) > 1]
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
+@pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_up_to_date(name):
     """If this fails: python -m papers.stationary reproduce all --render --docs docs"""
-    exhibit, results = EXHIBITS[name], Results(RESULTS)
-    figures = exhibit.figures(results)
-    page = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
-    assert page == markdown(exhibit.about, exhibit.tables(results, EVERYTHING), figures)
+    page = PAGES[name]
+    figures = page.figures(READ)
+    written = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
+    assert written == markdown(page.about, page.tables(READ, EVERYTHING), figures)
     for figure in figures:
         with Image.open(ROOT / "docs" / "figures" / f"{figure.name}.png") as picture:
             if figure.data is not None:  # a figure drawn from no results cannot fall behind them
@@ -108,7 +111,7 @@ def test_the_readme_names_what_was_made_from_a_changed_tree():
     for path in RESULTS.rglob("*.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
         commit = record.get("environment", record).get("commit") if isinstance(record, dict) else None
-        if any(each.endswith("+") for each in (commit or "").split(BETWEEN_SITTINGS)):
+        if any(each.endswith("+") for each in (commit or "").split(BETWEEN_SESSIONS)):
             assert f"`{path.relative_to(RESULTS).as_posix()}`" in told
 
 

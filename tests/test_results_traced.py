@@ -1,5 +1,6 @@
 """Every number of a table is worked out anew from the files its row names."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -7,17 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from papers.stationary import EXHIBITS, Results
-from papers.stationary.exhibit import EVERYTHING
+from papers.stationary import PAGES, Results
+from papers.stationary.result_page import EVERYTHING
 
 RESULTS = Path(__file__).parents[1] / "results"
+READ = Results(RESULTS)  # reads each file once
 SCORES = ("AC", "AA", "ACA")
 SETTINGS = ("table1", "table5")
 """Tables of settings: their rows come from recipes and from no run."""
 
 
+@functools.cache
+def record(file):
+    return json.loads((RESULTS / file).read_text(encoding="utf-8"))
+
+
 def records(files):
-    return [json.loads((RESULTS / file).read_text(encoding="utf-8")) for file in files]
+    return [record(file) for file in files]
 
 
 def mean_and_deviation(found, score, protocol="template"):
@@ -32,9 +39,9 @@ def close(value):
     return None if value is None else pytest.approx(value, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in EXHIBITS if name not in (*SETTINGS, "goals")])
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in (*SETTINGS, "goals")])
 def test_scores_come_from_files(name):
-    for row in EXHIBITS[name].rows(Results(RESULTS), EVERYTHING):
+    for row in PAGES[name].rows(READ, EVERYTHING):
         found = records(row["files"])
         assert [record["seed"] for record in found] == row["seeds"]
         assert [record["environment"]["commit"] for record in found] == row["commits"]
@@ -49,7 +56,7 @@ def test_scores_come_from_files(name):
 
 
 def test_goals_come_from_files():
-    rows = EXHIBITS["goals"].rows(Results(RESULTS), EVERYTHING)
+    rows = PAGES["goals"].rows(READ, EVERYTHING)
     assert any(row["rivals"] for row in rows)
     for row in rows:
         found, rivals = records(row["files"]), records(row["rivals"])
@@ -76,9 +83,9 @@ def test_table_two_prints_what_its_files_say():
         factor = 1 if score == "AC" else 100
         return f"{factor * mean:.2f}" + ("" if deviation is None else f"±{factor * deviation:.2f}")
 
-    results, exhibit, spreads = Results(RESULTS), EXHIBITS["table2"], 0
-    lines = [line for table in exhibit.tables(results, EVERYTHING) for line in table.rows]
-    for row, line in zip(exhibit.rows(results, EVERYTHING), lines, strict=True):
+    page, spreads = PAGES["table2"], 0
+    lines = [line for table in page.tables(READ, EVERYTHING) for line in table.rows]
+    for row, line in zip(page.rows(READ, EVERYTHING), lines, strict=True):
         found = records(row["files"])
         if found:
             by_template = [shown(score, *mean_and_deviation(found, score)) for score in SCORES]
@@ -92,7 +99,7 @@ def test_table_two_prints_what_its_files_say():
 def test_the_device_time_of_table_two_is_that_of_its_files():
     found = [json.loads(path.read_text()) for path in RESULTS.glob("cifar100-10/paper/*-natural-s0.json")]
     minutes = sum(record["gpu_minutes"] for record in found)
-    first, *others = EXHIBITS["table2"].tables(Results(RESULTS), EVERYTHING)
+    first, *others = PAGES["table2"].tables(READ, EVERYTHING)
     (footer,) = re.findall(r"GPU minutes of this table at seed 0: (\S+) on (.+), (\d+) of 32 runs", first.notes[-1])
     assert footer == (f"{minutes:.1f}", "NVIDIA H200", str(len(found)))
     assert not any("GPU minutes" in note for table in others for note in table.notes)

@@ -17,9 +17,9 @@ from holdfast.storage import (
     read_array,
     read_json,
     read_tensors,
+    remove_temporaries,
     replacing,
     replacing_folder,
-    sweep_temporaries,
     without_nan,
     write_array,
     write_json,
@@ -73,7 +73,7 @@ def test_a_kill_leaves_only_what_the_sweep_removes(call, tmp_path):
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".tmp-")
     (tmp_path / "mine.txt").write_text("kept")
-    sweep_temporaries(tmp_path)
+    remove_temporaries(tmp_path)
     assert os.listdir(tmp_path) == ["mine.txt"]
 
 
@@ -140,7 +140,7 @@ def test_tensors_that_do_not_fit_are_refused_in_one_line(tmp_path):
     path, before = tmp_path / "a.safetensors", resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))  # to the writer the same as a full disk
     try:
-        with pytest.raises(HoldfastError, match=f"{path}: cannot be written .*; make room"):
+        with pytest.raises(HoldfastError, match=f"{path}: cannot be written .*; free disk space"):
             write_tensors(path, {"a": torch.zeros(10_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

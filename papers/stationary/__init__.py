@@ -1,11 +1,12 @@
-"""The paper's tables and figures: which runs they need, what the paper printed, what was measured here.
+"""The study of "A Stationary (and Therefore Compatible) Representation is All You Need".
 
-``EXHIBITS`` names them all. Another one is a file with its cells, rows and tables, and a line in that table.
+``PAGES`` lists every table, figure and further study. A page names its runs, reads their results, and puts them beside
+the numbers that the paper prints. To add a page, write a module with its runs, rows and tables and add it to ``PAGES``.
 """
 
-from papers.stationary.cells import Cell
-from papers.stationary.exhibit import Exhibit, Selection
-from papers.stationary.exhibits import EXHIBITS
+from papers.stationary.pages import PAGES
+from papers.stationary.result_page import ResultPage, Selection
 from papers.stationary.results import Results
+from papers.stationary.study_runs import StudyRun
 
-__all__ = ["EXHIBITS", "Cell", "Exhibit", "Results", "Selection"]
+__all__ = ["PAGES", "ResultPage", "Results", "Selection", "StudyRun"]

@@ -1,10 +1,7 @@
-"""AA after each task, with replacements and without: what figures 6 and 8 share.
+"""Figures 6 and 8: AA after each task, with and without replacements.
 
-Figure 6: AA after each of 31 tasks, with two replacements and with none.
-
-Figure 8: the large scale, CelebA in 16 tasks of 512 people with DINOv3 ViT-B/16; ready for whoever has the data.
-
-The hours that the whole of Figure 8 would take, from what ``bench/large_step.py`` measured of two methods.
+Figure 6 has 31 tasks of CIFAR100R/10. Figure 8 has 16 tasks of 512 people of CelebA with DINOv3 ViT-B/16; it has not
+been run. ``hours_of_fig8`` estimates its cost from what ``bench/large_step.py`` measured of two methods.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +10,9 @@ from typing import Any
 
 from holdfast.methods import METHODS
 from holdfast.storage import read_json
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import OURS, PAPER_METHODS
-from papers.stationary.exhibit import Exhibit, Figure, Row, Selection, Table
-from papers.stationary.iam_cells import (
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.formatting import MISSING, method_name, missing_note, score
+from papers.stationary.iam_runs import (
     LAST,
     LONG,
     LONG_TASKS,
@@ -24,20 +20,29 @@ from papers.stationary.iam_cells import (
     OUR_SETTING,
     REPLACED_AT,
     TITLES,
-    iam_cell,
-    pretrained,
+    iam_run,
+    pretraining_note,
     with_ours,
 )
-from papers.stationary.layout import MISSING, method_name, score, still_missing
-from papers.stationary.pictures import after_each_task, draw_after_each_task
+from papers.stationary.plots import aa_panel, draw_aa_panels
+from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, row
+from papers.stationary.study_runs import StudyRun
 
 
 @dataclass(frozen=True)
 class AAOverTasks:
-    """name: of the figure. studies: study -> its panel's title. replaced: study -> tasks that begin with a replacement.
+    """A figure with one panel per study.
 
-    note: what belongs to every number; needed: what whoever wants to run what is missing must have.
+    name: name of the figure.
+    data: data set, for headings.
+    tasks: number of tasks.
+    methods: methods to show; ours is added.
+    studies: study -> title of its panel.
+    replaced: study -> tasks that begin with a replacement.
+    stage: position of its runs in the running order.
+    note: returns a note for all numbers.
+    needed: returns a note on what missing runs need.
     """
 
     name: str
@@ -50,21 +55,21 @@ class AAOverTasks:
     note: Callable[[Results], str]
     needed: Callable[[Results], str] | None = None
 
-    def exhibit(self, about: str) -> Exhibit:
-        return Exhibit(about, self.cells, self.rows, self.tables, self.figures)
+    def page(self, about: str) -> ResultPage:
+        return ResultPage(about, self.runs, self.rows, self.tables, self.figures)
 
-    def cells(self) -> list[Cell]:
-        return [cell for study in self.studies for cell in self._of(study)]
+    def runs(self) -> list[StudyRun]:
+        return [run for study in self.studies for run in self._of(study)]
 
-    def _of(self, study: str) -> list[Cell]:
-        return [iam_cell(study, method, self.tasks, stage=self.stage) for method in with_ours(self.methods)]
+    def _of(self, study: str) -> list[StudyRun]:
+        return [iam_run(study, method, self.tasks, stage=self.stage) for method in with_ours(self.methods)]
 
     def rows(self, results: Results, selection: Selection) -> list[Row]:
         found = []
-        for cell in selection.of(self.cells()):
-            record = results.record(cell)
+        for run in selection.of(self.runs()):
+            record = results.record(run)
             up_to = None if record is None else record["protocols"]["template"]["AA_tau"]
-            found.append({**row([cell], results, paper=None), "study": cell.study, "AA_tau": up_to})
+            found.append({**row([run], results, paper=None), "study": run.study, "AA_tau": up_to})
         return found
 
     def tables(self, results: Results, selection: Selection) -> list[Table]:
@@ -76,7 +81,7 @@ class AAOverTasks:
             known = [score("AA", r["AA_tau"][task - 1]) for task in marks] if r["AA_tau"] else [MISSING] + [""] * 4
             lines.append([self.studies[r["study"]], method_name(r["method"]), *known])
         header = ["", "method", *(f"AA_{task} %" for task in marks)]
-        absent = still_missing(every)
+        absent = missing_note(every)
         notes = (
             "AA of the models up to a task: before and at each replacement"
             f" (tasks {' and '.join(map(str, replaced))}), and at the end. The paper has curves without numbers.",
@@ -89,14 +94,14 @@ class AAOverTasks:
 
     def figures(self, results: Results) -> list[Figure]:
         panels = [
-            after_each_task(title, results, self._of(study), self.replaced.get(study, ()))
+            aa_panel(title, results, self._of(study), self.replaced.get(study, ()))
             for study, title in self.studies.items()
         ]
         panels = [panel for panel in panels if panel["lines"]]
         caption = (
             f"AA up to each task, {self.data}, {self.tasks} tasks, seed 0; dotted: a model trained elsewhere comes in."
         )
-        return [Figure(self.name, caption, panels, draw_after_each_task)] if panels else []
+        return [Figure(self.name, caption, panels, draw_aa_panels)] if panels else []
 
 
 FIG6 = AAOverTasks(
@@ -107,8 +112,8 @@ FIG6 = AAOverTasks(
     studies=TITLES,
     replaced={"replaced": REPLACED_AT[LONG_TASKS]},
     stage=LONG,
-    note=pretrained,
-).exhibit("Figure 6: AA over 31 tasks, with replacements and without")
+    note=pretraining_note,
+).page("Figure 6: AA over 31 tasks, with replacements and without")
 
 
 def _needed(results: Results) -> str:
@@ -131,35 +136,35 @@ FIG8 = AAOverTasks(
         " seeded half of the images is query, the rest gallery; the paper does not say."
     ),
     needed=_needed,
-).exhibit("Figure 8: AA over 16 tasks of CelebA, with replacements and without")
+).page("Figure 8: AA over 16 tasks of CelebA, with replacements and without")
 
 
 SCENARIOS = 2
-"""With replacements and without; a replacement costs no step, so a run of either takes as long."""
+"""With and without replacements. A replacement costs no step, so both take equally long."""
 
-HELD, ALONE = "simplex_hoc", "er"
-"""The measured methods: a step that asks the old model too, and one that does not."""
+DISTILLED, ALONE = "simplex_hoc", "er"
+"""The measured methods: one that also runs the old model in a step, and one that does not."""
 
 MEASURED = "bench/large_step-h200.json"
 
 
 def resembles(method: str) -> str:
-    """The measured method that another one counts as: by whether its loss asks the old model for features."""
-    return ALONE if METHODS[method].old_features == "none" else HELD
+    """The measured method with the same cost: it depends on whether the loss needs the old model's features."""
+    return ALONE if METHODS[method].old_features == "none" else DISTILLED
 
 
 def whole_experiment(hours: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The sum for the paper's eight methods in both scenarios and the two sets of pre-trained models they need.
+    """Hours of the paper's eight methods in both scenarios and of the two sets of pre-trained models.
 
-    hours: of each measured method (``method``) and part (``step``: fine-tuning, pre-training), as the bench records
-    them. None where a part of the two methods that stand for the others is not among them.
+    hours: one entry per measured ``method`` and ``step`` (fine-tuning, pre-training), as the bench records them.
+    Returns None if an entry of the two measured methods is missing.
     """
     known = {(one["method"], one["step"]): float(one["hours"]) for one in hours}
-    if any((method, step) not in known for method in (HELD, ALONE) for step in ("fine-tuning", "pre-training")):
+    if any((method, step) not in known for method in (DISTILLED, ALONE) for step in ("fine-tuning", "pre-training")):
         return None
-    groups = {one: [method for method in PAPER_METHODS if resembles(method) == one] for one in (HELD, ALONE)}
+    groups = {one: [method for method in PAPER_METHODS if resembles(method) == one] for one in (DISTILLED, ALONE)}
     fine_tuning = SCENARIOS * sum(len(group) * known[one, "fine-tuning"] for one, group in groups.items())
-    pretraining = known[HELD, "pre-training"] + known[ALONE, "pre-training"]  # into slots, and with a classifier
+    pretraining = known[DISTILLED, "pre-training"] + known[ALONE, "pre-training"]  # into slots, and with a classifier
     names = {one: ", ".join(map(method_name, group)) for one, group in groups.items()}
     return {
         "hours": fine_tuning + pretraining,
@@ -168,14 +173,14 @@ def whole_experiment(hours: Sequence[Mapping[str, Any]]) -> dict[str, Any] | Non
         "runs": SCENARIOS * len(PAPER_METHODS),
         "counted_as": groups,
         "assumption": (
-            f"methods whose loss asks the old model ({names[HELD]}) count as {method_name(HELD)}, the others"
+            f"losses with the old model ({names[DISTILLED]}) count as {method_name(DISTILLED)}, the others"
             f" ({names[ALONE]}) as {method_name(ALONE)}; evaluation, reading and waiting are not in it"
         ),
     }
 
 
 def hours_of_fig8(results: Results) -> str:
-    """One clause: how long all of it would take by the committed figures, or who can tell where there are none."""
+    """A clause with the hours of Figure 8 by the committed measurements, or how to measure them."""
     path = results.root / MEASURED
     record = read_json(path) if path.is_file() else {"hours": []}
     whole = whole_experiment(record["hours"])
@@ -184,7 +189,7 @@ def hours_of_fig8(results: Results) -> str:
     each = {one["method"]: one["hours"] for one in record["hours"] if one["step"] == "fine-tuning"}
     return (
         f"on one {record['environment']['gpu']} about {whole['hours']:.0f} hours for the paper's eight methods in both"
-        f" scenarios, {whole['fine_tuning_hours']:.0f} for the {whole['runs']} runs ({each[HELD]:.1f} for one of"
-        f" {method_name(HELD)}, {each[ALONE]:.1f} of {method_name(ALONE)}) and {whole['pretraining_hours']:.0f} for the"
-        f" six models (`bench/large_step.py`; {whole['assumption']})"
+        f" scenarios, {whole['fine_tuning_hours']:.0f} for the {whole['runs']} runs ({each[DISTILLED]:.1f} for one of"
+        f" {method_name(DISTILLED)}, {each[ALONE]:.1f} of {method_name(ALONE)}) and {whole['pretraining_hours']:.0f}"
+        f" for the six models (`bench/large_step.py`; {whole['assumption']})"
     )

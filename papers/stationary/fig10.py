@@ -1,17 +1,17 @@
-"""Figure 10: d-Simplex-HOC across two replacements, 31 tasks, under other rates, buffers and numbers of images.
+"""Figure 10: d-Simplex-HOC with two replacements, 31 tasks, and other learning rates, buffers and numbers of images.
 
-What the paper says of rates, buffers and images per class, held against the runs at hand: a note for each axis.
+``compared_with_paper`` writes a note for each axis: whether the runs agree with what the paper says.
 """
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from papers.stationary.cells import Cell
-from papers.stationary.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
-from papers.stationary.iam_cells import ABLATION, LAST, LONG, LONG_TASKS, REPLACED_AT, iam_cell, pretrained
-from papers.stationary.layout import score, scores, still_missing
-from papers.stationary.pictures import after_each_task, draw_ablation
+from papers.stationary.formatting import missing_note, score, scores
+from papers.stationary.iam_runs import ABLATION, LAST, LONG, LONG_TASKS, REPLACED_AT, iam_run, pretraining_note
+from papers.stationary.plots import aa_panel, draw_ablation
+from papers.stationary.result_page import EVERYTHING, Figure, ResultPage, Row, Selection, Table
 from papers.stationary.results import SCORES, Results, row
+from papers.stationary.study_runs import StudyRun
 
 METHOD = "simplex_hoc"
 AXES = {
@@ -19,30 +19,30 @@ AXES = {
     "buffer": ("scenario.buffer_per_class", (0, 5, 10, 20, 50, 100, 300)),
     "images": ("data.train.images_per_class", (500, 300, 200, 100, 50, 10, 5)),
 }
-"""Axis -> the setting and its values; those of the first two are not in the paper's text."""
+"""Axis -> (setting, values). The paper's text does not state the values of the first two."""
 
 CENTRE = {"rate": 0.001, "buffer": 20, "images": 300}
-"""Where the axes cross: the run of Table 6, which is not made again."""
+"""The values of the run of Table 6, which is on all axes and is not repeated."""
 
 FIRST = {"rate": (0.01, 0.0001), "buffer": (0, 50), "images": (500, 100)}
-"""Run before the others, so that each axis soon has three values."""
+"""Values that are run first, so that each axis soon has three."""
 
 TITLES = {"rate": "learning rate", "buffer": "buffer, images per class", "images": "training images per class"}
 
 
-def cell(axis: str, value: float) -> Cell:
+def ablation_run(axis: str, value: float) -> StudyRun:
     if value == CENTRE[axis]:
-        return iam_cell("replaced", METHOD, LONG_TASKS, stage=LONG)
+        return iam_run("replaced", METHOD, LONG_TASKS, stage=LONG)
     stage = ABLATION if value in FIRST[axis] else LAST
     change, setting = f"{axis}-{value:g}", f"{AXES[axis][0]}={value}"
-    return iam_cell("ablation", METHOD, LONG_TASKS, change=change, settings=(setting,), stage=stage)
+    return iam_run("ablation", METHOD, LONG_TASKS, change=change, settings=(setting,), stage=stage)
 
 
-def _points() -> list[tuple[str, float, Cell]]:
-    return [(axis, value, cell(axis, value)) for axis, (_, values) in AXES.items() for value in values]
+def _points() -> list[tuple[str, float, StudyRun]]:
+    return [(axis, value, ablation_run(axis, value)) for axis, (_, values) in AXES.items() for value in values]
 
 
-def _cells() -> list[Cell]:
+def _runs() -> list[StudyRun]:
     return list(dict.fromkeys(one for _, _, one in _points()))
 
 
@@ -60,8 +60,8 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     for axis in dict.fromkeys(r["axis"] for r in every):
         own = [r for r in every if r["axis"] == axis]
         lines = [[f"{r['value']:g}" + (" (paper's)" if r["value"] == CENTRE[axis] else ""), *scores(r)] for r in own]
-        said = held_against(axis, own, CENTRE[axis], REPLACED_AT[LONG_TASKS], _unrehearsed(results))
-        notes = ("The paper has curves without numbers.", *said, pretrained(results), *still_missing(own))
+        said = compared_with_paper(axis, own, CENTRE[axis], REPLACED_AT[LONG_TASKS], _without_buffer(results))
+        notes = ("The paper has curves without numbers.", *said, pretraining_note(results), *missing_note(own))
         if axis == "buffer":
             notes = ("0 is the rehearsal-free case.", *notes)
         title = f"d-Simplex-HOC, CIFAR100R/10, {LONG_TASKS} tasks, two replacements: {TITLES[axis]}"
@@ -69,14 +69,14 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     return made
 
 
-def _unrehearsed(results: Results) -> list[float | None] | None:
-    """AA up to each task with no buffer; None where that was not run."""
-    record = results.record(cell("buffer", 0))
+def _without_buffer(results: Results) -> list[float | None] | None:
+    """AA up to each task without a buffer; None if that was not run."""
+    record = results.record(ablation_run("buffer", 0))
     return None if record is None else record["protocols"]["template"]["AA_tau"]
 
 
 def _figures(results: Results) -> list[Figure]:
-    """Drawn once one axis has two points."""
+    """One figure, as soon as one axis has two points."""
     rows = [r for r in _rows(results, EVERYTHING) if r["seeds"]]
     axes = {
         TITLES[axis]: sorted([r["value"], *(r[name] for name in SCORES)] for r in rows if r["axis"] == axis)
@@ -84,8 +84,8 @@ def _figures(results: Results) -> list[Figure]:
     }
     sizes = AXES["buffer"][1]
     labels = [f"{size} per class" for size in sizes]
-    curves = after_each_task(
-        "Buffer", results, [cell("buffer", size) for size in sizes], REPLACED_AT[LONG_TASKS], labels
+    curves = aa_panel(
+        "Buffer", results, [ablation_run("buffer", size) for size in sizes], REPLACED_AT[LONG_TASKS], labels
     )
     if max(len(points) for points in [*axes.values(), curves["lines"]]) < 2:
         return []
@@ -96,8 +96,8 @@ def _figures(results: Results) -> list[Figure]:
     return [Figure("fig10", caption, {"axes": axes, "curves": curves}, draw_ablation)]
 
 
-FIG10 = Exhibit(
-    "Figure 10: rates, buffers and images per class across two replacements", _cells, _rows, _tables, _figures
+FIG10 = ResultPage(
+    "Figure 10: rates, buffers and images per class across two replacements", _runs, _rows, _tables, _figures
 )
 
 
@@ -108,20 +108,28 @@ CLAIMS = {
 }
 
 
-def held_against(
-    axis: str, rows: Sequence[Row], centre: float, replaced: Sequence[int], unrehearsed: Sequence[float | None] | None
+def compared_with_paper(
+    axis: str,
+    rows: Sequence[Row],
+    centre: float,
+    replaced: Sequence[int],
+    no_buffer: Sequence[float | None] | None,
 ) -> Iterator[str]:
-    """The note of one axis, from its rows; none where fewer than two values were run, or none beside the centre.
+    """The note of one axis; none if its rows cannot be compared.
 
-    unrehearsed: AA up to each task with no buffer, None where that was not run; it is asked for by the buffer alone.
+    axis: name of the axis.
+    rows: its rows.
+    centre: value of the paper's settings.
+    replaced: tasks that begin with a replacement.
+    no_buffer: AA up to each task without a buffer, None if that was not run; used for the buffer axis.
     """
     known = {float(row["value"]): row for row in rows if row["seeds"]}
     ordered = list(_ordered(axis, known, centre))
     if not ordered:
         return
     against = list(_above(known, ordered))
-    if axis == "buffer" and unrehearsed is not None:
-        against += _falls(unrehearsed, replaced)
+    if axis == "buffer" and no_buffer is not None:
+        against += _falls(no_buffer, replaced)
     claim = CLAIMS[axis].format(centre=centre)
     if against:
         note = f"Not as the paper says (the runs at hand): {'; '.join(against)}. The paper: {claim}."
@@ -136,7 +144,7 @@ def held_against(
 
 
 def _ordered(axis: str, known: Mapping[float, Row], centre: float) -> Iterator[tuple[str, float, float]]:
-    """Score and two values of the axis: by the paper the score at the first is no higher than at the second."""
+    """(score, value, other value): according to the paper the score at the first value is not higher."""
     if axis == "rate":
         for rate in sorted(known, reverse=True) if centre in known else ():
             if rate > centre:
@@ -150,7 +158,7 @@ def _ordered(axis: str, known: Mapping[float, Row], centre: float) -> Iterator[t
 
 
 def _above(known: Mapping[float, Row], ordered: Sequence[tuple[str, float, float]]) -> Iterator[str]:
-    """Where a score is higher than it should be, with all that it should not exceed."""
+    """Statements where a score is higher than the paper says, with the values it exceeds."""
     for (name, low), group in itertools.groupby(ordered, key=lambda one: one[:2]):
         own = known[low][name]
         exceeded = [high for _, _, high in group if own > known[high][name]]

@@ -1,39 +1,39 @@
-"""Figure 4: compatibility matrices at 7 tasks of four methods and, tuned, of the strongest rival and of ours.
+"""Figures 4 and 7: compatibility matrices at 7 tasks, without and with two replacements.
 
-Figure 7: compatibility matrices at 7 tasks with two replacements, of four methods and of ours.
+Both show four methods and ours. Figure 4 also shows the tuned settings, there with the strongest other method.
 """
 
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import OUR_OWN, OURS, known, paper_cell, tuned_cell
-from papers.stationary.exhibit import EVERYTHING, Exhibit, Figure, Row, Selection, Table
-from papers.stationary.iam_cells import SHORT_TASKS, iam_cell, pretrained, with_ours
-from papers.stationary.layout import kept_pairs, method_name, still_missing
-from papers.stationary.pictures import draw_matrices
+from papers.stationary.cifar_runs import OUR_OWN, OURS, known, paper_run, tuned_run
+from papers.stationary.formatting import compatible_pairs, method_name, missing_note
+from papers.stationary.iam_runs import SHORT_TASKS, iam_run, pretraining_note, with_ours
+from papers.stationary.plots import draw_matrices
+from papers.stationary.result_page import EVERYTHING, Figure, ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, rows_with_matrix
+from papers.stationary.study_runs import StudyRun
 from papers.stationary.table2 import RIVAL, TITLES
 
 METHODS = ("cvs", "bct", "simplex_fd", "simplex_hoc")
 TASKS = 7
 
 
-def _fig4_cells() -> list[Cell]:
-    paper = [paper_cell(method, TASKS) for method in METHODS]
-    tuned = [tuned_cell(method, TASKS) for method in (RIVAL, *METHODS)]
-    return [*paper, *tuned, *(tuned_cell(method, TASKS, stage=OUR_OWN) for method in known((OURS,)))]
+def _fig4_runs() -> list[StudyRun]:
+    paper = [paper_run(method, TASKS) for method in METHODS]
+    tuned = [tuned_run(method, TASKS) for method in (RIVAL, *METHODS)]
+    return [*paper, *tuned, *(tuned_run(method, TASKS, stage=OUR_OWN) for method in known((OURS,)))]
 
 
 def _fig4_rows(results: Results, selection: Selection) -> list[Row]:
-    return rows_with_matrix(selection.of(_fig4_cells()), results)
+    return rows_with_matrix(selection.of(_fig4_runs()), results)
 
 
 def _fig4_tables(results: Results, selection: Selection) -> list[Table]:
-    lines = [[r["set"], method_name(r["method"]), *kept_pairs(r)] for r in _fig4_rows(results, selection)]
+    lines = [[r["set"], method_name(r["method"]), *compatible_pairs(r)] for r in _fig4_rows(results, selection)]
     header = ["set", "method", "compatible pairs", "AC", "AA %", "ACA %"]
     return [Table(f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0", header, lines, right=(2, 3, 4, 5))]
 
 
 def _fig4_figures(results: Results) -> list[Figure]:
-    """One picture for each set with at least two runs: settings of the two are never mixed."""
+    """One picture for each set with at least two runs; the two sets are not mixed."""
     made = []
     rows = [r for r in _fig4_rows(results, EVERYTHING) if r["matrix"]]
     for set_name, title in TITLES.items():
@@ -47,22 +47,22 @@ def _fig4_figures(results: Results) -> list[Figure]:
     return made
 
 
-FIG4 = Exhibit("Figure 4: compatibility matrices at 7 tasks", _fig4_cells, _fig4_rows, _fig4_tables, _fig4_figures)
+FIG4 = ResultPage("Figure 4: compatibility matrices at 7 tasks", _fig4_runs, _fig4_rows, _fig4_tables, _fig4_figures)
 
 
-def _fig7_cells() -> list[Cell]:
-    return [iam_cell("replaced", method, SHORT_TASKS) for method in with_ours(METHODS)]
+def _fig7_runs() -> list[StudyRun]:
+    return [iam_run("replaced", method, SHORT_TASKS) for method in with_ours(METHODS)]
 
 
 def _fig7_rows(results: Results, selection: Selection) -> list[Row]:
-    return rows_with_matrix(selection.of(_fig7_cells()), results)
+    return rows_with_matrix(selection.of(_fig7_runs()), results)
 
 
 def _fig7_tables(results: Results, selection: Selection) -> list[Table]:
     every = _fig7_rows(results, selection)
-    lines = [[method_name(r["method"]), *kept_pairs(r)] for r in every]
+    lines = [[method_name(r["method"]), *compatible_pairs(r)] for r in every]
     header = ["method", "compatible pairs", "AC", "AA %", "ACA %"]
-    notes = ("Models 3 and 5 are replacements.", pretrained(results), *still_missing(every))
+    notes = ("Models 3 and 5 are replacements.", pretraining_note(results), *missing_note(every))
     title = f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0"
     return [Table(title, header, lines, right=(1, 2, 3, 4), notes=notes)]
 
@@ -76,6 +76,6 @@ def _fig7_figures(results: Results) -> list[Figure]:
     return [Figure("fig7", caption, panels, draw_matrices)] if panels else []
 
 
-FIG7 = Exhibit(
-    "Figure 7: compatibility matrices across two replacements", _fig7_cells, _fig7_rows, _fig7_tables, _fig7_figures
+FIG7 = ResultPage(
+    "Figure 7: compatibility matrices across two replacements", _fig7_runs, _fig7_rows, _fig7_tables, _fig7_figures
 )

@@ -1,10 +1,6 @@
-"""``python -m papers.stationary reproduce``: run the missing parts of the paper's tables and figures and show them.
+"""``python -m papers.stationary reproduce``: execute the missing runs of a table or figure, then print or write it.
 
-What can be reproduced is listed here so that ``--help`` need not import it.
-
-The missing runs of ``python -m papers.stationary reproduce``: listed with their cost, or carried out.
-
-What ``python -m papers.stationary reproduce`` prints, and the pages and pictures it writes.
+``PAGE_TITLES`` repeats the names of ``PAGES``, so that ``--help`` does not import torch.
 """
 
 import os
@@ -16,18 +12,25 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, whole_numbers_if_any
-from holdfast.cli.sweep import PROCESSES_OPTION
+from holdfast.cli.options import (
+    DATA_OPTION,
+    DEVICE_OPTION,
+    JSON_OPTION,
+    MODELS_OPTION,
+    PROCESSES_OPTION,
+    QUIET_OPTION,
+    int_list,
+)
+from holdfast.cli.show import print_json
 from holdfast.wording import are, counted
 
 if TYPE_CHECKING:
     import torch
 
     from holdfast.experiments.assemble import SharedData
-    from papers.stationary.cells import Cell
-    from papers.stationary.exhibit import Exhibit, Selection
+    from papers.stationary.result_page import ResultPage, Selection
     from papers.stationary.results import Results
+    from papers.stationary.study_runs import StudyRun
 
 
 RESULTS = Path("results")
@@ -44,13 +47,15 @@ def reproduce(
     ),
     parallel: int = typer.Option(8, "--parallel", "-n", min=1, help="Runs at a time; on a GPU at most 32 per process."),
     processes: int = PROCESSES_OPTION,
-    limit_minutes: float | None = typer.Option(None, "--limit-minutes", min=0, help="Stop after so long; go on later."),
+    limit_minutes: float | None = typer.Option(
+        None, "--limit-minutes", min=0, help="Stop after so many minutes; resume later."
+    ),
     out: Path = typer.Option(Path("runs/reproduce"), "--out", "-o", help="Where the run folders go."),
-    results: Path = typer.Option(RESULTS, "--results", help="Where the JSON file of each finished run lies."),
+    results: Path = typer.Option(RESULTS, "--results", help="Folder with a JSON file for each finished run."),
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
-    render: bool = typer.Option(False, "--render", help="Run nothing; show what there is."),
+    render: bool = typer.Option(False, "--render", help="Run nothing; show the results there are."),
     dry_run: bool = typer.Option(False, "--dry-run", help="List the missing runs, their steps and minutes, and stop."),
     markdown: bool = typer.Option(False, "--markdown", help="Print Markdown."),
     docs: Path | None = typer.Option(None, "--docs", help="Write DIR/results/NAME.md and DIR/figures/*.png."),
@@ -60,71 +65,70 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of the paper.
 
-    What is missing is run, then ours is shown beside the paper's. Without a GPU (or with --render) nothing is run,
-    unless --device cpu asks for it. A finished run is never repeated and one that was stopped goes on, so the same
-    command again and again, for a while each, gets everything done. Exit status 1 where a run failed.
+    Missing runs are executed, then our numbers are shown beside the paper's. Without a GPU (or with --render) nothing
+    is executed, except with --device cpu. A finished run is not repeated and a stopped one resumes, so the same command
+    can be repeated until everything is done. Exit status 1 if a run failed.
 
     Tables are printed. Run folders are written to --out, and a JSON file for each finished run to --results. Pictures
-    are written by --docs and --html, where nothing narrows the choice; a figure that is a drawing alone goes into the
-    current folder if neither is given.
+    are written by --docs and --html, if nothing is left out by a selection. Without these options a figure without runs
+    is written to the current folder.
 
     Example: python -m papers.stationary reproduce table2 --set-name paper --seeds 0 --data ~/data
     """
     from holdfast.errors import HoldfastError
-    from papers.stationary.exhibit import Selection, matching
-    from papers.stationary.exhibits import DRAWN, chosen, in_order_of_work
+    from papers.stationary.pages import DRAWINGS, in_running_order, pages_named
+    from papers.stationary.result_page import Selection, matching
     from papers.stationary.results import Results
 
-    exhibits = chosen(name)
+    pages = pages_named(name)
     for given, option in ((data, "--data"), (models, "--models")):
         if given is not None and not given.expanduser().is_dir():
-            raise HoldfastError(f"{given}: no such folder; {option} names one that is there")
+            raise HoldfastError(f"{given}: no such folder; {option} must name an existing one")
     selection = Selection(
         methods=_words(methods),
-        tasks=whole_numbers_if_any("--tasks", tasks) or None,
-        seeds=whole_numbers_if_any("--seeds", seeds) or None,
+        tasks=int_list("--tasks", tasks, required=False) or None,
+        seeds=int_list("--seeds", seeds, required=False) or None,
         orders=_one_of(order, "--order", ("natural", "icarl")),
         sets=_one_of(set_name, "--set-name", ("paper", "tuned")),
     )
-    exhibits = matching(exhibits, selection, warn=lambda text: typer.echo(f"holdfast: {text}", err=True))
-    if json and not dry_run and set(exhibits) <= set(DRAWN):
-        raise HoldfastError(f"{name} is a drawing and has no rows for --json; without it the picture is drawn")
-    listed = selection.of([cell for exhibit in exhibits.values() for cell in exhibit.cells()])
-    wanted = in_order_of_work(listed)
-    only_shown = (
-        render or dry_run or not runs_here(device)
-    )  # runs make the folder, and there is nothing to show of none
-    if only_shown and not results.is_dir() and (wanted or results != RESULTS):  # settings and drawings need none
+    pages = matching(pages, selection, warn=lambda text: typer.echo(f"holdfast: {text}", err=True))
+    if json and not dry_run and set(pages) <= set(DRAWINGS):
+        raise HoldfastError(f"{name} is a drawing without rows for --json; leave --json out to draw it")
+    listed = selection.of([run for page in pages.values() for run in page.runs()])
+    wanted = in_running_order(listed)
+    only_shown = render or dry_run or not runs_here(device)
+    # Runs create the folder. Settings and drawings do not need it.
+    if only_shown and not results.is_dir() and (wanted or results != RESULTS):
         raise HoldfastError(
-            f"{results}: no such folder; --results names the one with a JSON file for each finished run"
+            f"{results}: no such folder; --results must name the folder with a JSON file for each finished run"
         )
     missing = Results(results).missing(wanted)
     if dry_run:
         show_plan(missing, json)
         return
     failed = False
-    paths = {cell.path for cell in missing}
-    repeated = sum(cell.path in paths for cell in listed) > len(paths)
+    paths = {run.path for run in missing}
+    repeated = sum(run.path in paths for run in listed) > len(paths)
     if missing and not render and not stay_missing(missing, device, repeated=repeated):
         from holdfast.cli.progress import decoding_lines
         from holdfast.experiments.assemble import SharedData
 
         shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
         failed = run_missing(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
-    found = Results(results)  # read anew: there may be more than before
-    show(exhibits, found, selection, json=json, as_markdown=markdown)
+    found = Results(results)  # read again, with the new results
+    show(pages, found, selection, json=json, as_markdown=markdown)
     if docs or html:
-        write(exhibits, found, selection, docs, html)
+        write(pages, found, selection, docs, html)
     elif not json:
-        show_pictures(exhibits, found, selection)
+        show_pictures(pages, found, selection)
     if failed:
         raise typer.Exit(1)
 
 
 def _words(text: str) -> list[str] | None:
-    from holdfast.cli.demo import method_names
+    from holdfast.cli.options import method_list
 
-    return method_names(text) if text else None
+    return method_list(text) if text else None
 
 
 def _one_of(text: str, option: str, known: tuple[str, ...]) -> list[str] | None:
@@ -135,7 +139,7 @@ def _one_of(text: str, option: str, known: tuple[str, ...]) -> list[str] | None:
     return [text] if text else None
 
 
-EXHIBIT_NAMES = {
+PAGE_TITLES = {
     "table1": "settings of CL2R",
     "table2": "CIFAR100/10, 2 to 31 tasks",
     "table3": "TinyImageNet200/20, 2 to 31 tasks",
@@ -148,7 +152,7 @@ EXHIBIT_NAMES = {
     "fig2": "pairs before and after an update (drawing)",
     "fig3": "the toy on MNIST (drawing)",
     "fig4": "compatibility matrices at 7 tasks",
-    "fig5": "who owns which vertex (drawing)",
+    "fig5": "the slot of each class (drawing)",
     "fig6": "AA over 31 tasks, replacements or none",
     "fig7": "compatibility matrices, two replacements",
     "fig8": "AA over 16 tasks of CelebA",
@@ -156,35 +160,38 @@ EXHIBIT_NAMES = {
     "fig10": "rates, buffers and images per class",
     "fig11": "Proposition 2 (drawing)",
     "fig12": "Theorem 1 (drawing)",
-    "goals": "what the tuned set is to reach",
+    "goals": "goals of the tuned set",
     "tries": "how the tuned settings were chosen",
-    "front": "AC against AA as the dial turns",
-    "parts": "what each part of our own method brings",
-    "questions": "what the paper leaves open",
-    "stride": "what one update brings at a given lambda",
-    "length": "what shorter features do (for two cores)",
+    "front": "AC against AA for several lambda",
+    "parts": "our own method without each of its parts",
+    "questions": "details the paper leaves open",
+    "stride": "gain of one update at a given lambda",
+    "length": "effect of the feature length (for two cores)",
     "mixed": "galleries of mixed versions",
     "all": "every one of these",
 }
-"""The paper's in its order, then what is shown beside them."""
+"""Name -> short title. The paper's tables and figures in its order, then further studies."""
 
-# \b keeps a paragraph of help as it is written.
-LISTED = "\b\nNAME is one of:\n" + "\n".join(f"  {name:<10} {about}" for name, about in EXHIBIT_NAMES.items())
+# \b keeps the line breaks of a help text.
+LISTED = "\b\nNAME is one of:\n" + "\n".join(f"  {name:<10} {about}" for name, about in PAGE_TITLES.items())
 
 
 DRAWN_SETS = ("glyphs",)
-"""Training sets that need no files."""
+"""Training sets without files."""
 
 
 def runs_here(device: str) -> bool:
-    """Without being told to, only a GPU is put to work."""
+    """Whether runs are executed: on a GPU, or on a device that is named."""
     from holdfast.devices import resolve_device
 
     return device != "auto" or resolve_device(device).type != "cpu"
 
 
-def stay_missing(missing: "list[Cell]", device: str, *, repeated: bool) -> bool:
-    """Whether nothing is run for want of a GPU, which is then said. repeated: a run stands in more than one table."""
+def stay_missing(missing: "list[StudyRun]", device: str, *, repeated: bool) -> bool:
+    """Whether missing runs are not executed because there is no GPU, and a message about it.
+
+    repeated: a missing run is in more than one table.
+    """
     if runs_here(device):
         return False
     stay, them = ("stays", "it") if len(missing) == 1 else ("stay", "them")
@@ -196,70 +203,70 @@ def stay_missing(missing: "list[Cell]", device: str, *, repeated: bool) -> bool:
 
 
 def run_missing(
-    missing: "list[Cell]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
+    missing: "list[StudyRun]", out: Path, results: Path, shared: "SharedData", device: str, parallel: int,
     processes: int, limit_minutes: float | None, quiet: bool,
 ) -> bool:  # fmt: skip
-    """Carry out what is missing, as far as the time goes; whether any of it failed."""
-    from holdfast.cli.gpu_capacity import PeakMemory, what_fits
-    from holdfast.cli.sweep_progress import failure_lines, sweep_watcher
+    """Execute the missing runs within the time limit. Returns whether one of them failed."""
+    from holdfast.cli.gpu_capacity import PeakMemory, sweep_capacity
+    from holdfast.cli.sweep_progress import failure_lines, sweep_display
     from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
-    from holdfast.experiments.planned_steps import steps_ahead
-    from holdfast.experiments.sweep import INTERRUPTED
-    from papers.stationary.run import carry_out, planned
+    from holdfast.experiments.plan import remaining_steps
+    from holdfast.experiments.run_threads import INTERRUPTED
+    from papers.stationary.execute import execute_runs, planned_run
 
     where: torch.device = resolve_device(device)
     _refuse_without_data(missing, shared.root)
-    runs = [planned(cell, where) for cell in missing]
-    room = what_fits(runs, shared, where, min(parallel, len(runs)), processes, quiet)
+    planned = [planned_run(run, where) for run in missing]
+    capacity = sweep_capacity(planned, shared, where, min(parallel, len(planned)), processes, quiet)
     try:
-        with sweep_watcher([run.name for run in runs], quiet=quiet) as display:
-            display.expect(lambda: steps_ahead(runs, out, shared))
+        with sweep_display([run.name for run in planned], quiet=quiet) as display:
+            display.expect(lambda: remaining_steps(planned, out, shared))
             watch = PeakMemory(where, display)
-            found = carry_out(
-                missing, out, results, shared=shared, device=where, parallel=room.at_once, processes=processes,
+            found = execute_runs(
+                missing, out, results, shared=shared, device=where, parallel=capacity.parallel, processes=processes,
                 limit_minutes=limit_minutes, watch=watch,
             )  # fmt: skip
     except KeyboardInterrupt:
-        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
+        typer.echo("holdfast: interrupted; finished runs are kept, run the same command to resume", err=True)
         raise typer.Exit(130) from None
     if not quiet:
-        watch.say(room.predicted)
+        watch.print(capacity.predicted)
     unfinished = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
     failed = {name: reason for name, reason in unfinished.items() if reason != INTERRUPTED}
     for line in failure_lines(failed):
         typer.echo(line, err=True)
-    typer.echo(_outcome(len(runs), len(unfinished), len(failed)), err=True)
+    typer.echo(_outcome(len(planned), len(unfinished), len(failed)), err=True)
     return bool(failed)
 
 
-def _refuse_without_data(missing: "list[Cell]", root: Path | None) -> None:
-    """Once, before any run leaves a folder that says the same; a set that is not in the root its own runs refuse."""
+def _refuse_without_data(missing: "list[StudyRun]", root: Path | None) -> None:
+    """Refuse a missing data root once, before any run starts. Runs check for their own data set."""
     from holdfast.data import data_root
-    from holdfast.data.root import existing
+    from holdfast.data.root import require_data_root
 
-    needed = [name for cell in missing if (name := str(cell.recipe["data"]["train"]["name"])) not in DRAWN_SETS]
+    needed = [name for run in missing if (name := str(run.recipe["data"]["train"]["name"])) not in DRAWN_SETS]
     if needed:
-        existing(data_root(root), *dict.fromkeys(needed))
+        require_data_root(data_root(root), *dict.fromkeys(needed))
 
 
 def _outcome(runs: int, unfinished: int, failed: int) -> str:
-    """One sentence. The same command goes on with what was stopped; what failed would only fail again."""
+    """One sentence. The same command resumes stopped runs; failed runs would fail again."""
     done, stopped = runs - unfinished, unfinished - failed
     share = f"{done} of {counted(runs, 'missing run')} {are(done if runs > 1 else 1)} done"
-    which = "those that were stopped" if failed else "the others"
-    return f"{share}{f'; the same command goes on with {which}' if stopped else ''}."
+    which = "the stopped ones" if failed else "the others"
+    return f"{share}{f'; run the same command to resume {which}' if stopped else ''}."
 
 
-def show_plan(missing: "list[Cell]", json: bool) -> None:
-    from papers.stationary.cells import predicted_minutes
-    from papers.stationary.exhibit import Table
-    from papers.stationary.layout import plain
+def show_plan(missing: "list[StudyRun]", json: bool) -> None:
+    from papers.stationary.formatting import plain
+    from papers.stationary.result_page import Table
+    from papers.stationary.study_runs import predicted_minutes
 
     rows = [
-        {"run": cell.path.with_suffix("").as_posix(), "steps": cell.steps, "minutes": predicted_minutes(cell.recipe),
-         "command": cell.command}
-        for cell in missing
+        {"run": run.path.with_suffix("").as_posix(), "steps": run.steps, "minutes": predicted_minutes(run.recipe),
+         "command": run.command}
+        for run in missing
     ]  # fmt: skip
     if json:
         print_json(rows)
@@ -267,84 +274,82 @@ def show_plan(missing: "list[Cell]", json: bool) -> None:
     columns = (("steps", ","), ("minutes", ".1f"))
     shown = [[str(r["run"]), *("–" if r[key] is None else format(r[key], how) for key, how in columns)] for r in rows]
     typer.echo(plain(Table("Missing", ["run", "steps", "minutes"], shown, right=(1, 2))))
-    steps = [cell.steps for cell in missing if cell.steps is not None]
-    told = f", {counted(sum(steps), 'step')}" if steps else ""
+    steps = [run.steps for run in missing if run.steps is not None]
+    total = f", {counted(sum(steps), 'step')}" if steps else ""
     if 0 < len(steps) < len(missing):
-        told += f" and those of {len(missing) - len(steps)} that cannot be counted"
+        total += f" and those of {len(missing) - len(steps)} that cannot be counted"
     minutes = [float(r["minutes"]) for r in rows if r["minutes"] is not None]
     timed = f", about {counted(round(sum(minutes)), 'minute')} of one H200" if minutes else ""
     others = len(rows) - len(minutes)
     what = f"the network of {others} was" if others == 1 else f"the networks of {others} were"
     untimed = f"; {what} not timed" if others else ""
-    typer.echo(f"{counted(len(missing), 'run')}{told}{timed}{untimed}")
+    typer.echo(f"{counted(len(missing), 'run')}{total}{timed}{untimed}")
 
 
 def show(
-    exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", *, json: bool, as_markdown: bool
+    pages: "Mapping[str, ResultPage]", results: "Results", selection: "Selection", *, json: bool, as_markdown: bool
 ) -> None:
-    from papers.stationary.layout import markdown, plain
+    from papers.stationary.formatting import markdown, plain
 
     if json:
-        print_json([row for exhibit in exhibits.values() for row in exhibit.rows(results, selection)])
+        print_json([row for page in pages.values() for row in page.rows(results, selection)])
         return
-    for exhibit in exhibits.values():
-        tables = exhibit.tables(results, selection)
+    for page in pages.values():
+        tables = page.tables(results, selection)
         if as_markdown:
-            typer.echo(markdown(exhibit.about, tables), nl=False)
+            typer.echo(markdown(page.about, tables), nl=False)
             continue
         for table in tables:
             typer.echo(f"{plain(table, _columns())}\n")
 
 
 def _columns() -> int | None:
-    """Of the terminal; None where the text goes elsewhere and nobody says how wide that is."""
+    """Width of the terminal; None if the output is not a terminal and COLUMNS is not set."""
     known = sys.stdout.isatty() or os.environ.get("COLUMNS")
     return shutil.get_terminal_size().columns if known else None
 
 
 def write(
-    exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", docs: Path | None, html: Path | None
+    pages: "Mapping[str, ResultPage]", results: "Results", selection: "Selection", docs: Path | None, html: Path | None
 ) -> None:
-    """The pages that were asked for."""
+    """Write the Markdown pages and the HTML page."""
     from holdfast.storage import write_text
-    from papers.stationary.page import render_page
+    from papers.stationary.html_page import render_html
 
     if docs:
-        _write_docs(exhibits, results, selection, docs)
+        _write_docs(pages, results, selection, docs)
     if html:
-        write_text(html, render_page(exhibits, results, selection))
+        write_text(html, render_html(pages, results, selection))
         typer.echo(f"{html}: written", err=True)
-    if selection.narrowed and any(exhibit.figures(results) for exhibit in exhibits.values()):
-        typer.echo("Pictures are left out: they show everything, and only a part was chosen.", err=True)
+    if selection.narrowed and any(page.figures(results) for page in pages.values()):
+        typer.echo("Pictures are left out: they show everything, and only a part was selected.", err=True)
 
 
-def _write_docs(exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection", docs: Path) -> None:
+def _write_docs(pages: "Mapping[str, ResultPage]", results: "Results", selection: "Selection", docs: Path) -> None:
     from holdfast.storage import write_text
-    from papers.stationary.layout import markdown
+    from papers.stationary.formatting import markdown
 
     pictures = 0
-    for name, exhibit in exhibits.items():
-        figures = exhibit.pictures(results, selection)
-        write_text(
-            docs / "results" / f"{name}.md", markdown(exhibit.about, exhibit.tables(results, selection), figures)
-        )
+    for name, page in pages.items():
+        figures = page.pictures(results, selection)
+        write_text(docs / "results" / f"{name}.md", markdown(page.about, page.tables(results, selection), figures))
         for figure in figures:
             figure.draw(figure.data, docs / "figures" / f"{figure.name}.png")
         pictures += len(figures)
     drawn = f" and {counted(pictures, 'picture')} in {docs / 'figures'}" if pictures else ""
-    typer.echo(f"{counted(len(exhibits), 'page')} written in {docs / 'results'}{drawn}", err=True)
+    typer.echo(f"{counted(len(pages), 'page')} written in {docs / 'results'}{drawn}", err=True)
 
 
-def show_pictures(exhibits: "Mapping[str, Exhibit]", results: "Results", selection: "Selection") -> None:
-    """Where no page was asked for: a drawing goes into the current folder, for all else the way to it is said."""
-    from papers.stationary.exhibits import DRAWN
+def show_pictures(pages: "Mapping[str, ResultPage]", results: "Results", selection: "Selection") -> None:
+    """Without a page to write: draw figures without runs into the current folder, or name the options."""
+    from papers.stationary.pages import DRAWINGS
 
-    if not set(exhibits) <= set(DRAWN):
-        if any(exhibit.pictures(results, selection) for exhibit in exhibits.values()):
+    if not set(pages) <= set(DRAWINGS):
+        if any(page.pictures(results, selection) for page in pages.values()):
             typer.echo("Pictures: --html FILE or --docs DIR writes them, with these tables.", err=True)
         return
-    for exhibit in exhibits.values():
-        for figure in exhibit.figures(results):
+    for page in pages.values():
+        for figure in page.figures(results):
             path = Path(f"{figure.name}.png")
             figure.draw(figure.data, path)
             typer.echo(f"{path.absolute()}: {figure.caption}")

@@ -1,4 +1,4 @@
-"""Results as they lie on disk, one JSON file per run, and what is made of several of them."""
+"""Results on disk, one JSON file per run, and rows of tables made from them."""
 
 import json
 import statistics
@@ -8,95 +8,98 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.storage import read_json
-from papers.stationary.cells import Cell
+from papers.stationary.study_runs import StudyRun
 
 SCORES = ("AC", "AA", "ACA")
 
 
 class Results:
-    """A folder such as ``results/``. A file counts only if its recipe is the one its cell asks for now.
+    """A folder such as ``results/``. A file counts only if its recipe equals the current recipe of its run.
 
-    A file that cannot be read as a run's is refused by name, not counted as missing: a run would write over it. So are
-    two runs of the same data set that saw different images, since no table may compare them.
+    A file that is not the record of a run is refused, not counted as missing, because a run would overwrite it. Two
+    runs on different images of the same data set are refused too, because no table may compare them.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = Path(root)
         self._read: dict[Path, dict[str, Any]] = {}
+        self._current: dict[StudyRun, bool] = {}
         self._first_on: dict[str, tuple[str, Path]] = {}
 
-    def record(self, cell: Cell) -> dict[str, Any] | None:
-        """What is known of a cell; None if it has not been run, or was with other settings."""
-        path = self.root / cell.path
+    def record(self, run: StudyRun) -> dict[str, Any] | None:
+        """The record of a run; None if it has not been run, or was run with other settings."""
+        path = self.root / run.path
         if path not in self._read:
             if not path.is_file():
                 return None
             self._read[path] = read_json(path)
         record = self._read[path]
         if not isinstance(record, dict) or not isinstance(record.get("recipe"), dict):
-            raise HoldfastError(f"{path}: has no recipe; it is not the record of a run, move it away")
+            raise HoldfastError(f"{path}: not the record of a run, it has no recipe; move it away")
         try:
-            counts = cell.is_of(record["recipe"])
+            if run not in self._current:
+                self._current[run] = run.is_of(record["recipe"])
         except HoldfastError as error:
-            raise HoldfastError(f"{path}: recorded by another version? {error}; move it away to run it anew") from error
-        if counts:
-            self._refuse_other_images(cell, record, path)
-        return record if counts else None
+            raise HoldfastError(
+                f"{path}: recorded by another version? {error}; move it away to run it again"
+            ) from error
+        if not self._current[run]:
+            return None
+        self._refuse_other_images(run, record, path)
+        return record
 
-    def _refuse_other_images(self, cell: Cell, record: dict[str, Any], path: Path) -> None:
-        for split, section in cell.recipe["data"].items():
+    def _refuse_other_images(self, run: StudyRun, record: dict[str, Any], path: Path) -> None:
+        for split, section in run.recipe["data"].items():
             found = record.get("data", {}).get(split, {}).get("fingerprint")
-            if found is None:  # older than fingerprints
+            if found is None:  # a record from before fingerprints
                 continue
             first, where = self._first_on.setdefault(json.dumps([split, section], sort_keys=True), (found, path))
             if found != first:
                 raise HoldfastError(
-                    f"{path}: its {split} images ({section['name']}) are others than those of {where}; "
+                    f"{path}: its {split} images ({section['name']}) differ from those of {where}; "
                     "keep runs on different images in different --results folders"
                 )
 
-    def matrix(self, cell: Cell) -> list[list[float | None]] | None:
-        """A cell's compatibility matrix by template; None if it has not been run."""
-        record = self.record(cell)
+    def matrix(self, run: StudyRun) -> list[list[float | None]] | None:
+        """The compatibility matrix of a run by template; None if it has not been run."""
+        record = self.record(run)
         return None if record is None else record["protocols"]["template"]["matrix"]
 
-    def self_tests(self, cell: Cell) -> list[float] | None:
-        """Each of a cell's models on its own gallery, by template; None if it has not been run."""
-        matrix = self.matrix(cell)
+    def self_tests(self, run: StudyRun) -> list[float] | None:
+        """Score of each model of a run on its own gallery, by template; None if it has not been run."""
+        matrix = self.matrix(run)
         if matrix is None:
             return None
         return [own for model, line in enumerate(matrix) if (own := line[model]) is not None]
 
     def pretrained(self, study: str) -> dict[str, Any]:
-        """The records of the models that a study of IAM-CL2R began with or brought in, by name; empty if unknown."""
+        """The records of the pre-trained models of an IAM-CL2R study, by name; empty if unknown."""
         path = self.root / "iam" / "pretrained.json"
         found: dict[str, Any] = read_json(path).get(study, {}).get("models", {}) if path.is_file() else {}
         return found
 
-    def missing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Those that have not been run, each once: two sets may ask for the same run."""
-        return list({cell.path: cell for cell in reversed(cells) if self.record(cell) is None}.values())[::-1]
+    def missing(self, runs: Sequence[StudyRun]) -> list[StudyRun]:
+        """The runs without a result, each once; two sets may share a run."""
+        return list({run.path: run for run in reversed(runs) if self.record(run) is None}.values())[::-1]
 
-    def minutes(self, cells: Sequence[Cell]) -> float:
-        """Device minutes of those that were run: each one's share, or all its training time where none is known."""
-        found = [record for cell in cells if (record := self.record(cell)) is not None]
+    def minutes(self, runs: Sequence[StudyRun]) -> float:
+        """Device minutes of the finished runs: the share of each, or its training time if the share is unknown."""
+        found = [record for run in runs if (record := self.record(run)) is not None]
         return sum(record.get("gpu_minutes") or record["minutes"] for record in found)
 
 
-def over_seeds(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Cells that differ in the seed alone, together; in the order in which the first of each came."""
-    groups: dict[tuple[object, ...], list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault((cell.set_name, cell.study, cell.method, cell.tasks, cell.order, cell.change), []).append(
-            cell
-        )
+def grouped_by_seed(runs: Sequence[StudyRun]) -> Iterator[list[StudyRun]]:
+    """Groups of runs that differ only in the seed, in order of first appearance."""
+    groups: dict[tuple[object, ...], list[StudyRun]] = {}
+    for run in runs:
+        groups.setdefault((run.set_name, run.study, run.method, run.tasks, run.order, run.change), []).append(run)
     yield from groups.values()
 
 
 def summary(records: Sequence[dict[str, Any]], protocol: str = "template") -> dict[str, Any]:
-    """Mean AC, AA and ACA in [0, 1] over ``records``, and under ``sd`` their sample deviations (from two runs on).
+    """Mean AC, AA and ACA in [0, 1] over ``records``, and under ``sd`` their sample standard deviations.
 
-    A score that one of the runs does not have, as where it was not judged by ``protocol``, or of no run, is None.
+    A mean is None if there is no record or one of them lacks the score. A deviation is None for fewer than two records.
     """
     found: dict[str, Any] = {"sd": {}}
     for name in SCORES:
@@ -107,30 +110,30 @@ def summary(records: Sequence[dict[str, Any]], protocol: str = "template") -> di
     return found
 
 
-def row(cells: Sequence[Cell], results: Results, *, paper: Sequence[Any] | None) -> dict[str, Any]:
-    """One row of a table as JSON: the mean over those of ``cells`` (one cell at several seeds) that were run.
+def row(runs: Sequence[StudyRun], results: Results, *, paper: Sequence[Any] | None) -> dict[str, Any]:
+    """One row of a table as JSON: the mean over the finished ones of ``runs``, which differ only in the seed.
 
-    ``paper`` is AC, AA % and ACA % as the paper prints them, or None; in the row all scores are in [0, 1]. An AC
-    that it prints as "<0.01" stays text. ``commits``: of the code each of ``files`` was made with,
-    None where that is not known.
+    paper: AC, AA % and ACA % as the paper prints them, or None. In the row all scores are in [0, 1]; an AC that the
+        paper prints as "<0.01" stays text.
+    The row's ``commits`` has the commit of each of its ``files``, None if unknown.
     """
-    found = {cell: record for cell in cells if (record := results.record(cell)) is not None}
-    first = cells[0]
+    found = {run: record for run in runs if (record := results.record(run)) is not None}
+    first = runs[0]
     return {
         "method": first.method,
         "tasks": first.tasks,
         "set": first.set_name,
         "order": first.order,
-        "seeds": [cell.seed for cell in found],
+        "seeds": [run.seed for run in found],
         **summary(list(found.values())),
         "instance": summary(list(found.values()), "instance"),
         "paper": None if paper is None else {"AC": paper[0], "AA": paper[1] / 100, "ACA": paper[2] / 100},
-        "missing": [cell.seed for cell in cells if cell not in found],
-        "files": [cell.path.as_posix() for cell in found],
+        "missing": [run.seed for run in runs if run not in found],
+        "files": [run.path.as_posix() for run in found],
         "commits": [record.get("environment", {}).get("commit") for record in found.values()],
     }
 
 
-def rows_with_matrix(cells: Sequence[Cell], results: Results) -> list[dict[str, Any]]:
-    """A row for each cell, with its matrix by template; None where it has not been run."""
-    return [{**row([cell], results, paper=None), "matrix": results.matrix(cell)} for cell in cells]
+def rows_with_matrix(runs: Sequence[StudyRun], results: Results) -> list[dict[str, Any]]:
+    """A row for each run, with its matrix by template; None if it has not been run."""
+    return [{**row([run], results, paper=None), "matrix": results.matrix(run)} for run in runs]

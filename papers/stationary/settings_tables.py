@@ -1,21 +1,18 @@
-"""Table 1: the settings, read from the recipes and put beside the paper's.
-
-Table 5: the settings of IAM-CL2R, read from the recipes and put beside the paper's.
-"""
+"""Tables 1 and 5: the settings of CL2R and of IAM-CL2R, read from the recipes, beside the paper's."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from holdfast.experiments.load import read_recipe
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import PAPER_METHODS
-from papers.stationary.exhibit import Exhibit, Row, Selection, Table, papers
-from papers.stationary.iam_cells import classes_of
-from papers.stationary.layout import settings_table
+from papers.stationary.cifar_runs import PAPER_METHODS
+from papers.stationary.formatting import settings_table
+from papers.stationary.iam_runs import classes_of
+from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results
+from papers.stationary.study_runs import StudyRun
 
 FAMILIES = {"CIFAR100/10": "cifar100-10", "TinyImageNet200/20": "tinyimagenet200-20", "CUB180/20": "cub180-20"}
-"""Per column of the table the folder of its recipes."""
+"""Column of the table -> folder of its recipes."""
 
 ALL_THREE = (
     "Every recipe of the `paper` set agrees on what is shown. Not in the paper and taken from the authors' code:"
@@ -32,18 +29,18 @@ NOTES = {
 }
 
 
-def _cells() -> list[Cell]:
+def _runs() -> list[StudyRun]:
     return []  # settings need no run
 
 
 def in_recipe(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """What one recipe says about the settings that Table 1 lists and the recipe decides."""
+    """The settings of Table 1 that a recipe contains, with their values."""
     train, scenario = tables["train"], tables["scenario"]
     return {
         "training set": tables["data"]["train"]["name"],
         "test set": tables["data"]["query"]["name"],
         "backbone": tables["backbone"]["name"],
-        # Where nothing is cut to size, the reader scales to it; CIFAR's has no choice, and the data decides.
+        # Without a crop the reader scales to the size. CIFAR's images have a fixed size.
         "input size": train["resized_crop"] or tables["data"]["train"].get("size"),
         "optimiser": train["optimizer"],
         "epochs": train["epochs"],
@@ -58,15 +55,16 @@ def in_recipe(tables: Mapping[str, Any]) -> dict[str, Any]:
 def _table1_rows(results: Results, selection: Selection) -> list[Row]:
     return [
         {"data": data, "setting": name, "paper": value, "here": here}
-        for data, settings in papers("table1").items()
+        for data, settings in printed_in_paper("table1").items()
         for (name, value), here in zip(settings.items(), _said(FAMILIES[data], list(settings)))
     ]
 
 
 def _said(family: str, settings: list[str]) -> list[Any]:
-    """What the recipes of one data set say about each of ``settings``; None where that is not theirs to say."""
+    """The value of each of ``settings`` in the recipes of a data set; None if it is not a setting of recipes."""
     recipes = {
-        method: Cell("paper", f"{family}/{method}", method, 7, family=family).recipe.tables for method in PAPER_METHODS
+        method: StudyRun("paper", f"{family}/{method}", method, 7, family=family).recipe.tables
+        for method in PAPER_METHODS
     }
     hoc = recipes["simplex_hoc"]["method"]
     special = {
@@ -87,7 +85,7 @@ def _table1_tables(results: Results, selection: Selection) -> list[Table]:
     ]
 
 
-TABLE1 = Exhibit("Table 1: settings of CL2R", _cells, _table1_rows, _table1_tables)
+TABLE1 = ResultPage("Table 1: settings of CL2R", _runs, _table1_rows, _table1_tables)
 
 
 RECIPES = {
@@ -97,11 +95,11 @@ RECIPES = {
 """Per column of the table the recipe that fine-tunes, and the one that pre-trains its models."""
 
 TASKS = {"CIFAR100R/10": [7, 31], "CelebA": [16]}
-"""The numbers of tasks that the first recipe is meant for; it names one of them."""
+"""Numbers of tasks of the first recipe, which names one of them."""
 
 
 def in_recipes(column: str) -> dict[str, Any]:
-    """What the two recipes of a column say about the settings that Table 5 lists and recipes decide."""
+    """The settings of Table 5 that the two recipes of a column contain, with their values."""
     tune, pre = (read_recipe(name) for name in RECIPES[column])
     scenario, train = tune["scenario"], tune["data"]["train"]
     assert scenario["tasks"] in TASKS[column]
@@ -138,7 +136,7 @@ def in_recipes(column: str) -> dict[str, Any]:
 def _table5_rows(results: Results, selection: Selection) -> list[Row]:
     return [
         {"column": column, "setting": name, "paper": value, "here": in_recipes(column).get(name)}
-        for column, settings in papers("table5").items()
+        for column, settings in printed_in_paper("table5").items()
         for name, value in settings.items()
     ]
 
@@ -159,4 +157,4 @@ def _table5_tables(results: Results, selection: Selection) -> list[Table]:
     ]
 
 
-TABLE5 = Exhibit("Table 5: settings of IAM-CL2R", _cells, _table5_rows, _table5_tables)
+TABLE5 = ResultPage("Table 5: settings of IAM-CL2R", _runs, _table5_rows, _table5_tables)

@@ -1,8 +1,7 @@
 """Table 2: eight methods, and ours, on CIFAR100/10 with 2, 7, 16 and 31 tasks."""
 
 from holdfast.wording import counted
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import (
+from papers.stationary.cifar_runs import (
     FIRST_SEED,
     ICARL,
     OUR_OWN,
@@ -14,67 +13,68 @@ from papers.stationary.cifar_cells import (
     TUNED,
     UNCHANGED,
     known,
-    paper_cell,
-    tuned_cell,
+    paper_run,
+    tuned_run,
 )
-from papers.stationary.exhibit import Exhibit, Figure, Row, Selection, Table, papers
-from papers.stationary.layout import (
+from papers.stationary.formatting import (
     INSTANCE_LEGEND,
     LEGEND,
-    by_commit,
     by_instance,
+    commit_note,
+    fan_note,
     method_name,
+    missing_note,
     paper_scores,
     scores,
-    still_missing,
-    through_maps,
 )
-from papers.stationary.pictures import draw_over_tasks
-from papers.stationary.results import SCORES, Results, over_seeds, row
+from papers.stationary.plots import draw_over_tasks
+from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table, printed_in_paper
+from papers.stationary.results import SCORES, Results, grouped_by_seed, row
+from papers.stationary.study_runs import StudyRun
 
 REPEATED = ("er", "cvs", "simplex_fd", "simplex_hoc")
 """These, and ours, are also run at more seeds (7 and 16 tasks) and in iCaRL's class order (2, 7 and 16)."""
 
 RIVAL = "fan"
-"""The strongest rival of the ``tuned`` set, whose tuned runs are repeated in the same way."""
+"""The strongest other method of the ``tuned`` set; its tuned runs are repeated in the same way."""
 
 AT_THE_ENDS = {2: ("advbct",), 31: ("simplex_hoc", RIVAL)}
-"""What decides our goals at 2 and 31 tasks is run at more seeds there, too: ours, and who had the highest AA at seed 0,
-d-Simplex-HOC being judged there itself."""
+"""Methods that are run at more seeds at 2 and 31 tasks, beside ours, because they decide a goal there: the highest AA
+at seed 0, and d-Simplex-HOC, which has goals of its own at 31."""
 
 MORE_SEEDS = (1, 2)
 TITLES = {"paper": "the paper's settings", "tuned": "settings chosen on the validation set"}
 ORDER_TITLES = {"natural": "natural class order", "icarl": "iCaRL's class order (shuffled by seed 1993)"}
 
 
-def cells() -> list[Cell]:
+def runs() -> list[StudyRun]:
     """All runs, a set and an order at a time, methods and numbers of tasks in the paper's order."""
     ours = known((OURS,))
-    planned = [paper_cell(method, tasks, stage=FIRST_SEED) for tasks in TASKS for method in PAPER_METHODS]
+    planned = [paper_run(method, tasks, stage=FIRST_SEED) for tasks in TASKS for method in PAPER_METHODS]
     for tasks in TASKS:
-        planned += [tuned_cell(method, tasks, stage=TUNED) for method in PAPER_METHODS]
-        planned += [tuned_cell(method, tasks, stage=OUR_OWN) for method in ours]
+        planned += [tuned_run(method, tasks, stage=TUNED) for method in PAPER_METHODS]
+        planned += [tuned_run(method, tasks, stage=OUR_OWN) for method in ours]
     more: list[tuple[int, str, int]] = [(tasks, "natural", seed) for tasks in (7, 16) for seed in MORE_SEEDS]
     more += [(tasks, "icarl", 0) for tasks in (2, 7, 16)]
     for tasks, order, seed in more:
         stage = ICARL if order == "icarl" else SEEDS
-        planned += [paper_cell(method, tasks, order=order, seed=seed, stage=stage) for method in REPEATED]
-        planned += [tuned_cell(method, tasks, order=order, seed=seed, stage=REST) for method in (RIVAL, *REPEATED)]
-        planned += [tuned_cell(method, tasks, order=order, seed=seed, stage=stage) for method in ours]
+        planned += [paper_run(method, tasks, order=order, seed=seed, stage=stage) for method in REPEATED]
+        planned += [tuned_run(method, tasks, order=order, seed=seed, stage=REST) for method in (RIVAL, *REPEATED)]
+        planned += [tuned_run(method, tasks, order=order, seed=seed, stage=stage) for method in ours]
     for tasks, methods in AT_THE_ENDS.items():
         for seed in MORE_SEEDS:
-            # The paper's settings and the tuned ones of an unchanged method are one run, and a row in both sets.
+            # For an unchanged method the paper's and the tuned settings are one run with a row in both sets.
             same = [method for method in methods if method in UNCHANGED]
-            planned += [paper_cell(method, tasks, seed=seed, stage=REST) for method in same]
-            planned += [tuned_cell(method, tasks, seed=seed, stage=REST) for method in (*methods, *ours)]
+            planned += [paper_run(method, tasks, seed=seed, stage=REST) for method in same]
+            planned += [tuned_run(method, tasks, seed=seed, stage=REST) for method in (*methods, *ours)]
     return planned
 
 
 def rows(results: Results, selection: Selection) -> list[Row]:
-    printed = papers("table2")
+    printed = printed_in_paper("table2")
     found = [
         row(group, results, paper=printed.get(group[0].method, {}).get(str(group[0].tasks)))
-        for group in over_seeds(selection.of(cells()))
+        for group in grouped_by_seed(selection.of(runs()))
     ]
     methods = [*PAPER_METHODS, OURS]
     return sorted(
@@ -88,7 +88,7 @@ def tables(results: Results, selection: Selection) -> list[Table]:
     every = rows(results, selection)
     for set_name, order in dict.fromkeys((r["set"], r["order"]) for r in every):
         chosen = [r for r in every if (r["set"], r["order"]) == (set_name, order)]
-        notes = (LEGEND, INSTANCE_LEGEND, *through_maps(chosen), *by_commit(chosen), *still_missing(chosen))
+        notes = (LEGEND, INSTANCE_LEGEND, *fan_note(chosen), *commit_note(chosen), *missing_note(chosen))
         if (set_name, order) == ("paper", "natural"):
             notes += device_time(results, selection)
         lines = [
@@ -115,38 +115,38 @@ def tables(results: Results, selection: Selection) -> list[Table]:
 
 
 def device_time(results: Results, selection: Selection) -> tuple[str, ...]:
-    """The footer: what is chosen of the table cost at seed 0, with the paper's settings and in the natural order."""
-    first = selection.of([cell for cell in cells() if cell.stage == FIRST_SEED])
+    """A note: device minutes of the selected runs at seed 0, with the paper's settings in the natural order."""
+    first = selection.of([run for run in runs() if run.stage == FIRST_SEED])
     if not first:
         return ()
-    done = [cell for cell in first if results.record(cell) is not None]
-    where = {str((results.record(cell) or {})["environment"]["gpu"] or "a CPU") for cell in done}
+    done = [run for run in first if results.record(run) is not None]
+    where = {str((results.record(run) or {})["environment"]["gpu"] or "a CPU") for run in done}
     on = f" on {', '.join(sorted(where))}" if where else ""
     share = f"{len(done)} of {counted(len(first), 'run')}"
     return (f"GPU minutes of this table at seed 0: {results.minutes(first):.1f}{on}, {share}.",)
 
 
 def figures(results: Results) -> list[Figure]:
-    """AC, AA and ACA against the number of tasks, means over seeds; a picture for each set with at least one run."""
+    """AC, AA and ACA against the number of tasks, means over seeds; one picture for each set with results."""
     made = []
     for set_name in TITLES:
         every = rows(results, Selection(orders=["natural"], sets=[set_name]))
         run = {r["method"] for r in every if r["seeds"]}
         lines: dict[str, dict[str, list[float | None]]] = {}
-        for r in (r for r in every if r["method"] in run):  # what was not run has no scores, which leaves a gap
+        for r in (r for r in every if r["method"] in run):  # a missing run has no scores and leaves a gap
             line = lines.setdefault(method_name(r["method"]), {"tasks": [], **{name: [] for name in SCORES}})
             for name in ("tasks", *SCORES):
                 line[name].append(r[name])
-        if len(lines) > 1:  # one line shows nothing that the table does not
+        if len(lines) > 1:  # a single line shows nothing beyond the table
             caption = (
                 f"AC, AA and ACA against the number of tasks: {TITLES[set_name]}, natural class order, the means of the"
                 " table above."
             )
             absent = [name for name in dict.fromkeys(method_name(r["method"]) for r in every) if name not in lines]
             if absent:
-                caption += f" Not run yet, and so not drawn: {', '.join(absent)}."
+                caption += f" Not drawn because not run: {', '.join(absent)}."
             made.append(Figure(f"over-tasks-{set_name}", caption, lines, draw_over_tasks))
     return made
 
 
-TABLE2 = Exhibit("Table 2: CIFAR100/10, 2 to 31 tasks", cells, rows, tables, figures)
+TABLE2 = ResultPage("Table 2: CIFAR100/10, 2 to 31 tasks", runs, rows, tables, figures)

@@ -1,16 +1,15 @@
 """Table 6: eight methods, and ours, on CIFAR100R/10 with two replacements, 7 and 31 tasks.
 
-What the paper says of IAM-CL2R, held against the runs at hand: a table says so where a run says otherwise.
+``compared_with_paper`` states below a table where the runs contradict what the paper says of IAM-CL2R.
 """
 
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import OURS, PAPER_METHODS
-from papers.stationary.exhibit import Exhibit, Row, Selection, Table, papers
-from papers.stationary.iam_cells import (
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.formatting import INSTANCE_LEGEND, by_instance, method_name, missing_note, printed, score, scores
+from papers.stationary.iam_runs import (
     LAST,
     LONG,
     LONG_TASKS,
@@ -20,44 +19,45 @@ from papers.stationary.iam_cells import (
     REPLACED_AT,
     SHORT,
     SHORT_TASKS,
-    iam_cell,
-    pretrained,
+    iam_run,
+    pretraining_note,
     with_ours,
 )
-from papers.stationary.layout import INSTANCE_LEGEND, by_instance, method_name, printed, score, scores, still_missing
-from papers.stationary.results import Results, over_seeds, row, summary
+from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
+from papers.stationary.results import Results, grouped_by_seed, row, summary
+from papers.stationary.study_runs import StudyRun
 
 REPEATED = ("simplex_fd", "simplex_hoc")
 """These, and ours, are run at two more seeds."""
 
 SEEDS = (
-    "The seeds are those of fine-tuning: every run begins with, and later takes in, the same models, pre-trained once"
-    " with seed 0, so ± does not hold what another pre-training would change."
+    "The seeds are those of fine-tuning. All runs use the same models, pre-trained once with seed 0, so ± does not"
+    " include the effect of another pre-training."
 )
 
 
-def cells() -> list[Cell]:
-    planned = [iam_cell("replaced", method, SHORT_TASKS, stage=SHORT) for method in with_ours(PAPER_METHODS)]
+def runs() -> list[StudyRun]:
+    planned = [iam_run("replaced", method, SHORT_TASKS, stage=SHORT) for method in with_ours(PAPER_METHODS)]
     for method in with_ours(PAPER_METHODS):
         stage = LONG if method in with_ours(MAIN) else LAST
-        planned.append(iam_cell("replaced", method, LONG_TASKS, stage=stage))
+        planned.append(iam_run("replaced", method, LONG_TASKS, stage=stage))
     for seed in (1, 2):
         repeated = with_ours(REPEATED)
-        planned += [iam_cell("replaced", method, SHORT_TASKS, seed=seed, stage=MORE_SEEDS) for method in repeated]
+        planned += [iam_run("replaced", method, SHORT_TASKS, seed=seed, stage=MORE_SEEDS) for method in repeated]
     return planned
 
 
 def rows(results: Results, selection: Selection) -> list[Row]:
     found = []
-    for group in over_seeds(selection.of(cells())):
-        paper = papers("table6").get(group[0].method, {}).get(str(group[0].tasks))
+    for group in grouped_by_seed(selection.of(runs())):
+        paper = printed_in_paper("table6").get(group[0].method, {}).get(str(group[0].tasks))
         found.append({**row(group, results, paper=None), "paper": paper and as_scores(paper)})
     methods = [*PAPER_METHODS, OURS]
     return sorted(found, key=lambda r: (r["tasks"], methods.index(r["method"])))
 
 
 def as_scores(pair: list[Any]) -> dict[str, Any]:
-    """AC and AA % as printed -> in [0, 1]; what is no number ("<0.01", a dash) stays as it is."""
+    """AC and AA % as printed -> in [0, 1]. Text ("<0.01", a dash) is not changed."""
     ac, aa = pair
     return {"AC": ac, "AA": aa if isinstance(aa, str) else aa / 100}
 
@@ -78,53 +78,53 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     notes = (
         "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC and AA %; it has no ACA.",
         f"{INSTANCE_LEGEND} Not at {LONG_TASKS} tasks.",
-        pretrained(results),
+        pretraining_note(results),
         SEEDS,
-        *held_against(results, selection.of(cells())),
+        *compared_with_paper(results, selection.of(runs())),
         OUR_SETTING,
-        *still_missing(every),
+        *missing_note(every),
     )
     header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper", "by instance"]
     return [Table("CIFAR100R/10, two replacements", header, lines, right=(0, 2, 3, 4, 5), notes=notes)]
 
 
-TABLE6 = Exhibit("Table 6: IAM-CL2R on CIFAR100R/10, two replacements", cells, rows, _tables)
+TABLE6 = ResultPage("Table 6: IAM-CL2R on CIFAR100R/10, two replacements", runs, rows, _tables)
 
 
 OWN = "simplex_hoc"
 WITH_A_CLASSIFIER = ("er", "fan", "bct", "lce", "advbct", "cvs")
-"""Whose prototypes are learned, and so lie elsewhere in a model that was trained elsewhere."""
+"""Methods with learned prototypes, which differ in a model that was trained elsewhere."""
 
 
-def held_against(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
-    """A note for each number of tasks: where the runs say otherwise than the paper, else what of it they bear out."""
-    for tasks in sorted({cell.tasks for cell in cells}):
-        runs = _Runs(results, [cell for cell in cells if cell.tasks == tasks and cell.method in PAPER_METHODS])
-        if OWN not in runs.scores:
+def compared_with_paper(results: Results, runs: Sequence[StudyRun]) -> Iterator[str]:
+    """A note for each number of tasks: what contradicts the paper, or, if nothing does, what confirms it."""
+    for tasks in sorted({run.tasks for run in runs}):
+        found = _Comparison(results, [run for run in runs if run.tasks == tasks and run.method in PAPER_METHODS])
+        if OWN not in found.scores:
             continue
-        found = [*runs.first(), *runs.across(REPLACED_AT[tasks])]
+        findings = [*found.first(), *found.across(REPLACED_AT[tasks])]
         for opening, wanted in (("Not as the paper says", False), ("As the paper says", True)):
-            said = [text for agrees, text in found if agrees is wanted]
+            said = [text for agrees, text in findings if agrees is wanted]
             if said:
                 yield f"{opening} ({tasks} tasks, the runs at hand): {'; '.join(said)}."
                 break
 
 
-class _Runs:
-    """Each finding is whether it agrees with the paper, and what to say of it; what was not run gives none."""
+class _Comparison:
+    """Findings, each as (agrees with the paper, text). Missing runs give no finding."""
 
-    def __init__(self, results: Results, cells: Sequence[Cell]) -> None:
-        """Scores and AA after each task by method, means over the seeds that were run."""
+    def __init__(self, results: Results, runs: Sequence[StudyRun]) -> None:
+        """Read scores and AA after each task, by method, as means over the finished seeds."""
         self.scores, self.over_tasks = {}, {}
-        for group in over_seeds(cells):
-            records = [record for cell in group if (record := results.record(cell)) is not None]
+        for group in grouped_by_seed(runs):
+            records = [record for run in group if (record := results.record(run)) is not None]
             if records:
                 self.scores[group[0].method] = summary(records)
                 curves = [record["protocols"]["template"]["AA_tau"] for record in records]
                 self.over_tasks[group[0].method] = [_mean(values) for values in zip(*curves)]
 
     def first(self) -> Iterator[tuple[bool, str]]:
-        """Whether d-Simplex-HOC has the most of all that have a score."""
+        """Whether d-Simplex-HOC has the highest AC and AA."""
         for name in ("AC", "AA"):
             mine = self.scores[OWN][name]
             others = {method: scores[name] for method, scores in self.scores.items() if method != OWN}
@@ -137,7 +137,7 @@ class _Runs:
                 yield True, f"d-Simplex-HOC is first in {name}"
 
     def across(self, replaced: Sequence[int]) -> Iterator[tuple[bool, str]]:
-        """At a replacement AA is to rise for d-Simplex-HOC and to fall for methods with a trainable classifier."""
+        """Whether AA rises at a replacement for d-Simplex-HOC and falls for methods with a trainable classifier."""
         agree = dict.fromkeys((True, False), 0)
         for task in replaced:
             for method in (OWN, *WITH_A_CLASSIFIER):

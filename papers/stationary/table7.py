@@ -2,41 +2,49 @@
 
 from typing import Any
 
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import PAPER_METHODS
-from papers.stationary.exhibit import Exhibit, Figure, Row, Selection, Table, papers
-from papers.stationary.iam_cells import ARCHITECTURES, LAST, LONG_TASKS, REPLACED_AT, iam_cell, pretrained, with_ours
-from papers.stationary.layout import MISSING, method_name, printed, score, still_missing
-from papers.stationary.pictures import after_each_task, draw_after_each_task
+from papers.stationary.cifar_runs import PAPER_METHODS
+from papers.stationary.formatting import MISSING, method_name, missing_note, printed, score
+from papers.stationary.iam_runs import (
+    ARCHITECTURES,
+    LAST,
+    LONG_TASKS,
+    REPLACED_AT,
+    iam_run,
+    pretraining_note,
+    with_ours,
+)
+from papers.stationary.plots import aa_panel, draw_aa_panels
+from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results, row
-from papers.stationary.table6 import as_scores, held_against
+from papers.stationary.study_runs import StudyRun
+from papers.stationary.table6 import as_scores, compared_with_paper
 
 FIRST = ("er", "simplex_fd", "simplex_hoc")
-"""Run first; the others, whose dashes are those of ER, come last."""
+"""Methods that are run first. The others cannot be compared after the second replacement, like ER."""
 
 REPLACED = REPLACED_AT[LONG_TASKS]
 
 
-def _cells() -> list[Cell]:
+def _runs() -> list[StudyRun]:
     return [
-        iam_cell("architectures", method, LONG_TASKS, stage=ARCHITECTURES if method in with_ours(FIRST) else LAST)
+        iam_run("architectures", method, LONG_TASKS, stage=ARCHITECTURES if method in with_ours(FIRST) else LAST)
         for method in with_ours(PAPER_METHODS)
     ]
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
     found = []
-    for cell in selection.of(_cells()):
-        record = results.record(cell)
+    for run in selection.of(_runs()):
+        record = results.record(run)
         up_to = None if record is None else [_at(record, task) for task in (*REPLACED, LONG_TASKS)]
-        paper = papers("table7").get(cell.method)
+        paper = printed_in_paper("table7").get(run.method)
         as_printed = paper and [as_scores(pair) for pair in paper]
-        found.append({**row([cell], results, paper=None), "up_to": up_to, "paper": as_printed})
+        found.append({**row([run], results, paper=None), "up_to": up_to, "paper": as_printed})
     return found
 
 
 def _at(record: dict[str, Any], task: int) -> dict[str, Any]:
-    """AC and AA of the first ``task`` models; None where a pair of them cannot be compared."""
+    """AC and AA of the first ``task`` models; None if a pair of them cannot be compared."""
     scores = record["protocols"]["template"]
     return {"AC": scores["AC_tau"][task - 1], "AA": scores["AA_tau"][task - 1]}
 
@@ -56,9 +64,9 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         "At tasks 11 and 21 a model of another architecture is brought in; AC and AA % of all models up to there, and"
         " of all 31. The features of ResNet-18 and SENet-18 have 512 numbers, those of RegNetY-400MF 384; 1023 on the"
         " simplex. Models of unequal size cannot be compared: such a pair is not compatible in AC, and AA is a dash.",
-        *held_against(results, selection.of(_cells())),
-        pretrained(results, "architectures"),
-        *still_missing(every),
+        *compared_with_paper(results, selection.of(_runs())),
+        pretraining_note(results, "architectures"),
+        *missing_note(every),
     )
     return [Table("CIFAR100R/10, 31 tasks, three architectures", header, lines, right=range(1, 7), notes=notes)]
 
@@ -72,20 +80,20 @@ def _curve_tables(results: Results, selection: Selection) -> list[Table]:
         for r in every
     ]
     header = ["method", *(f"AA_{task} %" for task in (*REPLACED, LONG_TASKS))]
-    notes = (pretrained(results, "architectures"), *still_missing(every))
+    notes = (pretraining_note(results, "architectures"), *missing_note(every))
     return [Table("AA up to a task, three architectures", header, lines, right=(1, 2, 3), notes=notes)]
 
 
 def _figures(results: Results) -> list[Figure]:
-    panel = after_each_task("Three architectures", results, _cells(), REPLACED)
+    panel = aa_panel("Three architectures", results, _runs(), REPLACED)
     if not panel["lines"]:
         return []
     caption = (
         "AA up to each task, CIFAR100R/10, 31 tasks, seed 0; at tasks 11 and 21 a model of another architecture comes"
         " in."
     )
-    return [Figure("fig9", caption, [panel], draw_after_each_task)]
+    return [Figure("fig9", caption, [panel], draw_aa_panels)]
 
 
-TABLE7 = Exhibit("Table 7: replacements by other architectures", _cells, _rows, _tables)
-FIG9 = Exhibit("Figure 9: AA over tasks with three architectures", _cells, _rows, _curve_tables, _figures)
+TABLE7 = ResultPage("Table 7: replacements by other architectures", _runs, _rows, _tables)
+FIG9 = ResultPage("Figure 9: AA over tasks with three architectures", _runs, _rows, _curve_tables, _figures)

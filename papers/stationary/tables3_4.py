@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import PAPER_METHODS, TASKS
-from papers.stationary.exhibit import Exhibit, Row, Selection, Table, papers
-from papers.stationary.iam_cells import LAST
-from papers.stationary.layout import LEGEND, method_name, paper_scores, scores, still_missing, through_maps
+from papers.stationary.cifar_runs import PAPER_METHODS, TASKS
+from papers.stationary.formatting import LEGEND, fan_note, method_name, missing_note, paper_scores, scores
+from papers.stationary.iam_runs import LAST
+from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results, row
+from papers.stationary.study_runs import StudyRun
 
 STAGE = LAST + 1
-"""Behind all that needs no further data."""
+"""After all runs that need no further data."""
 
 UNEVEN = (
     'The paper prints "<0.01" where AC is not 0 but below a hundredth. Its ACA at 2 tasks equals its AA, which three'
@@ -24,7 +24,14 @@ SPLITS = (
 
 @dataclass(frozen=True)
 class _PaperTable:
-    """name: of the paper's numbers. family: the folder of its recipes and of its results."""
+    """One of the two tables.
+
+    name: file of the paper's numbers.
+    family: folder of the recipes and of the results.
+    title: data set, for the heading.
+    data: note on the data that missing runs need.
+    note: note below the table.
+    """
 
     name: str
     family: str
@@ -32,18 +39,16 @@ class _PaperTable:
     data: str
     note: str
 
-    def cells(self) -> list[Cell]:
+    def runs(self) -> list[StudyRun]:
         return [
-            Cell("paper", f"{self.family}/{method}", method, tasks, stage=STAGE, family=self.family)
+            StudyRun("paper", f"{self.family}/{method}", method, tasks, stage=STAGE, family=self.family)
             for tasks in TASKS
             for method in PAPER_METHODS
         ]
 
     def rows(self, results: Results, selection: Selection) -> list[Row]:
-        printed = papers(self.name)
-        return [
-            row([cell], results, paper=printed[cell.method][str(cell.tasks)]) for cell in selection.of(self.cells())
-        ]
+        printed = printed_in_paper(self.name)
+        return [row([run], results, paper=printed[run.method][str(run.tasks)]) for run in selection.of(self.runs())]
 
     def tables(self, results: Results, selection: Selection) -> list[Table]:
         every = self.rows(results, selection)
@@ -51,8 +56,8 @@ class _PaperTable:
             [str(r["tasks"]), method_name(r["method"]), *scores(r), str(len(r["seeds"])), paper_scores(r)]
             for r in every
         ]
-        absent = still_missing(every)
-        notes = (LEGEND, self.note, *through_maps(every), *absent, *([self.data] if absent else []))
+        absent = missing_note(every)
+        notes = (LEGEND, self.note, *fan_note(every), *absent, *([self.data] if absent else []))
         header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper"]
         title = f"{self.title}: the paper's settings, natural class order"
         return [Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=notes)]
@@ -69,5 +74,5 @@ _BIRDS = _PaperTable(
     "table4", "cub180-20", "CUB180/20", "They need `CUB_200_2011` as it is downloaded below `--data`.", SPLITS
 )
 
-TABLE3 = Exhibit("Table 3: TinyImageNet200/20, 2 to 31 tasks", _TINY.cells, _TINY.rows, _TINY.tables)
-TABLE4 = Exhibit("Table 4: CUB180/20, 2 to 31 tasks", _BIRDS.cells, _BIRDS.rows, _BIRDS.tables)
+TABLE3 = ResultPage("Table 3: TinyImageNet200/20, 2 to 31 tasks", _TINY.runs, _TINY.rows, _TINY.tables)
+TABLE4 = ResultPage("Table 4: CUB180/20, 2 to 31 tasks", _BIRDS.runs, _BIRDS.rows, _BIRDS.tables)

@@ -1,11 +1,12 @@
-"""``python -m papers.stationary theory``: the paper's theorem and propositions, computed while you wait."""
+"""``python -m papers.stationary theory``: the paper's theorem and propositions, computed and drawn."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast.cli.show import JSON_OPTION, at_least_one, print_json, print_table, whole_numbers
+from holdfast.cli.options import JSON_OPTION, int_list, number_list
+from holdfast.cli.show import print_json, print_table
 from papers.stationary.theory_runs import proposition1, stationarity, toy
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 theory = typer.Typer(
-    help="The paper's theorem and propositions, live.\n\nAlso whether their assumptions hold in a run.",
+    help="The paper's theorem and propositions, computed.\n\nAlso whether their assumptions hold in a run.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -29,7 +30,7 @@ def theorem1(
     old_angle: float = OLD_OPTION,
     new_angle: float = NEW_OPTION,
     samples: int = typer.Option(1_000_000, "--samples", help="Points drawn for each mean."),
-    moved: float = typer.Option(0.0, "--moved", help="Degrees by which the new prototype has left its place."),
+    moved: float = typer.Option(0.0, "--moved", help="Degrees by which the new prototype has moved."),
     seed: int = typer.Option(0, "--seed", min=0, help="Of the random numbers."),
     out: Path | None = PLOT_OPTION,
     json: bool = JSON_OPTION,
@@ -45,9 +46,9 @@ def theorem1(
     from holdfast.theory.theorem1 import study_caps
 
     if out and moved:
-        raise HoldfastError("--out draws Fig. 12, where prototypes stay: leave --moved out, or see: theory limits")
+        raise HoldfastError("--out draws Fig. 12, which has fixed prototypes: leave --moved out, or use: theory limits")
     old, new, away = (math.radians(angle) for angle in (old_angle, new_angle, moved))
-    studies = [study_caps(d, old, new, samples=samples, seed=seed, moved=away) for d in whole_numbers("--dims", dims)]
+    studies = [study_caps(d, old, new, samples=samples, seed=seed, moved=away) for d in int_list("--dims", dims)]
     if out:
         from papers.stationary.theory_figures import draw_theorem1
 
@@ -79,17 +80,17 @@ def limits(
     out: Path | None = PLOT_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Where Theorem 1 stops: the moves a prototype may make.
+    """Limits of Theorem 1: how far a prototype may move.
 
-    The paper assumes caps that shrink and prototypes that stay. A cap that grows breaks both inequalities at once; one
-    that shrank pays for a move of its prototype, on average over the other classes and straight towards one of them.
+    The paper assumes that caps shrink and prototypes do not move. A growing cap breaks both inequalities. With a
+    smaller cap the prototype may move by some degrees: on average over the other classes, and towards one of them.
     """
     import math
 
     from holdfast.theory.theorem1 import limits_row
 
-    angles = at_least_one("--new-angles", new_angles, float, "degrees")
-    sizes = whole_numbers("--dims", dims)
+    angles = number_list("--new-angles", new_angles, float, "degrees")
+    sizes = int_list("--dims", dims)
     rows = [limits_row(d, math.radians(old_angle), math.radians(angle)) for d in sizes for angle in angles]
     if out:
         from papers.stationary.theory_figures import draw_limits
@@ -126,7 +127,7 @@ def proposition2(
 
     from holdfast.theory.propositions import expected_angle, log_density_at_expected_angle
 
-    sizes, numbers = whole_numbers("--dims", dims), whole_numbers("--counts", counts)
+    sizes, numbers = int_list("--dims", dims), int_list("--counts", counts)
     rows = [
         {
             "n": n,
@@ -163,16 +164,16 @@ def proposition3(
     out: Path | None = PLOT_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Proposition 3: trainable prototypes of classes to come.
+    """Proposition 3: trainable prototypes of future classes.
 
-    They collapse, those of a fixed simplex stay. Also theta-bar(n + m, d) beside theta-bar(n, d): what new classes do
-    to the expected angle.
+    They collapse; those of a fixed simplex do not move. Also theta-bar(n + m, d) beside theta-bar(n, d): the effect of
+    new classes on the expected angle.
     """
     import math
 
-    from holdfast.theory.propositions import expected_angle, watch_collapse
+    from holdfast.theory.propositions import expected_angle, simulate_collapse
 
-    found = watch_collapse(classes=classes, seen=seen, steps=steps)
+    found = simulate_collapse(classes=classes, seen=seen, steps=steps)
     angles = {"n": expected_angle(seen, classes - 1), "n_plus_m": expected_angle(classes, classes - 1)}
     if out:
         from papers.stationary.theory_figures import draw_collapse
@@ -204,7 +205,7 @@ def figures(
 ) -> None:
     """Draw the paper's figures 1, 2, 3, 5, 11 and 12.
 
-    Figure 3 is drawn from the record of the toy that lies in results/theory; the others are computed.
+    Figure 3 is drawn from the record of the toy in results/theory; the others are computed.
     """
     from holdfast.errors import unknown_name
     from papers.stationary.theory_figures import PAPER_FIGURES

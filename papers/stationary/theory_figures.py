@@ -1,14 +1,9 @@
-"""The paper's figures that need no experiment of their own, by name; each is a function of the file to write.
+"""Figures of the theory. ``PAPER_FIGURES`` has those of the paper by name; each is a function of the file to write.
 
-How the theory's figures look. Figures are made without pyplot: no window, no global state.
-
-Figures 1 and 2: what an update does to a class, drawn from points sampled on real caps in three dimensions.
-
-Figures 11 and 12, and two that the paper does not have: where Theorem 1 stops, and Proposition 3 watched.
-
-Figure 5: who owns which vertex as pre-trained models are replaced and fine-tuning goes on.
-
-Figure 3: the loss while fine-tuning on five more classes, cross-entropy alone against HOC.
+Figures 1 and 2 show an update of a class, with points sampled on caps in three dimensions. Figure 3 is the loss of
+fine-tuning with cross-entropy alone and with HOC. Figure 5 is the slot registry over several replacements. Figures 11
+and 12 belong to Proposition 2 and Theorem 1. Two more are not in the paper: the limits of Theorem 1, and Proposition 3.
+Figures are made without pyplot: no window, no global state.
 """
 
 import itertools
@@ -25,7 +20,7 @@ from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_json, replacing
 from holdfast.theory.caps import Floats, sample_cap
 from holdfast.theory.closed_form import different_class, same_class
-from holdfast.theory.propositions import Collapse, expected_angle, log_density_at_expected_angle, watch_collapse
+from holdfast.theory.propositions import Collapse, expected_angle, log_density_at_expected_angle, simulate_collapse
 from holdfast.theory.theorem1 import CapStudy, gap_map, largest_moves, study_caps
 
 if TYPE_CHECKING:
@@ -249,7 +244,7 @@ def draw_limits(path: Path, *, old_degrees: float = OLD_DEGREES, dims: Sequence[
 
 def draw_collapse(path: Path, collapse: Collapse | None = None) -> None:
     """Proposition 3: angles between trainable prototypes of classes that have no samples, beside the fixed simplex."""
-    found = collapse or watch_collapse()
+    found = collapse or simulate_collapse()
     figure, (axis,) = new_figure(5.6, 3.8)
     steps = [max(step, 0.5) for step in found.steps]
     axis.axhline(math.degrees(found.fixed), color=INK, linewidth=1.2, label="fixed simplex, all classes")

@@ -1,8 +1,7 @@
-"""The parts of ``python -m papers.stationary theory`` that look at trained runs, or train two.
+"""The ``theory`` commands that need trained models.
 
-One recipe twice, with cross-entropy alone (lambda = 1) and with HOC: Proposition 1 and the toy of Fig. 3.
-
-Run a finished run's models over its training images again, to see whether Theorem 1's assumptions hold in it.
+``stationarity`` checks the assumptions of Theorem 1 on the training images of a finished run. ``toy`` (Fig. 3) and
+``proposition1`` train a recipe twice, with cross-entropy alone (lambda = 1) and with HOC.
 """
 
 import itertools
@@ -17,21 +16,23 @@ import numpy as np
 import torch
 import typer
 
-from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, QUIET_OPTION, SET_OPTION, run_recipe
-from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, say
+from holdfast.cli.options import DATA_OPTION, DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.run import execute_with_progress
+from holdfast.cli.show import print_json, print_table, say
 from holdfast.data import ImageSet
 from holdfast.encoders import Encoder, extract
 from holdfast.errors import HoldfastError
+from holdfast.events import read_events
 from holdfast.experiments.assemble import Experiment, SharedData, assemble
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.schema import Recipe, check_recipe
 from holdfast.geometry import DSimplex
 from holdfast.methods import Method
-from holdfast.run_folder import RunFolder, no_finished_run
+from holdfast.run_folder import RunFolder, not_a_run_error
 from holdfast.scenarios import Task
 from holdfast.storage import read_json, read_tensors, replacing_folder, without_nan, write_text
 from holdfast.theory.stationarity import CAP_SHARE, compare_models
-from holdfast.training.event_log import read_events
+from holdfast.wording import per_cent
 
 if TYPE_CHECKING:
     from holdfast.experiments.schema import Recipe
@@ -153,7 +154,10 @@ def _train_both(
 
 
 def _run(recipe: "Recipe", folder: "RunFolder", *, data: Path | None, device: str, quiet: bool) -> None:
-    run_recipe(recipe, folder.path, data=data, device=device, resume=folder.path.exists(), quiet=quiet)
+    from holdfast.cli.progress import decoding_lines
+
+    shared = SharedData(data, decoding=decoding_lines(quiet=quiet))
+    execute_with_progress(recipe, folder.path, shared=shared, device=device, resume=folder.path.exists(), quiet=quiet)
 
 
 def _measure(folder: "RunFolder", *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:
@@ -279,7 +283,7 @@ def measure_stationarity(
     seed, fewer where there are many classes.
     """
     if not folder.recipe.exists() or not (folder.models.is_dir() or folder.metrics.exists()):
-        raise no_finished_run(folder.path)
+        raise not_a_run_error(folder.path)
     experiment = assemble(check_recipe(read_recipe(str(folder.recipe))), SharedData(data))
     missing = [task.number for task in experiment.scenario.tasks if not folder.model(task.number).is_dir()]
     if missing:

@@ -20,8 +20,8 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
     if device.type != "cuda":
         return device
     if not torch.cuda.is_available():
-        raise HoldfastError(f"device {str(name)!r} was asked for, but torch sees no GPU; use cpu")
+        raise HoldfastError(f"device {str(name)!r} cannot be used: torch sees no GPU; use cpu")
     if device.index is not None and device.index >= torch.cuda.device_count():
         last = torch.cuda.device_count() - 1
-        raise HoldfastError(f"device {str(name)!r} was asked for, but the last GPU that torch sees is cuda:{last}")
+        raise HoldfastError(f"device {str(name)!r} does not exist: the last GPU that torch sees is cuda:{last}")
     return device

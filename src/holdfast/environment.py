@@ -1,4 +1,4 @@
-"""Where a result came from: hardware, versions, commit."""
+"""The environment of a result: hardware, versions, commit."""
 
 import importlib.metadata
 import os
@@ -10,12 +10,15 @@ from typing import Any
 
 PACKAGES = ("torch", "numpy", "pillow", "safetensors", "transformers")
 
-BETWEEN_SITTINGS = " + "
-"""Between the commits of a run that was made in several sittings; a ``+`` without spaces marks a changed checkout."""
+BETWEEN_SESSIONS = " + "
+"""Between the commits of a run that was made in several sessions; a ``+`` without spaces marks a changed checkout."""
 
 
 def describe(device: str | None = None) -> dict[str, Any]:
-    """The machine and the software as JSON; ``device`` is torch's name of where the work runs."""
+    """The machine and the software as JSON values.
+
+    device: torch's name of the device that the work runs on, or None.
+    """
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "holdfast": version("holdfast"),
@@ -39,12 +42,12 @@ def version(package: str) -> str | None:
 
 
 def commit() -> str | None:
-    """The commit of the checkout Holdfast runs from, with ``+`` if it was changed; None where it is installed.
+    """The commit of the checkout that Holdfast runs from, with ``+`` if it was changed; None if it is installed.
 
-    A copy without its history can be told by the environment variable HOLDFAST_COMMIT.
+    The environment variable HOLDFAST_COMMIT overrides it, for a copy without the git history.
     """
-    if told := os.environ.get("HOLDFAST_COMMIT"):
-        return told
+    if given := os.environ.get("HOLDFAST_COMMIT"):
+        return given
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -54,7 +57,7 @@ def commit() -> str | None:
 
 
 def processor() -> str:
-    """The processor's name as the system gives it."""
+    """The processor's name."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -65,7 +68,7 @@ def processor() -> str:
 
 
 def _threads() -> int:
-    """Threads torch computes with: with another number of them sums are rounded in another order."""
+    """Threads that torch uses. Another number changes the order of sums and so their rounding."""
     import torch
 
     return torch.get_num_threads()

@@ -1,31 +1,31 @@
-"""The exceptions a user is meant to read."""
+"""The exceptions that are shown to users."""
 
 import re
 
 
 class HoldfastError(Exception):
-    """Something the user can put right: what is wrong, where, and what to do, in one line.
+    """An error that the user can correct: what is wrong, where, and what to do, in one line.
 
-    The command line prints the message without a traceback and exits with 1; everything else that is raised is a
-    defect of ours and keeps its traceback.
+    The command line prints the message without a traceback and exits with status 1. Any other exception is a defect
+    of Holdfast and keeps its traceback.
     """
 
 
 class UnavailableError(HoldfastError):
-    """A server that the call needs is away or failed; nothing was wrong with what was asked, and later it may work."""
+    """A server that the call needs is unreachable or failed. The request itself is valid and may be retried."""
 
 
 def unknown_name(kind: str, name: str, known: object) -> HoldfastError:
-    """An error for a name that is in no table; it lists the ones that are."""
-    names = ", ".join(sorted((str(k) for k in known), key=_with_numbers_as_numbers))  # type: ignore[attr-defined]
+    """An error for an unknown name that lists the known ones."""
+    names = ", ".join(sorted((str(k) for k in known), key=_natural_order))  # type: ignore[attr-defined]
     return HoldfastError(f"unknown {kind} {name!r}; known: {names}")
 
 
-def _with_numbers_as_numbers(name: str) -> list[str | int]:
-    """So that fig2 comes before fig10."""
+def _natural_order(name: str) -> list[str | int]:
+    """Sort key that puts fig2 before fig10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def how_to_install(extra: str) -> str:
-    """What to type for an extra that is missing. Holdfast is on no package index: it is installed from its clone."""
+    """The command that installs a missing extra. Holdfast is installed from a clone of its repository."""
     return f"pip install '.[{extra}]' in Holdfast's clone"

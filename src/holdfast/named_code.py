@@ -1,6 +1,6 @@
-"""Code of the user's own, named as ``package.module:name``.
+"""The user's own code, named as ``package.module:name``.
 
-Naming code is running it, so only someone at this machine may: a local recipe or a call, never a model folder.
+Importing code executes it. Only a local recipe or a Python call may name code, never a model folder.
 """
 
 import importlib
@@ -21,14 +21,17 @@ def is_named_code(name: str) -> bool:
 
 
 def import_named(kind: str, name: str) -> Callable[..., Any]:
-    """The function or class that ``name`` means, imported; modules in the working directory are found too."""
+    """Import the function or class ``name``. Modules in the working directory are found too.
+
+    kind: what is imported ("backbone", "method"), for error messages.
+    """
     module_name, _, attribute = name.partition(":")
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)  # at the end, where it hides nothing that is installed; an entry point leaves it out
+        sys.path.append(here)  # last, so that it hides no installed module; entry points leave it out
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # importing runs the module: whatever it raises is the reason
+    except Exception as error:  # the module may raise anything
         raise HoldfastError(f"{kind} {name}: {module_name} does not import ({_reason(error)})") from error
     found = getattr(module, attribute, None)
     if not callable(found):

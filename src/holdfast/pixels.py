@@ -1,6 +1,6 @@
-"""Image files made into plain 8-bit pixels, with the guards that untrusted files need.
+"""Decode image files to 8-bit pixels, with the checks that untrusted files need.
 
-The only place where image files are decoded: datasets and encoders therefore see the same pixels.
+All image files are decoded here, so that datasets and encoders see the same pixels.
 """
 
 import functools
@@ -33,11 +33,14 @@ _FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000
 def open_image(
     source: str | Path | bytes | Image.Image, *, colour: Colour = "rgb", max_pixels: int = MAX_PIXELS
 ) -> Image.Image:
-    """Decode one image (a path, the bytes of a file, or a PIL image) to mode RGB or L, upright by its EXIF orientation.
+    """Decode one image to mode RGB or L, rotated by its EXIF orientation. The result is always a new image.
 
-    16-bit grey keeps its high byte, transparency is laid over white, and of an animation the first frame is taken.
-    Refused: more than ``max_pixels`` (judged by the header, before anything is decoded), floating-point pixels (they
-    have no agreed range), and what cannot be decoded. The result is always a new image.
+    source: a path, the bytes of an image file, or a PIL image.
+    colour: "rgb" or "grey".
+    max_pixels: larger images are refused by their header, before they are decoded.
+
+    16-bit grey keeps its high byte, transparency is blended with white, and an animation gives its first frame.
+    Floating-point pixels are refused, because they have no agreed range.
     """
     if colour not in MODES:
         raise unknown_name("colour", colour, MODES)
@@ -54,7 +57,7 @@ def open_image(
         raise HoldfastError(f"{name}: no such image file") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise HoldfastError(f"{name}: far over the limit of {max_pixels} pixels; scale the image down first") from None
-    except Exception as error:  # decoders fail on hostile bytes with whatever their parsing runs into
+    except Exception as error:  # decoders raise any exception on hostile bytes
         raise HoldfastError(f"{name}: not readable as an image ({type(error).__name__}: {error})") from error
 
 
@@ -65,10 +68,13 @@ def resize_and_crop(
     resize: int | None = None,
     interpolation: Interpolation = "bilinear",
 ) -> Image.Image:
-    """Scale the shorter side to ``resize`` (antialiased), then cut ``size`` (height, width) out of the centre.
+    """Scale the shorter side to ``resize`` (antialiased), then crop ``size`` from the centre.
 
-    ``resize=None`` scales to the smallest image that covers ``size``, and no smaller scale is ever used. An image
-    that already has the size is returned untouched.
+    size: height and width of the result; one number means a square.
+    resize: None scales to the smallest image that covers ``size``; a smaller scale is never used.
+    interpolation: "bilinear", "bicubic" or "nearest".
+
+    An image that already has the size is returned unchanged.
     """
     if interpolation not in RESAMPLING:
         raise unknown_name("interpolation", interpolation, RESAMPLING)
@@ -78,7 +84,7 @@ def resize_and_crop(
     scale = max(height / image.height, width / image.width, (resize or 0) / min(image.size))
     scaled_height, scaled_width = max(height, round(image.height * scale)), max(width, round(image.width * scale))
     top, left = (scaled_height - height) // 2, (scaled_width - width) // 2
-    # Resampling only the part that is kept: a strip of 1 x 100,000 pixels would otherwise become a huge image.
+    # Resample only the part that is kept: otherwise a strip of 1 x 100,000 pixels would become a huge image.
     across, down = image.width / scaled_width, image.height / scaled_height
     box = (
         left * across,

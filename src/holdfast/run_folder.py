@@ -1,24 +1,18 @@
-"""The layout of a run folder: the one place that knows the names.
-
-What a folder holds, where a finished run was expected: told by the files that only one kind has.
-"""
+"""The files of a run folder, its lock, and the error for a folder that is not a finished run."""
 
 import contextlib
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast import file_lock
 from holdfast.errors import HoldfastError
-from holdfast.storage import sweep_temporaries
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: there a second process is not noticed
-    fcntl = None  # type: ignore[assignment]
+from holdfast.storage import remove_temporaries
+from holdfast.wording import first_few
 
 
 class FolderRefusedError(HoldfastError):
-    """The folder is somebody else's: nothing may be written there, not even why."""
+    """The folder belongs to another run or process: nothing may be written to it, not even the error."""
 
 
 class RunFolder:
@@ -28,15 +22,12 @@ class RunFolder:
         self.path = Path(path)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep every other process from writing here; the system lets go of it even if this one is killed."""
+    def locked(self) -> Iterator[None]:
+        """Keep every other process from writing here. The lock is released even if this process is killed."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with self.lock.open("a") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise FolderRefusedError(f"{self.path}: another process is working in this run folder") from None
+        with file_lock.locked(
+            self.lock, busy=FolderRefusedError(f"{self.path}: another process is working in this run folder")
+        ):
             yield
 
     @property
@@ -56,17 +47,17 @@ class RunFolder:
         return self.path / "log.jsonl"
 
     def sink(self, name: str) -> Path:
-        """Under which id a log sink knows the run; there only where one was asked for."""
+        """The id of the run in a log sink; exists only if the sink is used."""
         return self.path / "sinks" / f"{name}.json"
 
     @property
     def error(self) -> Path:
-        """Why the last attempt in a sweep failed; gone once one is begun anew."""
+        """The error of the last attempt in a sweep; removed when the run starts again."""
         return self.path / "error.txt"
 
     @property
     def checkpoint(self) -> Path:
-        """The middle of the task in progress; gone once the task is done."""
+        """The checkpoint of the task in progress; removed when the task is done."""
         return self.path / "checkpoint.safetensors"
 
     @property
@@ -74,19 +65,19 @@ class RunFolder:
         return self.path / "models"
 
     def model(self, task: int) -> Path:
-        """The encoder of a finished task: ``Encoder.from_pretrained`` reads it."""
+        """The encoder of a finished task, for ``Encoder.from_pretrained``."""
         return self.models / f"{task:02d}"
 
     def method(self, task: int) -> Path:
-        """What the method keeps after a task, beside the encoder."""
+        """The state of the method after a task."""
         return self.model(task) / "method.safetensors"
 
-    def kept(self, task: int) -> Path:
-        """What the model gave the next task's buffered images; there only where the method reads it."""
+    def kept_features(self, task: int) -> Path:
+        """Features that the model gave the next task's buffered images; exists only if the method reads them."""
         return self.model(task) / "kept.safetensors"
 
     def space_map(self, task: int) -> Path:
-        """The map from the previous model's features to this one's; there only where the method learns one."""
+        """The map from the previous model's features to this model's; exists only if the method learns one."""
         return self.model(task) / "space_map.safetensors"
 
     @property
@@ -99,68 +90,67 @@ class RunFolder:
 
     @property
     def stationarity(self) -> Path:
-        """Whether Theorem 1's assumptions hold in this run; there once it was measured."""
+        """Whether the assumptions of Theorem 1 hold in this run; exists once measured."""
         return self.path / "stationarity.json"
 
     @property
     def report(self) -> Path:
         return self.path / "report.html"
 
-    def sweep(self) -> None:
-        """Remove the half-written files that a killed run left behind."""
+    def remove_temporaries(self) -> None:
+        """Remove unfinished files that a killed run left behind."""
         for folder in (self.path, self.models, self.features, *self.features.glob("[0-9]*")):
-            sweep_temporaries(folder)
+            remove_temporaries(folder)
 
 
-NAMED = 4
+MAX_NAMES = 4
 
 
-def no_finished_run(path: Path | str) -> HoldfastError:
-    """The refusal of ``path``, which has no record of a run: what it is instead, and which command fits."""
-    return HoldfastError(f"{path}: {_kind(Path(path))}")
+def not_a_run_error(path: Path | str) -> HoldfastError:
+    """The error for a folder without a finished run: what the folder is, and which command to use."""
+    return HoldfastError(f"{path}: {_describe(Path(path))}")
 
 
-def _kind(path: Path) -> str:
+def _describe(path: Path) -> str:
     if not path.exists():
-        return "not a run folder: there is nothing of that name"
+        return "not a run folder: it does not exist"
     if not path.is_dir():
         return "a file, not a run folder"
     if (path / "catalogue.sqlite").exists():
-        return f"a gallery, not a run; holdfast gallery stats {path} tells of it"
+        return f"a gallery, not a run; use holdfast gallery stats {path}"
     if (path / "update.json").exists():
-        return _version(path)
+        return _describe_version(path)
     if (path / "config.json").exists():
-        return _model(path)
+        return _describe_model(path)
     if RunFolder(path).recipe.exists():
-        return _begun(RunFolder(path))
+        return _describe_unfinished(RunFolder(path))
     runs = sorted(one.name for one in path.iterdir() if RunFolder(one).metrics.exists())
     if runs:
-        more = f" and {len(runs) - NAMED} more" if len(runs) > NAMED else ""
-        return f"not a run folder, but holds some; name them: {', '.join(runs[:NAMED])}{more}"
+        return f"not a run folder, but contains run folders; name them: {first_few(runs, MAX_NAMES)}"
     return "not a run folder (no recipe.toml in it)"
 
 
-def _version(path: Path) -> str:
+def _describe_version(path: Path) -> str:
     if not (path / "seal.json").exists():
-        return "a version whose training is not finished, not a run; the same holdfast start or update goes on with it"
+        return "a version with unfinished training, not a run; repeat holdfast start or update to resume it"
     evidence = path / "check.html"
-    judged = f"{evidence} has its verdict" if evidence.exists() else "holdfast update judges the version after it"
-    return f"a version made by holdfast start or update, not a run; {judged}"
+    checked = f"{evidence} has its check" if evidence.exists() else "holdfast update checks the version after it"
+    return f"a version made by holdfast start or update, not a run; {checked}"
 
 
-def _model(path: Path) -> str:
+def _describe_model(path: Path) -> str:
     run = RunFolder(path.resolve().parent.parent)
     if run.models == path.resolve().parent and run.recipe.exists():
         shown = path.parent.parent if len(path.parts) > 2 else run.path
         return f"one model of a run; give the run's folder, {shown}"
-    return "a model, not a run; holdfast check compares what two models make of the same queries"
+    return "a model, not a run; use holdfast check to compare two models"
 
 
-def _begun(folder: RunFolder) -> str:
+def _describe_unfinished(folder: RunFolder) -> str:
     try:
         trains_one_model = "scenario" not in tomllib.loads(folder.recipe.read_text(encoding="utf-8"))
     except (ValueError, OSError):
-        return f"recipe.toml in it is not readable, and {folder.metrics.name} is missing"
+        return f"its recipe.toml is not readable, and {folder.metrics.name} is missing"
     if trains_one_model:
-        return "a model whose training is not finished, not a run; the same holdfast pretrain goes on with it"
-    return f"a run that is not finished; holdfast run RECIPE --out {folder.path} --resume goes on with it"
+        return "a model with unfinished training, not a run; repeat holdfast pretrain to resume it"
+    return f"an unfinished run; resume it by holdfast run RECIPE --out {folder.path} --resume"

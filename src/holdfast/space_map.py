@@ -1,4 +1,4 @@
-"""A learned map from one model's feature space to the next one's."""
+"""A learned map from one model's feature space to the next model's."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,15 +13,23 @@ from holdfast.storage import read_tensors, write_tensors
 
 
 class SpaceMap(nn.Module):
-    """An MLP with one hidden layer of ReLUs from unit features of size ``dim`` to raw features of size ``out``.
+    """An MLP with one hidden ReLU layer that maps the old model's features to the new model's.
 
-    Its input is normalised, because what a gallery stores are unit vectors. It is saved beside the model it leads to.
+    dim: size of the old features; they are normalised first, because galleries store unit vectors.
+    out: size of the new features; the output is not normalised.
+    hidden: size of the hidden layer.
+
+    It is saved with the new model.
     """
 
     def __init__(self, dim: int, out: int, hidden: int) -> None:
         super().__init__()
         self.enter = nn.Linear(dim, hidden)
         self.leave = nn.Linear(hidden, out)
+
+    @property
+    def in_features(self) -> int:
+        return self.enter.in_features
 
     def forward(self, z: Tensor) -> Tensor:
         return self.leave(F.relu(self.enter(F.normalize(z.float(), dim=-1))))
@@ -35,7 +43,7 @@ class SpaceMap(nn.Module):
         try:
             hidden, dim = tensors["enter.weight"].shape
             out = tensors["leave.weight"].shape[0]
-            with torch.device("meta"):  # nothing is drawn or held twice: maps of wide features have half a gigabyte
+            with torch.device("meta"):  # no random weights and no second copy: maps of wide features take 0.5 GB
                 loaded = cls(dim, out, hidden)
             loaded.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
         except (KeyError, ValueError, IndexError, RuntimeError) as error:
@@ -44,10 +52,10 @@ class SpaceMap(nn.Module):
         return loaded.eval().requires_grad_(False)
 
 
-def carry(z: Tensor, maps: Sequence[Optional["SpaceMap"]]) -> Tensor:
-    """Take features through ``maps`` one after another, unit vectors in between and at the end; None is the identity.
+def map_features(z: Tensor, maps: Sequence[Optional["SpaceMap"]]) -> Tensor:
+    """Apply ``maps`` to features one after another, normalising after each; None is the identity.
 
-    Images are carried one by one: a mean of features is not mapped to the mean of the mapped features.
+    Map single images, not class means: the map of a mean is not the mean of the mapped features.
     """
     for space_map in maps:
         if space_map is not None:

@@ -1,8 +1,8 @@
 """Atomic writes and safe reads: JSON, npy and safetensors, never pickle.
 
-A reader sees the old file or the new one, never half of either: every writer fills a temporary sibling, forces it to
-disk and renames it over the target. A killed process leaves at most a temporary file behind, whose name starts with
-``.tmp-`` and which nothing reads.
+Every writer fills a temporary file in the same folder, syncs it to disk and renames it over the target, so that a
+reader sees either the old file or the new one. A killed process leaves at most a temporary file, named ``.tmp-...``,
+that nothing reads.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tomli_w
 
 from holdfast.errors import HoldfastError
 
@@ -26,16 +27,16 @@ TEMPORARY = ".tmp-"
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; on a clean exit it becomes ``path`` in one step."""
+    """Yield a temporary path in the same folder; on a clean exit it is renamed to ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=TEMPORARY, suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        temporary.chmod(0o644)  # mkstemp gives 0600: a run folder is read by colleagues too
+        temporary.chmod(0o644)  # mkstemp gives 0600, but others may need to read the file
         if path.parent.name.startswith(TEMPORARY):
-            temporary.replace(path)  # the folder is forced to disk as a whole
+            temporary.replace(path)  # ``replacing_folder`` syncs the whole folder
         else:
             _sync(temporary)
             temporary.replace(path)
@@ -46,10 +47,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder beside ``path``; on a clean exit it becomes ``path`` in one step.
+    """Yield a temporary folder next to ``path``; on a clean exit it is renamed to ``path``.
 
-    A rename cannot replace a folder that has something in it, so an older one is first moved aside. A kill between
-    the two renames leaves no folder at ``path``: readers then find nothing, never a mixture.
+    A rename cannot replace a folder that is not empty, so an existing one is first moved aside. A kill between the two
+    renames leaves no folder at ``path``, never a mixture of old and new files.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
@@ -72,8 +73,8 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def sweep_temporaries(folder: Path) -> None:
-    """Remove what killed writers left behind in ``folder``."""
+def remove_temporaries(folder: Path) -> None:
+    """Remove temporary files and folders that killed writers left in ``folder``."""
     for path in folder.glob(f"{TEMPORARY}*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -106,13 +107,13 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """Read one npy file; ``mapped`` leaves it on disk and reads what is touched."""
+    """Read one npy file; ``mapped`` memory-maps it instead."""
     try:
         return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except FileNotFoundError:
         raise HoldfastError(f"{path}: no such file") from None
     except (ValueError, OSError, EOFError) as error:
-        raise HoldfastError(f"{path}: not readable as npy, perhaps cut short ({error})") from error
+        raise HoldfastError(f"{path}: not readable as npy, perhaps truncated ({error})") from error
 
 
 def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None) -> None:
@@ -123,8 +124,10 @@ def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping
     with replacing(path) as temporary:
         try:
             save_file(plain, temporary, metadata=dict(metadata or {}))
-        except SafetensorError as error:  # a full disk, which safetensors does not call an OSError
-            raise HoldfastError(f"{path}: cannot be written ({error}); make room, or choose another place") from error
+        except SafetensorError as error:  # safetensors reports a full disk as its own error
+            raise HoldfastError(
+                f"{path}: cannot be written ({error}); free disk space, or choose another folder"
+            ) from error
 
 
 def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
@@ -135,14 +138,27 @@ def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
         raise HoldfastError(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt") as file:
-            # A clone, because what safetensors maps may be unaligned, and kernels round differently there.
+            # Cloned: memory mapped by safetensors may be unaligned, and kernels round differently on unaligned data.
             return {name: file.get_tensor(name).clone() for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
-        raise HoldfastError(f"{path}: not readable as safetensors, perhaps cut short ({error})") from error
+        raise HoldfastError(f"{path}: not readable as safetensors, perhaps truncated ({error})") from error
+
+
+def to_toml(tables: Mapping[str, Any]) -> str:
+    """Nested tables as TOML text. Values that are None are left out: TOML cannot write them."""
+    return tomli_w.dumps(_without_none(tables))
+
+
+def _without_none(tables: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in tables.items()
+        if value is not None
+    }
 
 
 def without_nan(value: Any) -> Any:
-    """The same structure in plain Python types with every NaN or infinity replaced by None."""
+    """The same structure in plain Python types, with NaN and infinities replaced by None."""
     if isinstance(value, Mapping):
         return {str(key): without_nan(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Numbers with their nouns and lists of names, as people write them."""
+"""Text helpers for messages: plurals and shortened lists."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,18 @@ def first_few(names: Sequence[str], most: int = 3) -> str:
 
 
 def are(number: int) -> str:
-    """The verb that goes with ``number`` things."""
+    """The verb for ``number`` things: "is" or "are"."""
     return "is" if number == 1 else "are"
 
 
 def have(number: int) -> str:
-    """Likewise."""
+    """The verb for ``number`` things: "has" or "have"."""
     return "has" if number == 1 else "have"
+
+
+def per_cent(score: float | None, digits: int = 2) -> str:
+    """A score in [0, 1] in per cent without the sign: 0.5 gives "50.00"; a dash for None and NaN."""
+    return "–" if score is None or score != score else f"{100 * score:.{digits}f}"
 
 
 def _plural(noun: str) -> str:

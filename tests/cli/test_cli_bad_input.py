@@ -77,8 +77,8 @@ def picture_recipe(tmp_path):
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
         ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: casia_webface, "),
         ("scenario.name=nonesuch", "unknown scenario 'nonesuch'; known: cl2r"),
-        ("scenario.increment=3", "scenario.increment must divide the 4 classes"),
-        ("scenario.tasks=4", "cannot be shared out evenly over 4 tasks"),
+        ("scenario.increment=3", "scenario cl2r: increment must divide the 4 classes"),
+        ("scenario.tasks=4", "cannot be split evenly over 4 tasks"),
         ("method.slots=3", "3 slots"),
         ("train.lr=0", "train.lr"),
         ("train", "write it as table.key=value"),
@@ -99,7 +99,7 @@ def test_run_folder_of_another_recipe(refused, tiny_recipe, earlier):
     for resume in ([], ["--resume"]):
         message = refused("run", tiny_recipe, "--set", "seed=1", "--out", folder, *resume)
         assert f"{folder}: holds a run of another recipe; choose another --out" in message
-    assert "add --resume to go on with it" in refused("run", tiny_recipe, "--out", folder)
+    assert "pass --resume to continue it" in refused("run", tiny_recipe, "--out", folder)
     assert contents() == before
 
 
@@ -196,14 +196,14 @@ def test_labels_outside_the_range(refused, tiny_recipe, tmp_path):
     section = f'[data.train]\nname = "npz"\nsplit = "train"\npath = "{pack}"\n\n'
     (tmp_path / "pack.toml").write_text(text[:start] + section + text[end:])
     message = refused("run", tmp_path / "pack.toml", "--out", tmp_path / "run")
-    assert "labels must lie in 0..1 (2 classes), found 0..3" in message
+    assert "labels must be in 0..1 (2 classes), found 0..3" in message
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["run", "nonesuch"], "no built-in recipe of that name"),
+        (["run", "nonesuch"], "no built-in recipe of this name"),
         (["run", "demo", "--device", "gpu"], "unknown device 'gpu'"),
         (["evaluate", "nonesuch"], "not a run folder"),
         (["report", "nonesuch"], "nonesuch"),
@@ -223,7 +223,7 @@ def test_evaluate_needs_a_finished_run_and_known_scores(refused, earlier):
     assert "unknown score 'nonesuch'; known: " in refused("evaluate", folder, "--scores", "nonesuch")
     assert contents() == before
     (folder / "metrics.json").unlink()
-    assert "not finished" in refused("evaluate", folder)
+    assert "an unfinished run" in refused("evaluate", folder)
 
 
 def test_interrupted(refused, monkeypatch, tiny_recipe, tmp_path):
@@ -231,7 +231,7 @@ def test_interrupted(refused, monkeypatch, tiny_recipe, tmp_path):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("holdfast.experiments.execute.assemble", interrupt)
-    assert "what is done is kept" in refused("run", tiny_recipe, "--out", tmp_path / "run", "-q", status=130)
+    assert "finished work is kept" in refused("run", tiny_recipe, "--out", tmp_path / "run", "-q", status=130)
 
 
 def test_as_a_process(command, tiny_recipe, tmp_path):
@@ -256,12 +256,12 @@ def test_evaluate_refuses_a_run_that_lost_a_map(refused, tiny_recipe, tmp_path):
     assert CliRunner().invoke(app, ["run", str(tiny_recipe), "--out", str(folder), "-q", *settings]).exit_code == 0
     before = (folder / "metrics.json").read_bytes()
     (folder / "models" / "02" / "space_map.safetensors").unlink()
-    assert "the map to model 2 is gone" in refused("evaluate", folder)
+    assert "the map to model 2 is missing" in refused("evaluate", folder)
     assert (folder / "metrics.json").read_bytes() == before
 
 
 def test_no_method_named(refused):
-    assert "names none" in refused("demo", "--methods", ",")
+    assert "names no method" in refused("demo", "--methods", ",")
 
 
 def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp_path):
@@ -270,4 +270,4 @@ def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp
 
     monkeypatch.setattr("holdfast.encoders.export.export_onnx", full)
     line = refused("export", tiny_run / "models" / "01", "--onnx", tmp_path / "model.onnx")
-    assert line.endswith("model.onnx'; make room there and run the same command again\n")
+    assert line.endswith("model.onnx'; free some space and run the same command again\n")

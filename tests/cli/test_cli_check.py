@@ -111,7 +111,7 @@ def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
     assert "| **gain, points** |" in text
     assert "another training seed" in text
     html = page.read_text()
-    assert "Compatible: on the old gallery as it is" in html
+    assert "Compatible: on the unchanged old gallery" in html
     assert "another training seed" in html
     text = holdfast("check", "--resamples", "300", tiny_run, "--markdown", status=1)
     assert "| query model" in text

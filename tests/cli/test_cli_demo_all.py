@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli import app
+from holdfast.events import read_events
 from holdfast.methods import METHODS
 from holdfast.reports import METHOD_NAMES
-from holdfast.training.event_log import read_events
 
 
 def compared(out, *options):

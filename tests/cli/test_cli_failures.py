@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.cli.sweep_progress import Bars, Lines, failure_lines
+from holdfast.events import RunFailed, RunWarning
 
 FAILED = {
     "iam/a-s0": "runs/iam/a-s0/model: not there",
@@ -24,8 +25,8 @@ def test_reasons_that_differ_in_the_run_alone_are_one():
 def test_meanwhile_each_reason_is_shown_once_and_warnings_always(kind, capsys):
     with kind(list(FAILED)) as show:
         for name, reason in FAILED.items():
-            show(name, {"event": "warning", "text": "careful"})
-            show(name, {"event": "failed", "text": reason})
+            show(name, RunWarning("careful"))
+            show(name, RunFailed(reason))
     shown = capsys.readouterr().err
     assert shown.count(": failed: ") == 2
     assert "iam/a-s0: failed: runs/iam/a-s0/model: not there" in shown

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from holdfast.cli.gallery import ranges
+from holdfast.cli.gallery import describe_numbers
 from holdfast.errors import HoldfastError
 
 pytest.importorskip("qdrant_edge")
@@ -106,4 +106,4 @@ def test_the_gallery_outlives_the_run(holdfast_json, tiny_run, shown, tmp_path):
     ("numbers", "text"), [([1], "1"), ([2, 1], "1, 2"), ([1, 2, 3], "1 to 3"), ([1, 3, 4, 5, 8], "1, 3 to 5, 8")]
 )
 def test_versions_in_a_row_are_told_by_the_ends(numbers, text):
-    assert ranges(numbers) == text
+    assert describe_numbers(numbers) == text

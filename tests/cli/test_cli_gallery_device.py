@@ -53,12 +53,12 @@ def test_no_gpu_is_said_in_one_line(holdfast, command, tiny_run, pictures, tmp_p
     create, *others = verbs(folder, tiny_run / "models", pictures)
     done = command("gallery", *create, "--device", "cuda", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 1
-    assert done.stderr == "holdfast: device 'cuda' was asked for, but torch sees no GPU; use cpu\n"
+    assert done.stderr == "holdfast: device 'cuda' cannot be used: torch sees no GPU; use cpu\n"
     assert not folder.exists()
     holdfast("gallery", *create)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for words in others:
-        with pytest.raises(HoldfastError, match="device 'cuda' was asked for, but torch sees no GPU; use cpu"):
+        with pytest.raises(HoldfastError, match="device 'cuda' cannot be used: torch sees no GPU; use cpu"):
             holdfast("gallery", *words, "--device", "cuda")
         with pytest.raises(HoldfastError, match="unknown device 'gpu'; use auto, cpu, cuda or cuda:N"):
             holdfast("gallery", *words, "--device", "gpu")

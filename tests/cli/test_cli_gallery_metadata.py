@@ -77,7 +77,7 @@ def test_kinds_of_columns(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("name,price\na,1\n", r"no column id or path, which say whose a row is; it has name, price"),
+        ("name,price\na,1\n", r"no column id or path to say which item a row belongs to; it has name, price"),
         ("id;price\na;1\n", r"columns are separated by commas"),
         ("id,price\na,1\nb,2\na,3\n", r"lines 2 and 4 both are id 'a'"),
         ("id,price\na\n", r"line 2 has 1 cells, the header 2"),

@@ -97,7 +97,7 @@ def test_an_adopted_models_vectors_are_its_input(holdfast, holdfast_json, monkey
     np.savez(tmp_path / "old.npz", features=stored, ids=np.arange(5))
     if through_service:
         monkeypatch.setattr(local_commands, "is_served", lambda folder: True)
-        monkeypatch.setattr(local_commands, "ask_server", ask_here)
+        monkeypatch.setattr(local_commands, "run_on_server", ask_here)
     assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "old.npz", "--version", 1)["added"] == 5
     carried = stored @ encoder.projection.weight.detach().numpy().T
     with Gallery.open(tmp_path / "g") as opened:
@@ -112,7 +112,7 @@ def test_what_may_be_input_or_feature_must_be_said(holdfast, holdfast_json, tmp_
         pass
     np.savez(tmp_path / "a.npz", features=np.eye(6), ids=np.arange(6))
     words = ("gallery", "add", tmp_path / "g", tmp_path / "a.npz", "--version", 1)
-    with pytest.raises(HoldfastError, match=r"takes vectors of 6 numbers and gives such too; say --embed"):
+    with pytest.raises(HoldfastError, match=r"both input and features of version 1 have 6 numbers; say --embed"):
         holdfast(*words)
     scores = []
     for said in ("--embed", "--no-embed"):
@@ -124,7 +124,7 @@ def test_what_may_be_input_or_feature_must_be_said(holdfast, holdfast_json, tmp_
 
 def test_a_parquet_in_blocks(gallery, rows, holdfast_json, monkeypatch, tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    monkeypatch.setattr(item_files, "_ROWS", 4)
+    monkeypatch.setattr(item_files, "_BLOCK_ROWS", 4)
     columns = {"features": rows.tolist(), "ids": [f"id{n}" for n in range(9)], "stock": [*range(8), None]}
     days = arrow.array([0] * 9, arrow.date32())
     parquet.write_table(arrow.table({**columns, "day": days}), tmp_path / "a.parquet", row_group_size=3)

@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from papers.stationary import EXHIBITS
+from papers.stationary import PAGES as RESULT_PAGES
 from papers.stationary.__main__ import app as study
 
 
@@ -28,7 +28,7 @@ def test_every_verb_has_a_page():
 def test_everything_that_can_be_reproduced_is_listed_in_the_papers_order():
     text = CliRunner(env={"COLUMNS": "80"}).invoke(study, ["reproduce", "--help"]).stdout
     listed = re.findall(r"^ {4}(\w+) +\S", text.partition("NAME is one of:")[2], re.MULTILINE)
-    assert sorted(listed) == sorted([*EXHIBITS, "all"])
+    assert sorted(listed) == sorted([*RESULT_PAGES, "all"])
     numbered = [f"table{i}" for i in range(1, 9)] + [f"fig{i}" for i in range(1, 13)]
     assert listed[: len(numbered)] == numbered
 

@@ -1,49 +1,47 @@
-"""Ctrl-C comes out of the watcher, between two steps, while a model trains; at once at any other time."""
+"""Ctrl-C while a model trains cancels it between two steps; at any other time it interrupts at once."""
 
 import os
 import signal
 
 import pytest
 
-from holdfast.cli.progress import between_steps
+from holdfast.cli.progress import cancel_on_interrupt
 
 
-def pressed() -> None:
+def press_ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_step_under_way_is_finished():
-    seen = []
-    with between_steps(seen.append) as watch:
-        watch({"event": "begin"})
-        pressed()
-        seen.append("the step's end")
-        with pytest.raises(KeyboardInterrupt):
-            watch({"event": "pulse"})
-    assert seen == [{"event": "begin"}, "the step's end", {"event": "pulse"}]
+def test_training_is_cancelled_not_interrupted():
+    with cancel_on_interrupt() as cancel:
+        with cancel.watching():
+            assert not cancel.requested
+            press_ctrl_c()
+        assert cancel.requested
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_second_one_and_one_outside_training_do_not_wait():
-    with between_steps(lambda event: None) as watch:
+    with cancel_on_interrupt() as cancel:
         with pytest.raises(KeyboardInterrupt):
-            pressed()
-        watch({"event": "begin"})
-        pressed()
+            press_ctrl_c()
+        assert not cancel.requested
+        with cancel.watching():
+            press_ctrl_c()
+            with pytest.raises(KeyboardInterrupt):
+                press_ctrl_c()
+    with cancel_on_interrupt() as cancel:
+        with cancel.watching():
+            pass
         with pytest.raises(KeyboardInterrupt):
-            pressed()
-    with between_steps(lambda event: None) as watch:
-        watch({"event": "begin"})
-        watch({"event": "features"})
-        with pytest.raises(KeyboardInterrupt):
-            pressed()
+            press_ctrl_c()
 
 
-def test_somebody_elses_handler_stays():
+def test_another_handler_stays():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with between_steps(print) as watch:
-            assert watch is print
+        with cancel_on_interrupt() as cancel:
+            assert not cancel.requested
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)

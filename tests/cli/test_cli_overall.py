@@ -8,21 +8,22 @@ import torch
 
 from holdfast.cli import progress
 from holdfast.cli.progress import Position
-from holdfast.cli.sweep_progress import ALL_SECONDS, Bars, Lines, Overall, sweep_watcher
+from holdfast.cli.sweep_progress import OVERALL_SECONDS, Bars, Lines, OverallProgress, sweep_display
+from holdfast.events import EvaluationBegan, RunEnded, RunFailed, StepsDone, TaskBegan, TasksPlanned
 from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.planned_steps import steps_ahead
-from holdfast.experiments.sweep import plan, run_all
+from holdfast.experiments.plan import plan, remaining_steps
+from holdfast.experiments.sweep import SweepOptions, run_all
 
-PLAN = {"event": "plan", "steps": [40, 60]}
-DONE = {"event": "done"}
+PLAN = TasksPlanned([40, 60])
+DONE = RunEnded()
 
 
 def begin(task, step=0):
-    return {"event": "begin", "task": task, "step": step, "steps": 0, "classes": 2}
+    return TaskBegan(task, step, 0, 2, "eager")
 
 
 def pulse(task, step):
-    return {"event": "pulse", "task": task, "step": step}
+    return StepsDone(task, step)
 
 
 @pytest.fixture
@@ -35,14 +36,14 @@ def now(monkeypatch):
 
 @pytest.fixture
 def follow(now):
-    """An ``Overall`` of runs a, b, c and a function that lets it hear what happens at a second."""
+    """An ``OverallProgress`` of runs a, b, c and a function that lets it hear what happens at a second."""
     positions = {name: Position() for name in "abc"}
-    overall = Overall(positions)
+    overall = OverallProgress(positions)
 
     def hear(second, name, *events):
         now[0] = 1000.0 + second
         for event in events:
-            if event["event"] != "failed":
+            if event.kind != "failed":
                 positions[name].follow(event)
             overall.follow(name, event)
 
@@ -81,7 +82,7 @@ def test_steps_done_before_count_neither_as_speed_nor_as_left(follow):
 def test_a_failed_run_takes_no_more_time(follow):
     follow.ahead = dict.fromkeys("abc", 100)
     follow.hear(0, "a", PLAN, begin(1))
-    follow.hear(10, "a", pulse(1, 10), {"event": "failed", "text": "NaN"})
+    follow.hear(10, "a", pulse(1, 10), RunFailed("NaN"))
     assert follow.seconds_left() == 10 / 10 * 200
     assert follow.text() == "0 of 3 done, 1 failed, 3:20 left"
 
@@ -89,7 +90,7 @@ def test_a_failed_run_takes_no_more_time(follow):
 def test_what_is_not_known_is_taken_for_the_mean_of_what_is(follow):
     """As in pre-training, where a model tells its steps when it begins."""
     follow.hear(0, "a", PLAN, begin(1))
-    follow.hear(0, "b", {"event": "plan", "steps": [200]}, begin(1))
+    follow.hear(0, "b", TasksPlanned([200]), begin(1))
     follow.hear(6, "a", pulse(1, 30))
     assert follow.left == 70 + 200 + 150
 
@@ -97,7 +98,7 @@ def test_what_is_not_known_is_taken_for_the_mean_of_what_is(follow):
 def test_nothing_is_left_at_the_end(follow):
     for name in "abc":
         follow.hear(1, name, PLAN, begin(2))
-        follow.hear(9, name, {"event": "matrix"}, DONE)
+        follow.hear(9, name, EvaluationBegan(), DONE)
     assert follow.text() == "3 of 3 done"
 
 
@@ -112,7 +113,7 @@ def test_plain_lines_say_it_when_a_run_ends_and_else_once_a_minute(now, capsys):
     lines("a", DONE)
     shown = [line for line in capsys.readouterr().err.splitlines() if line.startswith("all runs")]
     assert shown == [
-        f"all runs: 0 of 3 done, {progress.clock(300 - ALL_SECONDS - 1)} left",
+        f"all runs: 0 of 3 done, {progress.clock(300 - OVERALL_SECONDS - 1)} left",
         "all runs: 1 of 3 done, 3:20 left",
     ]
 
@@ -126,7 +127,7 @@ def test_a_terminal_shows_it_above_the_runs(now, monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    bars = sweep_watcher(["a", "b"])
+    bars = sweep_display(["a", "b"])
     assert isinstance(bars, Bars)
     with bars:
         bars.expect(lambda: dict.fromkeys("ab", 100))
@@ -154,22 +155,22 @@ def test_of_a_single_run_nothing_is_said_twice(kind, capsys, now):
     assert "all runs" not in capsys.readouterr().err
 
 
-def test_steps_ahead_are_those_that_runs_announce(tiny_recipe, tmp_path):
+def test_remaining_steps_are_those_that_runs_announce(tiny_recipe, tmp_path):
     """Counted before anything begins, with what is done already left out."""
     runs = plan([str(tiny_recipe)], methods=["er", "simplex_hoc"], tasks=[2, 3], settings=["train.epochs=1"])
     shared, announced = SharedData(), {}
-    before = steps_ahead(runs, tmp_path, shared)
+    before = remaining_steps(runs, tmp_path, shared)
 
     def stop_in_the_second_task(name, event):
-        if event["event"] == "plan":
-            announced[name] = event["steps"]
-        if event["event"] == "begin" and event["task"] == 2 and "-er-" in name:
+        if event.kind == "plan":
+            announced[name] = event.steps
+        if event.kind == "begin" and event.task == 2 and "-er-" in name:
             raise ValueError("enough")
 
-    run_all(runs, tmp_path, shared=shared, device=torch.device("cpu"), parallel=1, watch=stop_in_the_second_task)
+    run_all(runs, tmp_path, SweepOptions(torch.device("cpu")), shared=shared, watch=stop_in_the_second_task)
     assert before == {name: sum(steps) for name, steps in announced.items()}
     assert len(set(before.values())) == 2
-    assert steps_ahead(runs, tmp_path, shared) == {
+    assert remaining_steps(runs, tmp_path, shared) == {
         name: sum(steps[1:]) if "-er-" in name else 0 for name, steps in announced.items()
     }
 
@@ -180,4 +181,4 @@ def test_runs_that_cannot_be_laid_out_have_nothing_ahead(tiny_recipe, tmp_path):
             raise RuntimeError("a reader with a defect")
 
     runs = plan([str(tiny_recipe)], seeds=[0, 1])
-    assert set(steps_ahead(runs, tmp_path, Broken()).values()) == {0}
+    assert set(remaining_steps(runs, tmp_path, Broken()).values()) == {0}

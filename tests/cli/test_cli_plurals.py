@@ -5,8 +5,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.cli.start import _kinds
-from holdfast.reports.check_words import basis, evidence
+from holdfast.cli.start import _class_counts
+from holdfast.reports.check_text import basis_sentence, evidence_sentences
 from holdfast.wording import are, counted, have
 from papers.stationary.__main__ import app as study
 
@@ -33,15 +33,15 @@ def test_what_a_check_says():
         "clustered": False,
         "changes": {"lost": 1, "gained": 1, "p_value": 1.0},
     }
-    assert basis(record).startswith("1 query of 1 class, 1 gallery item, ")
-    assert "1 query was right and becomes wrong" in evidence(record)[0]
+    assert basis_sentence(record).startswith("1 query of 1 class, 1 gallery item, ")
+    assert "1 query was right and becomes wrong" in evidence_sentences(record)[0]
 
 
 def test_what_a_version_says():
-    assert _kinds({"classes": 1, "new_classes": 1}) == "1 new class"
-    assert _kinds({"classes": 3, "new_classes": 1}) == "1 new and 2 known classes"
-    assert _kinds({"classes": 2, "new_classes": 1}) == "1 new and 1 known class"
-    assert _kinds({"classes": 4, "new_classes": 0}) == "4 known classes"
+    assert _class_counts({"classes": 1, "new_classes": 1}) == "1 new class"
+    assert _class_counts({"classes": 3, "new_classes": 1}) == "1 new and 2 known classes"
+    assert _class_counts({"classes": 2, "new_classes": 1}) == "1 new and 1 known class"
+    assert _class_counts({"classes": 4, "new_classes": 0}) == "4 known classes"
 
 
 def test_commands_at_tiny_sizes(tmp_path, holdfast):

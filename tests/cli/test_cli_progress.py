@@ -3,19 +3,29 @@
 import pytest
 
 from holdfast.cli import progress
-from holdfast.cli.progress import Bar, Lines, Position, watcher
+from holdfast.cli.progress import Bar, Lines, Position, run_display
+from holdfast.events import (
+    EpochEnded,
+    EvaluationBegan,
+    FeaturesBegan,
+    RunEnded,
+    StepsDone,
+    TaskBegan,
+    TaskEnded,
+    TasksPlanned,
+)
 
 EVENTS = [
-    {"event": "plan", "steps": [4, 6]},
-    {"event": "begin", "task": 1, "step": 0, "steps": 4, "classes": 2},
-    {"event": "pulse", "task": 1, "step": 1},
-    {"event": "epoch", "task": 1, "epoch": 1, "step": 4, "terms": {"ce": 1.5, "nce": 0.25}},
-    {"event": "task", "task": 1, "classes": 2},
-    {"event": "features", "task": 1},
-    {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 4},
-    {"event": "epoch", "task": 2, "epoch": 1, "step": 3, "terms": {"ce": 1.0}},
-    {"event": "matrix"},
-    {"event": "done"},
+    TasksPlanned([4, 6]),
+    TaskBegan(1, 0, 4, 2, "eager"),
+    StepsDone(1, 1),
+    EpochEnded(1, 1, 4, 0.1, 1.0, {"ce": 1.5, "nce": 0.25}, 1.0),
+    TaskEnded(1, 2),
+    FeaturesBegan(1),
+    TaskBegan(2, 0, 6, 4, "eager"),
+    EpochEnded(2, 1, 3, 0.1, 1.0, {"ce": 1.0}, 1.0),
+    EvaluationBegan(),
+    RunEnded(),
 ]
 
 
@@ -40,17 +50,17 @@ def test_a_resumed_run_is_shown_where_it_is(clock):
     """Task 1 was found finished, task 2 goes on at its third step: six of ten steps are done, and none by us."""
     position = Position()
     position.follow(EVENTS[0])
-    position.follow({"event": "begin", "task": 2, "step": 2, "steps": 6, "classes": 4})
+    position.follow(TaskBegan(2, 2, 6, 4, "eager"))
     assert position.done == 6
     assert position.seconds_left() is None
-    position.follow({"event": "pulse", "task": 2, "step": 4})
+    position.follow(StepsDone(2, 4))
     assert position.seconds_left() == 1.0  # two steps took the one second there was, two are left
 
 
 def test_a_long_epoch_has_lines_too(clock, capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.5)
     lines = Lines("er")
-    for event in [*EVENTS[:2], *({"event": "pulse", "task": 1, "step": step} for step in (1, 2, 3))]:
+    for event in [*EVENTS[:2], *(StepsDone(1, step) for step in (1, 2, 3))]:
         lines(event)
     shown = capsys.readouterr().err.splitlines()
     assert [line.split(",")[1] for line in shown[1:]] == [" step 1/10", " step 2/10", " step 3/10"]
@@ -80,11 +90,11 @@ def test_bar(capsys):
 
 
 def test_quiet(capsys):
-    with watcher("er", quiet=True) as watch:
+    with run_display("er", quiet=True) as watch:
         for event in EVENTS:
             watch(event)
     assert capsys.readouterr() == ("", "")
-    assert isinstance(watcher("er"), Lines)  # stderr is no terminal here
+    assert isinstance(run_display("er"), Lines)  # stderr is no terminal here
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3723, "1:02:03")])

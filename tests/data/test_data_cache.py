@@ -3,16 +3,15 @@
 import os
 import subprocess
 import sys
-import threading
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from holdfast.data import cache, decode
-from holdfast.data.cache import cache_folder, own_turn, read_listing
+from holdfast.data.cache import cache_folder, read_listing
 from holdfast.data.device_images import DeviceImages
-from holdfast.data.listing import class_folders
+from holdfast.data.listing import list_class_folders
 from holdfast.errors import HoldfastError
 from made_up_sets import picture
 
@@ -26,7 +25,7 @@ def pictures(tmp_path, monkeypatch):
 
 
 def read(root, **options):
-    return read_listing(class_folders(root / "set", "ab"), root, name="set", **{"size": 8, **options})
+    return read_listing(list_class_folders(root / "set", "ab"), root, name="set", **{"size": 8, **options})
 
 
 def equal(one, other):
@@ -39,7 +38,8 @@ def equal(one, other):
 def test_the_same_set_with_and_without_the_cache(pictures, monkeypatch):
     cached = read(pictures)
     assert isinstance(cached.images, np.memmap)
-    [place] = (pictures / "holdfast-cache").iterdir()  # and nothing temporary beside it
+    lock, place = sorted((pictures / "holdfast-cache").iterdir())  # and nothing temporary beside it
+    assert lock.name == f".{place.name}.lock"
     assert place.name.startswith("set-8-")
     assert {file.name for file in place.iterdir()} == {"images.npy", "labels.npy", "set.json"}
     monkeypatch.setenv("HOLDFAST_CACHE", "off")
@@ -73,7 +73,7 @@ def test_another_file_time_size_or_class_is_another_set(pictures):
 def test_a_damaged_cache_is_made_anew(pictures):
     before = read(pictures)
     whole = before.images.copy()
-    [place] = (pictures / "holdfast-cache").iterdir()
+    [place] = (pictures / "holdfast-cache").glob("set-*")
     for damage in (lambda: os.truncate(place / "images.npy", 200), lambda: (place / "set.json").write_text("{")):
         damage()
         np.testing.assert_array_equal(read(pictures).images, whole)
@@ -94,8 +94,7 @@ READ_BESIDE_ANOTHER = """
 import sys, time
 from pathlib import Path
 from holdfast.data import cache
-from holdfast.data.listing import class_folders
-from holdfast.data.cache import own_turn
+from holdfast.data.listing import list_class_folders
 
 root, own, other = Path(sys.argv[1]), *sys.argv[2:]
 plain = cache.decode
@@ -110,7 +109,7 @@ def slow(*args, **options):
 
 cache.decode = slow
 (root / f"ready-{own}").touch()
-print(cache.read_listing(class_folders(root / "set", "ab"), root, name="set", size=8).fingerprint)
+print(cache.read_listing(list_class_folders(root / "set", "ab"), root, name="set", size=8).fingerprint)
 """
 
 
@@ -126,28 +125,8 @@ def test_of_two_processes_one_decodes_and_the_other_finds_it(pictures):
     assert [process.returncode for process in started] == [0, 0], told
     assert len(list(pictures.glob("decoded-*"))) == 1
     assert {out.strip() for out, _ in told} == {read(pictures).fingerprint}
-    [place] = (pictures / "holdfast-cache").iterdir()  # nor is a lock left
-    assert place.is_dir()
-
-
-def test_a_lock_file_that_its_holder_removes_is_not_waited_at(tmp_path):
-    """Threads take turns like processes, and each has its turn although the file goes with every holder."""
-    inside, most, turns = [], [], []
-
-    def take():
-        for _ in range(50):
-            with own_turn(tmp_path / "set"):
-                inside.append(1)
-                most.append(len(inside))
-                inside.pop()
-                turns.append(1)
-
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=60)
-    assert (len(turns), max(most), list(tmp_path.iterdir())) == (200, 1, [])
+    lock, entry = sorted((pictures / "holdfast-cache").iterdir())
+    assert (lock.name, lock.stat().st_size, entry.is_dir()) == (f".{entry.name}.lock", 0, True)
 
 
 def test_where_the_cache_is(tmp_path, monkeypatch):
@@ -172,7 +151,7 @@ def test_a_bad_file_among_many_is_named_and_stops_the_rest(tmp_path, monkeypatch
     for i, file in enumerate(files):
         picture(file, i, 8, 8)
     files[0].write_bytes(b"no image")
-    monkeypatch.setattr(decode, "AT_A_TIME", 1)
+    monkeypatch.setattr(decode, "FILES_PER_TASK", 1)
     with pytest.raises(HoldfastError, match=r"0\.png"):
         decode.decode(files, size=8, colour="rgb")
 

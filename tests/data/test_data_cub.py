@@ -76,7 +76,7 @@ def test_the_open_set_is_the_papers_by_name(tmp_path):
     for name in ("cub20", "cub180"):  # what is trained on is what is not tested
         with pytest.raises(
             HoldfastError,
-            match=r"classes\.txt: class 196 is 196\.Marsh_Wren where .* 196\.House_Wren; take CUB-200-2011",
+            match=r"classes\.txt: class 196 is 196\.Marsh_Wren where .* 196\.House_Wren; use CUB-200-2011",
         ):
             load_split(name, "train", tmp_path, incomplete=True)
 
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(HoldfastError, match=r"train_test_split\.txt: two whole numbers expected, found 1 yes"):
         load_split("cub180", "train", tmp_path)
     (top / "train_test_split.txt").write_text("1 1\n")
-    with pytest.raises(HoldfastError, match=r"image 2 of images\.txt has no class or no split"):
+    with pytest.raises(HoldfastError, match=r"image 2 of images\.txt is missing in another of its text files"):
         load_split("cub180", "train", tmp_path)
     (top / "classes.txt").write_text("1 001.Bird_1\n")
     with pytest.raises(HoldfastError, match=r"classes\.txt: class 2 is missing"):

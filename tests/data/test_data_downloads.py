@@ -26,18 +26,18 @@ def refusal(root, name, split="train"):
 def test_what_lies_near_is_named(name, make, archive, what, tmp_path):
     folder = archive.partition(".")[0]
     mark = "wnids.txt" if folder == "tiny-imagenet-200" else "classes.txt"
-    expected = f"{what} is expected there as it is downloaded"
+    expected = f"{what} is expected there, as downloaded"
     assert refusal(tmp_path, name) == f"DIR/{folder}: no such folder; {expected}"
     (tmp_path / archive).touch()
-    assert refusal(tmp_path, name) == f"DIR/{folder}: no such folder; {expected}. Unpack {archive} beside it"
+    assert refusal(tmp_path, name) == f"DIR/{folder}: no such folder; {expected}. Unpack {archive} there"
     (tmp_path / archive).unlink()
     (tmp_path / folder).mkdir()
     assert refusal(tmp_path, name) == f"DIR/{folder}/{mark}: no such file; {expected}"
     make(tmp_path / folder)
-    deeper = f"It lies one level deeper, in DIR/{folder}/{folder}: move it up"
+    deeper = f"It is one level deeper, in DIR/{folder}/{folder}: move it up"
     assert refusal(tmp_path, name) == f"DIR/{folder}/{mark}: no such file; {expected}. {deeper}"
     (tmp_path / folder).rename(tmp_path / "sets")
-    assert refusal(tmp_path, name).endswith(f"{expected}. It lies in DIR/sets: name that folder as the data root")
+    assert refusal(tmp_path, name).endswith(f"{expected}. It is in DIR/sets: name that folder as the data root")
     itself = f"{expected}. DIR is the set itself: name the folder above it as the data root"
     assert refusal(tmp_path / "sets" / folder, name).endswith(itself)
     (tmp_path / "sets" / folder).rename(tmp_path / "other")
@@ -52,7 +52,7 @@ def test_the_20_classes_say_what_they_are(tmp_path):
     said = "the paper's 20 ImageNet classes, or all, are expected there as train/WNID and val/WNID (docs/data.md)"
     assert refusal(tmp_path, "tinyimagenet20") == f"DIR/tiny-imagenet-20: no such folder; {said}"
     top = tiny_imagenet_20(tmp_path / "all")
-    assert refusal(tmp_path, "tinyimagenet20").endswith("It lies in DIR/all: name that folder as the data root")
+    assert refusal(tmp_path, "tinyimagenet20").endswith("It is in DIR/all: name that folder as the data root")
     top.rename(tmp_path / "ILSVRC2012")
     assert "DIR/ILSVRC2012 looks like it: rename it to tiny-imagenet-20" in refusal(tmp_path, "tinyimagenet20")
     (tmp_path / "ILSVRC2012").rename(tmp_path / "tiny-imagenet-20")
@@ -67,7 +67,7 @@ def test_unsorted_pictures_and_packed_classes_are_said(tmp_path):
     for number in range(2):
         picture(val / f"ILSVRC2012_val_{number}.JPEG", number)
     (val / "._ILSVRC2012_val_0.JPEG").touch()
-    sort = "; 2 images in it lie in no class folder: sort them into one folder per class"
+    sort = "; 2 images in it are in no class folder: sort them into one folder per class"
     assert refusal(tmp_path, "tinyimagenet20", "val").endswith(sort)
     train = tmp_path / "tiny-imagenet-20" / "train"
     train.mkdir()

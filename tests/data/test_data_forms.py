@@ -65,7 +65,7 @@ def test_a_missing_root_is_named_with_the_way_to_set_it(tmp_path, monkeypatch):
         options = {"path": "x"} if name in {"npz", "folder", "csv", "vectors"} else {}
         if name == "tinyimagenet32_validation":
             options = {"part": "query"}
-        with pytest.raises(HoldfastError, match=r"nowhere: no such data folder, in which .+; set HOLDFAST_DATA"):
+        with pytest.raises(HoldfastError, match=r"nowhere: no such data folder; looked for .+; set HOLDFAST_DATA"):
             load_split(name, "train", **options)
 
 
@@ -74,8 +74,8 @@ def test_a_root_that_was_given_is_named_with_what_should_be_in_it(tmp_path, monk
     with pytest.raises(HoldfastError) as refused:
         load_split("cifar100", "train", tmp_path / "nowhere")
     assert str(refused.value) == (
-        f"{tmp_path / 'nowhere'}: no such data folder, in which cifar100.npz or cifar-100-python or"
-        " cifar-100-python.tar.gz is looked for; name the folder that has it instead"
+        f"{tmp_path / 'nowhere'}: no such data folder; looked for cifar100.npz or cifar-100-python or"
+        " cifar-100-python.tar.gz in it; name the folder that has it"
     )
 
 

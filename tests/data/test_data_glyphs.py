@@ -115,7 +115,7 @@ def test_ink_stays_in_the_picture(difficulty):
     [
         ({"train_classes": 290, "test_classes": 10}, "more than the 299 characters"),
         ({"per_class_query": 0}, "per_class_query must be at least 1"),
-        ({"size": 4}, r"size must lie in 8\.\.256"),
+        ({"size": 4}, r"size must be in 8\.\.256"),
         ({"difficulty": -1.0}, "difficulty in"),
         ({"difficulty": float("nan")}, "difficulty in"),
         ({"seed": -1}, "seed in"),

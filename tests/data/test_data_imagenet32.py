@@ -53,7 +53,7 @@ def test_sets_are_nested_and_hold_only_their_classes(tmp_path):
     assert some.class_names[:2] == ("imagenet32-1", "imagenet32-2")
     np.testing.assert_array_equal(some.images, whole.images[:30])
     for classes in (0, 1001):
-        with pytest.raises(HoldfastError, match=rf"classes must lie in 1\.\.1000, got {classes}"):
+        with pytest.raises(HoldfastError, match=rf"classes must be in 1\.\.1000, got {classes}"):
             load_split("imagenet32", "train", tmp_path, classes=classes)
 
 
@@ -74,7 +74,7 @@ def test_counts(tmp_path):
     ("batch", "message"),
     [
         ({"labels": [1]}, "'data'; known: labels"),
-        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]}, r"labels must lie in 1\.\.1000, found 0\.\.1"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]}, r"labels must be in 1\.\.1000, found 0\.\.1"),
         ({"data": np.zeros((2, 3072), np.uint8), "labels": [1]}, "labels must be 2 whole numbers"),
         ({"data": np.zeros((2, 100), np.uint8), "labels": [1, 2]}, "rows of 3072 bytes"),
         ([1, 2], "expected a dictionary, found list"),

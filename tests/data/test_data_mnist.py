@@ -44,7 +44,11 @@ def test_every_form_is_the_same_set(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "not an idx file"), (b"\0\0\x0d\x01\0\0\0\0", "not an idx file"), (idx(IMAGES)[:-1], "promises 6x28x28")],
+    [
+        (b"", "not an idx file"),
+        (b"\0\0\x0d\x01\0\0\0\0", "not an idx file"),
+        (idx(IMAGES)[:-1], "its header says 6x28x28"),
+    ],
 )
 def test_damaged_files_are_named(tmp_path, content, message):
     write_idx(tmp_path)

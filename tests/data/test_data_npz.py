@@ -50,7 +50,7 @@ def test_bad_packs_are_refused_by_name(tmp_path, arrays, message):
 
 def test_labels_missing_beside_images(tmp_path):
     np.savez(tmp_path / "mnist.npz", train_x=IMAGES)
-    with pytest.raises(HoldfastError, match="train_y is missing"):
+    with pytest.raises(HoldfastError, match="train_x has no train_y"):
         load(tmp_path)
 
 

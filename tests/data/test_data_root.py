@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from holdfast.data import data_root
-from holdfast.data.root import located
+from holdfast.data.root import resolve_path
 
 
 def test_explicit_wins_over_the_variable_which_wins_over_the_default(monkeypatch):
@@ -13,5 +13,5 @@ def test_explicit_wins_over_the_variable_which_wins_over_the_default(monkeypatch
 
 
 def test_an_absolute_path_needs_no_root(tmp_path):
-    assert located(tmp_path / "missing", str(tmp_path / "x.npz")) == tmp_path / "x.npz"
-    assert located(tmp_path, "x.npz") == tmp_path / "x.npz"
+    assert resolve_path(tmp_path / "missing", str(tmp_path / "x.npz")) == tmp_path / "x.npz"
+    assert resolve_path(tmp_path, "x.npz") == tmp_path / "x.npz"

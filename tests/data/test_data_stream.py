@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast.data import ImageSet
-from holdfast.data.device_images import SLOTS, DeviceImages, StreamedImages, place
+from holdfast.data.device_images import RING_SLOTS, DeviceImages, StreamedImages, place_images
 
 CPU = torch.device("cpu")
 
@@ -28,17 +28,17 @@ def test_reads_like_images_on_the_device(images):
     assert len(streamed) == len(resident) == 40
 
 
-@pytest.mark.parametrize("first", [0, 3, SLOTS, 2 * SLOTS + 1])
+@pytest.mark.parametrize("first", [0, 3, RING_SLOTS, 2 * RING_SLOTS + 1])
 def test_every_step_finds_its_batch(images, first):
     rows = np.random.default_rng(1).integers(0, 40, (25, 8))
-    ring = StreamedImages(images).source(8)
+    ring = StreamedImages(images).batch_source(8)
     step, seen = torch.tensor(first), []
 
     def run():
-        seen.append(ring.at(torch.empty(0), step))
+        seen.append(ring.batch(torch.empty(0), step))
         step.add_(1)
 
-    fed = ring.fed(run, iter(rows[first:]), first)
+    fed = ring.prefetched(run, iter(rows[first:]), first)
     for _ in rows[first:]:
         fed()
     resident = DeviceImages(images)
@@ -48,19 +48,19 @@ def test_every_step_finds_its_batch(images, first):
 
 
 def test_a_place_is_not_filled_while_it_is_read(images):
-    """However slow the steps, what is fetched stays at most SLOTS ahead."""
+    """However slow the steps, what is fetched stays at most RING_SLOTS ahead."""
     rows = np.arange(40).reshape(20, 2)
-    ring = StreamedImages(images).source(2)
+    ring = StreamedImages(images).batch_source(2)
     fetched, real = [], ring.fill
     ring.fill = lambda place, rows: (fetched.append(rows[0]), real(place, rows))
     done = [0]
 
     def slow():
         time.sleep(0.002)
-        assert len(fetched) <= done[0] + SLOTS
+        assert len(fetched) <= done[0] + RING_SLOTS
         done[0] += 1
 
-    fed = ring.fed(slow, iter(rows), 0)
+    fed = ring.prefetched(slow, iter(rows), 0)
     for _ in rows:
         fed()
     assert len(fetched) == 20
@@ -68,10 +68,10 @@ def test_a_place_is_not_filled_while_it_is_read(images):
 
 def test_batches_are_fetched_in_the_background(images):
     threads = set()
-    ring = StreamedImages(images).source(2)
+    ring = StreamedImages(images).batch_source(2)
     real = ring.fill
     ring.fill = lambda place, rows: (threads.add(threading.current_thread()), real(place, rows))
-    fed = ring.fed(lambda: None, iter(np.zeros((6, 2), int)), 0)
+    fed = ring.prefetched(lambda: None, iter(np.zeros((6, 2), int)), 0)
     for _ in range(6):
         fed()
     assert len(threads) == 1
@@ -79,8 +79,8 @@ def test_batches_are_fetched_in_the_background(images):
 
 
 def test_what_goes_wrong_in_the_background_is_raised(images):
-    ring = StreamedImages(images).source(2)
-    fed = ring.fed(lambda: None, iter([np.zeros(2, int), np.zeros(3, int)]), 0)
+    ring = StreamedImages(images).batch_source(2)
+    fed = ring.prefetched(lambda: None, iter([np.zeros(2, int), np.zeros(3, int)]), 0)
     fed()
     with pytest.raises(ValueError):
         fed()
@@ -93,23 +93,23 @@ def test_a_mapped_array_is_read_where_it_is(images, tmp_path):
     assert streamed.host is mapped
     indices = torch.tensor([1, 7])
     assert torch.equal(streamed[indices], DeviceImages(images)[indices])
-    ring = streamed.source(2)
-    ring.fed(lambda: None, iter([indices.numpy()]), 0)()
-    assert torch.equal(ring.at(indices, torch.tensor(0)), streamed[indices])
+    ring = streamed.batch_source(2)
+    ring.prefetched(lambda: None, iter([indices.numpy()]), 0)()
+    assert torch.equal(ring.batch(indices, torch.tensor(0)), streamed[indices])
 
 
 def test_placement(images, monkeypatch):
-    assert isinstance(place(images, CPU), DeviceImages)
-    assert isinstance(place(images, CPU, "stream"), StreamedImages)
+    assert isinstance(place_images(images, CPU), DeviceImages)
+    assert isinstance(place_images(images, CPU, "stream"), StreamedImages)
     gpu = torch.device("cuda")
     monkeypatch.setattr("holdfast.data.device_images.DeviceImages", lambda images, device: "resident")
     monkeypatch.setattr("holdfast.data.device_images.StreamedImages", lambda images, device: "streamed")
     for free, expected in ((4 * images.images.nbytes, "resident"), (1.5 * images.images.nbytes, "streamed")):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, free))
-        assert place(images, gpu) == expected
-        assert place(images, gpu, "device") == "resident"
+        assert place_images(images, gpu) == expected
+        assert place_images(images, gpu, "device") == "resident"
 
 
 def test_what_is_ahead_is_counted(images):
-    assert StreamedImages(images).bytes_ahead(8) == SLOTS * 8 * 4 * 6 * 3
-    assert DeviceImages(images).bytes_ahead(8) == 0
+    assert StreamedImages(images).prefetch_bytes(8) == RING_SLOTS * 8 * 4 * 6 * 3
+    assert DeviceImages(images).prefetch_bytes(8) == 0

@@ -88,7 +88,7 @@ def test_what_is_wrong_is_named(tmp_path):
     with pytest.raises(HoldfastError, match=r"split of TinyImageNet 'test'; known: train, val"):
         load_split("tinyimagenet200", "test", tmp_path)
     (top / "val" / "val_annotations.txt").write_text("val_0.JPEG\tn09999999\t0\t0\t0\t0\n")
-    with pytest.raises(HoldfastError, match=r"val_0\.JPEG is of n09999999, which wnids\.txt does not name"):
+    with pytest.raises(HoldfastError, match=r"val_0\.JPEG has class n09999999, which is not in wnids\.txt"):
         load_split("tinyimagenet200", "val", tmp_path, incomplete=True)
     (top / "val" / "val_annotations.txt").write_text("val_0.JPEG\n")
     with pytest.raises(HoldfastError, match=r"val_annotations\.txt, line 1: 2 fields expected, found 1"):
@@ -153,7 +153,7 @@ def test_32_pixels_from_a_pack_or_the_folders(tmp_path):
     assert nested.class_names == two.class_names == WNIDS[:2]
     np.testing.assert_array_equal(nested.images, from_folders.images[:6])
     for count in (0, 4):
-        with pytest.raises(HoldfastError, match=rf"classes must lie in 1\.\.3, got {count}"):
+        with pytest.raises(HoldfastError, match=rf"classes must be in 1\.\.3, got {count}"):
             load_split("tinyimagenet32", "train", tmp_path, classes=count)
 
 

@@ -47,7 +47,7 @@ def test_numbers_as_labels_keep_their_order_and_one_file_is_one_set(tmp_path):
     ("arrays", "split", "reason"),
     [
         ({"x": FEATURES, "labels": WORDS}, "all", "no 'features' in it; it has x, labels"),
-        ({"features": FEATURES, "labels": WORDS}, "train", "has no 'split' that says which rows are 'train'"),
+        ({"features": FEATURES, "labels": WORDS}, "train", "has no 'split', so its only split is 'all'"),
         ({"features": FEATURES, "labels": WORDS, "split": PARTS}, "val", "unknown split of"),
         ({"features": FEATURES[:, 0], "labels": WORDS}, "all", "must be numbers, N x D, found float64 of shape (12,)"),
         ({"features": FEATURES, "labels": WORDS[:5]}, "all", "12 rows of features but 5 labels"),

@@ -11,10 +11,10 @@ from holdfast.encoders import (
     ModelFeatures,
     Preprocess,
     build_backbone,
-    carried_query,
+    change_basis,
     compact_basis,
-    compacted,
     extract,
+    to_compact,
 )
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import SCORES, compatibility_matrix
@@ -54,7 +54,7 @@ def models(images):
 def test_cosines_and_ranking_across_models(models, query, gallery):
     full, small, bases = models
     expected = full[query] @ full[gallery].T
-    carried = carried_query(small[query], bases[query], bases[gallery])
+    carried = change_basis(small[query], bases[query], bases[gallery])
     torch.testing.assert_close(carried @ small[gallery].T, expected, atol=1e-5, rtol=0)
     found = nearest(carried, small[gallery], 10).indices
     best = nearest(full[query], full[gallery], 10).scores
@@ -79,8 +79,8 @@ def test_small_simplexes_are_stored_as_they_are(images):
     full = torch.from_numpy(extract(narrow, images))
     small = torch.from_numpy(extract(wide, images, basis=basis))
     expected = full @ torch.from_numpy(extract(wide, images)).T
-    torch.testing.assert_close(carried_query(full, None, basis) @ small.T, expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(carried_query(small, basis, None) @ full.T, expected.T, atol=1e-5, rtol=0)
+    torch.testing.assert_close(change_basis(full, None, basis) @ small.T, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(change_basis(small, basis, None) @ full.T, expected.T, atol=1e-5, rtol=0)
 
 
 def test_a_grown_model_keeps_its_compact_vectors(images, tmp_path):
@@ -94,7 +94,7 @@ def test_a_grown_model_keeps_its_compact_vectors(images, tmp_path):
 
 def test_a_zero_feature_stays_zero(models):
     _, _, (basis, _) = models
-    assert compacted(torch.zeros(2, 199), basis).abs().max() == 0
+    assert to_compact(torch.zeros(2, 199), basis).abs().max() == 0
 
 
 @pytest.mark.parametrize("protocol", ["template", "instance"])

@@ -1,5 +1,6 @@
 """The encoder: features, saving and loading."""
 
+import inspect
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import nn
 
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.errors import HoldfastError
+from holdfast.methods import METHODS
 from holdfast.storage import read_tensors
 
 GREY = Preprocess(size=28, mean=(0.13,), std=(0.31,), colour="grey")
@@ -56,6 +58,18 @@ def test_projection_is_there_only_when_the_size_changes():
     assert projected.projection.weight.shape == (127, 128)
     assert projected.projection.bias is None
     assert (projected.dim, projected.feature_dim) == (127, 128)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_encoder_for_a_method_has_the_size_that_it_trains(name):
+    slots = {"slots": 7} if "slots" in inspect.signature(METHODS[name]).parameters else {}
+    encoder = Encoder.for_method(METHODS[name](**slots), backbone=build_backbone("small", width=8), preprocess=GREY)
+    assert encoder.dim == (6 if slots else 32)
+    assert encoder.preprocess is GREY
+    own = Encoder.for_method(METHODS[name](**slots), backbone=nn.Flatten(), feature_dim=784)
+    assert (own.feature_dim, own.dim) == (784, 6 if slots else 784)
+    with pytest.raises(HoldfastError, match="Flatten has no attribute feature_dim"):
+        Encoder.for_method(METHODS[name](**slots), backbone=nn.Flatten())
 
 
 def test_encode_gives_unit_float32_in_any_form(encoder, tmp_path):
@@ -154,7 +168,7 @@ def test_what_cannot_be_wrapped():
         Encoder(build_backbone("small"), 0)
     with pytest.raises(HoldfastError, match="info must be plain JSON"):
         Encoder(build_backbone("small"), info={"x": float("nan")})
-    with pytest.raises(HoldfastError, match=r"gave \(2, 3, 4, 4\), expected N x 48"):
+    with pytest.raises(HoldfastError, match=r"returned \(2, 3, 4, 4\), expected N x 48"):
         Encoder(nn.Identity(), feature_dim=48)(torch.zeros(2, 3, 4, 4))
 
 
@@ -196,7 +210,7 @@ def test_files_that_are_not_whole_are_refused(encoder, tmp_path):
     weights = folder / "model.safetensors"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-100])
-    with pytest.raises(HoldfastError, match="cut short"):
+    with pytest.raises(HoldfastError, match="truncated"):
         Encoder.from_pretrained(folder)
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(HoldfastError, match="sha256 differs"):

@@ -9,7 +9,7 @@ from holdfast.data.device_images import DeviceImages
 from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone, compact_basis, extract
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
-from holdfast.training.survey import features_of
+from holdfast.training.survey import image_features
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -43,7 +43,7 @@ def test_extract_is_encode(batch_size):
 
 def test_the_survey_of_a_training_gives_the_same_before_it_is_scaled():
     encoder, images = make_encoder(), random_images(20, 16)
-    raw = features_of(encoder, encoder.preprocess, DeviceImages(images), torch.arange(20))
+    raw = image_features(encoder, encoder.preprocess, DeviceImages(images), torch.arange(20))
     assert not np.allclose(raw.norm(dim=1), 1, atol=0.1)
     assert np.abs(unit(raw).numpy() - extract(encoder, images)).max() <= 1e-6
 
@@ -98,7 +98,7 @@ def test_on_a_gpu_extract_encode_and_the_survey_agree(backbone):
     assert np.abs(found - encoder.encode(images.images).numpy()).max() <= 1e-5
     assert np.abs(found - encoder.encode(encoder.preprocess(images.images)).numpy()).max() <= 1e-5
     on_gpu = DeviceImages(images, "cuda")
-    raw = features_of(encoder, encoder.preprocess, on_gpu, torch.arange(500, device="cuda"))
+    raw = image_features(encoder, encoder.preprocess, on_gpu, torch.arange(500, device="cuda"))
     assert np.abs(unit(raw).cpu().numpy() - found).max() <= 1e-5
 
 

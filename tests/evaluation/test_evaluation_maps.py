@@ -1,4 +1,4 @@
-"""Galleries carried through the maps of later models."""
+"""Galleries mapped by the maps of later models."""
 
 import weakref
 
@@ -141,3 +141,17 @@ def test_a_broken_chain_stays_broken():
     assert np.isnan(found[1, 0])
     assert np.isnan(found[2, 0])
     assert np.isfinite(found[2, 1])
+
+
+def test_a_map_may_be_any_function():
+    turn = rotation(6, seed=1).astype(np.float32)
+    old = clustered()
+    models = [ModelFeatures(old, old), ModelFeatures(old @ turn.T, old @ turn.T)]
+    maps = [None, linear_map(turn)]
+    functions = [None, lambda z: 3 * z @ torch.from_numpy(turn).T]
+    for measured in (compatibility_matrix, mixed_gallery):
+        wanted, found = (measured(models, LABELS, LABELS, maps=given) for given in (maps, functions))
+        if measured is compatibility_matrix:
+            np.testing.assert_allclose(found, wanted)
+        else:
+            assert found["accuracy"] == wanted["accuracy"]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.encoders import ModelFeatures
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import SCORES, compatibility_matrix, judge_run
+from holdfast.evaluation import SCORES, compatibility_matrix, evaluate_run
 from holdfast.evaluation.protocols import templates
 from holdfast.metrics import mean_average_precision
 
@@ -79,9 +79,9 @@ def test_models_of_different_size_give_nan():
     assert np.isfinite(np.diagonal(C)).all()
 
 
-def test_judge_run_has_the_documented_keys():
+def test_evaluate_run_has_the_documented_keys():
     models, labels = models_of([5, 5, 5]), (np.arange(30) % 4, np.arange(24) % 4)
-    judged = judge_run(models, *labels, extra_scores=["top5", "mAP"])
+    judged = evaluate_run(models, *labels, extra_scores=["top5", "mAP"])
     assert list(judged) == ["template", "instance"]
     for protocol in judged.values():
         assert {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"} <= protocol.keys()

@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 from holdfast.evaluation import check, check_history
-from holdfast.evaluation.result import matrix_html, pair_html
+from holdfast.evaluation.result import check_html, history_html
 
 
 class Cells(HTMLParser):
@@ -41,10 +41,10 @@ def test_a_pair_shows_its_verdict_and_intervals(sets):
 
 def test_names_are_escaped():
     nothing = [[None, None], [None, None]]
-    text = matrix_html("compatible", "a < b", ["<script>", "b"], nothing, nothing, ["<i>"])
+    text = history_html("compatible", "a < b", ["<script>", "b"], nothing, nothing, ["<i>"])
     assert not re.search("<script|<i>", text)
     assert cells(text) == []
-    assert "<table" not in pair_html("x", "y", [("gain", None)], [])
+    assert "<table" not in check_html("x", "y", [("gain", None)], [])
 
 
 def test_a_history_shows_its_matrix(sets):

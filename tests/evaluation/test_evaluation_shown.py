@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from holdfast import compatibility_matrix
-from holdfast.evaluation.matrix import FAILS, ShownMatrix, matrix_html
+from holdfast.evaluation.matrix import FAILS, NotebookMatrix, matrix_html
 
 C = [[0.5, np.nan, np.nan], [0.6, 0.7, np.nan], [0.5, np.nan, 0.9]]
 
@@ -35,5 +35,5 @@ def test_the_matrix_is_an_ordinary_array_that_shows_itself():
     assert isinstance(matrix, np.ndarray)
     assert matrix._repr_html_() == matrix_html(np.asarray(matrix))
     assert matrix[0]._repr_html_().startswith("<pre>")
-    assert np.asarray(matrix).view(ShownMatrix)[0, 0] == matrix[0, 0]
+    assert np.asarray(matrix).view(NotebookMatrix)[0, 0] == matrix[0, 0]
     assert isinstance(matrix.tolist()[0][0], float)

@@ -10,9 +10,9 @@ import torch
 
 from holdfast.evaluation.estimates import Resampling, gain_estimate
 from holdfast.evaluation.feature_set import feature_set
-from holdfast.evaluation.judge import ClassTruth, Judgement, judge_gallery
-from holdfast.evaluation.result import COMPATIBLE, judge_gain
+from holdfast.evaluation.query_outcomes import ClassGroundTruth, QueryOutcomes, run_queries
 from holdfast.evaluation.scores import parse_score
+from holdfast.evaluation.verdict import COMPATIBLE, verdict
 
 pytestmark = pytest.mark.slow
 
@@ -21,23 +21,25 @@ POOL = 30_000
 
 
 def pool_of(clustered, score, new_noise):
-    """Old and new judgement of every query of the pool on one gallery, and their classes."""
+    """Old and new outcome of every query of the pool on one gallery, and their classes."""
     gallery_labels = np.repeat(np.arange(60), 4)
     labels = np.arange(POOL) % 60
     gallery = feature_set("gallery", clustered(gallery_labels, 0.3, seed=1), gallery_labels)
     queries = [torch.from_numpy(clustered(labels, noise, seed=s)) for s, noise in ((2, 0.35), (3, new_noise))]
-    view = judge_gallery(gallery, ClassTruth(labels, gallery_labels), queries, parse_score(score), protocol="instance")
-    return view.judgements, labels
+    view = run_queries(
+        gallery, ClassGroundTruth(labels, gallery_labels), queries, parse_score(score), protocol="instance"
+    )
+    return view.outcomes, labels
 
 
-def taken(judgement: Judgement, rows: np.ndarray) -> Judgement:
+def taken(outcomes: QueryOutcomes, rows: np.ndarray) -> QueryOutcomes:
     empty = np.zeros(0)
-    return Judgement(judgement.hits[rows], judgement.right[rows], judgement.values[rows], empty, empty)
+    return QueryOutcomes(outcomes.hits[rows], outcomes.right[rows], outcomes.values[rows], empty, empty)
 
 
-def joined(first: Judgement, second: Judgement) -> Judgement:
+def joined(first: QueryOutcomes, second: QueryOutcomes) -> QueryOutcomes:
     parts = [np.concatenate([getattr(first, name), getattr(second, name)]) for name in ("hits", "right", "values")]
-    return Judgement(*parts, np.zeros(0), np.zeros(0))
+    return QueryOutcomes(*parts, np.zeros(0), np.zeros(0))
 
 
 def simulate(old, new, score, draw_rows, clusters=None):
@@ -49,7 +51,7 @@ def simulate(old, new, score, draw_rows, clusters=None):
         how = Resampling(0.95, 1000, seed, None if clusters is None else clusters[rows])
         gain = gain_estimate(taken(old, rows), taken(new, rows), parse_score(score), (None, None), how)
         covered += gain.low <= truth <= gain.high
-        compatible += judge_gain(gain, 0.0, len(rows), "queries")[0] == COMPATIBLE
+        compatible += verdict(gain, 0.0, len(rows), "queries")[0] == COMPATIBLE
     return truth, covered / SIMULATIONS, compatible / SIMULATIONS
 
 
@@ -76,7 +78,7 @@ def test_queries_that_stand_and_fall_by_class(clustered):
     """Classes are drawn, and half of them lose what the others gain: only the clustered interval holds."""
     (old, new), labels = pool_of(clustered, "top1", new_noise=0.3)
     values = np.where(labels % 2 == 0, new.values, np.minimum(old.values, new.values) * (old.values > 0))
-    new = Judgement(new.hits, new.right, values, new.scored, new.compared)
+    new = QueryOutcomes(new.hits, new.right, values, new.scored, new.compared)
     of_class = [np.flatnonzero(labels == name)[:20] for name in range(60)]
     pool = np.concatenate(of_class)
     truth_old, truth_new = taken(old, pool), taken(new, pool)

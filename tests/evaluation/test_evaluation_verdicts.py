@@ -6,7 +6,7 @@ import pytest
 from holdfast import check
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.estimates import Estimate
-from holdfast.evaluation.result import judge_gain
+from holdfast.evaluation.verdict import non_inferior, verdict
 
 
 def test_better_and_worse(sets):
@@ -25,12 +25,20 @@ def test_the_same_model_is_not_shown_but_not_inferior(sets):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
+    ("low", "high", "expected"),
     [(0.01, 0.03, "compatible"), (0.0, 0.03, "not shown"), (-0.02, 0.0, "not shown"), (-0.03, -0.01, "incompatible")],
 )
-def test_a_tie_decides_nothing(low, high, verdict):
-    assert judge_gain(Estimate(0.0, low, high), 0.0, 100, "queries")[0] == verdict
-    assert judge_gain(Estimate(0.0, low, high), 0.0, 9, "queries")[0] == "not shown"
+def test_a_tie_decides_nothing(low, high, expected):
+    gain = Estimate(0.0, low, high)
+    assert verdict(gain, 0.0, 100, "queries")[0] == expected
+    assert non_inferior(gain) is (expected == "compatible")
+    assert verdict(gain, 0.0, 9, "queries")[0] == "not shown"
+
+
+def test_non_inferior_is_strict_and_never_true_for_nan():
+    assert not non_inferior(Estimate(0.0, -0.01, 0.01), margin=0.01)
+    assert non_inferior(Estimate(0.0, -0.009, 0.01), margin=0.01)
+    assert not non_inferior(Estimate(0.0, float("nan"), 0.01), margin=0.01)
 
 
 def test_clusters_count_classes(sets):
@@ -146,7 +154,7 @@ def test_without_classes_there_is_only_overlap(sets):
     shared = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*tops)])
     assert found.overlap.shared.value == pytest.approx(shared)
     assert check(bare[0], bare[1], np.hstack([bare[2]] * 2)).verdict == "incompatible"
-    with pytest.raises(HoldfastError, match="only where they have labels"):
+    with pytest.raises(HoldfastError, match="only if they have labels"):
         check(*bare, cluster_by_class=True)
 
 

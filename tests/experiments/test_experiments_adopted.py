@@ -60,7 +60,7 @@ def test_a_run_is_held_to_the_stored_vectors(tiny_tables, models, way, tmp_path)
         ("means", {"method": {"name": "simplex_hoc"}}, "the adopted space has no simplex; train with means_hoc"),
         ("projection", {"method": {"name": "means_hoc"}}, "is a simplex of 24 slots"),
         ("projection", {"method": {"name": "simplex_hoc", "slots": 30}}, "a simplex method with 24 slots"),
-        ("means", {"method": {"name": "means_hoc", "dim": 5}}, "has 16 numbers, the model in training 5"),
+        ("means", {"method": {"name": "means_hoc", "dim": 5}}, "has 16 dimensions, the trained model 5"),
         ("nowhere", {}, "no adopted model here"),
         ("means", {"adopted": {"folder": "means", "extra": 1}}, "adopted.extra: unknown key"),
     ],

@@ -8,6 +8,7 @@ from holdfast.experiments.load import read_recipe, with_overrides
 from holdfast.experiments.schema import check_recipe
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
+from holdfast.training import RunControl
 
 QUICK = ["train.epochs=1", "scenario.tasks=2"]
 
@@ -18,7 +19,7 @@ def quick(tiny_recipe, *settings):
 
 def test_two_processes_do_not_write_into_one_folder(tiny_recipe, tmp_path):
     folder = RunFolder(tmp_path / "run")
-    with folder.held(), pytest.raises(HoldfastError, match="another process"):
+    with folder.locked(), pytest.raises(HoldfastError, match="another process"):
         execute(quick(tiny_recipe), folder, device="cpu")
     execute(quick(tiny_recipe), folder, device="cpu")  # the lock went with its holder
 
@@ -26,7 +27,7 @@ def test_two_processes_do_not_write_into_one_folder(tiny_recipe, tmp_path):
 @pytest.mark.parametrize("name", ["fused", "graph"])
 def test_an_executor_for_a_gpu_is_refused_before_the_folder_is_taken(tiny_recipe, tmp_path, name):
     folder = RunFolder(tmp_path / "run")
-    with pytest.raises(HoldfastError, match=r"--set train\.executor=auto") as error:
+    with pytest.raises(HoldfastError, match=f"^train\\.executor '{name}' needs a GPU, .* set it to auto") as error:
         execute(quick(tiny_recipe, f"train.executor={name}"), folder, device="cpu")
     assert "\n" not in str(error.value)
     execute(quick(tiny_recipe, "train.executor=auto"), folder, device="cpu")  # what the message says, into that folder
@@ -37,28 +38,28 @@ def test_tested_classes_that_were_trained_on_are_named(tiny_recipe, tmp_path):
     settings = ["data.query.split=train", "data.gallery.split=train", "data.gallery.per_class_train=9"]
     sizes = [f"data.{part}.train_classes=6" for part in ("query", "gallery")]
     recipe = quick(tiny_recipe, *settings, *sizes, "data.query.per_class_train=4")
-    metrics = execute(recipe, RunFolder(tmp_path / "run"), device="cpu", watch=events.append)
-    (warning,) = [event["text"] for event in events if event["event"] == "warning"]
+    metrics = execute(recipe, RunFolder(tmp_path / "run"), device="cpu", control=RunControl(events.append))
+    (warning,) = [event.text for event in events if event.kind == "warning"]
     assert "not an open-set test: 6 tested classes" in warning
     assert metrics["data"]["open_set"] is False
     assert "Not an open-set test" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_cpu_that_imitates_bf16_is_said(tiny_recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.experiments.execute.imitates_bf16", lambda device: device.type == "cpu")
+    monkeypatch.setattr("holdfast.experiments.execute.emulates_bf16", lambda device: device.type == "cpu")
     events = []
 
     def watch_until_it_trains(event):
         events.append(event)
-        if event["event"] in ("warning", "begin"):
+        if event.kind in ("warning", "begin"):
             raise KeyboardInterrupt
 
     for precision in ("bf16", "fp32"):
         recipe, folder = quick(tiny_recipe, f"train.precision={precision}"), RunFolder(tmp_path / precision)
         with pytest.raises(KeyboardInterrupt):
-            execute(recipe, folder, device="cpu", watch=watch_until_it_trains)
-    (warning,) = [event["text"] for event in events if event["event"] == "warning"]
-    assert warning.endswith("many times slower than float32; train.precision=fp32 is quicker")
+            execute(recipe, folder, device="cpu", control=RunControl(watch_until_it_trains))
+    (warning,) = [event.text for event in events if event.kind == "warning"]
+    assert warning.endswith("many times slower than float32; train.precision=fp32 is faster")
 
 
 def test_going_on_with_other_threads_is_said(tiny_recipe, tmp_path):
@@ -66,8 +67,8 @@ def test_going_on_with_other_threads_is_said(tiny_recipe, tmp_path):
     execute(quick(tiny_recipe), folder, device="cpu")
     environment = read_json(folder.environment)
     write_json(folder.environment, {**environment, "threads": environment["threads"] + 1})
-    execute(quick(tiny_recipe), folder, device="cpu", resume=True, watch=events.append)
-    assert any(event["event"] == "warning" and "threads" in event["text"] for event in events)
+    execute(quick(tiny_recipe), folder, device="cpu", resume=True, control=RunControl(events.append))
+    assert any(event.kind == "warning" and "threads" in event.text for event in events)
 
 
 @pytest.mark.parametrize(

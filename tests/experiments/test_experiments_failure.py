@@ -11,8 +11,10 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.load import read_recipe
+from holdfast.experiments.plan import plan
 from holdfast.experiments.pretrain import check_pretrain_recipe, pretrain_many
-from holdfast.experiments.sweep import failure_of, plan, run_all
+from holdfast.experiments.run_threads import without_traceback
+from holdfast.experiments.sweep import SweepOptions, run_all
 
 CPU = torch.device("cpu")
 DIVERGES = ["train.epochs=1", "train.lr=1e30"]
@@ -40,7 +42,7 @@ def still_there(trained):
 
 def test_a_failed_run_of_a_sweep_is_let_go(tiny_recipe, tmp_path, trained):
     runs = plan([str(tiny_recipe)], seeds=[0, 1], settings=DIVERGES)
-    found = run_all(runs, tmp_path, shared=SharedData(), device=CPU, parallel=2)
+    found = run_all(runs, tmp_path, SweepOptions(CPU, 2), shared=SharedData())
     assert len(trained) >= 4
     assert still_there(trained) == []
     for run in runs:
@@ -50,14 +52,14 @@ def test_a_failed_run_of_a_sweep_is_let_go(tiny_recipe, tmp_path, trained):
 
 def test_a_defect_of_ours_is_let_go_too(tiny_recipe, tmp_path, trained):
     def stumble(name, event):
-        if event["event"] == "epoch":
+        if event.kind == "epoch":
             try:
                 raise KeyError("why")
             except KeyError as why:
                 raise RuntimeError("stumbled\nover two lines") from why
 
     runs = plan([str(tiny_recipe)], settings=["train.epochs=1"])
-    found = run_all(runs, tmp_path, shared=SharedData(), device=CPU, parallel=1, watch=stumble)
+    found = run_all(runs, tmp_path, SweepOptions(CPU), shared=SharedData(), watch=stumble)
     assert still_there(trained) == []
     assert str(found[runs[0].name]) == "RuntimeError: stumbled"
     text = (tmp_path / runs[0].name / "error.txt").read_text()
@@ -89,7 +91,7 @@ def test_the_class_and_the_text_stay():
     try:
         fails(encoder)
     except HoldfastError as error:
-        kept = failure_of(error)
+        kept = without_traceback(error)
     del encoder
     assert gone() is None  # at once: not even a cycle is left
     assert type(kept) is RefusedError

@@ -18,6 +18,7 @@ from holdfast.experiments.load import with_overrides
 from holdfast.experiments.schema import check_recipe
 from holdfast.methods import METHODS
 from holdfast.run_folder import RunFolder
+from holdfast.training import RunControl
 from holdfast.training.slots import grow_models
 
 
@@ -91,9 +92,11 @@ def test_refused_before_training(iam_tables, toy_models, tmp_path):
     shutil.copytree(toy_models, models)
     grow_models([models / "eight-simplex"], 30)
     assert refusal(iam_tables, models) == (
-        "model eight-simplex: 20 slots meet 30; holdfast slots grow MODEL --to 30 brings the model with 20 up"
+        "scenario iam_cl2r: model eight-simplex: one has 20 slots, the other 30; grow the one with 20 to 30 "
+        "(holdfast slots grow)"
     )
-    assert refusal(iam_tables, toy_models, "method.slots=21").startswith("model four-simplex: 21 slots meet 20")
+    fewer = refusal(iam_tables, toy_models, "method.slots=21")
+    assert fewer.startswith("scenario iam_cl2r: model four-simplex: one has 21 slots, the other 20")
     config = models / "four-simplex" / "config.json"
     described = json.loads(config.read_text())
     del described["info"]["slots"]
@@ -102,10 +105,10 @@ def test_refused_before_training(iam_tables, toy_models, tmp_path):
     no_slots = "scenario.replace_with=['eight-learnable']"
     assert refusal(iam_tables, toy_models, no_slots).startswith("model eight-learnable: has no slot record")
     other = "scenario.model=four-simplex"
-    assert "reads the backbone's own" in refusal(iam_tables, toy_models, "method.name=er", other)
+    assert "uses unprojected features" in refusal(iam_tables, toy_models, "method.name=er", other)
     assert "no such folder under" in refusal(iam_tables, toy_models, "scenario.model=seven")
     shared_names = "scenario.namespace=letters"
-    assert "is a class of pre-training too; set scenario.namespace" in refusal(iam_tables, toy_models, shared_names)
+    assert "is a class of pre-training too; set namespace" in refusal(iam_tables, toy_models, shared_names)
     assert refusal(iam_tables, toy_models, "backbone.name=small").startswith("backbone: iam_cl2r takes its networks")
     assert refusal(iam_tables, toy_models, "scenario.reference=older").startswith("scenario.reference: ")
 
@@ -121,14 +124,14 @@ def live(tables, folder, models, dies_at=None, settings=()):
     """Run in a child that kills itself when told of ``dies_at``; its exit code."""
 
     def watch(event):
-        if (event["event"], event.get("task"), event.get("epoch")) == dies_at:
+        if (event.kind, getattr(event, "task", None), getattr(event, "epoch", None)) == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            run(tables, folder, models, *settings, resume=True, watch=watch)
+            run(tables, folder, models, *settings, resume=True, control=RunControl(watch))
             status = 0
         finally:
             os._exit(status)

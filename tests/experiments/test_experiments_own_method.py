@@ -11,10 +11,10 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.experiments.execute import execute
 from holdfast.experiments.load import read_recipe
+from holdfast.experiments.plan import plan
 from holdfast.experiments.pretrain import check_pretrain_recipe, pretrain
 from holdfast.experiments.schema import check_recipe
-from holdfast.experiments.sweep import plan
-from holdfast.experiments.update_schema import check_update_recipe
+from holdfast.experiments.update_recipes import check_update_recipe
 from holdfast.run_folder import RunFolder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_pretraining_imports_nothing_that_only_a_folder_names(at_home, pretrain_
     assert "foreign:Method" in foreign
     folder.recipe.write_text(foreign)
     (at_home / "foreign.py").write_text('raise SystemExit("imported")')
-    with pytest.raises(HoldfastError, match="holds a model trained with foreign:Method; choose another --out"):
+    with pytest.raises(HoldfastError, match="holds a model trained with foreign:Method; choose another folder"):
         pretrain(check_pretrain_recipe(read_recipe(str(pretrain_recipe))), folder, device="cpu")
 
 
@@ -83,8 +83,8 @@ def test_beside_others_in_a_sweep(at_home, tiny_recipe):
         ({"name": NAME, "wieght": 1.0}, "method.wieght: unknown key; known here: slots, weight"),
         ({"name": "relations:Nobody"}, "method.name: method relations:Nobody: Nobody is not there in relations"),
         ({"name": "relations:number"}, "number is int, not a function"),
-        ({"name": "relations:DSimplex"}, "it must be a class derived from holdfast.methods.Method"),
-        ({"name": "relations:Half"}, "it does not say what to do in loss"),
+        ({"name": "relations:DSimplex"}, "it must be a class derived from holdfast.Method"),
+        ({"name": "relations:Half"}, "it must define loss"),
         ({"name": "nowhere_at_all:Mine"}, "nowhere_at_all does not import (ModuleNotFoundError"),
         ({"name": "mine"}, "; or your own: package.module:Class"),
     ],

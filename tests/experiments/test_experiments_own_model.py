@@ -76,8 +76,8 @@ def test_a_run_with_an_own_network_own_weights_and_a_frozen_part(at_home, tiny_t
         ({"name": "recipe_nets:odd"}, "the signature of recipe_nets:odd cannot be read"),
         ({"name": "small", "freeze": ["layer9"]}, "no part 'layer9'; its first level: stages"),
         ({"name": "small", "freeze": "stages"}, "backbone.freeze: input should be a valid array"),
-        ({"name": "small", "weights_prefix": "module."}, "says how to read backbone.weights, which is missing"),
-        ({"name": "small", "weights": "absent.pt"}, "absent.pt: no such file of weights"),
+        ({"name": "small", "weights_prefix": "module."}, "needs backbone.weights, which is missing"),
+        ({"name": "small", "weights": "absent.pt"}, "absent.pt: no such file"),
     ],
 )
 def test_refusals(section, reason, at_home, tiny_tables):

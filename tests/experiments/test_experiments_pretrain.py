@@ -16,6 +16,7 @@ from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.pretrain import check_pretrain_recipe, plan_models, pretrain, pretrain_many
 from holdfast.run_folder import RunFolder
+from holdfast.training import RunControl
 from holdfast.training.slots import grow_models
 
 
@@ -46,14 +47,14 @@ def test_a_kill_costs_nothing(pretrain_recipe, tmp_path):
         pass
 
     def dies(event):
-        if event["event"] == "epoch" and event["epoch"] == 2:
+        if event.kind == "epoch" and event.epoch == 2:
             raise Killed
 
     recipe = checked(pretrain_recipe, "train.epochs=3", "train.checkpoint_minutes=0")
     whole, killed = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
     pretrain(recipe, whole, device="cpu")
     with pytest.raises(Killed):
-        pretrain(recipe, killed, device="cpu", watch=dies)
+        pretrain(recipe, killed, device="cpu", control=RunControl(dies))
     with pytest.raises(HoldfastError, match="no such file"):
         Encoder.from_pretrained(killed.path)
     pretrain(recipe, killed, device="cpu")
@@ -77,7 +78,7 @@ def test_slots_from_an_older_model(pretrain_recipe, toy_models, tmp_path):
     )
     assert old["owners"].items() <= new["owners"].items()
     assert sorted(new["owners"].values()) == list(range(len(new["owners"])))
-    with pytest.raises(HoldfastError, match="slots_from: 21 slots meet 20"):
+    with pytest.raises(HoldfastError, match="slots_from: one has 21 slots, the other 20"):
         pretrain(checked(pretrain_recipe, *settings, "method.slots=21"), RunFolder(tmp_path / "n"), shared=shared)
 
 

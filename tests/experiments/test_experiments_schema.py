@@ -145,10 +145,10 @@ def test_settings_of_an_unknown_other_method(tiny_tables):
     [
         ({"tasks": 3, "increment": 2}, "only one of the two"),
         ({"tasks": None}, "only one of the two"),
-        ({"tasks": 4}, "cannot be shared out evenly"),
+        ({"tasks": 4}, "cannot be split evenly"),
         ({"tasks": None, "increment": 3}, "must divide the 4 classes"),
-        ({"initial": 7}, "scenario.initial must lie in 1..6"),
-        ({"buffer_per_class": -1}, "must not be negative"),
+        ({"initial": 7}, "initial must be in 1..6"),
+        ({"buffer_per_class": -1}, "buffer_per_class must be at least 0"),
     ],
 )
 def test_impossible_scenario(scenario, reason, tiny_tables):
@@ -159,8 +159,8 @@ def test_impossible_scenario(scenario, reason, tiny_tables):
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("method.slots", 5, "5 slots for 6 classes; set method.slots to 6 or more"),
-        ("method.lambda", 1.5, "lambda must lie in [0, 1]"),
+        ("method.slots", 5, "5 slots for 6 classes; the method needs 6 slots or more"),
+        ("method.lambda", 1.5, "lambda must be in [0, 1]"),
         ("backbone.in_channels", 3, "backbone.in_channels is 3, but the images have 1"),
         ("backbone.width", 0, "width"),
         ("train.epochs", 0, "train.epochs must be at least 1"),

@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from holdfast.errors import HoldfastError
+from holdfast.events import RunFailed
 from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.sweep import different_streams, plan, run_all
+from holdfast.experiments.plan import plan
+from holdfast.experiments.run_threads import distinct_streams
+from holdfast.experiments.sweep import SweepOptions, run_all
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json
 
@@ -20,7 +23,7 @@ QUICK = ["train.epochs=1"]
 
 def carried_out(runs, folder, parallel=2, watch=lambda name, event: None, shared=None):
     shared = shared or SharedData()
-    return run_all(runs, folder, shared=shared, device=torch.device("cpu"), parallel=parallel, watch=watch)
+    return run_all(runs, folder, SweepOptions(torch.device("cpu"), parallel), shared=shared, watch=watch)
 
 
 def test_every_combination_has_a_name_and_a_command(tiny_recipe):
@@ -72,7 +75,7 @@ def test_one_failure_leaves_the_others_alone(tiny_recipe, tmp_path):
     found = carried_out([good[0], *bad, good[1]], tmp_path, watch=lambda name, event: events.append((name, event)))
     assert isinstance(found[bad[0].name], HoldfastError)
     assert "NaN" in str(found[bad[0].name])
-    assert any(name == bad[0].name and event["event"] == "failed" for name, event in events)
+    assert any(name == bad[0].name and event.kind == "failed" for name, event in events)
     for run in good:
         assert found[run.name] == read_json(tmp_path / run.name / "metrics.json")
 
@@ -83,7 +86,7 @@ def test_finished_runs_are_read_and_not_repeated(tiny_recipe, tmp_path):
     trained = tmp_path / runs[0].name / "models" / "03" / "model.safetensors"
     before = trained.stat().st_mtime_ns
     events = []
-    found = carried_out(runs, tmp_path, watch=lambda name, event: events.append((name, event["event"])))
+    found = carried_out(runs, tmp_path, watch=lambda name, event: events.append((name, event.kind)))
     assert found[runs[0].name] == first[runs[0].name]
     assert trained.stat().st_mtime_ns == before
     assert [event for name, event in events if name == runs[0].name] == ["done"]
@@ -133,7 +136,7 @@ def test_a_folder_that_is_not_its_own_is_left_as_it_was(tiny_recipe, tiny_run, t
 
 def test_a_folder_in_use_is_left_as_it_was(tiny_recipe, tmp_path):
     (run,) = plan([str(tiny_recipe)], settings=QUICK)
-    with RunFolder(tmp_path / run.name).held():
+    with RunFolder(tmp_path / run.name).locked():
         refused_untouched(run, tmp_path, "another process is working")
 
 
@@ -144,7 +147,7 @@ def refused_untouched(run, folder, reason):
     before, events = contents(), []
     found = carried_out([run], folder, watch=lambda name, event: events.append(event))[run.name]
     assert reason in str(found)
-    assert events == [{"event": "failed", "text": str(found)}]
+    assert events == [RunFailed(str(found))]
     assert contents() == before
 
 
@@ -172,5 +175,5 @@ def test_a_command_survives_the_shell(tiny_recipe):
 def test_no_two_threads_get_the_same_stream(wanted, given):
     """torch has a few streams and hands them out in turns."""
     few = itertools.cycle([SimpleNamespace(cuda_stream=number) for number in (7, 8, 9)])
-    found = different_streams(lambda: next(few), wanted)
+    found = distinct_streams(lambda: next(few), wanted)
     assert len({stream.cuda_stream for stream in found}) == len(found) == given

@@ -1,14 +1,14 @@
 """The same runs over two processes: what they find, what a crash takes along, and how they stop."""
 
-import threading
-
 import pytest
 import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.gpu_memory import how_many_fit
-from holdfast.experiments.sweep import plan, run_all
+from holdfast.experiments.plan import plan
+from holdfast.experiments.sweep import SweepOptions, run_all
+from holdfast.training import Cancellation
 
 QUICK = ["train.epochs=1"]
 FATAL = """
@@ -26,8 +26,7 @@ def fatal():
 
 
 def carried_out(runs, folder, processes, **more):
-    here = {"shared": SharedData(), "device": torch.device("cpu"), "parallel": 2}
-    return run_all(runs, folder, processes=processes, **here, **more)
+    return run_all(runs, folder, SweepOptions(torch.device("cpu"), 2, processes), shared=SharedData(), **more)
 
 
 @pytest.mark.slow
@@ -39,7 +38,7 @@ def test_processes_find_what_one_finds_and_a_crash_takes_its_own_run_along(tiny_
     events, ended = [], []
     found = carried_out(
         [*fatal, *good], tmp_path / "two", 2,
-        watch=lambda name, event: events.append((name, event["event"])), ended=ended.append,
+        watch=lambda name, event: events.append((name, event.kind)), ended=ended.append,
     )  # fmt: skip
     assert list(found) == [run.name for run in (*fatal, *good)]
     assert str(found[fatal[0].name]) == "its process ended with exit code 9"
@@ -59,13 +58,13 @@ def test_processes_find_what_one_finds_and_a_crash_takes_its_own_run_along(tiny_
 @pytest.mark.slow
 def test_a_sweep_that_is_stopped_begins_nothing_more_and_goes_on_later(tiny_recipe, tmp_path):
     runs = plan([str(tiny_recipe)], seeds=[0, 1, 2], tasks=[2], settings=QUICK)
-    stop = threading.Event()
+    cancel = Cancellation()
 
     def watch(name, event):
-        if event["event"] == "task":
-            stop.set()
+        if event.kind == "task":
+            cancel.cancel()
 
-    first = carried_out(runs, tmp_path, 2, watch=watch, stop=stop)
+    first = carried_out(runs, tmp_path, 2, watch=watch, cancel=cancel)
     assert isinstance(first[runs[2].name], HoldfastError)
     assert str(first[runs[2].name]) == "interrupted"
     assert not (tmp_path / runs[2].name).exists()

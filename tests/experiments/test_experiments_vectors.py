@@ -104,7 +104,7 @@ def test_encode_refuses_another_width(rows):
         ("train", "resized_crop", 8, "train.resized_crop is for images"),
         ("preprocess", "mean", [0.5], "preprocess.mean is for images, and these are vectors; leave it out"),
         ("backbone", "in_channels", 13, "backbone.in_channels is 13, but the vectors have 12"),
-        ("backbone", "dropout", 1.0, "dropout must lie in [0, 1)"),
+        ("backbone", "dropout", 1.0, "dropout must be in [0, 1)"),
         ("method", "name", "simplex_hoc_views", "reads a second view of each image, and vectors have only one"),
     ],
 )

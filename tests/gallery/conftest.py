@@ -79,7 +79,7 @@ NURSERY = """
 import json, os, sys, traceback
 from pathlib import Path
 import numpy as np, torch
-import holdfast.gallery.writing as writing
+import holdfast.gallery.state as gallery_state
 from holdfast import Gallery
 from holdfast.gallery import Item
 for line in sys.stdin:

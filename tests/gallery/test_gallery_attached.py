@@ -5,6 +5,7 @@ PostgreSQL is the server that HOLDFAST_TEST_POSTGRES names, or the one that the 
 
 import json
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,10 +17,12 @@ import torch
 
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Address, AttachedGallery, open_gallery
-from holdfast.gallery.attached.source import is_url, open_source, stored_sample, without_password
+from holdfast.gallery import Address, AttachedGallery, open_gallery, writable
+from holdfast.gallery.attached import open_source, stored_sample
+from holdfast.gallery.attached.source import is_url, without_password
 from holdfast.lifecycle import adopt, read_adopted
 from holdfast.lifecycle.adopted_model import write_adopted
+from holdfast.service.local_commands import COMMANDS
 
 CLASSES, EACH, DIM = 12, 10, 6
 TABLE = 'Odd "names"; DROP TABLE items'
@@ -141,9 +144,13 @@ def test_hits_are_those_of_brute_force(address, adopted, stored, way, tmp_path):
 
 def test_nothing_can_be_written(address, adopted, stored, tmp_path):
     with AttachedGallery.attach(tmp_path / "gallery", address, adopted["means"]) as gallery:
-        for write in (lambda: gallery.add([]), lambda: gallery.delete(["item-000"]), gallery.build_index):
-            with pytest.raises(HoldfastError, match="attached, and so read-only"):
-                write()
+        with pytest.raises(HoldfastError, match="attached, and so read-only"):
+            writable(gallery)
+        commands = {"add": {"items": []}, "delete": {"ids": ["item-000"]}, "vectors_taken": {"version": 0}}
+        commands |= {"backfill": {}, "rollback": {}, "move": {"to": "embedded"}}
+        for name, options in commands.items():
+            with pytest.raises(HoldfastError, match="attached, and so read-only; write to "):
+                COMMANDS[name](gallery, threading.Event(), lambda progress: None, **options)
         assert gallery.stats()["items"] == len(stored["ids"])
     with open_gallery(tmp_path / "gallery") as again:
         assert [version.number for version in again.versions()] == [0]
@@ -152,7 +159,7 @@ def test_nothing_can_be_written(address, adopted, stored, tmp_path):
 def test_the_session_itself_only_reads(in_postgres):
     source = open_source(in_postgres)
     with pytest.raises(HoldfastError, match="read-only transaction"):
-        source._all("CREATE TABLE anything (n int)")
+        source._fetch_all("CREATE TABLE anything (n int)")
     source.close()
 
 

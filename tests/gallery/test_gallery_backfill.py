@@ -37,8 +37,10 @@ def test_every_image_moves_and_keeps_what_it_had(upgraded, model_folders, pictur
     names = [file.stem for file in picture_files]
     before = upgraded.get(names)
     told = []
-    done = upgraded.backfill(progress=lambda state: told.append((state.moving.moved, state.moving.left, state.share)))
-    assert (done.to, done.moving.moved, done.moving.left, done.without_image) == (2, 40, 0, 1)
+    done = upgraded.backfill(
+        progress=lambda state: told.append((state.progress.moved, state.progress.left, state.share))
+    )
+    assert (done.to, done.progress.moved, done.progress.left, done.without_image) == (2, 40, 0, 1)
     assert done.share == pytest.approx(40 / 41)
     assert told == [(0, 40, 0.0), (32, 8, pytest.approx(32 / 41)), (40, 0, pytest.approx(40 / 41))]
     assert upgraded.get(names) == {name: {**item, "version": 2} for name, item in before.items()}
@@ -51,7 +53,7 @@ def test_every_image_moves_and_keeps_what_it_had(upgraded, model_folders, pictur
     np.testing.assert_allclose([hits[name] for name in names], full @ query, atol=1e-5)
     assert [hit.id for hit in upgraded.search(pictures[7], k=1, filter={"n": 7, "label": "class3"})] == ["007"]
     again = upgraded.backfill()
-    assert (again.moving.moved, again.moving.total) == (0, 0)
+    assert (again.progress.moved, again.progress.total) == (0, 0)
 
 
 def test_accuracy_is_nearest_neighbour_by_label(upgraded, model_folders, picture_files, pictures):
@@ -82,11 +84,11 @@ def test_oldest_first(upgraded, model_folders, picture_files):
     upgraded.add([Item("second", path=picture_files[0])])
     upgraded.register(model_folders[2], force=True)
     upgraded.add([Item("late", path=picture_files[0])], version=1)
-    assert upgraded.backfill(limit=3).moving.moved == 3
+    assert upgraded.backfill(limit=3).progress.moved == 3
     found = versions_of(upgraded, [file.stem for file in picture_files])
     assert [name for name, version in found.items() if version == 3] == ["000", "001", "002"]
     done = upgraded.backfill(2, limit=100)
-    assert (done.to, done.moving.moved) == (2, 38)  # version 3's three stay there: a backfill leads forward
+    assert (done.to, done.progress.moved) == (2, 38)  # version 3's three stay there: a backfill leads forward
     assert versions_of(upgraded, ["000", "003", "late", "second"]) == {"000": 3, "003": 2, "late": 2, "second": 2}
 
 
@@ -98,10 +100,10 @@ def test_most_hit_first(upgraded, model_folders, pictures, tmp_path):
     upgraded.search(vector=np.ones(32), version=1, k=1, filter={"n": 11})  # 11 is now ahead of 30, level with 5
     upgraded.close()
     with Gallery.open(tmp_path / "g") as gallery:
-        assert gallery.backfill(order="most-hit", limit=2).moving.moved == 2
+        assert gallery.backfill(order="most-hit", limit=2).progress.moved == 2
         assert versions_of(gallery, ["005", "011", "030", "000"]) == {"005": 2, "011": 2, "030": 1, "000": 1}
         gallery.delete(["030"])
-        assert gallery._catalogue.read("SELECT id FROM hits ORDER BY id") == [("005",), ("011",)]
+        assert gallery._state.catalogue.read("SELECT id FROM hits ORDER BY id") == [("005",), ("011",)]
         gallery.backfill(order="most-hit", limit=1)
         assert versions_of(gallery, ["000"]) == {"000": 2}
 
@@ -109,33 +111,33 @@ def test_most_hit_first(upgraded, model_folders, pictures, tmp_path):
 def test_counts_are_written_when_they_become_many(upgraded, monkeypatch):
     monkeypatch.setattr("holdfast.gallery.catalogue.FLUSH_AT", 30)
     upgraded.search(vector=np.ones(32), version=1, k=29)
-    assert upgraded._catalogue.read("SELECT * FROM hits") == []
+    assert upgraded._state.catalogue.read("SELECT * FROM hits") == []
     upgraded.search(vector=np.ones(32), version=1, k=41)
-    assert sum(count for _, count in upgraded._catalogue.read("SELECT * FROM hits")) == 70
+    assert sum(count for _, count in upgraded._state.catalogue.read("SELECT * FROM hits")) == 70
 
 
 def test_a_rate_is_kept(upgraded):
     started, times = time.monotonic(), []
-    done = upgraded.backfill(rate=20, limit=20, probes=0, progress=lambda s: times.append(s.moving.seconds_left))
-    assert done.moving.moved == 20
+    done = upgraded.backfill(rate=20, limit=20, probes=0, progress=lambda s: times.append(s.progress.seconds_left))
+    assert done.progress.moved == 20
     assert time.monotonic() - started >= 0.95
     assert times[0] is None
     assert done.accuracy == []
-    assert done.moving.seconds_left == 0
+    assert done.progress.seconds_left == 0
 
 
 def test_it_goes_on_where_it_was_stopped(upgraded):
     stop = threading.Event()
-    first = upgraded.backfill(rate=8, stop=stop, progress=lambda state: stop.set() if state.moving.moved else None)
-    assert (first.moving.moved, first.moving.left) == (8, 32)
+    first = upgraded.backfill(rate=8, stop=stop, progress=lambda state: stop.set() if state.progress.moved else None)
+    assert (first.progress.moved, first.progress.left) == (8, 32)
     second = upgraded.backfill()
-    assert (second.moving.moved, second.moving.left) == (32, 0)
+    assert (second.progress.moved, second.progress.left) == (32, 0)
     assert second.accuracy[:2] == first.accuracy
     assert len(second.accuracy) > 2
 
 
 def test_what_others_changed_meanwhile_is_left_alone(upgraded, monkeypatch, pictures):
-    embed, turned = upgraded._models.image_vectors, []
+    embed, turned = upgraded.models.image_vectors, []
 
     def meanwhile(*given):
         if not turned:
@@ -144,9 +146,9 @@ def test_what_others_changed_meanwhile_is_left_alone(upgraded, monkeypatch, pict
             upgraded.add([Item("001", vector=np.ones(32), label="other")], version=1)
         return embed(*given)
 
-    monkeypatch.setattr(upgraded._models, "image_vectors", meanwhile)
+    monkeypatch.setattr(upgraded.models, "image_vectors", meanwhile)
     done = upgraded.backfill(probes=0)
-    assert (done.moving.moved, done.moving.changed, done.moving.left) == (38, 2, 0)
+    assert (done.progress.moved, done.progress.changed, done.progress.left) == (38, 2, 0)
     assert upgraded.get(["000", "001"]) == {"001": {"version": 1, "label": "other", "metadata": {}, "path": None}}
     assert sorted(hit.id for hit in upgraded.search(pictures[0], k=100)).count("001") == 1
     assert [(row["items"], row["vectors"]) for row in upgraded.stats()["versions"]] == [(2, 2), (38, 38)]
@@ -162,10 +164,10 @@ def test_images_that_cannot_be_read_stay(upgraded, tmp_path):
         else:
             file.write_bytes(content)
     done = upgraded.backfill()
-    assert (done.moving.moved, done.moving.unreadable, done.moving.left) == (40, 2, 0)
-    assert [bad["id"] for bad in done.moving.reasons] == ["gone", "broken"]
+    assert (done.progress.moved, done.progress.unreadable, done.progress.left) == (40, 2, 0)
+    assert [bad["id"] for bad in done.progress.reasons] == ["gone", "broken"]
     assert versions_of(upgraded, ["gone", "broken"]) == {"gone": 1, "broken": 1}
-    assert upgraded.backfill(limit=1).moving.unreadable == 2  # they do not use up the limit
+    assert upgraded.backfill(limit=1).progress.unreadable == 2  # they do not use up the limit
 
 
 def test_refusals(upgraded):
@@ -181,9 +183,9 @@ def test_refusals(upgraded):
     seen = []
 
     def second(state):
-        with pytest.raises(HoldfastError, match="under way"):
+        with pytest.raises(HoldfastError, match="of this gallery is running"):
             upgraded.backfill()
-        with pytest.raises(HoldfastError, match="under way"):
+        with pytest.raises(HoldfastError, match="of this gallery is running"):
             upgraded.rollback()
         seen.append(upgraded.backfill_record()["running"])
 
@@ -197,7 +199,7 @@ def test_hits_that_cannot_be_counted_do_not_fail_a_search(upgraded, pictures, mo
 
     monkeypatch.setattr("holdfast.gallery.catalogue.FLUSH_AT", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(upgraded._catalogue, "add_hits", full)
+        patch.setattr(upgraded._state.catalogue, "add_hits", full)
         assert len(upgraded.search(pictures[0], k=5)) == 5
     upgraded.search(pictures[0], k=1)
-    assert upgraded._catalogue.read("SELECT sum(count) FROM hits") == [(1,)]
+    assert upgraded._state.catalogue.read("SELECT sum(count) FROM hits") == [(1,)]

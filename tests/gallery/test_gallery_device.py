@@ -14,8 +14,8 @@ from holdfast import Gallery
 from holdfast.encoders import Encoder, encode_loop
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
-from holdfast.gallery.backfill import Probes
-from holdfast.gallery.forward_pass import _NO_TF32, BatchSizes, batch_sizes
+from holdfast.gallery.backfill import AccuracyProbes
+from holdfast.gallery.models import _NO_TF32, BatchSizes, batch_sizes
 
 pytest.importorskip("qdrant_edge")
 
@@ -82,7 +82,7 @@ def test_the_default_is_the_gpu_if_there_is_one(model_folders, tmp_path, monkeyp
 
 def test_a_device_that_is_not_there(model_folders, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(HoldfastError, match="device 'cuda' was asked for, but torch sees no GPU"):
+    with pytest.raises(HoldfastError, match="device 'cuda' cannot be used: torch sees no GPU"):
         Gallery.create(tmp_path / "g", model_folders[0], device="cuda")
     assert not (tmp_path / "g").exists()
     with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
@@ -95,9 +95,9 @@ def test_a_device_that_is_not_there(model_folders, tmp_path, monkeypatch):
 
 def test_batches_are_larger_on_a_gpu():
     cpu, gpu = batch_sizes(torch.device("cpu")), batch_sizes(torch.device("cuda:1"))
-    assert (cpu.added, cpu.moved, cpu.queries) == (256, 32, 32)
-    assert gpu.added > cpu.added
-    assert gpu.moved > cpu.moved
+    assert (cpu.add, cpu.reembed, cpu.queries) == (256, 32, 32)
+    assert gpu.add > cpu.add
+    assert gpu.reembed > cpu.reembed
     assert gpu.queries > cpu.queries
 
 
@@ -107,7 +107,7 @@ def test_batches_and_passes_of_the_size_for_the_device(
     """Batches of 7 and 5 items, passes of at most 3 images."""
     monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", 3 * 16 * 16)
     with Gallery.create(tmp_path / "g", model_folders[0], device="cpu", mode="exact") as gallery:
-        gallery._models.sizes = BatchSizes(added=7, moved=5, queries=2)
+        gallery.models.sizes = BatchSizes(add=7, reembed=5, queries=2)
         told = []
         gallery.add(labelled(picture_files[:16]), progress=told.append)
         assert told == [7, 14, 16]
@@ -115,7 +115,7 @@ def test_batches_and_passes_of_the_size_for_the_device(
         gallery.register(model_folders[1], force=True)
         passes.clear()
         told.clear()
-        gallery.backfill(probes=0, progress=lambda state: told.append(state.moving.moved))
+        gallery.backfill(probes=0, progress=lambda state: told.append(state.progress.moved))
         assert told == [0, 5, 10, 15, 16]
         assert [count for count, _ in passes] == [3, 2, 3, 2, 3, 2, 1]
         told.clear()
@@ -160,7 +160,7 @@ def test_probes_do_not_depend_on_how_many_are_embedded_at_once(model_folders, pi
         found = []
         for images in (1, 4, 1000):
             monkeypatch.setitem(encode_loop.PIXELS_AT_ONCE, "cpu", images * 16 * 16)
-            found.append([probe.id for probe in Probes(gallery._parts, gallery.newest(), most=20).probes])
+            found.append([probe.id for probe in AccuracyProbes(gallery._state, gallery.newest(), most=20).probes])
         assert found[0] == found[1] == found[2]
         assert len(found[0]) == 20
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from holdfast.gallery import open_engine
-from holdfast.gallery.engines.protocol import new_place
-from holdfast.gallery.filters import fits, parse_filter
+from holdfast.gallery.engines.protocol import new_engine_address
+from holdfast.gallery.filters import matches, parse_filter
 
 FILTERS = [
     None,
@@ -33,7 +33,7 @@ KINDS = list(itertools.product(["embedded", "postgresql", "qdrant"], ["exact", "
 @pytest.fixture(params=KINDS, ids="-".join)
 def engine(request, address_of, tmp_path):
     kind, mode = request.param
-    made = open_engine(new_place(address_of(kind)), tmp_path / "vectors", mode)
+    made = open_engine(new_engine_address(address_of(kind)), tmp_path / "vectors", mode)
     made.create("v0001", 8)
     yield made
     for collection in made.collections():
@@ -64,7 +64,7 @@ def test_search_is_brute_force_over_what_fits(engine):
         if indexed:
             engine.build_index("v0001")
         where = parse_filter(given, {"name", "size", "flag", "mixed"})
-        kept = [i for i, row in enumerate(fields) if where is None or fits(where, row)]
+        kept = [i for i, row in enumerate(fields) if where is None or matches(where, row)]
         assert kept
         scores = vectors[kept] @ query  # the query's length included
         order = np.argsort(-scores)

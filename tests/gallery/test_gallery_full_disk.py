@@ -40,7 +40,7 @@ def test_nothing_is_written_without_room(engine, disk):
         lambda: engine.upsert("v0001", [2], np.eye(1, 4, dtype=np.float32), [{}]),
         lambda: engine.create("v0002", 4),
     ):
-        with pytest.raises(UnavailableError, match=r"the disk is full: 1.0 MiB are left.* 36 to work in; make room"):
+        with pytest.raises(UnavailableError, match=r"the disk is full: 1.0 MiB are free.* needs 36; free some space"):
             change()
     assert engine.count("v0001") == 1
     assert engine.collections() == ["v0001"]
@@ -49,10 +49,10 @@ def test_nothing_is_written_without_room(engine, disk):
 def test_loading_needs_room_for_the_log_only_where_it_has_none(tmp_path, disk):
     disk(8 * 2**20)
     with pytest.raises(UnavailableError, match="the disk is full"):
-        embedded.refuse_no_room_to_load(tmp_path)
+        embedded.check_disk_space_to_load(tmp_path)
     (tmp_path / "wal").mkdir()
     (tmp_path / "wal" / "open-1").write_bytes(b"\1" * 32 * 2**20)
-    embedded.refuse_no_room_to_load(tmp_path)
+    embedded.check_disk_space_to_load(tmp_path)
 
 
 def test_a_catalogue_that_cannot_be_opened_is_not_called_broken(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ def same_answers(on_cpu, on_gpu, pictures):
 
 
 def weights_of(gallery):
-    encoder = gallery._models.encoder(gallery.newest())
+    encoder = gallery.models.encoder(gallery.newest())
     return {weight.device.type for weight in encoder.parameters()}
 
 
@@ -52,7 +52,7 @@ def test_through_an_upgrade(pair, model_folders, picture_files, pictures):
         assert verdicts[0] == verdicts[1]
         same_answers(*pair, pictures)
         assert [weights_of(one) for one in pair] == [{"cpu"}, {"cuda"}]
-    moved = [gallery.backfill(probes=0).moving.moved for gallery in pair]
+    moved = [gallery.backfill(probes=0).progress.moved for gallery in pair]
     assert moved == [40, 40]
     same_answers(*pair, pictures)
     for gallery in pair:

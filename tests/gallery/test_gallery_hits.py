@@ -2,8 +2,8 @@
 
 import re
 
-from holdfast.gallery.gallery import Hits
 from holdfast.gallery.items import Hit
+from holdfast.gallery.searching import Hits
 
 
 def test_hits_are_a_table_without_paths():

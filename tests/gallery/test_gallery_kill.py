@@ -16,7 +16,7 @@ pytest.importorskip("qdrant_edge")
 KILLS = int(os.environ.get("HOLDFAST_KILLS", "8"))
 
 INGEST = """
-writing.INDEX_FROM = 400  # so that kills fall into index builds too
+gallery_state.INDEX_FROM = 400  # so that kills fall into index builds too
 rng = np.random.default_rng(seed)
 with Gallery.open(folder) as gallery:
     note("open")
@@ -78,7 +78,7 @@ def check_after_kill(nursery, folder: Path, trials: int, **how: Callable[[int], 
             assert sorted(found) == sorted(there)
             rows = gallery.stats()["versions"]
             assert [row["vectors"] for row in rows] == [row["items"] for row in rows]
-            assert gallery._catalogue.unsettled() == {}
+            assert gallery._state.catalogue.unsettled() == {}
             known = {name: (item["metadata"]["turn"], item["version"]) for name, item in there.items()}
     assert len(known) >= 80
 
@@ -93,14 +93,14 @@ def test_what_belongs_to_nobody_is_swept(model_folders, tmp_path):
     folder = tmp_path / "g"
     with Gallery.create(folder, model_folders[0]) as gallery:
         gallery.add([Item("kept", vector=np.ones(32))])
-        keys = gallery._catalogue.reserve(2, 1)
-        gallery._engine.upsert("v0001", keys, np.eye(32, dtype=np.float32)[:2], [{}, {}])
-        gallery._engine.create("v0002", 32)
+        keys = gallery._state.catalogue.reserve(2, 1)
+        gallery._state.engine.upsert("v0001", keys, np.eye(32, dtype=np.float32)[:2], [{}, {}])
+        gallery._state.engine.create("v0002", 32)
         (folder / "versions" / "0002").mkdir()
-        assert gallery._engine.count("v0001") == 3
+        assert gallery._state.engine.count("v0001") == 3
         assert [hit.id for hit in gallery.search(vector=np.eye(32)[0], k=1)] == ["kept"]
     with Gallery.open(folder) as gallery:
-        assert gallery._engine.collections() == ["v0001"]
-        assert gallery._engine.count("v0001") == 1
+        assert gallery._state.engine.collections() == ["v0001"]
+        assert gallery._state.engine.count("v0001") == 1
         assert not (folder / "versions" / "0002").exists()
         assert gallery.register(model_folders[1]).number == 2

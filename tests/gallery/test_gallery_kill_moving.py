@@ -24,9 +24,9 @@ with Gallery.open(folder, device="cpu") as gallery:
         if len(gallery.versions()) == 1:
             gallery.register(model)
             note("registered")
-        done = gallery.backfill(probes=20, progress=lambda state: note("moved", state.moving.moved))
-        if gallery._models.leaving is None:
-            note("backfilled", done.moving.moved)
+        done = gallery.backfill(probes=20, progress=lambda state: note("moved", state.progress.moved))
+        if gallery.models.rollback_version is None:
+            note("backfilled", done.progress.moved)
         gallery.rollback(progress=lambda state: note("back", state.moved))
         note("rolled back")
 """
@@ -65,13 +65,13 @@ def test_killed_while_items_move(model_folders, picture_files, pictures, nursery
             np.testing.assert_allclose([one.score for one in hits], np.stack(rows) @ query, atol=1e-5)
             rows = gallery.stats()["versions"]
             assert [row["vectors"] for row in rows] == [row["items"] for row in rows]
-            assert gallery._catalogue.unsettled() == {}
-            assert gallery._engine.collections() == [one.collection for one in gallery.versions()]
+            assert gallery._state.catalogue.unsettled() == {}
+            assert gallery._state.engine.collections() == [one.collection for one in gallery.versions()]
 
 
 def stage(gallery: Gallery) -> str:
     """What the process was doing when it was killed, as far as the gallery can tell."""
-    if gallery._models.leaving is not None:
+    if gallery.models.rollback_version is not None:
         return "rollback"
     counts = [row["items"] for row in gallery.stats()["versions"]]
     return "backfill" if len(counts) == 2 and all(counts) else "between"

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from holdfast import Gallery
 from holdfast.cli import app
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item, engine_move
+from holdfast.gallery import Item, engine_migration
 
 
 def some_items(first, count, seed):
@@ -43,7 +43,7 @@ def assert_same(found, expected):
 def gallery(model_folders, address_of, tmp_path, monkeypatch):
     """Two versions with 100 items each, some of them replaced and deleted."""
     address_of("embedded")
-    monkeypatch.setattr(engine_move, "BLOCK", 30)
+    monkeypatch.setattr(engine_migration, "BLOCK", 30)
     with Gallery.create(tmp_path / "g", model_folders[0], mode="exact") as made:
         made.add(some_items(0, 100, seed=0))
         made.register(model_folders[1])
@@ -56,7 +56,7 @@ def test_every_engine_to_every_other(gallery, address_of):
     before = answers(gallery)
     assert [len(some) for some in before] == [197, 67, 38]
     for kind in ("postgresql", "embedded", "qdrant", "postgresql", "qdrant", "embedded"):
-        left = gallery._engine._engine
+        left = gallery._state.engine._engine
         copied = []
         found = gallery.move(address_of(kind), progress=copied.append)
         assert gallery.engine == found["engine"] == gallery.stats()["engine"] == address_of(kind)
@@ -133,14 +133,14 @@ def test_cut_short_it_goes_on(gallery, address_of, tmp_path):
 
 def test_a_copy_that_differs_is_refused(gallery, address_of, monkeypatch):
     before = answers(gallery)
-    real = engine_move.contents_of
+    real = engine_migration.collection_checksum
 
     def spoiled(engine, collection):
         found = real(engine, collection)
-        same = engine is gallery._engine or collection != "v0002"
-        return found if same else engine_move.Contents(found.keys, "0" * 64)
+        same = engine is gallery._state.engine or collection != "v0002"
+        return found if same else engine_migration.CollectionChecksum(found.keys, "0" * 64)
 
-    monkeypatch.setattr(engine_move, "contents_of", spoiled)
+    monkeypatch.setattr(engine_migration, "collection_checksum", spoiled)
     with pytest.raises(HoldfastError, match="v0002: the copy differs from the original; nothing was switched"):
         gallery.move(address_of("qdrant"))
     assert gallery.engine == "embedded"
@@ -158,7 +158,7 @@ def test_keep_and_elsewhere_and_refusals(gallery, address_of, tmp_path):
         gallery.move("mysql://here")
     with pytest.raises(CutShortError):
         gallery.move(address_of("postgresql"), namespace="elsewhere_first", progress=lambda more: fail())
-    embedded = gallery._engine._engine
+    embedded = gallery._state.engine._engine
     gallery.move(address_of("qdrant"), keep=True)  # what the unfinished move left is dropped
     assert (tmp_path / "g" / "vectors").is_dir()
     assert embedded._folders.current().keys() == {"v0001", "v0002"}
@@ -174,7 +174,7 @@ def fail():
 
 def test_killed_between_switch_and_drop(gallery, address_of, tmp_path, monkeypatch):
     """The engine that was left is dropped when the gallery is opened again."""
-    monkeypatch.setattr(engine_move, "_drop_all", lambda engine: fail())
+    monkeypatch.setattr(engine_migration, "_drop_all", lambda engine: fail())
     with pytest.raises(CutShortError):
         gallery.move(address_of("postgresql"))
     gallery.close()
@@ -208,8 +208,8 @@ def test_on_the_command_line(gallery, address_of, tmp_path):
 MOVE = """
 import sys
 from holdfast import Gallery
-from holdfast.gallery import engine_move
-engine_move.BLOCK = 5
+from holdfast.gallery import engine_migration
+engine_migration.BLOCK = 5
 with Gallery.open(sys.argv[1]) as gallery:
     print("open", flush=True)
     gallery.move(sys.argv[2])
@@ -220,7 +220,7 @@ with Gallery.open(sys.argv[1]) as gallery:
 @pytest.mark.slow
 def test_killed_at_random_moments(gallery, address_of, tmp_path):
     before = answers(gallery)
-    folder = gallery._folder.path
+    folder = gallery._state.folder.path
     gallery.close()
     moments = np.random.default_rng(0)
     for kind in ("postgresql", "embedded"):

@@ -8,7 +8,7 @@ from test_gallery_throughout import Watch
 from holdfast import Gallery
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item, engine_move
+from holdfast.gallery import Item, engine_migration
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def full(model_folders, pictures):
 def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
     model_folders, picture_files, pictures, full, address_of, tmp_path, monkeypatch, mode
 ):
-    monkeypatch.setattr(engine_move, "BLOCK", 7)
-    monkeypatch.setattr("holdfast.gallery.writing.INDEX_FROM", 20)
+    monkeypatch.setattr(engine_migration, "BLOCK", 7)
+    monkeypatch.setattr("holdfast.gallery.state.INDEX_FROM", 20)
     ids = [str(n) for n in range(40)]
     items = [Item(name, path=file) for name, file in zip(ids, picture_files, strict=True)]
     beside = []
@@ -30,7 +30,7 @@ def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
     def change(copied):
         if not beside:
             for verb in (gallery.backfill, gallery.rollback, lambda: gallery.move("embedded")):
-                with pytest.raises(HoldfastError, match="a move of this gallery is under way; wait for it, or stop"):
+                with pytest.raises(HoldfastError, match="a move of this gallery is running; wait for it, or stop"):
                     verb()
             assert not gallery.backfill_record()["running"]
             beside.append(gallery.register(model_folders[2]).number)
@@ -46,7 +46,7 @@ def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
             assert [row["count"] for row in found["collections"].values()] == [10, 20, 10]
 
             def refuse_move(state):
-                with pytest.raises(HoldfastError, match="a backfill of this gallery is under way"):
+                with pytest.raises(HoldfastError, match="a backfill of this gallery is running"):
                     gallery.move("embedded")
                 assert gallery.backfill_record()["running"]
 
@@ -63,7 +63,7 @@ def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
 
 
 def test_stopped_and_gone_on_and_to_where_it_is(model_folders, picture_files, address_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_move, "BLOCK", 10)
+    monkeypatch.setattr(engine_migration, "BLOCK", 10)
     stop, copied = threading.Event(), []
 
     def tell(more):
@@ -72,7 +72,9 @@ def test_stopped_and_gone_on_and_to_where_it_is(model_folders, picture_files, ad
 
     with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("embedded")) as gallery:
         gallery.add(Item(file.stem, path=file) for file in picture_files)
-        with pytest.raises(HoldfastError, match="the move was stopped; what was copied stays there: move again"):
+        with pytest.raises(
+            HoldfastError, match="the move was stopped; copied vectors are kept: the same move continues"
+        ):
             gallery.move(address_of("postgresql"), namespace="stopped", stop=stop, progress=tell)
         assert gallery.engine == "embedded"
         gallery.move(address_of("postgresql"), progress=copied.append)
@@ -90,11 +92,11 @@ def test_a_server_that_goes_away_after_the_switch(model_folders, picture_files, 
 
     with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("postgresql")) as gallery:
         gallery.add(Item(file.stem, path=file) for file in picture_files)
-        left = gallery._engine._engine
-        monkeypatch.setattr(engine_move, "_drop_all", gone)
+        left = gallery._state.engine._engine
+        monkeypatch.setattr(engine_migration, "_drop_all", gone)
         assert gallery.move(address_of("embedded"))["engine"] == gallery.engine == "embedded"
         left.close()
         monkeypatch.undo()
     with Gallery.open(tmp_path / "g") as gallery:
-        assert gallery._catalogue.setting("retired") is None
+        assert gallery._state.catalogue.setting("retired") is None
         assert len(gallery.search(picture_files[0], k=100)) == 40

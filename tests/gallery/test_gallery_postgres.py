@@ -13,7 +13,7 @@ from holdfast import Gallery
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item, open_engine
 from holdfast.gallery.engines import postgres
-from holdfast.gallery.engines.protocol import Place, new_place
+from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
 from holdfast.gallery.filters import parse_filter
 
 
@@ -23,11 +23,11 @@ def address(address_of):
 
 
 def made_engine(address, tmp_path, mode="hnsw", **options):
-    return open_engine(new_place(address, **options), tmp_path, mode)
+    return open_engine(new_engine_address(address, **options), tmp_path, mode)
 
 
 def asked(engine, statement, *values):
-    return engine._sessions.read(lambda connection: connection.execute(statement, values).fetchall())
+    return engine._connections.read(lambda connection: connection.execute(statement, values).fetchall())
 
 
 def index_scans(engine):
@@ -70,9 +70,11 @@ def test_index_recall_and_few_that_fit(address, tmp_path):
 
 def test_a_walk_that_ends_before_enough_fit(address, tmp_path, monkeypatch):
     """The index may end its walk early; the items that fit the filter are found all the same."""
-    monkeypatch.setitem(postgres._READING, "hnsw.iterative_scan", "off")
-    monkeypatch.setitem(postgres._READING, "hnsw.ef_search", "20")
-    monkeypatch.setitem(postgres._READING, "enable_sort", "off")  # or the planner sorts all that fit, without the index
+    monkeypatch.setitem(postgres._READ_SETTINGS, "hnsw.iterative_scan", "off")
+    monkeypatch.setitem(postgres._READ_SETTINGS, "hnsw.ef_search", "20")
+    monkeypatch.setitem(
+        postgres._READ_SETTINGS, "enable_sort", "off"
+    )  # or the planner sorts all that fit, without the index
     some = np.random.default_rng(0).standard_normal((2_000, 8), dtype=np.float32)
     some /= np.linalg.norm(some, axis=1, keepdims=True)
     some = some[np.argsort(-some @ some[0])]  # by nearness to the query: what is rare is farthest
@@ -110,7 +112,7 @@ def test_galleries_share_a_server(address, model_folders, tmp_path):
     for number, gallery in enumerate(galleries):
         gallery.add([Item(f"{number}", vector=np.ones(32))])
     assert [[hit.id for hit in one.search(vector=np.ones(32))] for one in galleries] == [["0"], ["1"]]
-    namespace = galleries[0]._catalogue.setting("place")["namespace"]
+    namespace = galleries[0]._state.catalogue.setting("place")["namespace"]
     galleries[0].close()
     with pytest.raises(HoldfastError, match=f"the namespace {namespace} is in use"):
         Gallery.create(tmp_path / "c", model_folders[0], engine=address, namespace=namespace)
@@ -133,14 +135,14 @@ def test_open_elsewhere(address, tmp_path, monkeypatch):
 
 def test_a_schema_that_was_given_stays(address, tmp_path):
     given, own = (made_engine(address, tmp_path, namespace=name) for name in ("given_one", "own_one"))
-    given._sessions.write(lambda connection: connection.execute("CREATE SCHEMA given_one"))
+    given._connections.write(lambda connection: connection.execute("CREATE SCHEMA given_one"))
     for engine in (given, own):
         engine.create("v0001", 3)
         engine.drop("v0001")
     there = {name for (name,) in asked(own, "SELECT nspname FROM pg_namespace WHERE nspname LIKE %s", "%_one")}
     assert "given_one" in there
     assert "own_one" not in there
-    given._sessions.write(lambda connection: connection.execute("DROP SCHEMA given_one"))
+    given._connections.write(lambda connection: connection.execute("DROP SCHEMA given_one"))
     given.close()
     own.close()
 
@@ -159,7 +161,7 @@ def test_a_password_is_never_kept(url, model_folders, tmp_path):
 def test_no_server_there_is_one_line(tmp_path):
     for url in (f"postgresql://me@/db?host={tmp_path}", "postgresql://here/db?nonsense=1"):
         with pytest.raises(HoldfastError) as caught:
-            open_engine(Place(url, "x"), tmp_path, "exact")
+            open_engine(EngineAddress(url, "x"), tmp_path, "exact")
         assert "\n" not in str(caught.value)
         assert str(caught.value).startswith(url)
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import HoldfastError
 from holdfast.gallery import open_engine
 from holdfast.gallery.engines import qdrant
-from holdfast.gallery.engines.protocol import Place, new_place
+from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
 
 pytest.importorskip("qdrant_client")
 
@@ -68,7 +68,9 @@ def url_of(server):
 def test_shards_replicas_and_key(server, tmp_path, monkeypatch):
     monkeypatch.setenv("QDRANT_API_KEY", "from-the-environment")
     with pytest.warns(UserWarning, match="insecure connection"):
-        engine = open_engine(new_place(url_of(server), namespace="mine", shards=6, replicas=3), tmp_path, "hnsw")
+        engine = open_engine(
+            new_engine_address(url_of(server), namespace="mine", shards=6, replicas=3), tmp_path, "hnsw"
+        )
     assert engine.collections() == ["v0001"]
     engine.create("v0002", 512)
     command, path, body, key = server.seen[-1]
@@ -81,7 +83,7 @@ def test_shards_replicas_and_key(server, tmp_path, monkeypatch):
 
 def test_an_upsert_waits_and_is_cut_where_it_is_large(server, tmp_path, monkeypatch):
     monkeypatch.setattr(qdrant, "_NUMBERS_AT_ONCE", 10)
-    engine = open_engine(new_place(url_of(server), namespace="mine"), tmp_path, "exact")
+    engine = open_engine(new_engine_address(url_of(server), namespace="mine"), tmp_path, "exact")
     engine.upsert("v0001", range(5), np.ones((5, 4), dtype=np.float32), [{"flag": True, "n": i} for i in range(5)])
     sent = [(path, [point["id"] for point in body["points"]]) for _, path, body, _ in server.seen[1:]]
     assert sent == [("/collections/mine-v0001/points?wait=true", ids) for ids in ([0, 1], [2, 3], [4])]
@@ -90,7 +92,7 @@ def test_an_upsert_waits_and_is_cut_where_it_is_large(server, tmp_path, monkeypa
 
 
 def test_a_server_that_is_away_is_asked_again(server, tmp_path, monkeypatch):
-    engine = open_engine(new_place(url_of(server), namespace="mine"), tmp_path, "exact")
+    engine = open_engine(new_engine_address(url_of(server), namespace="mine"), tmp_path, "exact")
     server.away = 2
     engine.delete("v0001", [1, 2])
     assert [path for _, path, _, _ in server.seen[1:]] == 3 * ["/collections/mine-v0001/points/delete?wait=true"]
@@ -104,9 +106,9 @@ def test_a_server_that_is_away_is_asked_again(server, tmp_path, monkeypatch):
 def test_a_refusal_is_one_line(server, tmp_path):
     server.results = lambda command, path: (403, {})
     with pytest.raises(HoldfastError, match="403") as caught:
-        open_engine(Place(url_of(server), "mine"), tmp_path, "exact")
+        open_engine(EngineAddress(url_of(server), "mine"), tmp_path, "exact")
     assert "\n" not in str(caught.value)
     with pytest.raises(HoldfastError, match="replicas must be at least 1"):
-        new_place("http://here:6333", replicas=0)
+        new_engine_address("http://here:6333", replicas=0)
     with pytest.raises(HoldfastError, match="for engines on a server"):
-        new_place("embedded", shards=2)
+        new_engine_address("embedded", shards=2)

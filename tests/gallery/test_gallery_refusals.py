@@ -151,7 +151,9 @@ def test_models_that_do_not_fit(gallery, model_folders, make_model, tmp_path):
             gallery.register(folder)
 
     refused(model_folders[0], "version 1 already")
-    refused(make_model(tmp_path / "k", 5, width=8, slots=61), "60 slots meet 61; holdfast slots grow MODEL --to 61")
+    refused(
+        make_model(tmp_path / "k", 5, width=8, slots=61), "one has 60 slots, the other 61; grow the one with 60 to 61"
+    )
     refused(make_model(tmp_path / "s", 5, width=8, owners=["b"]), "class 'b' owns slot 1 in one model and slot 0 in")
     refused(make_model(tmp_path / "t", 5, width=8, owners=["other"]), "slot 0 has two owners")
     refused(tmp_path / "nothing", "no such folder")
@@ -218,7 +220,7 @@ def test_a_full_disk_is_one_line_and_changes_nothing(model_folders, tmp_path):
     """SQLite is given no further page: what was acknowledged stays, and with room again all goes on."""
     with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
         gallery.add([Item("a", vector=np.ones(32))])
-        catalogue = gallery._catalogue
+        catalogue = gallery._state.catalogue
         (pages,) = catalogue.read("PRAGMA page_count")[0]
         catalogue.read(f"PRAGMA max_page_count = {pages}")
         many = [Item(str(n), vector=np.ones(32), metadata={"text": "x" * 8000}) for n in range(50)]
@@ -247,6 +249,6 @@ def test_text_that_no_store_holds(model_folders, tmp_path, text):
 
 def test_a_path_that_is_no_text(model_folders, tmp_path):
     with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
-        with pytest.raises(HoldfastError, match="item 'a': the path of its image is no Unicode text"):
+        with pytest.raises(HoldfastError, match="item 'a': the path of its image is not valid Unicode"):
             gallery.add([Item("a", vector=np.ones(32), path="/pictures/\udcff/a.png")])
         assert gallery.stats()["items"] == 0

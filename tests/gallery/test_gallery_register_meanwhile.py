@@ -69,7 +69,7 @@ def numbers(gallery):
 
 
 def model_folders_of(gallery):
-    return sorted(path.name for path in gallery._folder.versions.iterdir())
+    return sorted(path.name for path in gallery._state.folder.versions.iterdir())
 
 
 def check_whole(gallery, count):
@@ -152,7 +152,7 @@ def test_a_folder_that_changes_while_its_model_embeds(
 
 def test_items_that_go_between_listing_and_reading(labelled, model_folders, monkeypatch):
     """A class that lost all its gallery items has no queries any more; the rest is judged."""
-    listed = labelled._catalogue.labelled_images
+    listed = labelled._state.catalogue.labelled_images
     queries, gallery = registration._split(listed(1))
     gone = [item.id for item in gallery if item.label == "class0"]
 
@@ -161,7 +161,7 @@ def test_items_that_go_between_listing_and_reading(labelled, model_folders, monk
         labelled.delete(gone)
         return items
 
-    monkeypatch.setattr(labelled._catalogue, "labelled_images", listed_then_deleted)
+    monkeypatch.setattr(labelled._state.catalogue, "labelled_images", listed_then_deleted)
     (check,) = labelled.register(model_folders[2], force=True).checks
     assert check["gallery"] == len(gallery) - len(gone)
     assert check["queries"] == sum(item.label != "class0" for item in queries) < len(queries)
@@ -178,7 +178,7 @@ def test_an_error_while_it_embeds_changes_nothing(labelled, model_folders, pictu
             labelled.register(model_folders[1], force=True)
     assert numbers(labelled) == [1]
     assert model_folders_of(labelled) == ["0001"]
-    assert labelled._engine.collections() == ["v0001"]
+    assert labelled._state.engine.collections() == ["v0001"]
     check_whole(labelled, 40)
     assert labelled.register(model_folders[1], force=True).number == 2  # no lock was left behind
     labelled.add([Item("new", image=pictures[100])])
@@ -190,7 +190,7 @@ def test_an_error_at_the_commit_changes_nothing(labelled, model_folders, monkeyp
         raise HoldfastError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(labelled._engine, "create", full)
+        patch.setattr(labelled._state.engine, "create", full)
         with pytest.raises(HoldfastError, match="the disk is full"):
             labelled.register(model_folders[1], force=True)
     assert (numbers(labelled), model_folders_of(labelled)) == ([1], ["0001"])
@@ -254,7 +254,7 @@ def test_a_rollback_that_ends_while_a_model_embeds(labelled, model_folders, pict
     version = registering.result()
     assert (version.number, [check["version"] for check in version.checks]) == (3, [1])
     assert (numbers(labelled), model_folders_of(labelled)) == ([1, 3], ["0001", "0003"])
-    slots = labelled._catalogue.setting("slots")
+    slots = labelled._state.catalogue.setting("slots")
     assert {"a", "b", "c", "d"} <= set(str(slots).replace("'", " ").split())
     check_whole(labelled, 40)
 

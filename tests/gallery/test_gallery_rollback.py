@@ -33,7 +33,7 @@ def test_items_go_back_and_nothing_of_the_version_is_left(gallery, model_folders
     assert found == {"version": 2, "newest": 1, "moved": 20, "dropped": 0, "finished": True}
     assert told == [(20, 0)]
     assert items_of(gallery) == [(1, 40, 40)]
-    assert gallery._engine.collections() == ["v0001"]
+    assert gallery._state.engine.collections() == ["v0001"]
     assert [path.name for path in (tmp_path / "g" / "versions").iterdir()] == ["0001"]
     full = Encoder.from_pretrained(model_folders[0]).encode(pictures[:41]).numpy()
     hits = gallery.search(pictures[40], k=100)
@@ -52,7 +52,7 @@ def test_what_would_be_lost_is_refused_and_said(gallery, tmp_path, pictures):
     with pytest.raises(HoldfastError, match="3 of version 2's 23 items have no image at hand"):
         gallery.rollback()
     assert items_of(gallery) == [(1, 20, 20), (2, 23, 23)]
-    assert gallery._models.newest().number == 2
+    assert gallery.models.newest().number == 2
     assert gallery.rollback(drop=True) == {"version": 2, "newest": 1, "moved": 20, "dropped": 3, "finished": True}
     assert items_of(gallery) == [(1, 40, 40)]
     with pytest.raises(HoldfastError, match="there is none before it"):
@@ -68,7 +68,7 @@ def test_images_that_turn_out_broken(gallery, model_folders, picture_files, tmp_
     with pytest.raises(HoldfastError, match=r"1 of version 2's items could not be embedded again .*or cancel"):
         gallery.rollback()
     assert items_of(gallery) == [(1, 40, 40), (2, 1, 1)]
-    assert gallery._models.newest().number == 1
+    assert gallery.models.newest().number == 1
     for refused, reason in (
         (lambda: gallery.register(model_folders[2]), "finish or cancel"),
         (lambda: gallery.add([Item("x", vector=np.ones(32))], version=2), "taken out by a rollback"),
@@ -80,7 +80,7 @@ def test_images_that_turn_out_broken(gallery, model_folders, picture_files, tmp_
     assert gallery.get(["x"])["x"]["version"] == 1
     gallery.close()
     with Gallery.open(tmp_path / "g") as again:
-        assert again._models.newest().number == 1
+        assert again.models.newest().number == 1
         if then == "drop":
             assert again.rollback(drop=True)["dropped"] == 1
         elif then == "mend":
@@ -109,12 +109,12 @@ def test_it_goes_on_where_it_was_stopped(gallery, tmp_path):
 
 def test_killed_just_before_the_vectors_are_removed(gallery, tmp_path, monkeypatch):
     """The version is out of the catalogue, its collection and its model are still there."""
-    monkeypatch.setattr(gallery._parts.searches, "wait", lambda: 1 / 0)
+    monkeypatch.setattr(gallery._state.searches, "wait", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         gallery.rollback()
-    assert gallery._engine.collections() == ["v0001", "v0002"]
+    assert gallery._state.engine.collections() == ["v0001", "v0002"]
     gallery.close()
     with Gallery.open(tmp_path / "g") as again:
-        assert again._engine.collections() == ["v0001"]
+        assert again._state.engine.collections() == ["v0001"]
         assert not (tmp_path / "g" / "versions" / "0002").exists()
         assert items_of(again) == [(1, 40, 40)]

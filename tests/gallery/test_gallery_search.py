@@ -167,7 +167,7 @@ def test_an_item_asks_among_another_versions_items(read_only):
 @pytest.mark.parametrize(
     ("indexed_by", "reason"),
     [
-        ([], "an empty list fits nothing"),
+        ([], "an empty list matches nothing"),
         (4, "unknown version '4'; known: 1, 2, 3"),
         ([1, 4], "unknown version '4'"),
         (True, "numbers of versions, got True"),
@@ -216,7 +216,7 @@ def test_replaced_deleted_and_moved_items(mixed, model_folders):
 
 def test_open_again(mixed, model_folders):
     gallery, ids, full = mixed
-    folder = gallery._folder.path
+    folder = gallery._state.folder.path
     (query,) = features(model_folders[2], 1, seed=5)
     gallery.close()
     with Gallery.open(folder) as again:

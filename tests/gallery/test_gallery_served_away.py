@@ -8,7 +8,7 @@ import pytest
 from holdfast import Gallery
 from holdfast.errors import UnavailableError
 from holdfast.gallery import Address, Item
-from holdfast.gallery.attached.source import open_source
+from holdfast.gallery.attached import open_source
 from holdfast.gallery.engines import postgres, qdrant
 
 pytest.importorskip("fastapi")
@@ -17,7 +17,7 @@ pytest.importorskip("fastapi")
 def test_a_store_that_is_away_is_503_with_a_reason(model_folders, postgres_server, tmp_path, monkeypatch, caplog):
     from starlette.testclient import TestClient
 
-    from holdfast.service.access import Access
+    from holdfast.service.access_control import AccessControl
     from holdfast.service.app import build_app
 
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 0.3)
@@ -25,7 +25,7 @@ def test_a_store_that_is_away_is_503_with_a_reason(model_folders, postgres_serve
         gallery.add([Item(str(n), vector=row) for n, row in enumerate(np.eye(32))])
         question = {"vector": [1.0] * 32, "k": 3}
         items = {"items": [{"id": "late", "vector": [1.0] * 32}]}
-        with TestClient(build_app(gallery, access=Access({})), base_url="http://127.0.0.1") as client:
+        with TestClient(build_app(gallery, access=AccessControl({})), base_url="http://127.0.0.1") as client:
             assert client.post("/v1/search/vector", json=question).status_code == 200
             postgres_server.stop()
             try:
@@ -58,7 +58,7 @@ def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path,
 
     with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("qdrant")) as gallery:
         gallery.add([Item("a", vector=np.ones(32))])
-        client = gallery._engine._engine._client
+        client = gallery._state.engine._engine._client
         with monkeypatch.context() as patch:
             patch.setattr(client, "query_points", away)
             with pytest.raises(UnavailableError, match=r"no answer \(refused\)"):

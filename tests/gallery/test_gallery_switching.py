@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from holdfast.gallery.engine_move import SwitchingEngine
+from holdfast.gallery.engines.protocol import SwitchingEngine
 
 
 class SlowEngine:

@@ -74,7 +74,7 @@ def test_register_backfill_and_rollback_under_searches(
     model_folders, picture_files, pictures, tmp_path, mode, monkeypatch
 ):
     if mode == "hnsw":
-        monkeypatch.setattr("holdfast.gallery.writing.INDEX_FROM", 35)  # so that indexes are built on the way
+        monkeypatch.setattr("holdfast.gallery.state.INDEX_FROM", 35)  # so that indexes are built on the way
     full = {n: Encoder.from_pretrained(folder).encode(pictures).numpy() for n, folder in enumerate(model_folders, 1)}
     ids = [str(n) for n in range(40)]
     with Gallery.create(tmp_path / "g", model_folders[0], mode=mode) as gallery:
@@ -97,7 +97,7 @@ def test_a_search_that_a_whole_rollback_falls_into(model_folders, picture_files,
     with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
         gallery.register(model_folders[1])
         gallery.add(Item(file.stem, path=file) for file in picture_files)
-        search, roll_back = gallery._engine.search, threading.Thread(target=gallery.rollback)
+        search, roll_back = gallery._state.engine.search, threading.Thread(target=gallery.rollback)
 
         def interrupted(collection, *words, **options):
             found = search(collection, *words, **options)
@@ -110,12 +110,12 @@ def test_a_search_that_a_whole_rollback_falls_into(model_folders, picture_files,
                 assert roll_back.is_alive()  # it waits for this search, for which version 2 is still there
             return found
 
-        monkeypatch.setattr(gallery._engine, "search", interrupted)
+        monkeypatch.setattr(gallery._state.engine, "search", interrupted)
         hits = gallery.search(pictures[0], k=100)
         assert sorted(hit.id for hit in hits) == sorted(file.stem for file in picture_files)
         assert {hit.version for hit in hits} == {1}
         roll_back.join()
-        assert gallery._engine.collections() == ["v0001"]
+        assert gallery._state.engine.collections() == ["v0001"]
 
 
 def test_a_version_can_be_named_while_it_is_read(model_folders, picture_files, pictures, tmp_path):

@@ -34,7 +34,7 @@ def test_equals_sorting_with_many_ties(num_queries, num_gallery, k, gallery_chun
     queries = torch.randint(-1, 2, (num_queries, 3), generator=generator).float()
     gallery = torch.randint(-1, 2, (num_gallery, 3), generator=generator).float()
     whole = nearest(queries, gallery, k, chunk_elements=chunk_elements)
-    chunked = [neighbours._for_block(queries, gallery, min(k, num_gallery), max(gallery_chunk, min(k, num_gallery)))][0]
+    chunked = neighbours._search_block(queries, gallery, min(k, num_gallery), max(gallery_chunk, min(k, num_gallery)))
     expected = by_sorting(queries, gallery, k)
     assert whole.indices.tolist() == expected
     assert chunked.indices.tolist() == expected

@@ -6,7 +6,8 @@ import pytest
 from letters_on_disk import OWN, RECIPE, SIZE, write_folder
 
 from holdfast.data import ImageSet, load_split
-from holdfast.lifecycle.versions import start, update
+from holdfast.experiments.update_recipes import start_from_recipe as start
+from holdfast.experiments.update_recipes import update_from_recipe as update
 
 
 @pytest.fixture(scope="session")

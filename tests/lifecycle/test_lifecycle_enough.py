@@ -7,8 +7,9 @@ import pytest
 from letters_on_disk import write_folder
 
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.inputs import Picture
-from holdfast.lifecycle.versions import lone_images, nested_classes, start, update
+from holdfast.experiments.update_recipes import start_from_recipe as start
+from holdfast.experiments.update_recipes import update_from_recipe as update
+from holdfast.lifecycle.samples import Sample, nested_classes, single_sample_classes
 from holdfast.wording import counted
 
 
@@ -24,13 +25,13 @@ def test_a_class_with_one_image_is_told(first, letters, recipe, tmp_path):
     data, events = write_folder(letters, [3, 4], tmp_path / "data"), []
     for file in sorted((data / "04").iterdir())[1:]:
         file.unlink()
-    start(data, tmp_path / "1", recipe=str(recipe), device="cpu", watch=events.append)
+    start(data, tmp_path / "1", recipe=str(recipe), device="cpu", on_event=events.append)
     expected = "1 of 2 classes has a single example ('04')"
-    assert [one["text"].split(":")[0] for one in events if one["event"] == "warning"] == [expected]
+    assert [one.text.split(":")[0] for one in events if one.kind == "warning"] == [expected]
     events.clear()
     shutil.rmtree(data / "03")
-    update(first, data, tmp_path / "2", device="cpu", watch=events.append)
-    assert any(one.get("text", "").startswith("1 of 1 class has a single example ('04')") for one in events)
+    update(first, data, tmp_path / "2", device="cpu", on_event=events.append)
+    assert any(getattr(one, "text", "").startswith("1 of 1 class has a single example ('04')") for one in events)
 
 
 def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypatch):
@@ -38,21 +39,21 @@ def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypa
     for season in ("spring", "summer"):
         write_folder(letters, [3, 4], tmp_path / "photos" / season)
     events = []
-    start(Path("photos"), tmp_path / "1", recipe=str(recipe), device="cpu", watch=events.append)
-    (warning,) = [one["text"] for one in events if one["event"] == "warning"]
+    start(Path("photos"), tmp_path / "1", recipe=str(recipe), device="cpu", on_event=events.append)
+    (warning,) = [one.text for one in events if one.kind == "warning"]
     assert warning.startswith(
         "2 of 2 classes (spring, summer) have no images directly inside, only folders of images (03, 04)"
     )
     assert warning.endswith("one level too high: try photos/spring")
     assert "\n" not in warning
     events.clear()
-    start(Path("photos/spring"), tmp_path / "2", recipe=str(recipe), device="cpu", watch=events.append)
-    assert not [one for one in events if one["event"] == "warning"]
+    start(Path("photos/spring"), tmp_path / "2", recipe=str(recipe), device="cpu", on_event=events.append)
+    assert not [one for one in events if one.kind == "warning"]
 
 
 def test_images_that_lie_deeper_are_no_mistake_by_themselves(tmp_path):
     def found(*paths, source=tmp_path):
-        return nested_classes([Picture(Path(one).parts[-3], source / one, one) for one in paths], source)
+        return nested_classes([Sample(Path(one).parts[-3], source / one, one) for one in paths], source)
 
     assert found("a/images/1.png", "b/images/2.png") is None
     (tmp_path / "train").mkdir()
@@ -61,20 +62,22 @@ def test_images_that_lie_deeper_are_no_mistake_by_themselves(tmp_path):
     assert text.endswith(f"one level too high: try {tmp_path / 'train' / 'a'}")
     top = tmp_path / "train" / "a"
     flat = [
-        Picture("a", top / "1.png", "1"),
-        Picture("a", top / "x" / "2.png", "2"),
-        Picture("a", top / "y" / "3", "3"),
+        Sample("a", top / "1.png", "1"),
+        Sample("a", top / "x" / "2.png", "2"),
+        Sample("a", top / "y" / "3", "3"),
     ]
     assert nested_classes(flat, tmp_path) is None
     assert nested_classes(flat, tmp_path / "list.csv") is None
 
 
-def test_lone_images_by_content_and_by_name():
-    pictures = [Picture(name, None, sha) for name, sha in [("a", "1"), ("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")]]
-    assert lone_images(pictures, ["c"]).startswith("1 of 3 classes has a single example ('a')")
-    assert lone_images(pictures[2:4], []) is None
-    many = [Picture(f"{i}", None, f"{i}") for i in range(7)]
-    assert "7 of 7 classes have a single example each ('0', '1', '2', '3', '4' and 2 more)" in lone_images(many, [])
+def test_single_sample_classes_by_content_and_by_name():
+    pictures = [Sample(name, None, sha) for name, sha in [("a", "1"), ("a", "1"), ("b", "2"), ("b", "3"), ("c", "4")]]
+    assert single_sample_classes(pictures, ["c"]).startswith("1 of 3 classes has a single example ('a')")
+    assert single_sample_classes(pictures[2:4], []) is None
+    many = [Sample(f"{i}", None, f"{i}") for i in range(7)]
+    assert "7 of 7 classes have a single example each ('0', '1', '2', '3', '4' and 2 more)" in single_sample_classes(
+        many, []
+    )
 
 
 @pytest.mark.parametrize(("number", "text"), [(0, "0 classes"), (1, "1 class"), (1200, "1,200 classes")])

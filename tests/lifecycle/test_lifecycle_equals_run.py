@@ -15,8 +15,9 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation import compatibility_matrix
 from holdfast.experiments.execute import execute
 from holdfast.experiments.load import with_overrides
-from holdfast.experiments.schema import check_recipe, dumps
-from holdfast.lifecycle.versions import start, update
+from holdfast.experiments.schema import check_recipe, to_toml
+from holdfast.experiments.update_recipes import start_from_recipe as start
+from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.run_folder import RunFolder
 
 CL2R = """
@@ -48,7 +49,7 @@ def test_three_updates_are_a_run_of_four_tasks(method, photos, tmp_path):
     tables = run_tables(photos, method)
     metrics = execute(check_recipe(tables), RunFolder(tmp_path / "run"), device="cpu")
     recipe = tmp_path / "run.toml"  # the very same recipe: its data and scenario tables are passed over
-    recipe.write_text(dumps(tables))
+    recipe.write_text(to_toml(tables))
 
     versions = [tmp_path / str(number) for number in (1, 2, 3, 4)]
     everything = ["held_out.share=0"]

@@ -8,7 +8,8 @@ from letters_on_disk import rolled, write_folder
 
 from holdfast.encoders import Encoder, build_backbone
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.versions import start, update
+from holdfast.experiments.update_recipes import start_from_recipe as start
+from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.storage import write_tensors
 from holdfast.training.slots import grow_models
 
@@ -106,7 +107,7 @@ def test_nothing_to_train(photos, tmp_path, out, recipe):
 
 def test_a_file_of_the_model_is_gone(copied, photos, out):
     (copied / "held_out.json").unlink()
-    refused("held_out.json: gone since the model was written", copied, photos / "2", out)
+    refused("held_out.json: missing since the model was written", copied, photos / "2", out)
 
 
 @pytest.mark.parametrize("how", ["gone", "changed"])
@@ -126,8 +127,8 @@ def test_held_out_files_that_are_gone_are_left_out(letters, recipe, photos, tmp_
     held = json.loads((tmp_path / "1" / "held_out.json").read_text())["images"]
     (tmp_path / "here" / held[0]["path"].split("/here/")[1]).unlink()
     told = []
-    update(tmp_path / "1", photos / "2", out, device="cpu", watch=told.append)
-    assert any(f"1 of {len(held)} held-out images" in event.get("text", "") for event in told)
+    update(tmp_path / "1", photos / "2", out, device="cpu", on_event=told.append)
+    assert any(f"1 of {len(held)} held-out images" in getattr(event, "text", "") for event in told)
 
 
 def test_data(first, tmp_path, photos, out):
@@ -178,7 +179,7 @@ def test_other_things(first, photos, tmp_path, out):
         update(tmp_path, photos / "2", out, device="cpu")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")
-    with pytest.raises(HoldfastError, match="not empty and not a version in the making"):
+    with pytest.raises(HoldfastError, match="not empty and not an unfinished version"):
         update(first, photos / "2", tmp_path / "mine", device="cpu")
 
 
@@ -207,8 +208,8 @@ def test_a_replacement_whose_slots_do_not_agree(first, recipe, photos, tmp_path,
         return str(tmp_path / name)
 
     more = made("more", photos / "1", "method.slots=14")
-    refused(r"--replace-with .*more: 12 slots meet 14; holdfast slots grow MODEL --to 14", first, photos / "2", out,
-            replace_with=more)  # fmt: skip
+    sizes = r"--replace-with .*more: one has 12 slots, the other 14; grow the one with 12 to 14"
+    refused(sizes, first, photos / "2", out, replace_with=more)
     other = made("other", photos / "2")
     refused(r"--replace-with .*other: slot 0 has two owners: '00' and '03'", first, photos / "2", out,
             replace_with=other)  # fmt: skip
@@ -244,9 +245,9 @@ def test_a_broken_image_is_refused_by_the_first_version_even_if_held_out(photos,
 
 
 def test_what_differs_from_the_work_begun_is_named(first, second, photos):
-    with pytest.raises(HoldfastError, match=r"made of something else \(other: train.lr\)"):
+    with pytest.raises(HoldfastError, match=r"holds another version \(different: train.lr\)"):
         update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.5"])
-    with pytest.raises(HoldfastError, match=r"\(other: images, "):
+    with pytest.raises(HoldfastError, match=r"\(different: images, "):
         update(first, photos / "3", second, device="cpu")
 
 

@@ -4,9 +4,11 @@ import os
 
 import pytest
 
-from holdfast import storage
+from holdfast import lifecycle, storage
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.versions import update
+from holdfast.experiments.update_recipes import start_from_recipe
+from holdfast.experiments.update_recipes import update_from_recipe as update
+from holdfast.training import Cancellation, Cancelled, FitOptions
 
 DEAD = 9
 
@@ -18,16 +20,18 @@ def lasting(folder):
 
 
 def test_interrupted_between_two_steps(first, second, photos, tmp_path):
-    def stop(event):
-        if event["event"] == "epoch":
-            raise KeyboardInterrupt
+    cancel = Cancellation()
 
-    with pytest.raises(KeyboardInterrupt):
-        update(first, photos / "2", tmp_path / "2", device="cpu", watch=stop)
+    def stop(event):
+        if event.kind == "epoch":
+            cancel.cancel()
+
+    with pytest.raises(Cancelled):
+        update(first, photos / "2", tmp_path / "2", device="cpu", on_event=stop, cancel=cancel)
     assert (tmp_path / "2" / "checkpoint.safetensors").exists()
     steps = []
-    update(first, photos / "2", tmp_path / "2", device="cpu", watch=steps.append)
-    assert next(event["step"] for event in steps if event["event"] == "begin") > 0
+    update(first, photos / "2", tmp_path / "2", device="cpu", on_event=steps.append)
+    assert next(event.step for event in steps if event.kind == "begin") > 0
     assert lasting(tmp_path / "2") == lasting(second)
 
 
@@ -36,9 +40,9 @@ def test_what_is_done_is_left_alone(first, second, photos):
     info = update(first, photos / "2", second, device="cpu")
     assert info["task"] == 2
     assert {file: file.stat().st_mtime_ns for file in second.rglob("*")} == before
-    with pytest.raises(HoldfastError, match="holds a version made of something else"):
+    with pytest.raises(HoldfastError, match="holds another version"):
         update(first, photos / "3", second, device="cpu")
-    with pytest.raises(HoldfastError, match="holds a version made of something else"):
+    with pytest.raises(HoldfastError, match="holds another version"):
         update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.01"])
 
 
@@ -77,3 +81,16 @@ def _die_at(count):
         sync(path)
 
     storage._sync = dying_sync
+
+
+def test_python_and_recipes_describe_the_same_version(first, second, photos, recipe, tmp_path):
+    """Made from a recipe, a version is found complete by the Python function with the same settings."""
+    before = {file: file.stat().st_mtime_ns for file in second.rglob("*")}
+    assert lifecycle.update(first, photos / "2", second, device="cpu")["task"] == 2
+    assert {file: file.stat().st_mtime_ns for file in second.rglob("*")} == before
+    settings = lifecycle.VersionSettings(backbone="small", size=16, fit=FitOptions(epochs=1))
+    lifecycle.start(photos / "1", tmp_path / "1", settings=settings, device="cpu")
+    recorded = str(tmp_path / "1" / "recipe.toml")
+    assert start_from_recipe(photos / "1", tmp_path / "1", recipe=recorded, device="cpu")["task"] == 1
+    with pytest.raises(HoldfastError, match=r"unknown option of SimplexHOC 'nothing'"):
+        lifecycle.start(photos / "1", tmp_path / "2", settings=lifecycle.VersionSettings(method_options={"nothing": 1}))

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from holdfast.cli.start import tell_version
+from holdfast.cli.start import print_version
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.versions import start, update
+from holdfast.experiments.update_recipes import start_from_recipe as start
+from holdfast.experiments.update_recipes import update_from_recipe as update
 
 WIDTH, PER_CLASS = 12, 14
 FEW = ["train.epochs=2", "backbone.hidden=16", "backbone.width=8", "method.slots=10", "buffer.per_class=3"]
@@ -42,7 +43,7 @@ def test_two_versions(here, capsys):
     assert second.info["data"]["replayed"] == 9
     assert len(second.info["evidence"]) == 3
     assert f"vectors of {WIDTH} numbers" in (here / "2" / "README.md").read_text()
-    tell_version(here / "2", second.info, json=False)
+    print_version(here / "2", second.info, json=False)
     assert f"trained on {second.info['data']['images']} vectors of 3 new classes" in " ".join(
         capsys.readouterr().out.split()
     )

@@ -10,11 +10,12 @@ import torch
 from letters_on_disk import rolled, write_folder
 from PIL import Image
 
-from holdfast.checksums import refuse_broken_seal
+from holdfast.checksums import verify_checksums
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.inputs import ImageFiles, held_out
-from holdfast.lifecycle.versions import start, update
+from holdfast.experiments.update_recipes import start_from_recipe as start
+from holdfast.experiments.update_recipes import update_from_recipe as update
+from holdfast.lifecycle.samples import ImageFiles, held_out_mask
 from holdfast.training.slots import grow_models
 
 
@@ -35,7 +36,7 @@ def test_the_first_version(first, photos):
     assert not held & {item["sha256"] for item in images_of(first, "buffer")}
     assert encoder.info["data"]["images"] == 36 - len(held)
     assert encoder.encode([photos / "1" / "00" / one.name for one in (photos / "1" / "00").iterdir()]).shape == (12, 11)
-    refuse_broken_seal(first)
+    verify_checksums(first)
 
 
 def test_the_second_goes_on_from_it(first, second):
@@ -67,15 +68,15 @@ def test_the_verdict_lies_beside_it_and_in_its_card(first, second):
 
 def test_which_images_are_held_out_depends_on_their_content_alone(photos):
     pictures = ImageFiles(16, "grey").find(photos / "all")
-    held = held_out(pictures, 0.3, frozenset())
+    held = held_out_mask(pictures, 0.3, frozenset())
     some = [row for row in range(len(pictures)) if row % 3]
-    assert held_out([pictures[row] for row in some], 0.3, frozenset()).tolist() == held[some].tolist()
+    assert held_out_mask([pictures[row] for row in some], 0.3, frozenset()).tolist() == held[some].tolist()
     assert 0.1 < held.mean() < 0.5
-    assert not held_out(pictures, 0.0, frozenset()).any()
+    assert not held_out_mask(pictures, 0.0, frozenset()).any()
     wanted = frozenset({pictures[5].sha256})
-    assert np.flatnonzero(held_out(pictures, 0.0, wanted)).tolist() == [5]
+    assert np.flatnonzero(held_out_mask(pictures, 0.0, wanted)).tolist() == [5]
     alone = [pictures[row] for row in np.flatnonzero(held)[:1]]
-    assert not held_out(alone, 0.3, frozenset()).any()  # a class is never held out as a whole
+    assert not held_out_mask(alone, 0.3, frozenset()).any()  # a class is never held out as a whole
 
 
 def test_new_images_of_known_classes_alone(first, letters, photos, tmp_path):
@@ -110,7 +111,7 @@ def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_
 
 
 def test_a_csv_is_as_good_as_a_folder(first, second, photos, tmp_path):
-    rows = [f"{one.path},{one.name}" for one in ImageFiles(16, "grey").find(photos / "2")]
+    rows = [f"{one.path},{one.class_name}" for one in ImageFiles(16, "grey").find(photos / "2")]
     (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows[::-1]]))
     update(first, tmp_path / "list.csv", tmp_path / "2", device="cpu")
     assert weights(tmp_path / "2") == weights(second)
@@ -122,7 +123,7 @@ def test_slots_that_were_grown(first, letters, tmp_path):
     with pytest.raises(HoldfastError, match="slots grow"):
         update(model, rolled(letters, 12, tmp_path / "twelve"), tmp_path / "2", device="cpu")
     grow_models([model], 15)
-    refuse_broken_seal(model)
+    verify_checksums(model)
     info = update(model, tmp_path / "twelve", tmp_path / "2", device="cpu")
     assert info["slots"]["num_slots"] == 15
     assert len(info["slots"]["owners"]) == 15
@@ -161,8 +162,8 @@ def test_what_is_trained_on_does_not_judge(first, photos, tmp_path):
     told = []
     shutil.copytree(photos / "2", tmp_path / "some")
     shutil.copytree(photos / "3", tmp_path / "some", dirs_exist_ok=True)
-    update(first, photos / "2", tmp_path / "2", check_on=tmp_path / "some", device="cpu", watch=told.append)
-    assert [event["text"] for event in told if event["event"] == "warning"] == [
+    update(first, photos / "2", tmp_path / "2", check_on=tmp_path / "some", device="cpu", on_event=told.append)
+    assert [event.text for event in told if event.kind == "warning"] == [
         "24 of 48 images to check on are trained on; left out"
     ]
     record = json.loads((tmp_path / "2" / "check.json").read_text())
@@ -174,14 +175,16 @@ def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):
     told = []
     grow_models([tiny_run / "models" / "03"], 12, tmp_path / "grown")
     model = tmp_path / "grown" / "03"
-    with pytest.raises(HoldfastError, match="no recipe of its training lies beside it; name one with --recipe"):
+    with pytest.raises(HoldfastError, match="has no recipe of its training; give one with --recipe"):
         update(model, photos / "1", tmp_path / "4", device="cpu")
     recipe = str(tiny_run / "recipe.toml")
     slots = ["method.slots=12", "train.epochs=1"]
-    info = update(model, photos / "1", tmp_path / "4", recipe=recipe, overrides=slots, device="cpu", watch=told.append)
+    info = update(
+        model, photos / "1", tmp_path / "4", recipe=recipe, overrides=slots, device="cpu", on_event=told.append
+    )
     assert info["task"] == 4
-    (warned,) = (event["text"] for event in told if event["event"] == "warning")
-    assert warned.endswith("--buffer-from FOLDER draws one")
+    (warned,) = (event.text for event in told if event.kind == "warning")
+    assert warned.endswith("--buffer-from FOLDER (buffer_from in Python) draws one")
     assert list(info["slots"]["owners"].values()) == list(range(9))
 
 
@@ -209,4 +212,4 @@ def test_on_a_gpu(method, photos, recipe, tmp_path):
     start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=own, device="cuda")
     info = update(tmp_path / "1", photos / "2", tmp_path / "2", device="cuda")
     assert len(info["evidence"]) == 3
-    refuse_broken_seal(tmp_path / "2")
+    verify_checksums(tmp_path / "2")

@@ -5,8 +5,8 @@ The numbers are in ``golden_losses.json``. Where a change of arithmetic is meant
     python tests/methods/test_methods_golden.py --write            # all
     python tests/methods/test_methods_golden.py --write er fan     # those of some methods or variants
 
-The tasks are trained by ``walk`` and ``fit`` on a CPU in float32 with one thread. Images and weights are made from
-integers of a bit generator, whose stream is the same on every platform and with every version of numpy.
+The tasks are trained by ``train_scenario`` and ``fit`` on a CPU in float32 with one thread. Images and weights are made
+from integers of a bit generator, whose stream is the same on every platform and with every version of numpy.
 """
 
 import inspect
@@ -26,8 +26,8 @@ from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.methods import METHODS
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import SlotRegistry, cl2r
-from holdfast.scenarios.iam_cl2r import ModelCard, iam_cl2r
-from holdfast.training import FitOptions, walk
+from holdfast.scenarios.iam_cl2r import ModelSpace, iam_cl2r
+from holdfast.training import FitOptions, RunControl, ScenarioSetup, train_scenario
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 WRITE = "python tests/methods/test_methods_golden.py --write"
@@ -140,21 +140,23 @@ def trained(scenario, name: str, options: dict) -> dict[int | str, list[dict[str
     feature_losses: list[dict[str, float]] = []
 
     def log(event):
-        if event["event"] == "begin":
-            assert event["steps"] == STEPS
-        if event["event"] == "epoch":
-            found.setdefault(event["task"], []).append(_rounded(event["terms"]))
+        if event.kind == "begin":
+            assert event.steps == STEPS
+        if event.kind == "epoch":
+            found.setdefault(event.task, []).append(_rounded(event.terms))
 
     with tempfile.TemporaryDirectory() as folder:
-        walk(
+        train_scenario(
             scenario,
             images(),
             RunFolder(folder),
-            make_encoder=lambda: make_encoder(name, options, 1),
-            make_method=lambda: make_method(name, options, feature_losses),
-            options=OPTIONS,
-            load_model=lambda model: make_encoder(name, options, int(model)),
-            log=log,
+            ScenarioSetup(
+                make_encoder=lambda: make_encoder(name, options, 1),
+                make_method=lambda: make_method(name, options, feature_losses),
+                options=OPTIONS,
+                load_model=lambda model: make_encoder(name, options, int(model)),
+            ),
+            control=RunControl(log),
         )
     return found | ({"features": feature_losses[:STEPS]} if feature_losses else {})
 
@@ -171,7 +173,7 @@ def losses(case: str) -> dict[str, list[dict[str, float]]]:
     slots = make_method(name, options).num_slots
     plain = trained(cl2r(labels, CLASSES, num_slots=slots, **tasks), name, options)
     dim = make_encoder(name, options, 1).dim
-    cards = {model: ModelCard(dim, None if slots is None else SlotRegistry(slots)) for model in ("2", "3")}
+    cards = {model: ModelSpace(dim, None if slots is None else SlotRegistry(slots)) for model in ("2", "3")}
     loaded = iam_cl2r(
         labels, CLASSES, models=cards, model="2", replace_at=(2,), replace_with=("3",), num_slots=slots, **tasks
     )

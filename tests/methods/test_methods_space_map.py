@@ -5,7 +5,7 @@ import torch
 
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
-from holdfast.space_map import SpaceMap, carry
+from holdfast.space_map import SpaceMap, map_features
 from holdfast.storage import write_tensors
 
 
@@ -40,31 +40,31 @@ def test_by_hand():
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_identities_compose_to_the_identity(length):
     z = unit(torch.randn(9, 4))
-    torch.testing.assert_close(carry(z, [identity(4) for _ in range(length)]), z)
+    torch.testing.assert_close(map_features(z, [identity(4) for _ in range(length)]), z)
 
 
 def test_none_is_the_identity():
     z, space_map = torch.randn(5, 4), SpaceMap(4, 4, 8)
-    assert carry(z, []) is z
-    assert torch.equal(carry(z, [None, None]), z)
-    assert torch.equal(carry(z, [None, space_map, None]), carry(z, [space_map]))
+    assert map_features(z, []) is z
+    assert torch.equal(map_features(z, [None, None]), z)
+    assert torch.equal(map_features(z, [None, space_map, None]), map_features(z, [space_map]))
 
 
 def test_maps_are_applied_in_order_with_unit_vectors_in_between():
     first, second, z = SpaceMap(4, 6, 8), SpaceMap(6, 3, 8), torch.randn(5, 4)
     expected = unit(second(unit(first(unit(z)))))
-    found = carry(z, [first, second])
+    found = map_features(z, [first, second])
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(found.norm(dim=1), torch.ones(5))
-    torch.testing.assert_close(carry(3 * z, [first, second]), found)
+    torch.testing.assert_close(map_features(3 * z, [first, second]), found)
 
 
 def test_mapping_a_mean_is_not_the_mean_of_the_mapped():
     space_map, z = SpaceMap(4, 4, 32), unit(torch.randn(6, 4))
-    one_by_one = unit(carry(z, [space_map]).mean(0))
-    assert not torch.allclose(carry(z.mean(0, keepdim=True), [space_map])[0], one_by_one, atol=1e-3)
-    together = torch.cat([carry(row[None], [space_map]) for row in z])
-    torch.testing.assert_close(together, carry(z, [space_map]))
+    one_by_one = unit(map_features(z, [space_map]).mean(0))
+    assert not torch.allclose(map_features(z.mean(0, keepdim=True), [space_map])[0], one_by_one, atol=1e-3)
+    together = torch.cat([map_features(row[None], [space_map]) for row in z])
+    torch.testing.assert_close(together, map_features(z, [space_map]))
 
 
 def test_a_file_gives_the_same_map_back(tmp_path):

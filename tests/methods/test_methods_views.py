@@ -192,10 +192,10 @@ def test_fd_switches(on, distance, term):
 @pytest.mark.parametrize(
     ("build", "options", "reason"),
     [
-        (SimplexHOCViews, {"lambda_": 1.5}, r"lambda must lie in \[0, 1\], got 1.5"),
-        (SimplexHOCViews, {"first_view": -0.1}, r"first_view must lie in \[0, 1\]"),
-        (SimplexHOCViews, {"anchor_weight": -1.0}, "anchor_weight must not be negative"),
-        (SimplexHOCViews, {"lambda_power": -1.0}, "lambda_power must not be negative"),
+        (SimplexHOCViews, {"lambda_": 1.5}, r"lambda must be in \[0, 1\], got 1.5"),
+        (SimplexHOCViews, {"first_view": -0.1}, r"first_view must be in \[0, 1\]"),
+        (SimplexHOCViews, {"anchor_weight": -1.0}, "anchor_weight must be at least 0"),
+        (SimplexHOCViews, {"lambda_power": -1.0}, "lambda_power must be at least 0"),
         (SimplexHOCViews, {"rho": 0.0}, "rho must be above 0"),
         (SimplexHOCViews, {"anchors": "some"}, "anchors must be one of all, learned, got 'some'"),
         (SimplexHOCViews, {"anchor_form": "some"}, "anchor_form must be one of cosine, nce"),
@@ -210,5 +210,5 @@ def test_refused(build, options, reason):
 
 @pytest.mark.parametrize("build", [ER, CVS])
 def test_a_negative_view_weight_is_refused(build):
-    with pytest.raises(HoldfastError, match="view_weight must not be negative"):
+    with pytest.raises(HoldfastError, match="view_weight must be at least 0"):
         build(view_weight=-0.5)

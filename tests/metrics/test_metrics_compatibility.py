@@ -138,7 +138,7 @@ def test_the_input_is_left_alone():
         ([], "empty"),
         ([[0.5], [0.5, 0.6]], "square"),
         ([["a"]], "numbers"),
-        ([[0.5, 0], [63.2, 0.7]], "row 2, column 1.*--percent"),
+        ([[0.5, 0], [63.2, 0.7]], "row 2, column 1.*divide by 100 if"),
         ([[-0.1]], "outside"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 import holdfast.metrics
 from holdfast.metrics import compatibility, identification, resampling, verification
 
-MODULES = [compatibility, identification, resampling, resampling, verification, verification]
+MODULES = [compatibility, identification, resampling, verification]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -72,5 +72,5 @@ def test_map_refusals():
 def test_average_precision_of_a_list_cut_short():
     assert average_precision([True, False], num_relevant=4) == 0.25
     assert math.isnan(average_precision([False, False], num_relevant=0))
-    with pytest.raises(HoldfastError, match="of only 1"):
+    with pytest.raises(HoldfastError, match="2 relevant items ranked, but num_relevant is 1"):
         average_precision([True, True], num_relevant=1)

@@ -31,7 +31,7 @@ def test_per_cent(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text("50\n60,70\n25,80,90\n")
     np.testing.assert_allclose(read_matrix(path, percent=True), WANTED)
-    with pytest.raises(HoldfastError, match=r"c\.csv: row 1.*--percent"):
+    with pytest.raises(HoldfastError, match=r"c\.csv: row 1.*pass percent=True$"):
         read_matrix(path)
 
 

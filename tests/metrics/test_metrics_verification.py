@@ -74,7 +74,7 @@ def test_all_pairs_can_be_drawn_and_no_more():
     pairs, _ = verification_pairs(queries, gallery, 8, seed=0)
     same_pairs = {(q, g) for q in range(3) for g in range(4) if queries[q] == gallery[g]}
     assert {tuple(pair) for pair in pairs[:4].tolist()} == same_pairs
-    with pytest.raises(HoldfastError, match="only 4 exist"):
+    with pytest.raises(HoldfastError, match="but only 4 exist"):
         verification_pairs(queries, gallery, 10, seed=0)
 
 

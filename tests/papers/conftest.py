@@ -16,28 +16,28 @@ from papers.stationary.__main__ import app
 
 
 def write_fake(
-    cell, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01, commit: str | None = "0123456789ab"
+    run, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01, commit: str | None = "0123456789ab"
 ) -> dict:
-    rng = np.random.default_rng([seed, cell.seed, cell.tasks])
+    rng = np.random.default_rng([seed, run.seed, run.tasks])
     protocols = {}
     for protocol in ("template", "instance"):
-        own = np.linspace(0.3, 0.57, cell.tasks)
-        matrix = np.tril(own[None, :] + rising + rng.normal(0, 0.012, (cell.tasks, cell.tasks)))
+        own = np.linspace(0.3, 0.57, run.tasks)
+        matrix = np.tril(own[None, :] + rising + rng.normal(0, 0.012, (run.tasks, run.tasks)))
         np.fill_diagonal(matrix, own)
-        matrix[np.triu_indices(cell.tasks, 1)] = np.nan
+        matrix[np.triu_indices(run.tasks, 1)] = np.nan
         protocols[protocol] = {**compatibility_summary(matrix), "matrix": matrix.tolist()}
     record = {
-        "method": cell.method,
-        "tasks": cell.tasks,
-        "seed": cell.seed,
-        "command": cell.command,
+        "method": run.method,
+        "tasks": run.tasks,
+        "seed": run.seed,
+        "command": run.command,
         "minutes": 8 * minutes,
         "gpu_minutes": minutes,
         "environment": {"gpu": "NVIDIA H200", "commit": commit},
-        "recipe": json.loads(json.dumps(dict(cell.recipe.tables))),
+        "recipe": json.loads(json.dumps(dict(run.recipe.tables))),
         "protocols": protocols,
     }
-    path = root / cell.path
+    path = root / run.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(without_nan(record)))
     return without_nan(record)

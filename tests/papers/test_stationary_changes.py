@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from papers.stationary import Results
-from papers.stationary.cells import Cell
-from papers.stationary.exhibit import EVERYTHING
-from papers.stationary.exhibits import EXHIBITS
-from papers.stationary.studies.questions import CHANGES
+from papers.stationary.pages import PAGES
+from papers.stationary.result_page import EVERYTHING
+from papers.stationary.studies.open_details import CHANGES
+from papers.stationary.study_runs import StudyRun
 
 CHANGED = {
-    cell.path.as_posix(): cell
+    run.path.as_posix(): run
     for name in ("questions", "parts", "front", "stride", "table8")
-    for cell in EXHIBITS[name].cells()
-    if cell.settings
+    for run in PAGES[name].runs()
+    if run.settings
 }
 
 
@@ -30,16 +30,16 @@ def flat(recipe: Any, path: str = "") -> dict[str, Any]:
     }
 
 
-def differences(cell: Cell) -> set[str]:
-    before, after = (flat(one.recipe.tables) for one in (replace(cell, settings=()), cell))
+def differences(run: StudyRun) -> set[str]:
+    before, after = (flat(one.recipe.tables) for one in (replace(run, settings=()), run))
     return {name for name in {*before, *after} if before.get(name) != after.get(name)}
 
 
 @pytest.mark.parametrize("path", CHANGED)
 def test_a_change_changes_what_it_names(path):
-    cell = CHANGED[path]
-    named = {text.partition("=")[0] for text in cell.settings}
-    found = differences(cell)
+    run = CHANGED[path]
+    named = {text.partition("=")[0] for text in run.settings}
+    found = differences(run)
     assert found <= named, f"changes more than it names: {found - named}"
     assert found, "changes nothing"
     assert named - found <= {"evaluation.compact"}, f"as before: {named - found}"
@@ -57,20 +57,20 @@ def set_to(settings: tuple[str, ...] | list[str]) -> set[float]:
     return {float(value) for value in values if NUMBERS.fullmatch(value)}
 
 
-@pytest.mark.parametrize("change", [c for c in CHANGES if c.settings], ids=lambda c: f"{c.cell.name}")
+@pytest.mark.parametrize("change", [c for c in CHANGES if c.settings], ids=lambda c: f"{c.run.name}")
 def test_numbers_in_the_words_of_a_question(change):
-    assert said(change.asked) <= set_to(change.settings)
+    assert said(change.about) <= set_to(change.settings)
 
 
 def test_numbers_in_the_words_of_a_part(tmp_path):
-    cells = EXHIBITS["parts"].cells()
-    rows = EXHIBITS["parts"].rows(Results(tmp_path), EVERYTHING)
+    runs = PAGES["parts"].runs()
+    rows = PAGES["parts"].rows(Results(tmp_path), EVERYTHING)
     checked = 0
-    for cell, row in zip(cells, rows, strict=True):
-        if cell.settings and said(row["part"]):
-            base = replace(cell, settings=(), study="tuned", change="").recipe
+    for run, row in zip(runs, rows, strict=True):
+        if run.settings and said(row["part"]):
+            base = replace(run, settings=(), study="tuned", change="").recipe
             before = {base["method"].get("slots"), base["train"]["epochs"]}
-            assert said(row["part"]) <= set_to(cell.settings) | before, row["part"]
-            assert said(row["part"]) & set_to(cell.settings), row["part"]
+            assert said(row["part"]) <= set_to(run.settings) | before, row["part"]
+            assert said(row["part"]) & set_to(run.settings), row["part"]
             checked += 1
     assert checked == 18  # 70 epochs, lambda twice and the views of two others at 7 and 16 tasks; slots at all four

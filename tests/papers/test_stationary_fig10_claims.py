@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from papers.stationary import EXHIBITS, Results
-from papers.stationary.exhibit import EVERYTHING
-from papers.stationary.fig10 import CENTRE, cell
+from papers.stationary import PAGES, Results
+from papers.stationary.fig10 import CENTRE, ablation_run
+from papers.stationary.result_page import EVERYTHING
 
 RISING = [0.4 + 0.001 * task for task in range(31)]
 FALLING = [0.5 - 0.01 * task for task in range(31)]
@@ -15,15 +15,15 @@ FALLING = [0.5 - 0.01 * task for task in range(31)]
 @pytest.fixture
 def said(tmp_path, monkeypatch):
     """The notes of one axis on the paper's claims, given AC, AA and ACA at its values; ``curve`` is every run's."""
-    monkeypatch.setattr("papers.stationary.cells.Cell.is_of", lambda self, recipe: True)
+    monkeypatch.setattr("papers.stationary.study_runs.StudyRun.is_of", lambda self, recipe: True)
 
     def write(axis, runs, curve=RISING):
         for value, (ac, aa, aca) in runs.items():
-            path = tmp_path / cell(axis, value).path
+            path = tmp_path / ablation_run(axis, value).path
             path.parent.mkdir(parents=True, exist_ok=True)
             template = {"AC": ac, "AA": aa, "ACA": aca, "AA_tau": curve}
             path.write_text(json.dumps({"recipe": {}, "protocols": {"template": template}}))
-        table = EXHIBITS["fig10"].tables(Results(tmp_path), EVERYTHING)[list(CENTRE).index(axis)]
+        table = PAGES["fig10"].tables(Results(tmp_path), EVERYTHING)[list(CENTRE).index(axis)]
         return [note for note in table.notes if "as the paper says" in note.lower()]
 
     return write

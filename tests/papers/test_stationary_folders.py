@@ -34,13 +34,13 @@ MODES = ([], ["--render"], ["--dry-run"], ["--json"], ["--device", "cpu"])
     ],
 )
 def test_a_folder_that_is_not_there(option, mode, here):
-    assert refusal("table3", option, "nowhere", *mode).startswith(f"nowhere: no such folder; {option} names")
+    assert refusal("table3", option, "nowhere", *mode).startswith(f"nowhere: no such folder; {option} must name")
     assert [path.name for path in here.iterdir()] == ["results"]
 
 
 def test_no_results_folder_at_all(here):
     (here / "results").rmdir()
-    assert refusal("table3").startswith("results: no such folder; --results names")
+    assert refusal("table3").startswith("results: no such folder; --results must name")
     assert CliRunner().invoke(app, ["reproduce", "table1"]).exit_code == 0  # settings need none
     assert refusal("table1", "--results", "nowhere").startswith("nowhere: no such folder")
 
@@ -53,7 +53,7 @@ def test_runs_make_the_results_folder(here):
 
 def test_the_data_root_is_looked_for_once_before_any_run(here):
     reason = refusal("table4", "--tasks", "7", "--device", "cpu")
-    assert reason.startswith(f"{here / 'data'}: no such data folder, in which cub180 is looked for; set HOLDFAST_DATA")
+    assert reason.startswith(f"{here / 'data'}: no such data folder; looked for cub180 in it; set HOLDFAST_DATA")
     assert [path.name for path in here.iterdir()] == ["results"]
 
 
@@ -63,9 +63,9 @@ def test_the_data_root_is_looked_for_once_before_any_run(here):
         ((1, 0, 0), "1 of 1 missing run is done."),
         ((1, 1, 1), "0 of 1 missing run is done."),
         ((8, 8, 8), "0 of 8 missing runs are done."),
-        ((8, 7, 0), "1 of 8 missing runs is done; the same command goes on with the others."),
-        ((1, 1, 0), "0 of 1 missing run is done; the same command goes on with the others."),
-        ((8, 3, 2), "5 of 8 missing runs are done; the same command goes on with those that were stopped."),
+        ((8, 7, 0), "1 of 8 missing runs is done; run the same command to resume the others."),
+        ((1, 1, 0), "0 of 1 missing run is done; run the same command to resume the others."),
+        ((8, 3, 2), "5 of 8 missing runs are done; run the same command to resume the stopped ones."),
     ],
 )
 def test_what_became_of_the_runs(counts, sentence):

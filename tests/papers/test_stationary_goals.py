@@ -3,9 +3,9 @@
 import pytest
 
 from papers.stationary import Results, Selection, table2
-from papers.stationary.cifar_cells import OURS, PAPER_METHODS, tuned_cell
-from papers.stationary.exhibit import EVERYTHING
-from papers.stationary.studies.goals import GOALS, GOALS_EXHIBIT, Goal, judged
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS, tuned_run
+from papers.stationary.result_page import EVERYTHING
+from papers.stationary.studies.goals import GOALS, GOALS_PAGE, Goal, judged
 
 JUDGED_ON = ("tuned", "natural")
 MEASURED = {(method, 7): {"AC": 0.1 * i, "AA": 0.4 + 0.01 * i} for i, method in enumerate(PAPER_METHODS)}
@@ -52,8 +52,8 @@ def test_what_is_needed_is_not_told_while_it_may_rise():
 
 def test_the_page_says_how_many_seeds_and_where_goals_come_from(tmp_path, fake):
     for seed in (0, 1, 2):
-        fake(tuned_cell(OURS, 7, seed=seed), tmp_path, seed=seed)
-    rows, (table,) = (made(Results(tmp_path), EVERYTHING) for made in (GOALS_EXHIBIT.rows, GOALS_EXHIBIT.tables))
+        fake(tuned_run(OURS, 7, seed=seed), tmp_path, seed=seed)
+    rows, (table,) = (made(Results(tmp_path), EVERYTHING) for made in (GOALS_PAGE.rows, GOALS_PAGE.tables))
     counts = [line[table.header.index("n")] for line in table.rows]
     assert counts == ["3" if (row["method"], row["tasks"]) == (OURS, 7) else "0" for row in rows]
     assert any("set before these runs" in note for note in table.notes)
@@ -61,17 +61,17 @@ def test_the_page_says_how_many_seeds_and_where_goals_come_from(tmp_path, fake):
 
 
 def test_what_is_chosen_is_judged(tmp_path, fake):
-    records = [fake(tuned_cell(OURS, 7, seed=seed), tmp_path, seed=seed) for seed in (0, 1)]
+    records = [fake(tuned_run(OURS, 7, seed=seed), tmp_path, seed=seed) for seed in (0, 1)]
     for seed, record in enumerate(records):
-        rows = GOALS_EXHIBIT.rows(Results(tmp_path), Selection(methods=[OURS], tasks=[7], seeds=[seed]))
+        rows = GOALS_PAGE.rows(Results(tmp_path), Selection(methods=[OURS], tasks=[7], seeds=[seed]))
         assert {row["found"] for row in rows if row["score"] == "AC"} == {record["protocols"]["template"]["AC"]}
         assert all(row["seeds"] == [seed] for row in rows)
     for nothing in (Selection(seeds=[9]), Selection(orders=["icarl"]), Selection(sets=["paper"]), Selection(tasks=[3])):
-        assert GOALS_EXHIBIT.rows(Results(tmp_path), nothing) == []
+        assert GOALS_PAGE.rows(Results(tmp_path), nothing) == []
 
 
 def test_every_goal_is_of_a_run_of_table_two():
-    planned = {(cell.method, cell.tasks) for cell in table2.cells() if (cell.set_name, cell.order) == JUDGED_ON}
+    planned = {(run.method, run.tasks) for run in table2.runs() if (run.set_name, run.order) == JUDGED_ON}
     assert {(goal.method, goal.tasks) for goal in GOALS} <= planned
     assert {goal.method for goal in GOALS} == {"simplex_hoc", OURS}
     assert len(GOALS) == len(set(GOALS)) == 24

@@ -13,25 +13,25 @@ from holdfast.experiments.models import named_models
 from holdfast.experiments.schema import check_recipe
 from holdfast.metrics import compatibility_summary
 from holdfast.storage import without_nan
-from papers.stationary import EXHIBITS, Results, Selection
-from papers.stationary.cells import PASSES_WITH_VIEWS, SECONDS_PER_STEP, predicted_minutes
-from papers.stationary.cifar_cells import OURS, PAPER_METHODS, paper_cell, tuned_cell
-from papers.stationary.exhibit import EVERYTHING, papers
-from papers.stationary.fig10 import AXES, CENTRE, cell
-from papers.stationary.iam_cells import brought_in, iam_cell, pretrained
-from papers.stationary.layout import score
+from papers.stationary import PAGES, Results, Selection
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS, paper_run, tuned_run
+from papers.stationary.fig10 import AXES, CENTRE, ablation_run
+from papers.stationary.formatting import score
+from papers.stationary.iam_runs import iam_run, pretrained_models, pretraining_note
+from papers.stationary.result_page import EVERYTHING, printed_in_paper
+from papers.stationary.study_runs import PASSES_WITH_VIEWS, SECONDS_PER_STEP, predicted_minutes
 
 REPOSITORY = Path(__file__).parents[2]
 NAMES = ("table5", "table6", "fig6", "fig7", "table7", "fig9", "fig10")
-CELLS = {cell.path: cell for name in NAMES for cell in EXHIBITS[name].cells()}
+RUNS_BY_PATH = {run.path: run for name in NAMES for run in PAGES[name].runs()}
 
 
 @pytest.mark.parametrize(("tasks", "new"), [(7, 15), (31, 3)])
 def test_steps_by_hand(tasks, new):
     """70 epochs; each has floor((300 new + 20 per class seen before) / 128) steps, and at least one."""
     by_hand = 70 * (3000 // 128) + sum(70 * ((300 * new + 20 * (10 + new * i)) // 128) for i in range(tasks - 1))
-    assert iam_cell("replaced", "er", tasks).steps == by_hand
-    assert predicted_minutes(iam_cell("replaced", "er", tasks).recipe) == pytest.approx(by_hand * 0.0015 / 60)
+    assert iam_run("replaced", "er", tasks).steps == by_hand
+    assert predicted_minutes(iam_run("replaced", "er", tasks).recipe) == pytest.approx(by_hand * 0.0015 / 60)
 
 
 @pytest.mark.parametrize(
@@ -61,27 +61,27 @@ def test_a_networks_step_is_what_the_bench_of_a_sweep_measured():
 
 @pytest.mark.parametrize("method", ["er", "cvs"])
 def test_a_second_view_is_twice_the_work(method):
-    one, two = paper_cell(method, 7), paper_cell(method, 7, settings=("method.view_weight=0.5",))
+    one, two = paper_run(method, 7), paper_run(method, 7, settings=("method.view_weight=0.5",))
     assert predicted_minutes(two.recipe) == 2 * predicted_minutes(one.recipe)
-    ours = tuned_cell(OURS, 7)
+    ours = tuned_run(OURS, 7)
     assert predicted_minutes(ours.recipe) == pytest.approx(ours.steps * 2 * SECONDS_PER_STEP["resnet32"] / 60)
 
 
 def test_no_minutes_where_a_network_or_size_was_not_timed():
-    assert predicted_minutes(iam_cell("architectures", "er", 7).recipe) is None  # SENet and RegNet are brought in too
+    assert predicted_minutes(iam_run("architectures", "er", 7).recipe) is None  # SENet and RegNet are brought in too
     at_64 = check_recipe(read_recipe("tinyimagenet200-20/er"))
     assert at_64["backbone"]["name"] == "resnet18"
     assert predicted_minutes(at_64) is None
 
 
 def test_the_runs_the_plan_asks_for():
-    two = {(c.method, c.tasks, c.seed) for c in EXHIBITS["table6"].cells()}
+    two = {(c.method, c.tasks, c.seed) for c in PAGES["table6"].runs()}
     methods = (*PAPER_METHODS, OURS)
     seeds = {(m, 7, s) for m in ("simplex_fd", "simplex_hoc", OURS) for s in (1, 2)}
     assert two == {(m, t, 0) for m in methods for t in (7, 31)} | seeds
-    assert {c.study for c in EXHIBITS["fig6"].cells()} == {"replaced", "none"}
-    assert all(path.parts[0] == "iam" for path in CELLS)
-    for one in CELLS.values():
+    assert {c.study for c in PAGES["fig6"].runs()} == {"replaced", "none"}
+    assert all(path.parts[0] == "iam" for path in RUNS_BY_PATH)
+    for one in RUNS_BY_PATH.values():
         scenario = one.recipe["scenario"]
         assert scenario["reference"] == "loaded"
         assert len(named_models(scenario)) == (1 if one.study == "none" else 3)
@@ -89,11 +89,11 @@ def test_the_runs_the_plan_asks_for():
 
 
 def test_the_axes_change_one_setting_and_cross_in_table_six():
-    centre = iam_cell("replaced", "simplex_hoc", 31)
+    centre = iam_run("replaced", "simplex_hoc", 31)
     for axis, (key, values) in AXES.items():
         assert CENTRE[axis] in values
         for value in values:
-            one = cell(axis, value)
+            one = ablation_run(axis, value)
             assert one.is_of(dict(centre.recipe.tables)) == (value == CENTRE[axis])
             table = one.recipe.tables
             for part in key.split("."):
@@ -102,7 +102,7 @@ def test_the_axes_change_one_setting_and_cross_in_table_six():
 
 
 def test_the_recipes_are_table_five_but_for_what_is_not_at_hand():
-    rows = {(r["column"], r["setting"]): r for r in EXHIBITS["table5"].rows(Results("nowhere"), EVERYTHING)}
+    rows = {(r["column"], r["setting"]): r for r in PAGES["table5"].rows(Results("nowhere"), EVERYTHING)}
     differs = {
         name: row["here"] for name, row in rows.items() if row["here"] is not None and row["here"] != row["paper"]
     }
@@ -120,32 +120,32 @@ def test_the_recipes_are_table_five_but_for_what_is_not_at_hand():
 
 def test_the_papers_numbers_agree_with_each_other():
     for name in ("table6", "table7"):
-        assert set(papers(name)) == set(PAPER_METHODS)
-    for counts in papers("table6").values():
+        assert set(printed_in_paper(name)) == set(PAPER_METHODS)
+    for counts in printed_in_paper("table6").values():
         for tasks, (ac, aa) in counts.items():
             pairs = int(tasks) * (int(tasks) - 1) / 2
             assert isinstance(ac, str) or abs(ac * pairs - round(ac * pairs)) < 0.005 * pairs
             assert 29 < aa < 69
-    assert max(papers("table6").items(), key=lambda entry: entry[1]["7"][1])[0] == "simplex_hoc"
+    assert max(printed_in_paper("table6").items(), key=lambda entry: entry[1]["7"][1])[0] == "simplex_hoc"
 
 
 def test_epochs_are_those_on_record(tmp_path):
     (tmp_path / "iam").mkdir()
     models = {"tinyimagenet32/regnety_400mf-200-simplex": {"epochs": 15}}
     (tmp_path / "iam/pretrained.json").write_text(json.dumps({"architectures": {"models": models}}))
-    assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in pretrained(Results(tmp_path), "architectures")
-    assert "(50, 100, 200 classes, 30 epochs)" in pretrained(Results(tmp_path))
+    assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in pretraining_note(Results(tmp_path), "architectures")
+    assert "(50, 100, 200 classes, 30 epochs)" in pretraining_note(Results(tmp_path))
 
 
 def test_every_page_says_what_the_models_were_trained_on(tmp_path):
-    assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in pretrained(Results(tmp_path))
-    assert [name.split("/")[1].partition("-")[0] for name in brought_in("architectures")] == [
+    assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in pretraining_note(Results(tmp_path))
+    assert [name.split("/")[1].partition("-")[0] for name in pretrained_models("architectures")] == [
         "resnet18",
         "senet18",
         "regnety_400mf",
     ]
     for name in NAMES[1:]:
-        for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING):
+        for table in PAGES[name].tables(Results(tmp_path), EVERYTHING):
             assert any(note.startswith("Models pre-trained on tinyimagenet32") for note in table.notes), table.title
 
 
@@ -157,10 +157,10 @@ def test_an_ac_above_zero_is_never_shown_as_zero():
 
 
 def test_table_six_says_what_its_seeds_change(tmp_path):
-    (table,) = EXHIBITS["table6"].tables(Results(tmp_path), EVERYTHING)
+    (table,) = PAGES["table6"].tables(Results(tmp_path), EVERYTHING)
     assert read_recipe("pretrain/tinyimagenet32")["seed"] == 0
     assert any("the same models, pre-trained once with seed 0" in note for note in table.notes)
-    named = {tuple(named_models(one.recipe["scenario"])) for one in EXHIBITS["table6"].cells()}
+    named = {tuple(named_models(one.recipe["scenario"])) for one in PAGES["table6"].runs()}
     assert len(named) == 1  # whatever the seed
 
 
@@ -176,13 +176,13 @@ def unequal(record, path, first):
 def test_rows_tables_and_figures(tmp_path, fake):
     made = {
         one.path: fake(one, tmp_path)
-        for one in CELLS.values()
+        for one in RUNS_BY_PATH.values()
         if one.method in ("er", "simplex_hoc") and (not one.change or one.change in ("buffer-0", "rate-0.01"))
     }
-    er, hoc = (iam_cell("architectures", method, 31).path for method in ("er", "simplex_hoc"))
+    er, hoc = (iam_run("architectures", method, 31).path for method in ("er", "simplex_hoc"))
     unequal(made[er], tmp_path / er, 21)
     results = Results(tmp_path)
-    figures = {figure.name: figure for name in NAMES for figure in EXHIBITS[name].figures(results)}
+    figures = {figure.name: figure for name in NAMES for figure in PAGES[name].figures(results)}
     assert set(figures) == {"fig6", "fig7", "fig9", "fig10"}
     for name, figure in figures.items():
         figure.draw(figure.data, tmp_path / f"{name}.png")
@@ -190,17 +190,17 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert [panel["replaced"] for panel in figures["fig6"].data] == [[11, 21], []]
     assert list(figures["fig10"].data["curves"]["lines"]) == ["0 per class", "20 per class"]
     assert [point[0] for point in figures["fig10"].data["axes"]["learning rate"]] == [0.001, 0.01]
-    rows = {row["method"]: row for row in EXHIBITS["table7"].rows(results, EVERYTHING)}
+    rows = {row["method"]: row for row in PAGES["table7"].rows(results, EVERYTHING)}
     expected = made[hoc]["protocols"]["template"]["AA_tau"]
     assert [pair["AA"] for pair in rows["simplex_hoc"]["up_to"]] == [expected[i] for i in (10, 20, 30)]
-    (table,) = EXHIBITS["table7"].tables(results, EVERYTHING)
+    (table,) = PAGES["table7"].tables(results, EVERYTHING)
     lines = {line[0]: line[1:] for line in table.rows}
     assert lines["ER"][1] != "–"
     assert lines["ER"][3] == lines["ER"][5] == "–"
     assert lines["ER"][6:] == ["0.00 53.29", "0.00 41.39", "– –"]
     assert lines["FAN"][0] == "missing"
     assert ", seed 0;" in figures["fig9"].caption
-    (table,) = EXHIBITS["table6"].tables(results, EVERYTHING)
+    (table,) = PAGES["table6"].tables(results, EVERYTHING)
     shown = {(line[0], line[1]): line for line in table.rows}
     assert shown["31", "ER"][-2] == "<0.01 31.30"
     assert shown["7", "d-Simplex-HOC"][5] == "3"
@@ -208,7 +208,7 @@ def test_rows_tables_and_figures(tmp_path, fake):
 
 def test_what_a_mixed_gallery_shows_of_older_items(tmp_path, fake):
     """Items that came before the last replacement, which is task 5 of 7."""
-    one = iam_cell("replaced", "simplex_hoc", 7)
+    one = iam_run("replaced", "simplex_hoc", 7)
     record = fake(one, tmp_path)
     versions = [
         {"model": k, "share_of_gallery": 0.1 * k / 2.8, "share_of_hits": 0.01 * k, "score_offset": -0.1 / k}
@@ -216,8 +216,8 @@ def test_what_a_mixed_gallery_shows_of_older_items(tmp_path, fake):
     ]
     record["mixed"] = {"accuracy": [0.2, 0.5], "reindexed": [0.2, 0.6], "queries": [9, 9], "versions": versions}
     (tmp_path / one.path).write_text(json.dumps(record))
-    (table,) = EXHIBITS["mixed"].tables(Results(tmp_path), Selection(methods=["simplex_hoc"], tasks=[7]))
+    (table,) = PAGES["mixed"].tables(Results(tmp_path), Selection(methods=["simplex_hoc"], tasks=[7]))
     (line,) = table.rows
     assert line[2:] == ["d-Simplex-HOC", "50.00", "60.00", "35.71", "10.00", "-0.10 to -0.03"]
-    (table,) = EXHIBITS["mixed"].tables(Results(tmp_path), Selection(methods=["er"], tasks=[7]))
+    (table,) = PAGES["mixed"].tables(Results(tmp_path), Selection(methods=["er"], tasks=[7]))
     assert table.rows[0][3] == "missing"

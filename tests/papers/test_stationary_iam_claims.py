@@ -5,24 +5,24 @@ import json
 import pytest
 
 from papers.stationary import Results
-from papers.stationary.iam_cells import iam_cell
-from papers.stationary.table6 import held_against
+from papers.stationary.iam_runs import iam_run
+from papers.stationary.table6 import compared_with_paper
 
 RISING, FALLING = [0.4, 0.41, 0.42, 0.43, 0.44, 0.45, 0.46], [0.5, 0.49, 0.3, 0.29, 0.2, 0.2, 0.2]
 
 
 @pytest.fixture
 def said(tmp_path, monkeypatch):
-    monkeypatch.setattr("papers.stationary.cells.Cell.is_of", lambda self, recipe: True)
+    monkeypatch.setattr("papers.stationary.study_runs.StudyRun.is_of", lambda self, recipe: True)
 
     def write(**runs):
-        cells = [iam_cell("replaced", method, 7) for method in runs]
-        for cell, (ac, aa, curve) in zip(cells, runs.values()):
+        planned = [iam_run("replaced", method, 7) for method in runs]
+        for run, (ac, aa, curve) in zip(planned, runs.values()):
             template = {"AC": ac, "AA": aa, "ACA": 0.1, "AA_tau": curve}
-            path = tmp_path / cell.path
+            path = tmp_path / run.path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"recipe": {}, "protocols": {"template": template}}))
-        return list(held_against(Results(tmp_path), cells))
+        return list(compared_with_paper(Results(tmp_path), planned))
 
     return write
 

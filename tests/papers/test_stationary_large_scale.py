@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from papers.stationary import EXHIBITS, Results
+from papers.stationary import PAGES, Results
 from papers.stationary.curve_figures import MEASURED, whole_experiment
-from papers.stationary.exhibit import EVERYTHING
+from papers.stationary.result_page import EVERYTHING
 
 REPOSITORY = Path(__file__).parents[2]
 HOURS = [
@@ -19,7 +19,7 @@ HOURS = [
 
 
 def shown(root):
-    (table,) = EXHIBITS["fig8"].tables(Results(root), EVERYTHING)
+    (table,) = PAGES["fig8"].tables(Results(root), EVERYTHING)
     return table.notes[-1]
 
 

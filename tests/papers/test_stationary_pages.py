@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import METHOD_NAMES
-from papers.stationary import EXHIBITS, Results, Selection
+from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
-from papers.stationary.cifar_cells import OURS, PAPER_METHODS, paper_cell, tuned_cell
-from papers.stationary.exhibit import EVERYTHING, Table
-from papers.stationary.exhibits import DRAWN
-from papers.stationary.layout import by_commit, markdown, plain
-from papers.stationary.pictures import fingerprint
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS, paper_run, tuned_run
+from papers.stationary.formatting import commit_note, markdown, plain
+from papers.stationary.pages import DRAWINGS
+from papers.stationary.plots import fingerprint
+from papers.stationary.result_page import EVERYTHING, Table
 
 
 def reproduce(*words, status=0):
@@ -32,13 +32,13 @@ def reproduce(*words, status=0):
 def some(tmp_path, fake):
     """HOC at 7 tasks with three seeds, CVS with one, and one value of lambda."""
     root = tmp_path / "results"
-    records = [fake(paper_cell("simplex_hoc", 7, seed=seed), root, seed=seed) for seed in (0, 1, 2)]
-    fake(paper_cell("cvs", 7), root, rising=-0.01)
-    fake(paper_cell("cvs", 16), root, rising=-0.01)
-    fake(tuned_cell("cvs", 7), root)
-    for cell in EXHIBITS["table8"].cells():
-        if cell.change in ("", "lambda-0.25", "lambda-0.5"):
-            fake(cell, root)
+    records = [fake(paper_run("simplex_hoc", 7, seed=seed), root, seed=seed) for seed in (0, 1, 2)]
+    fake(paper_run("cvs", 7), root, rising=-0.01)
+    fake(paper_run("cvs", 16), root, rising=-0.01)
+    fake(tuned_run("cvs", 7), root)
+    for run in PAGES["table8"].runs():
+        if run.change in ("", "lambda-0.25", "lambda-0.5"):
+            fake(run, root)
     return root, records
 
 
@@ -84,52 +84,52 @@ def test_rows_of_table_eight_have_axis_and_value(some):
 
 def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
     for seed, commit in enumerate(("aaaaaaa0", "bbbbbbb", "bbbbbbb")):
-        fake(paper_cell("cvs", 7, seed=seed), tmp_path, commit=commit)
-    fake(paper_cell("cvs", 7, order="icarl"), tmp_path, commit=None)
+        fake(paper_run("cvs", 7, seed=seed), tmp_path, commit=commit)
+    fake(paper_run("cvs", 7, order="icarl"), tmp_path, commit=None)
     selection = Selection(methods=["cvs"], tasks=[7], orders=["natural"])
-    row, tuned = EXHIBITS["table2"].rows(Results(tmp_path), selection)
+    row, tuned = PAGES["table2"].rows(Results(tmp_path), selection)
     assert row["commits"] == ["aaaaaaa0", "bbbbbbb", "bbbbbbb"]
     assert tuned["commits"] == []
-    of_paper, of_tuned = EXHIBITS["table2"].tables(Results(tmp_path), selection)
+    of_paper, of_tuned = PAGES["table2"].tables(Results(tmp_path), selection)
     (note,) = [note for note in of_paper.notes if "commit" in note]
     assert note.startswith("Runs by commit: 2 at bbbbbbb, 1 at aaaaaaa. ")
-    assert note.endswith("judge AC and small differences over seeds.")
+    assert note.endswith("Compare AC and small differences over several seeds.")
     assert not [note for note in of_tuned.notes if "commit" in note]
     shuffled = Selection(methods=["cvs"], tasks=[7], orders=["icarl"], sets=["paper"])
-    (table,) = EXHIBITS["table2"].tables(Results(tmp_path), shuffled)
+    (table,) = PAGES["table2"].tables(Results(tmp_path), shuffled)
     assert any(note.startswith("Runs by commit: 1 at an unknown one. ") for note in table.notes)
 
 
 def test_uncommitted_changes_are_seen_in_the_note():
     commits = ["0123456789ab+", "0123456789ab", "0123456789ab+", "fedcba987654+ + 0123456789ab"]
-    (note,) = by_commit([{"commits": commits}])
+    (note,) = commit_note([{"commits": commits}])
     assert note.startswith("Runs by commit: 2 at 0123456+, 1 at 0123456, 1 at fedcba9+ + 0123456. ")
 
 
 @pytest.mark.parametrize("name", ["table2", "table3", "table4", "tries"])
 def test_that_fan_reads_through_maps_is_said_where_it_has_a_row(name, tmp_path):
     for method, count in (("fan", 1), ("er", 0)):
-        for table in EXHIBITS[name].tables(Results(tmp_path), Selection(methods=[method], orders=["natural"])):
+        for table in PAGES[name].tables(Results(tmp_path), Selection(methods=[method], orders=["natural"])):
             assert sum("through maps" in note for note in table.notes) == count
 
 
 @pytest.mark.parametrize("name", ["parts", "front"])
 def test_tables_of_both_sets_name_the_set_of_each_row(name, tmp_path):
-    rows = EXHIBITS[name].rows(Results(tmp_path), EVERYTHING)
-    (table,) = EXHIBITS[name].tables(Results(tmp_path), EVERYTHING)
+    rows = PAGES[name].rows(Results(tmp_path), EVERYTHING)
+    (table,) = PAGES[name].tables(Results(tmp_path), EVERYTHING)
     assert [line[table.header.index("set")] for line in table.rows] == [row["set"] for row in rows]
     assert {(row["set"], row["method"] == OURS) for row in rows} == {("paper", False), ("tuned", True)}
 
 
 @pytest.mark.parametrize("name", ["questions", "table8"])
 def test_tables_of_one_set_name_it_in_their_titles(name, tmp_path):
-    assert {row["set"] for row in EXHIBITS[name].rows(Results(tmp_path), EVERYTHING)} == {"paper"}
-    assert all("the paper set" in table.title for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING))
+    assert {row["set"] for row in PAGES[name].rows(Results(tmp_path), EVERYTHING)} == {"paper"}
+    assert all("the paper set" in table.title for table in PAGES[name].tables(Results(tmp_path), EVERYTHING))
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
+@pytest.mark.parametrize("name", PAGES)
 def test_a_legend_explains_columns_that_are_there(name, tmp_path):
-    for table in EXHIBITS[name].tables(Results(tmp_path), EVERYTHING):
+    for table in PAGES[name].tables(Results(tmp_path), EVERYTHING):
         for note in table.notes:
             explained = re.findall(r"(?:^|\. )(T|n|paper|set): ", note)
             assert not {word for word in explained if not any(head.startswith(word) for head in table.header)}, note
@@ -137,8 +137,8 @@ def test_a_legend_explains_columns_that_are_there(name, tmp_path):
 
 @pytest.mark.parametrize(("name", "data"), [("table3", "tiny-imagenet-20"), ("table4", "CUB_200_2011")])
 def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
-    (cell,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(EXHIBITS[name].cells())
-    record = fake(cell, tmp_path)["protocols"]["template"]
+    (run,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(PAGES[name].runs())
+    record = fake(run, tmp_path)["protocols"]["template"]
     rows = json.loads(reproduce(name, "--render", "--results", tmp_path, "--json").stdout)
     assert len(rows) == 32
     (row,) = [row for row in rows if row["seeds"]]
@@ -161,7 +161,7 @@ def test_data_that_is_not_there_is_said_once(tmp_path):
     words = ["table4", "--tasks", "7", "--device", "cpu", "--quiet", "--results", tmp_path / "results"]
     found = reproduce(*words, "--data", tmp_path, "--out", tmp_path / "runs", status=1)
     assert re.findall(r"failed: .*", found.stderr) == [
-        f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there as it is downloaded"
+        f"failed: {tmp_path}/CUB_200_2011: no such folder; CUB-200-2011 is expected there, as downloaded"
     ]
     assert "and 7 more failed" in found.stderr
     assert "0 of 8 missing runs are done." in found.stderr  # and nothing of going on: they would fail again
@@ -210,7 +210,7 @@ def test_runs_of_a_dry_run_have_names_of_their_own(tmp_path):
 
 def test_docs_and_page(some, tmp_path):
     reproduce("front", "--render", "--results", some[0], "--docs", tmp_path / "docs", "--html", tmp_path / "page.html")
-    (figure,) = EXHIBITS["front"].figures(Results(some[0]))
+    (figure,) = PAGES["front"].figures(Results(some[0]))
     picture = Image.open(tmp_path / "docs" / "figures" / "front.png")
     assert picture.text["Description"] == fingerprint(figure.data)
     assert f"![{figure.caption}](../figures/front.png)" in (tmp_path / "docs" / "results" / "front.md").read_text()
@@ -222,7 +222,7 @@ def test_docs_and_page(some, tmp_path):
 
 
 def test_figures_are_those_that_have_something_to_show(some):
-    found = {f.name: f for e in EXHIBITS.values() for f in e.figures(Results(some[0])) if f.data is not None}
+    found = {f.name: f for e in PAGES.values() for f in e.figures(Results(some[0])) if f.data is not None}
     assert set(found) == {"fig4-paper", "fig4-tuned", "front", "over-tasks-paper", "over-tasks-tuned", "stride"}
     assert [title for title, _ in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
     cvs = found["over-tasks-paper"].data["CVS"]
@@ -235,14 +235,14 @@ def test_what_the_committed_pictures_say_of_our_own_method():
     """Its matrix among those of tuned settings alone, and the mean of its seeds as in the table."""
     committed = Results(Path(__file__).parents[2] / "results")
     ours = "d-Simplex-HOC-Views (ours)"
-    fig4 = {figure.name: figure for figure in EXHIBITS["fig4"].figures(committed)}
+    fig4 = {figure.name: figure for figure in PAGES["fig4"].figures(committed)}
     shown = {name: [title for title, _ in figure.data] for name, figure in fig4.items()}
     assert shown["fig4-tuned"].count(ours) == 1
     assert ours not in shown["fig4-paper"]
-    table2 = {figure.name: figure for figure in EXHIBITS["table2"].figures(committed)}["over-tasks-tuned"]
+    table2 = {figure.name: figure for figure in PAGES["table2"].figures(committed)}["over-tasks-tuned"]
     (row,) = (
         row
-        for row in EXHIBITS["table2"].rows(committed, Selection(sets=["tuned"], orders=["natural"], tasks=[7]))
+        for row in PAGES["table2"].rows(committed, Selection(sets=["tuned"], orders=["natural"], tasks=[7]))
         if row["method"] == "simplex_hoc_views"
     )
     line = table2.data[ours]
@@ -254,7 +254,7 @@ def test_what_the_committed_pictures_say_of_our_own_method():
 
 
 def test_a_selection_reaches_the_tables(some):
-    (table,) = EXHIBITS["table2"].tables(Results(some[0]), Selection(methods=["cvs"], sets=["tuned"], orders=["icarl"]))
+    (table,) = PAGES["table2"].tables(Results(some[0]), Selection(methods=["cvs"], sets=["tuned"], orders=["icarl"]))
     assert [row[0] for row in table.rows] == ["2", "7", "16"]
 
 
@@ -269,7 +269,7 @@ def test_markdown_and_plain_text_by_hand():
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["table99"], "unknown exhibit 'table99'"),
+        (["table99"], "unknown table or figure 'table99'"),
         (["table2", "--render", "--results", "nowhere"], "nowhere: no such folder"),
         (["table2", "--render", "--order", "random"], "--order 'random': use natural or icarl"),
         (["table2", "--render", "--set-name", "best"], "--set-name 'best': use paper or tuned"),
@@ -284,8 +284,8 @@ def test_what_can_be_wrong_is_said_in_one_line(words, reason, tmp_path, monkeypa
 
 
 def test_nothing_run_is_no_reason_to_fail(tmp_path):
-    for name, exhibit in EXHIBITS.items():
-        assert all(not row.get("seeds") for row in exhibit.rows(Results(tmp_path), EVERYTHING))
-        drawn = [figure.name for figure in exhibit.figures(Results(tmp_path))]
-        assert drawn == ([name] if name in DRAWN else [])
-        assert bool(exhibit.tables(Results(tmp_path), EVERYTHING)) == (name not in DRAWN)
+    for name, page in PAGES.items():
+        assert all(not row.get("seeds") for row in page.rows(Results(tmp_path), EVERYTHING))
+        drawn = [figure.name for figure in page.figures(Results(tmp_path))]
+        assert drawn == ([name] if name in DRAWINGS else [])
+        assert bool(page.tables(Results(tmp_path), EVERYTHING)) == (name not in DRAWINGS)

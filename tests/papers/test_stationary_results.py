@@ -5,18 +5,18 @@ import json
 import pytest
 
 from holdfast.errors import HoldfastError
-from papers.stationary import EXHIBITS, Results
-from papers.stationary.cifar_cells import paper_cell
-from papers.stationary.exhibit import EVERYTHING
+from papers.stationary import PAGES, Results
+from papers.stationary.cifar_runs import paper_run
+from papers.stationary.result_page import EVERYTHING
 
 
 @pytest.fixture
 def altered(tmp_path, fake):
-    """Write the record of a cell with some of it changed; where it lies."""
+    """Write the record of a run with some of it changed; where it lies."""
 
-    def write(cell, **changed):
-        record = fake(cell, tmp_path)
-        path = tmp_path / cell.path
+    def write(run, **changed):
+        record = fake(run, tmp_path)
+        path = tmp_path / run.path
         path.write_text(json.dumps({**record, **changed}))
         return path
 
@@ -30,48 +30,48 @@ def on(**fingerprints):
 @pytest.mark.parametrize("split", ["train", "query", "gallery"])
 def test_runs_on_different_images_are_not_compared(altered, tmp_path, split):
     same = {"train": "a", "query": "b", "gallery": "c"}
-    first = altered(paper_cell("er", 7), data=on(**same))
-    altered(paper_cell("cvs", 16), data=on(**same))
-    assert EXHIBITS["table2"].rows(Results(tmp_path), EVERYTHING)
-    other = altered(paper_cell("cvs", 7), data=on(**{**same, split: "d"}))
-    with pytest.raises(HoldfastError, match=f"its {split} images .* are others than those of") as refused:
-        EXHIBITS["table2"].rows(Results(tmp_path), EVERYTHING)
+    first = altered(paper_run("er", 7), data=on(**same))
+    altered(paper_run("cvs", 16), data=on(**same))
+    assert PAGES["table2"].rows(Results(tmp_path), EVERYTHING)
+    other = altered(paper_run("cvs", 7), data=on(**{**same, split: "d"}))
+    with pytest.raises(HoldfastError, match=f"its {split} images .* differ from those of") as refused:
+        PAGES["table2"].rows(Results(tmp_path), EVERYTHING)
     assert str(first) in str(refused.value)
     assert str(other) in str(refused.value)
 
 
 def test_a_winner_is_not_chosen_over_different_images(altered, tmp_path):
-    tries = [cell for cell in EXHIBITS["tries"].cells() if cell.method == "er"]
-    for i, cell in enumerate(tries):
-        altered(cell, data=on(query=str(i == 2)))
-    with pytest.raises(HoldfastError, match=r"its query images \(tinyimagenet32_validation\) are others"):
-        EXHIBITS["tries"].rows(Results(tmp_path), EVERYTHING)
+    tries = [run for run in PAGES["tries"].runs() if run.method == "er"]
+    for i, run in enumerate(tries):
+        altered(run, data=on(query=str(i == 2)))
+    with pytest.raises(HoldfastError, match=r"its query images \(tinyimagenet32_validation\) differ"):
+        PAGES["tries"].rows(Results(tmp_path), EVERYTHING)
 
 
 def test_other_images_are_expected_where_the_recipes_name_others(altered, tmp_path):
-    tries = [cell for cell in EXHIBITS["tries"].cells() if cell.method == "er"]
-    cells = [paper_cell("er", 7), tries[0]]
-    for cell, images in zip(cells, "ab"):
-        altered(cell, data=on(train="same", query=images))
+    tries = [run for run in PAGES["tries"].runs() if run.method == "er"]
+    runs = [paper_run("er", 7), tries[0]]
+    for run, images in zip(runs, "ab"):
+        altered(run, data=on(train="same", query=images))
     results = Results(tmp_path)
-    assert all(results.record(cell) for cell in cells)
+    assert all(results.record(run) for run in runs)
 
 
 def test_a_record_of_another_version_is_named(altered, tmp_path):
-    cell = paper_cell("er", 7)
-    recipe = json.loads(json.dumps(dict(cell.recipe.tables)))
+    run = paper_run("er", 7)
+    recipe = json.loads(json.dumps(dict(run.recipe.tables)))
     recipe["train"]["warm_up"] = 5
-    path = altered(cell, recipe=recipe)
+    path = altered(run, recipe=recipe)
     with pytest.raises(HoldfastError, match="warm_up") as refused:
-        Results(tmp_path).record(cell)
+        Results(tmp_path).record(run)
     assert str(refused.value).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"recipe": "er"}'])
 def test_what_is_no_record_is_named(altered, tmp_path, text):
-    cell = paper_cell("er", 7)
-    path = altered(cell)
+    run = paper_run("er", 7)
+    path = altered(run)
     path.write_text(text)
-    with pytest.raises(HoldfastError, match="has no recipe; it is not the record of a run") as refused:
-        Results(tmp_path).record(cell)
+    with pytest.raises(HoldfastError, match="not the record of a run, it has no recipe") as refused:
+        Results(tmp_path).record(run)
     assert str(refused.value).startswith(f"{path}: ")

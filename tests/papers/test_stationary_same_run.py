@@ -4,10 +4,10 @@ import pytest
 
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.schema import check_recipe
-from papers.stationary.cells import HOW_IT_TRAINS, same_run
-from papers.stationary.cifar_cells import paper_cell
+from papers.stationary.cifar_runs import paper_run
+from papers.stationary.study_runs import EXECUTION_OPTIONS, same_run
 
-CELL = paper_cell("simplex_hoc", 7)
+CELL = paper_run("simplex_hoc", 7)
 OTHER_RUN = [
     "seed=5",
     "data.train.split=test",
@@ -64,4 +64,4 @@ def test_the_same_run(setting):
 def test_every_section_and_every_exception_is_tried():
     sections = {setting.partition("=")[0].partition(".")[0] for setting in OTHER_RUN}
     assert sections == set(CELL.recipe.tables) - {"title"}
-    assert {f"train.{name}" for name in HOW_IT_TRAINS} <= {setting.partition("=")[0] for setting in SAME_RUN}
+    assert {f"train.{name}" for name in EXECUTION_OPTIONS} <= {setting.partition("=")[0] for setting in SAME_RUN}

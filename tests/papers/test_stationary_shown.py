@@ -1,4 +1,4 @@
-"""What goes to stdout, to stderr and to files, for a whole exhibit and for a part of one."""
+"""What goes to stdout, to stderr and to files, for a whole page and for a part of one."""
 
 import json
 import re
@@ -7,19 +7,19 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.errors import HoldfastError
-from papers.stationary import EXHIBITS, Results, Selection
+from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
-from papers.stationary.cifar_cells import paper_cell
-from papers.stationary.exhibit import EVERYTHING
-from papers.stationary.exhibits import DRAWN
-from papers.stationary.page import render_page
+from papers.stationary.cifar_runs import paper_run
+from papers.stationary.html_page import render_html
+from papers.stationary.pages import DRAWINGS
+from papers.stationary.result_page import EVERYTHING
 
 
 @pytest.fixture
 def here(tmp_path, fake, monkeypatch):
     """An empty current folder; beside it results enough for pictures of Table 2 and Figure 4."""
     for method, seed in (("cvs", 0), ("simplex_hoc", 0), ("simplex_hoc", 1)):
-        fake(paper_cell(method, 7, seed=seed), tmp_path / "made-up", seed=seed)
+        fake(paper_run(method, 7, seed=seed), tmp_path / "made-up", seed=seed)
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -43,9 +43,9 @@ def test_stdout_is_json_and_nothing_else(words, here):
     assert all(path.startswith(("d/", "p.html")) for path in files(here))
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", DRAWINGS)
 def test_a_drawing_has_no_rows(name, here):
-    with pytest.raises(HoldfastError, match=f"{name} is a drawing and has no rows for --json"):
+    with pytest.raises(HoldfastError, match=f"{name} is a drawing without rows for --json"):
         reproduce(name, "--json")
     assert not files(here)
     assert json.loads(reproduce(name, "--json", "--dry-run").stdout) == []
@@ -90,16 +90,16 @@ def test_a_part_comes_without_pictures_of_everything(here):
     ],
 )
 def test_the_minutes_are_of_what_was_chosen(selection, footer, here):
-    table = EXHIBITS["table2"].tables(Results(here.parent / "made-up"), selection)[0]
+    table = PAGES["table2"].tables(Results(here.parent / "made-up"), selection)[0]
     assert [note for note in table.notes if note.startswith("GPU minutes")] == ([footer] if footer else [])
 
 
 def test_the_contents_of_the_page_lead_to_its_parts(tmp_path):
-    every, nothing = {name: EXHIBITS[name] for name in ("table2", "table8", "goals")}, Results(tmp_path)
-    page = render_page(every, nothing, EVERYTHING)
+    every, nothing = {name: PAGES[name] for name in ("table2", "table8", "goals")}, Results(tmp_path)
+    page = render_html(every, nothing, EVERYTHING)
     links, parts = re.findall(r'href="#([^"]+)"', page), re.findall(r'<h2 id="([^"]+)"', page)
     assert links == parts == list(every)
-    assert "<nav" not in render_page({"table8": EXHIBITS["table8"]}, nothing, EVERYTHING)
+    assert "<nav" not in render_html({"table8": PAGES["table8"]}, nothing, EVERYTHING)
 
 
 def test_code_in_a_note_is_code_on_the_page(here):

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from papers.stationary import EXHIBITS, Results
+from papers.stationary import PAGES, Results
 from papers.stationary.__main__ import app
-from papers.stationary.exhibit import EVERYTHING, Table
-from papers.stationary.layout import markdown, plain
+from papers.stationary.formatting import markdown, plain
+from papers.stationary.result_page import EVERYTHING, Table
 
 RESULTS = Path(__file__).parents[2] / "results"
 COMMITTED = Results(RESULTS)
@@ -40,9 +40,9 @@ def test_numbers_that_belong_together_go_into_a_second_part():
     assert plain(table, 80) == plain(table)
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
-def test_every_exhibit_fits_eighty_columns_with_all_its_words(name):
-    for table in EXHIBITS[name].tables(COMMITTED, EVERYTHING):
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_fits_eighty_columns_with_all_its_words(name):
+    for table in PAGES[name].tables(COMMITTED, EVERYTHING):
         text = plain(table, 80)
         assert not [line for line in text.splitlines() if len(line) > 80]
         words = {word for row in (table.header, *table.rows) for cell in row for word in cell.split()}
@@ -51,12 +51,12 @@ def test_every_exhibit_fits_eighty_columns_with_all_its_words(name):
 
 def test_the_terminal_says_how_wide_it_is():
     def lines(columns, *words):
-        invoked = ["reproduce", "table2", "--render", "--results", str(RESULTS), *words]
+        invoked = ["reproduce", "table8", "--render", "--results", str(RESULTS), *words]
         return CliRunner(env={"COLUMNS": columns}).invoke(app, invoked).stdout.splitlines()
 
     assert max(map(len, lines("80"))) <= 80
     assert max(map(len, lines("100"))) in range(81, 101)
-    whole = max(note for table in EXHIBITS["table2"].tables(COMMITTED, EVERYTHING) for note in table.notes)
+    whole = max(note for table in PAGES["table8"].tables(COMMITTED, EVERYTHING) for note in table.notes)
     assert whole in lines(None)  # into a file or a pipe
     assert whole in lines("80", "--markdown")
-    assert whole in markdown("", EXHIBITS["table2"].tables(COMMITTED, EVERYTHING)).splitlines()
+    assert whole in markdown("", PAGES["table8"].tables(COMMITTED, EVERYTHING)).splitlines()

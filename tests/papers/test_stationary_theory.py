@@ -108,7 +108,7 @@ def test_stationarity_of_a_run(study, study_json, tiny_run, tmp_path):
     assert "The assumption" in text
     assert "1 to 2" in text
     (folder / "stationarity.json").write_text('{"updates": [{"from": 1}], "samples": 1}')
-    with pytest.raises(HoldfastError, match=r"stationarity\.json: not whole"):
+    with pytest.raises(HoldfastError, match=r"stationarity\.json: incomplete"):
         study("report", folder, "-o", tmp_path / "page.html")
     with pytest.raises(HoldfastError, match="per_class"):
         study("theory", "stationarity", folder, "--per-class", 1)

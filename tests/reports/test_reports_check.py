@@ -84,7 +84,7 @@ def test_the_sentences_hold_the_numbers():
         (0.0, (1.5, 0.8), "the new model's queries do better than the old model's."),
         (0.0, (0.8, 1.5), "the new model's queries do worse than the old model's."),
         (-0.3, (0.8, 0.8), "the new model's queries do at most 30 points worse than the old model's."),
-        (0.3, (0.8, 0.8), "the new model's queries do not gain the 30 points asked for."),
+        (0.3, (0.8, 0.8), "the new model's queries do not gain the required 30 points."),
     ],
 )
 def test_the_verdict_names_what_was_asked(min_gain, noises, said):

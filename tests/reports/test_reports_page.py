@@ -227,7 +227,7 @@ def update(shrank, moved, average):
             ["does not hold", "caps grew in 3 of 10", "1 → 2 (3 of 10)", "Eq. 1b in 1 of 1 update."],
         ),
         ([update(1.0, 12.3, True)], ["does not hold", "moved by up to 12.3°", "no cap grew"]),
-        ([], ["nothing to assume"]),
+        ([], ["the assumption is not tested"]),
     ],
 )
 def test_the_verdict_on_the_theorems_assumption(updates, words):

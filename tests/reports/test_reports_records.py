@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.reports import read_run
-from holdfast.reports.curves import LABEL_GAP, Line, chart
-from holdfast.reports.records import flat
+from holdfast.reports.figures import LABEL_GAP, Line, chart
+from holdfast.reports.records import flatten
 
 
 def written(folder, value):
@@ -80,7 +80,7 @@ def test_invalid_recipe(tmp_path):
 
 
 def test_flat_keys():
-    assert flat({"a": {"b": 1, "c": {"d": 2}}, "e": [3]}) == {"a.b": 1, "a.c.d": 2, "e": [3]}
+    assert flatten({"a": {"b": 1, "c": {"d": 2}}, "e": [3]}) == {"a.b": 1, "a.c.d": 2, "e": [3]}
 
 
 def test_end_labels_do_not_cover_each_other():

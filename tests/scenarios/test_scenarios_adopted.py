@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.scenarios import ModelCard, SlotRegistry, cl2r
-from holdfast.scenarios.iam_cl2r import held_to_adopted
+from holdfast.scenarios import ModelSpace, SlotRegistry, cl2r
+from holdfast.scenarios.iam_cl2r import with_adopted_reference
 
 NAMES = list("abcdef")
 LABELS = np.repeat(np.arange(6), 3)
@@ -16,7 +16,7 @@ def tasks(num_slots=None):
 
 
 def test_only_the_first_task_is_held_to_it():
-    plain, held = tasks(), held_to_adopted(tasks(), NAMES, ModelCard(8), "v0")
+    plain, held = tasks(), with_adopted_reference(tasks(), NAMES, ModelSpace(8), "v0")
     assert [(task.start, task.reference, task.model) for task in held.tasks] == [
         ("scratch", "loaded", "v0"),
         ("previous", "previous", None),
@@ -29,7 +29,7 @@ def test_only_the_first_task_is_held_to_it():
 
 def test_known_classes_keep_their_slots_and_others_take_free_ones():
     registry = SlotRegistry(9).take_left(["x", "d", "a", "y"])
-    held = held_to_adopted(tasks(9), NAMES, ModelCard(8, registry), "v0")
+    held = with_adopted_reference(tasks(9), NAMES, ModelSpace(8, registry), "v0")
     assert held.tasks[-1].slots == (2, 4, 5, 1, 6, 7)
     assert held.tasks[0].slots == (2, 4)
     assert dict(held.tasks[-1].registry.owners)["y"] == 3  # a class that is not trained keeps its place
@@ -37,7 +37,7 @@ def test_known_classes_keep_their_slots_and_others_take_free_ones():
 
 def test_refused():
     with pytest.raises(HoldfastError, match="no slot left for class"):
-        held_to_adopted(tasks(6), NAMES, ModelCard(5, SlotRegistry(6).take_left("xyz")), "v0")
-    twice = held_to_adopted(tasks(), NAMES, ModelCard(8), "v0")
-    with pytest.raises(HoldfastError, match="has one already"):
-        held_to_adopted(twice, NAMES, ModelCard(8), "v1")
+        with_adopted_reference(tasks(6), NAMES, ModelSpace(5, SlotRegistry(6).take_left("xyz")), "v0")
+    twice = with_adopted_reference(tasks(), NAMES, ModelSpace(8), "v0")
+    with pytest.raises(HoldfastError, match="this scenario has one already"):
+        with_adopted_reference(twice, NAMES, ModelSpace(8), "v1")

@@ -80,16 +80,16 @@ def test_buffer_depends_on_seed_and_class_alone():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"initial": 0, "increment": 1}, "initial must lie in 1..20"),
-        ({"initial": 21, "increment": 1}, "initial must lie in 1..20"),
+        ({"initial": 0, "increment": 1}, "initial must be in 1..20"),
+        ({"initial": 21, "increment": 1}, "initial must be in 1..20"),
         ({"initial": 10, "increment": 3}, "must divide"),
-        ({"initial": 10, "tasks": 4}, "cannot be shared out evenly"),
-        ({"initial": 10, "tasks": 1}, "cannot be shared out evenly"),
+        ({"initial": 10, "tasks": 4}, "cannot be split evenly"),
+        ({"initial": 10, "tasks": 1}, "cannot be split evenly"),
         ({"initial": 10, "tasks": 2, "increment": 10}, "only one of the two"),
         ({"initial": 10}, "only one of the two"),
-        ({"initial": 10, "increment": 5, "num_slots": 18}, "18 slots for 20 classes; set method.slots to 20"),
-        ({"initial": 10, "increment": 5, "buffer_per_class": -1}, "not be negative"),
-        ({"initial": 10, "increment": 5, "order_seed": -1}, "order_seed must lie"),
+        ({"initial": 10, "increment": 5, "num_slots": 18}, "18 slots for 20 classes; the method needs 20"),
+        ({"initial": 10, "increment": 5, "buffer_per_class": -1}, "buffer_per_class must be at least 0"),
+        ({"initial": 10, "increment": 5, "order_seed": -1}, "order_seed must be"),
     ],
 )
 def test_impossible_options(options, reason):

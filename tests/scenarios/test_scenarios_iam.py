@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from holdfast.errors import HoldfastError
-from holdfast.scenarios import ModelCard, SlotRegistry, cl2r, iam_cl2r
+from holdfast.scenarios import ModelSpace, SlotRegistry, cl2r, iam_cl2r
 
 LABELS = np.repeat(np.arange(100), 3)
 NAMES = [f"class {i}" for i in range(100)]
 
 
 def pretrained(count, num_slots=1024, dim=1023):
-    return ModelCard(dim, SlotRegistry(num_slots).take_left(f"pre/{i}" for i in range(count)))
+    return ModelSpace(dim, SlotRegistry(num_slots).take_left(f"pre/{i}" for i in range(count)))
 
 
 CARDS = {"small": pretrained(100), "middle": pretrained(300), "large": pretrained(600)}
@@ -46,7 +46,7 @@ def test_fine_tuning_takes_slots_from_the_right_and_keeps_them():
 
 
 def test_growth_is_remembered_by_what_is_fine_tuned_from_it():
-    grown = ModelCard(1023, SlotRegistry(512).take_left(f"pre/{i}" for i in range(100)).grow(1024))
+    grown = ModelSpace(1023, SlotRegistry(512).take_left(f"pre/{i}" for i in range(100)).grow(1024))
     built = scenario({**CARDS, "grown": grown}, model="grown", replace_at=(3,), replace_with=("middle",))
     assert {task.registry.grown for task in built.tasks} == {(512,)}
     brought_in = scenario({**CARDS, "grown": grown}, replace_at=(3,), replace_with=("grown",))
@@ -64,7 +64,7 @@ def test_images_and_buffer_are_those_of_cl2r():
 
 
 def test_deployed_reference_where_the_sizes_allow():
-    cards = {"small": ModelCard(512), "same": ModelCard(512), "other": ModelCard(384)}
+    cards = {"small": ModelSpace(512), "same": ModelSpace(512), "other": ModelSpace(384)}
     built = scenario(cards, num_slots=None, reference="deployed", replace_at=(3, 5), replace_with=("same", "other"))
     assert [task.reference for task in built.tasks] == ["loaded", "previous", "previous", "previous", "none"] + [
         "previous"
@@ -78,19 +78,23 @@ def test_deployed_reference_where_the_sizes_allow():
     [
         ({}, {"replace_at": (3,), "replace_with": ("huge",)}, "unknown model 'huge'"),
         ({}, {"replace_at": (3,)}, "1 replacements but 0 models"),
-        ({}, {"replace_at": (1,), "replace_with": ("large",)}, "rising task numbers in 2..7"),
-        ({}, {"replace_at": (5, 3), "replace_with": ("large", "large")}, "rising task numbers"),
-        ({}, {"replace_at_classes": (41,), "replace_with": ("large",)}, "seen to 41; they come to 25, 40, 55"),
+        ({}, {"replace_at": (1,), "replace_with": ("large",)}, "replace_at must be increasing task numbers in 2..7"),
+        ({}, {"replace_at": (5, 3), "replace_with": ("large", "large")}, "increasing task numbers"),
+        (
+            {},
+            {"replace_at_classes": (41,), "replace_with": ("large",)},
+            "no later task ends with 41 classes seen; tasks end with 25, 40, 55",
+        ),
         ({}, {"replace_at": (3,), "replace_at_classes": (40,), "replace_with": ("large",)}, "only one of the two"),
-        ({}, {"buffer_per_class": -1}, "not be negative"),
-        ({"bad": ModelCard(1023)}, {"replace_at": (3,), "replace_with": ("bad",)}, "model bad: has no slot record"),
+        ({}, {"buffer_per_class": -1}, "buffer_per_class must be at least 0"),
+        ({"bad": ModelSpace(1023)}, {"replace_at": (3,), "replace_with": ("bad",)}, "model bad: has no slot record"),
         (
             {"bad": pretrained(10, 2048, 2047)},
             {"replace_at": (3,), "replace_with": ("bad",)},
-            "model bad: 1024 slots meet 2048; holdfast slots grow MODEL --to 2048 brings the model with 1024 up",
+            "model bad: one has 1024 slots, the other 2048; grow the one with 1024 to 2048",
         ),
         (
-            {"bad": ModelCard(1023, SlotRegistry(1024).take_left(f"pre/{i}" for i in range(99, -1, -1)))},
+            {"bad": ModelSpace(1023, SlotRegistry(1024).take_left(f"pre/{i}" for i in range(99, -1, -1)))},
             {"replace_at": (3,), "replace_with": ("bad",)},
             "model bad: class 'pre/99' owns slot 99 in one model and slot 0 in the other",
         ),
@@ -98,12 +102,12 @@ def test_deployed_reference_where_the_sizes_allow():
             {"bad": pretrained(950)},
             {"replace_at": (3,), "replace_with": ("bad",)},
             "no slot left for class 'cifar100/class 74': 1024 slots, 950 classes of pre-training and 100 more; "
-            "holdfast slots grow MODEL... --to 1050 for all its models makes room, then set method.slots=1050",
+            r"grow all its models to 1050 slots \(holdfast slots grow\) and set the method's slots to 1050",
         ),
         (
-            {"bad": ModelCard(1023, SlotRegistry(1024).take_left(["cifar100/class 3"]))},
+            {"bad": ModelSpace(1023, SlotRegistry(1024).take_left(["cifar100/class 3"]))},
             {"model": "bad"},
-            "'cifar100/class 3' is a class of pre-training too; set scenario.namespace",
+            "'cifar100/class 3' is a class of pre-training too; set namespace",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""A small gallery of two classes of pictures, and clients that ask its service in this process."""
+"""A small gallery of two classes of pictures, and clients of its service in this process."""
 
 import contextlib
 import importlib.util
@@ -67,22 +67,22 @@ def gallery(filled: Path, tmp_path: Path) -> Iterator[Gallery]:
 
 
 @pytest.fixture
-def ask(gallery: Gallery) -> Iterator[Callable[..., "TestClient"]]:
+def make_client(gallery: Gallery) -> Iterator[Callable[..., "TestClient"]]:
     """A client of the gallery's service, which is set up as the keywords say and runs until the test ends."""
     from starlette.testclient import TestClient
 
-    from holdfast.service.access import Access
+    from holdfast.service.access_control import AccessControl
     from holdfast.service.app import build_app
 
     with contextlib.ExitStack() as stack:
 
         def make(access: Any = None, **options: Any) -> "TestClient":
-            app = build_app(gallery, access=access or Access({}), **options)
+            app = build_app(gallery, access=access or AccessControl({}), **options)
             return stack.enter_context(TestClient(app, base_url=ADDRESS))
 
         yield make
 
 
 @pytest.fixture
-def client(ask: Callable[..., "TestClient"]) -> "TestClient":
-    return ask()
+def client(make_client: Callable[..., "TestClient"]) -> "TestClient":
+    return make_client()

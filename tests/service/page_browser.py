@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.gallery import Gallery
-from holdfast.service.access import Access
+from holdfast.service.access_control import AccessControl
 
 PATIENCE_S = 20
 NEEDED = "HOLDFAST_NEED_BROWSER"
@@ -47,13 +47,13 @@ def chromium() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def served(gallery: Gallery, access: Access | None = None, **options: Any) -> Iterator[str]:
+def served(gallery: Gallery, access: AccessControl | None = None, **options: Any) -> Iterator[str]:
     """The address of the gallery's service, which runs in a thread."""
     import uvicorn
 
     from holdfast.service.app import build_app
 
-    app = build_app(gallery, access=access or Access({}), **options)
+    app = build_app(gallery, access=access or AccessControl({}), **options)
     config = uvicorn.Config(app, port=0, lifespan="on", log_level="warning", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
@@ -82,9 +82,9 @@ def until(page: Any, expression: str) -> None:
 GIVE = """([kind, bytes]) => {
   const carried = new DataTransfer();
   carried.items.add(new File([new Uint8Array(bytes)], "query.png", { type: "image/png" }));
-  const told = kind === "paste" ? { clipboardData: carried } : { dataTransfer: carried };
-  const event = kind === "paste" ? new ClipboardEvent("paste", { ...told, bubbles: true, cancelable: true })
-    : new DragEvent(kind, { ...told, bubbles: true, cancelable: true });
+  const reported = kind === "paste" ? { clipboardData: carried } : { dataTransfer: carried };
+  const event = kind === "paste" ? new ClipboardEvent("paste", { ...reported, bubbles: true, cancelable: true })
+    : new DragEvent(kind, { ...reported, bubbles: true, cancelable: true });
   document.body.dispatchEvent(event);
   return event.defaultPrevented;
 }"""

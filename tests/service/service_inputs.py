@@ -1,4 +1,4 @@
-"""Bytes that the service's tests send."""
+"""Bytes that the tests send to the service, and a reader of its metrics."""
 
 import io
 import zlib
@@ -24,3 +24,14 @@ def bomb(width: int, height: int) -> bytes:
     head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([1, 0, 0, 0, 0])
     packed = zlib.compress(bytes((width // 8 + 1) * height), 9)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+
+
+def metric_values(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Samples in the Prometheus text format, by name and label values in the order of the labels' names."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }

@@ -6,7 +6,7 @@ import pytest
 from service_inputs import png
 
 from holdfast.errors import HoldfastError
-from holdfast.service.access import Access, check_binding, read_tokens
+from holdfast.service.access_control import AccessControl, check_bind_address, read_tokens
 
 READ, WRITE = "read-token-of-thirty-two-letters", "write-token-of-thirty-two-letter"
 PNG = {"Content-Type": "image/png"}
@@ -24,18 +24,18 @@ WRITING = [("PUT", "/v1/item?id=x"), ("POST", "/v1/items"), ("DELETE", "/v1/item
 
 
 @pytest.fixture
-def guarded(ask, tmp_path):
+def guarded(make_client, tmp_path):
     file = tmp_path / "tokens"
     hashed = hashlib.sha256(WRITE.encode()).hexdigest()
     file.write_text(f"# who may what\nread {READ}  # the shop\n\nwrite sha256:{hashed}\n")
-    return ask(Access(read_tokens(file, {})))
+    return make_client(AccessControl(read_tokens(file, {})))
 
 
 def bearer(token):
     return {"Authorization": f"Bearer {token}"}
 
 
-def test_every_endpoint_asks_for_its_scope(guarded):
+def test_every_endpoint_requires_its_scope(guarded):
     described = guarded.get("/v1/openapi.json").json()["paths"]
     public = {"/v1/health", "/v1/ready"}
     listed = {(method.upper(), path) for path, methods in described.items() for method in methods if path not in public}
@@ -65,7 +65,7 @@ def test_scopes(guarded, pictures):
         assert guarded.get(path, headers={"Host": "gallery.example"}).status_code == 200
 
 
-def test_without_tokens_only_this_machine(client, ask):
+def test_without_tokens_only_local_clients(client, make_client):
     for host in ("127.0.0.1", "localhost:8321", "[::1]:80", "LOCALHOST"):
         assert client.get("/v1/gallery", headers={"Host": host}).status_code == 200
     for host in ("evil.example", "127.0.0.1.evil.example", "localhost@evil.example", "", "[", "127.0.0.2"):
@@ -77,25 +77,25 @@ def test_without_tokens_only_this_machine(client, ask):
     own = client.post("/v1/search/id", json={"id": "a/0"}, headers={"Origin": "http://127.0.0.1:8321"})
     assert own.status_code == 200
     assert "access-control-allow-origin" not in own.headers
-    proxied = ask(Access({}, ["Gallery.example"]))
+    proxied = make_client(AccessControl({}, ["Gallery.example"]))
     assert proxied.get("/v1/gallery", headers={"Host": "gallery.example"}).status_code == 200
 
 
 def test_binding():
     for host in ("127.0.0.1", "localhost", "::1", "127.0.0.9"):
-        check_binding(host, Access({}))
+        check_bind_address(host, AccessControl({}))
     for host in ("0.0.0.0", "::", "192.168.1.2", "gallery.example", ""):
         with pytest.raises(HoldfastError, match="for this machine only"):
-            check_binding(host, Access({}))
-        check_binding(host, Access({b"x" * 32: "read"}))
+            check_bind_address(host, AccessControl({}))
+        check_bind_address(host, AccessControl({b"x" * 32: "read"}))
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("read short", "line 1: a token has at least 16"),
-        (f"read {READ}\nadmin {READ}", "line 2: wanted 'read TOKEN'"),
-        (READ, "line 1: wanted"),
+        ("read short", "line 1: a token must have at least 16"),
+        (f"read {READ}\nadmin {READ}", "line 2: expected 'read TOKEN'"),
+        (READ, "line 1: expected"),
         ("write sha256:12", "64 hex digits"),
         ("# nothing", "no tokens"),
     ],
@@ -110,8 +110,8 @@ def test_token_files(tmp_path, text, reason):
 
 def test_tokens_of_the_environment(tmp_path):
     assert read_tokens(None, {}) == {}
-    access = Access(read_tokens(None, {"HOLDFAST_READ_TOKEN": READ, "HOLDFAST_WRITE_TOKEN": WRITE}))
+    access = AccessControl(read_tokens(None, {"HOLDFAST_READ_TOKEN": READ, "HOLDFAST_WRITE_TOKEN": WRITE}))
     assert access.scope(f"Bearer {READ}") == "read"
     assert access.scope(f"bearer {WRITE}") == "write"
-    with pytest.raises(HoldfastError, match="no readable token file"):
+    with pytest.raises(HoldfastError, match="the token file cannot be read"):
         read_tokens(tmp_path / "nowhere", {})

@@ -7,14 +7,14 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from service_inputs import ADDRESS, png
+from service_inputs import ADDRESS, metric_values, png
 from starlette.testclient import TestClient
 
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.gallery import Gallery, Item
-from holdfast.service.access import Access
+from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
-from holdfast.service.work import ImageEmbedder
+from holdfast.service.gallery_jobs import ImageEmbedder
 
 PNG = {"Content-Type": "image/png"}
 
@@ -24,34 +24,34 @@ def listed(answer):
     return [(hit["id"], pytest.approx(hit["score"], abs=1e-5)) for hit in answer.json()["hits"]]
 
 
-def asked(gallery, **question):
-    return [(hit.id, hit.score) for hit in gallery.search(**question)]
+def search_ids(gallery, **query):
+    return [(hit.id, hit.score) for hit in gallery.search(**query)]
 
 
 def test_search_by_image(client, gallery, pictures):
     answer = client.post("/v1/search/image?k=5", content=png(pictures[7]), headers=PNG)
-    assert listed(answer) == asked(gallery, image=pictures[7], k=5)
+    assert listed(answer) == search_ids(gallery, image=pictures[7], k=5)
     first = answer.json()["hits"][0]
     assert (first["id"], first["label"], first["metadata"], first["image"]) == ("b/7", "b", {"price": 7}, True)
     assert answer.json()["version"] == 1
     where = {"label": "a", "price": {"lt": 9}}
     found = client.post(f"/v1/search/image?filter={json.dumps(where)}", content=png(pictures[7]), headers=PNG)
-    assert listed(found) == asked(gallery, image=pictures[7], filter=where)
+    assert listed(found) == search_ids(gallery, image=pictures[7], filter=where)
     assert {hit["label"] for hit in found.json()["hits"]} == {"a"}
 
 
 def test_search_by_vector_as_numbers_and_as_bytes(client, gallery):
     vector = np.random.default_rng(1).standard_normal(32).astype("<f4")
-    expected = asked(gallery, vector=vector, k=3)
+    expected = search_ids(gallery, vector=vector, k=3)
     for form in (vector.tolist(), base64.b64encode(vector.tobytes()).decode()):
         assert listed(client.post("/v1/search/vector", json={"vector": form, "k": 3})) == expected
-        question = {"vector": form, "k": 3, "version": 1, "exact": True}
-        assert listed(client.post("/v1/search/vector", json=question)) == expected
+        query = {"vector": form, "k": 3, "version": 1, "exact": True}
+        assert listed(client.post("/v1/search/vector", json=query)) == expected
 
 
 def test_search_by_id(client, gallery):
     answer = client.post("/v1/search/id", json={"id": "a/4", "k": 4, "filter": {"price": [1, 2, 3]}})
-    assert listed(answer) == asked(gallery, id="a/4", k=4, filter={"price": [1, 2, 3]})
+    assert listed(answer) == search_ids(gallery, id="a/4", k=4, filter={"price": [1, 2, 3]})
     assert len(answer.json()["hits"]) == 3
 
 
@@ -59,22 +59,22 @@ def test_search_among_some_versions_items(client, gallery, models, pictures):
     gallery.register(models[1], force=True)
     gallery.add([Item("new", image=pictures[7])])
     body = png(pictures[7])
-    for asked_for in ([1], [2], [1, 2]):
-        expected = asked(gallery, image=pictures[7], k=50, indexed_by=asked_for)
-        named = "&".join(f"indexed_by={number}" for number in asked_for)
+    for versions in ([1], [2], [1, 2]):
+        expected = search_ids(gallery, image=pictures[7], k=50, indexed_by=versions)
+        named = "&".join(f"indexed_by={number}" for number in versions)
         answer = client.post(f"/v1/search/image?k=50&{named}", content=body, headers=PNG)
         assert listed(answer) == expected
-        assert {hit["version"] for hit in answer.json()["hits"]} == set(asked_for)
+        assert {hit["version"] for hit in answer.json()["hits"]} == set(versions)
         vector = ImageEmbedder(gallery)
-        opened = vector.open(body, max_pixels=10**6)
-        question = {"vector": vector.embed([opened])[0].tolist(), "k": 50, "indexed_by": asked_for}
-        assert listed(client.post("/v1/search/vector", json=question)) == expected
-        by_id = client.post("/v1/search/id", json={"id": "new", "k": 50, "indexed_by": asked_for})
-        assert listed(by_id) == asked(gallery, id="new", k=50, indexed_by=asked_for)
+        opened = vector.decode(body, max_pixels=10**6)
+        query = {"vector": vector.embed([opened])[0].tolist(), "k": 50, "indexed_by": versions}
+        assert listed(client.post("/v1/search/vector", json=query)) == expected
+        by_id = client.post("/v1/search/id", json={"id": "new", "k": 50, "indexed_by": versions})
+        assert listed(by_id) == search_ids(gallery, id="new", k=50, indexed_by=versions)
 
 
 @pytest.mark.parametrize("indexed_by", [[], [3], [-1], "1", [1.5], [True]])
-def test_versions_that_cannot_be_asked_for(client, indexed_by):
+def test_invalid_indexed_by(client, indexed_by):
     answer = client.post("/v1/search/id", json={"id": "a/4", "indexed_by": indexed_by})
     assert answer.status_code == 422, answer.text
     for given in ("x", "3", "-1", "99999999999999999999"):
@@ -118,11 +118,11 @@ def test_thumbnails(client, gallery, tmp_path):
         assert str(tmp_path) not in answer.text
 
 
-def test_versions_and_matrix(ask, gallery, models):
-    assert ask().get("/v1/versions").json()["matrix"] == []
+def test_versions_and_matrix(make_client, gallery, models):
+    assert make_client().get("/v1/versions").json()["matrix"] == []
     gallery.register(models[1], force=True)
     gallery.add([Item("late", vector=[1.0] * 32)])
-    found = ask().get("/v1/versions").json()
+    found = make_client().get("/v1/versions").json()
     assert [(row["number"], row["items"], row["newest"]) for row in found["versions"]] == [(1, 40, False), (2, 1, True)]
     assert [row["share"] for row in found["versions"]] == [pytest.approx(40 / 41), pytest.approx(1 / 41)]
     assert [(row["name"], row["backbone"]) for row in found["versions"]] == [("first", "small"), ("second", "small")]
@@ -132,16 +132,16 @@ def test_versions_and_matrix(ask, gallery, models):
     assert (cell["verdict"], cell["gain"]) == (check["verdict"], check["gain"])
 
 
-def test_matrix_says_where_nothing_is_known(models, ask, gallery):
+def test_matrix_without_checks(models, make_client, gallery):
     gallery.delete([f"{'ab'[n % 2]}/{n}" for n in range(40)])
     gallery.register(models[1])
-    found = ask().get("/v1/versions").json()
+    found = make_client().get("/v1/versions").json()
     assert [row["share"] for row in found["versions"]] == [None, None]
     assert found["matrix"][0]["verdict"] is None
     assert "not checked" in found["matrix"][0]["reason"]
 
 
-def test_no_answer_tells_a_path(client, gallery, models, pictures):
+def test_no_answer_contains_a_path(client, gallery, models, pictures):
     gallery.register(models[1], force=True)
     answers = [
         client.post("/v1/search/image", content=png(pictures[7]), headers=PNG),
@@ -158,14 +158,31 @@ def test_metrics_count(client, pictures):
     for _ in range(3):
         client.post("/v1/search/image", content=png(pictures[0]), headers=PNG)
     client.get("/nowhere")
-    lines = client.get("/metrics").text.splitlines()
-    assert 'holdfast_requests_total{route="/v1/search/image",method="POST",status="200"} 3' in lines
-    assert 'holdfast_requests_total{route="unmatched",method="GET",status="404"} 1' in lines
-    assert 'holdfast_request_seconds_bucket{route="/v1/search/image",le="+Inf"} 3' in lines
-    assert 'holdfast_queue_jobs_total{queue="encoder"} 3' in lines
-    assert 'holdfast_gallery_items{version="1"} 40' in lines
+    answer = client.get("/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    found = metric_values(answer.text)
+    assert found["holdfast_requests_total", ("GET", "unmatched", "404")] == 1
+    assert found["holdfast_requests_total", ("POST", "/v1/search/image", "200")] == 3
+    assert found["holdfast_request_seconds_bucket", ("+Inf", "/v1/search/image")] == 3
+    assert found["holdfast_request_seconds_bucket", ("1.0", "unmatched")] == 1
+    assert found["holdfast_request_seconds_count", ("/v1/search/image",)] == 3
+    assert found["holdfast_request_seconds_sum", ("/v1/search/image",)] > 0
+    assert found["holdfast_requests_in_flight", ()] == 1
+    assert found["holdfast_queue_jobs_total", ("encoder",)] == 3
+    assert found["holdfast_queue_waiting", ("writer",)] == 0
+    assert found["holdfast_gallery_items", ("1",)] == 40
+    assert found["holdfast_gallery_newest_version", ()] == 1
+    assert not [name for name, _ in found if name.endswith("_created")]
+    lines = answer.text.splitlines()
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(set(families)) == len(families)
+
+
+def test_applications_in_one_process_count_for_themselves(make_client):
+    first, second = make_client(), make_client()
+    first.get("/v1/health")
+    assert metric_values(first.get("/metrics").text)["holdfast_requests_total", ("GET", "/v1/health", "200")] == 1
+    assert ("holdfast_requests_total", ("GET", "/v1/health", "200")) not in metric_values(second.get("/metrics").text)
 
 
 def test_page(client):
@@ -184,7 +201,7 @@ def test_a_gallery_of_vectors_only(tmp_path):
     with Gallery.create(tmp_path / "g", tmp_path / "model") as gallery:
         gallery.add([Item("x", vector=[1.0, 0.0, 0.0])])
         assert not ImageEmbedder(gallery).takes_images()
-        with TestClient(build_app(gallery, access=Access({})), base_url=ADDRESS) as client:
+        with TestClient(build_app(gallery, access=AccessControl({})), base_url=ADDRESS) as client:
             found = client.post("/v1/search/vector", json={"vector": [1.0, 0.0, 0.0]})
             assert listed(found) == [("x", 1.0)]
             refused = client.post("/v1/search/image", content=b"x", headers=PNG)

@@ -11,9 +11,9 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery
 from holdfast.gallery.attached.source import without_password
-from holdfast.service.access import Access
+from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
-from holdfast.service.local_commands import ask_server
+from holdfast.service.local_commands import run_on_server
 from holdfast.service.server import serve
 
 PNG = {"Content-Type": "image/png"}
@@ -39,7 +39,9 @@ def attached(models, pictures, tmp_path):
 def client(attached, tmp_path):
     from starlette.testclient import TestClient
 
-    with TestClient(build_app(attached, access=Access({}), control=tmp_path / "a"), base_url=ADDRESS) as made:
+    with TestClient(
+        build_app(attached, access=AccessControl({}), socket_folder=tmp_path / "a"), base_url=ADDRESS
+    ) as made:
         yield made
 
 
@@ -61,7 +63,7 @@ def test_searches_and_state(client, attached, models, pictures, tmp_path):
     assert client.get("/v1/ready").json() == {"status": "ready", "version": 0}
     assert "holdfast_gallery_newest_version 0" in client.get("/metrics").text
 
-    version = ask_server(tmp_path / "a", "register", model=str(models[1]))
+    version = run_on_server(tmp_path / "a", "register", model=str(models[1]))
     assert version["number"] == 1
     rows = client.get("/v1/versions").json()["versions"]
     assert [(row["number"], row["items"], row["newest"]) for row in rows] == [(0, 40, False), (1, 0, True)]
@@ -78,10 +80,10 @@ def test_writes_are_refused(client, attached, pictures, tmp_path):
         client.post("/v1/items/delete", json={"ids": ["7"]}),
     ):
         assert answer.status_code == 403, answer.text
-        assert "attached to a store that is only read" in answer.json()["error"]["reason"]
+        assert "attached to a store and only reads it" in answer.json()["error"]["reason"]
     for verb, options in (("backfill", {}), ("rollback", {}), ("move", {"to": "embedded"}), ("delete", {"ids": ["7"]})):
         with pytest.raises(HoldfastError, match="attached, and so read-only"):
-            ask_server(tmp_path / "a", verb, **options)
+            run_on_server(tmp_path / "a", verb, **options)
     assert attached.stats()["items"] == 40
 
 
@@ -97,7 +99,7 @@ def test_one_process_serves_it_and_no_verb_takes_it_for_another_kind(attached, t
     rows = json.loads(CliRunner().invoke(app, ["gallery", "versions", str(tmp_path / "a"), "--json"]).stdout)
     assert [(row["number"], row["items"]) for row in rows] == [(0, 40)]
     with pytest.raises(HoldfastError, match="without tokens the service is for this machine only"):
-        serve(tmp_path / "a", host="0.0.0.0", port=0, tokens={})
+        serve(tmp_path / "a", host="0.0.0.0", port=0, access=AccessControl({}, ()))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from service_inputs import ADDRESS, bomb, png
 from starlette.testclient import TestClient
 
 from holdfast.gallery import Gallery
-from holdfast.service.access import Access
+from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
 from holdfast.service.request_bodies import Limits
 
@@ -43,7 +43,7 @@ VECTORS = {
     "beyond doubles": ('{"vector": [1e999]}', "finite number"),
     "NaN in bytes": ({"vector": base64.b64encode(np.full(32, math.nan, "<f4").tobytes()).decode()}, "NaN"),
     "not base64": ({"vector": "!!"}, "not base64"),
-    "half a number": ({"vector": "AAA="}, "no float32"),
+    "half a number": ({"vector": "AAA="}, "not float32 numbers"),
     "text for numbers": ({"vector": ["1"] * 32}, "vector.0: Input should be a valid number"),
     "zero": ({"vector": [0.0] * 32}, "zero vector"),
     "none": ({"k": 3}, "vector: Field required"),
@@ -85,7 +85,7 @@ def served(filled, tmp_path_factory):
     limits = Limits(body=200_000, batch=3)
     with (
         Gallery.open(folder) as gallery,
-        TestClient(build_app(gallery, access=Access({}), limits=limits), base_url=ADDRESS) as client,
+        TestClient(build_app(gallery, access=AccessControl({}), limits=limits), base_url=ADDRESS) as client,
     ):
         yield gallery, client
 

@@ -10,51 +10,51 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item, engine_move
+from holdfast.gallery import Item, engine_migration
 from holdfast.gallery.engines import ENGINES
 from holdfast.service import local_commands
-from holdfast.service.local_commands import ask_server, is_served
+from holdfast.service.local_commands import is_served, run_on_server
 
 
-def said(*words, status=0):
+def run_verb(*words, status=0):
     done = CliRunner().invoke(app, ["gallery", *map(str, words)])
     assert done.exit_code == status, done.output + repr(done.exception)
     return done.stdout
 
 
 @pytest.fixture
-def served(gallery, ask, tmp_path):
+def served(gallery, make_client, tmp_path):
     """The folder of a gallery, and a client of its service."""
-    client = ask(control=tmp_path / "g")
+    client = make_client(socket_folder=tmp_path / "g")
     assert is_served(tmp_path / "g")
     return tmp_path / "g", client
 
 
 def test_look_add_search_and_delete(served, gallery, pictures, tmp_path, monkeypatch):
     folder, client = served
-    before = json.loads(said("stats", folder, "--json"))
+    before = json.loads(run_verb("stats", folder, "--json"))
     assert (before["items"], before["engine"]) == (40, "embedded")
-    assert [row["items"] for row in json.loads(said("versions", folder, "--json"))] == [40]
-    assert "40 items, 40 with a label" in said("stats", folder)
+    assert [row["items"] for row in json.loads(run_verb("versions", folder, "--json"))] == [40]
+    assert "40 items, 40 with a label" in run_verb("stats", folder)
     (tmp_path / "more" / "cat").mkdir(parents=True)
     for n in range(40):
         (tmp_path / "more" / "cat" / f"{n}.png").write_bytes(png(255 - pictures[n]))
     (tmp_path / "more" / "cat" / "bad.png").write_bytes(b"no image")
     monkeypatch.chdir(tmp_path)  # paths that the other process would not find as they are
-    done = json.loads(said("add", "g", "more", "--labels-from-folders", "--meta", "shop=north", "--json", status=1))
+    done = json.loads(run_verb("add", "g", "more", "--labels-from-folders", "--meta", "shop=north", "--json", status=1))
     assert done["added"] == 40
     assert [one["id"] for one in done["refused"]] == ["cat/bad.png"]
     assert client.get("/v1/item?id=cat/7.png").json()["metadata"] == {"shop": "north"}
-    (first, *_) = hits = json.loads(said("search", "g", "more/cat/7.png", "--k", "3", "--json"))
+    (first, *_) = hits = json.loads(run_verb("search", "g", "more/cat/7.png", "--k", "3", "--json"))
     assert (first["id"], first["label"], len(hits)) == ("cat/7.png", "cat", 3)
     assert hits == [hit.as_json() for hit in gallery.search("more/cat/7.png", k=3)]
-    found = json.loads(said("search", "g", "--id", "cat/7.png", "--where", "shop=north", "--k", "50", "--json"))
+    found = json.loads(run_verb("search", "g", "--id", "cat/7.png", "--where", "shop=north", "--k", "50", "--json"))
     assert sorted(hit["id"] for hit in found) == sorted(f"cat/{n}.png" for n in range(40) if n != 7)
     among = ("search", "g", "more/cat/7.png", "--k", "3", "--indexed-by")
-    assert json.loads(said(*among, "1", "--json")) == hits
+    assert json.loads(run_verb(*among, "1", "--json")) == hits
     with pytest.raises(HoldfastError, match="unknown version '2'; known: 1"):
         CliRunner().invoke(app, ["gallery", *among, "2"], catch_exceptions=False)
-    assert json.loads(said("delete", "g", "cat/7.png", "nowhere", "--json", status=1)) == {
+    assert json.loads(run_verb("delete", "g", "cat/7.png", "nowhere", "--json", status=1)) == {
         "deleted": ["cat/7.png"],
         "unknown": ["nowhere"],
     }
@@ -76,7 +76,7 @@ def test_a_command_may_not_name_the_device_of_a_served_gallery(served, gallery, 
         with pytest.raises(HoldfastError, match=r"g: is being served, .* leave out --device cpu"):
             CliRunner().invoke(app, ["gallery", *map(str, words), "--device", "cpu"], catch_exceptions=False)
     assert [row["items"] for row in gallery.stats()["versions"]] == [40]
-    assert "a/" in said("search", folder, tmp_path / "one.png", "--device", "auto")
+    assert "a/" in run_verb("search", folder, tmp_path / "one.png", "--device", "auto")
 
 
 def test_a_served_gallery_moves_while_it_is_searched(served, gallery, pictures, monkeypatch):
@@ -87,17 +87,17 @@ def test_a_served_gallery_moves_while_it_is_searched(served, gallery, pictures, 
 
     store = QdrantClient(":memory:")
     monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
-    monkeypatch.setattr(engine_move, "BLOCK", 7)
+    monkeypatch.setattr(engine_migration, "BLOCK", 7)
     folder, client = served
-    told, done = [], {}
+    reported, done = [], {}
     searched = threading.Event()
 
     def tell(progress):
-        told.append(progress["copied"])
+        reported.append(progress["copied"])
         assert searched.wait(30)
 
     def move():
-        done.update(ask_server(folder, "move", to="local:", tell=tell))
+        done.update(run_on_server(folder, "move", to="local:", on_progress=tell))
 
     thread = threading.Thread(target=move)
     thread.start()
@@ -106,16 +106,16 @@ def test_a_served_gallery_moves_while_it_is_searched(served, gallery, pictures, 
         assert answer.status_code == 200, answer.text
         assert len(answer.json()["hits"]) == 40
         searched.set()
-    assert told == [7, 14, 21, 28, 35, 40]
+    assert reported == [7, 14, 21, 28, 35, 40]
     assert (done["from"], done["engine"], done["copied"]) == ("embedded", "local:", 40)
     assert gallery.stats()["engine"] == "local:"
-    back = json.loads(said("move", folder, "--to", "embedded", "--json"))
+    back = json.loads(run_verb("move", folder, "--to", "embedded", "--json"))
     assert (back["from"], back["engine"], back["copied"], back["kept"]) == ("local:", "embedded", 40, False)
     with pytest.raises(HoldfastError, match="on the embedded engine already"):
-        ask_server(folder, "move", to="embedded")
+        run_on_server(folder, "move", to="embedded")
 
 
-def test_hanging_up_stops_a_move(served, gallery, monkeypatch):
+def test_closing_the_connection_stops_a_move(served, gallery, monkeypatch):
     pytest.importorskip("qdrant_client")
     from qdrant_client import QdrantClient
 
@@ -124,7 +124,7 @@ def test_hanging_up_stops_a_move(served, gallery, monkeypatch):
     store, left = QdrantClient(":memory:"), threading.Event()
     monkeypatch.setitem(ENGINES, "local", lambda place, folder, indexed: QdrantEngine(store, place, indexed=indexed))
     monkeypatch.setattr(store, "close", lambda: None)
-    monkeypatch.setattr(engine_move, "BLOCK", 5)
+    monkeypatch.setattr(engine_migration, "BLOCK", 5)
     folder, _ = served
     move, stopped = gallery.move, []
 
@@ -146,7 +146,7 @@ def test_hanging_up_stops_a_move(served, gallery, monkeypatch):
 
     monkeypatch.setattr(gallery, "move", watched)
     with pytest.raises(KeyboardInterrupt):
-        ask_server(folder, "move", to="local:", tell=leave)
+        run_on_server(folder, "move", to="local:", on_progress=leave)
     assert left.wait(30)
     assert "the move was stopped" in stopped[0]
     monkeypatch.setattr(gallery, "move", move)
@@ -160,8 +160,8 @@ def test_a_command_that_fails_is_answered(served, monkeypatch):
         raise RuntimeError("a defect\nof two lines")
 
     monkeypatch.setitem(local_commands.COMMANDS, "stats", broken)
-    with pytest.raises(HoldfastError, match=r"^a defect of the service; its log says more$"):
-        ask_server(folder, "stats")
+    with pytest.raises(HoldfastError, match=r"^internal error of the service; see its log$"):
+        run_on_server(folder, "stats")
     assert client.get("/v1/health").status_code == 200
 
 
@@ -170,7 +170,7 @@ def test_many_ids_and_long_ones(served, gallery):
     names = [f"{n:04d}" + "x" * 500 for n in range(600)]
     rows = np.random.default_rng(0).standard_normal((600, 32))
     gallery.add(Item(name, vector=row) for name, row in zip(names, rows, strict=True))
-    assert len(json.loads(said("delete", folder, *names, "--json"))["deleted"]) == 600
+    assert len(json.loads(run_verb("delete", folder, *names, "--json"))["deleted"]) == 600
 
 
 def test_vectors_of_a_file_go_through_the_service(served, gallery, tmp_path):
@@ -179,7 +179,7 @@ def test_vectors_of_a_file_go_through_the_service(served, gallery, tmp_path):
     rows = np.random.default_rng(5).standard_normal((70, dim)).astype(np.float32)
     rows[9, 1] = np.inf
     np.savez(tmp_path / "old.npz", features=rows, ids=np.arange(70), labels=np.full(70, "cup"), price=np.arange(70))
-    done = json.loads(said("add", folder, tmp_path / "old.npz", "--version", 1, "--json", status=1))
+    done = json.loads(run_verb("add", folder, tmp_path / "old.npz", "--version", 1, "--json", status=1))
     assert (done["added"], done["replaced"], [one["id"] for one in done["refused"]]) == (69, 0, ["9"])
     (hit,) = gallery.search(vector=rows[66], k=1)
     assert (hit.id, hit.label, hit.metadata, hit.score) == ("66", "cup", {"price": 66}, pytest.approx(1))

@@ -70,7 +70,7 @@ def test_endpoints_and_options(client):
 
 @pytest.mark.parametrize("name", ["HOLDFAST_READ_TOKEN", "HOLDFAST_WRITE_TOKEN"])
 def test_environment_is_named(name):
-    from holdfast.service.access import ENVIRONMENT
+    from holdfast.service.access_control import TOKEN_VARIABLES
 
-    assert name in ENVIRONMENT.values()
+    assert name in TOKEN_VARIABLES.values()
     assert name in PAGE

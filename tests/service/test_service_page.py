@@ -1,4 +1,4 @@
-"""The web page in a real browser: every way to ask, what it shows, what it must never do."""
+"""The web page in a real browser: all kinds of queries, the results, and text that must not become markup."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from page_browser import GIVE, chromium, served, until, visits
 from service_inputs import png
 
 from holdfast.gallery import Gallery, Item
-from holdfast.service.access import Access, read_tokens
+from holdfast.service.access_control import AccessControl, read_tokens
 from holdfast.service.request_bodies import Limits
 
 pytestmark = pytest.mark.slow
@@ -54,14 +54,14 @@ def shown(page):
     return page.locator(".hit .id").all_inner_texts()
 
 
-def asked(gallery, **question):
-    return [hit.id for hit in gallery.search(**question)]
+def search_ids(gallery, **query):
+    return [hit.id for hit in gallery.search(**query)]
 
 
 def test_search_by_file_filter_and_k(visit, address, gallery, pictures):
     page = visit(address)
-    page.wait_for_selector("text=Nothing asked yet")
-    assert page.inner_text(".which").split() == ["shop", "41", "items"]
+    page.wait_for_selector("text=No search yet")
+    assert page.inner_text(".gallery-line").split() == ["shop", "41", "items"]
     page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": png(pictures[7])})
     expected = gallery.search(pictures[7], k=12)
     assert shown(page) == [hit.id for hit in expected]
@@ -80,7 +80,7 @@ def test_search_by_file_filter_and_k(visit, address, gallery, pictures):
     page.get_by_label("Comparison").select_option("lt")
     page.get_by_label("Value").fill("5")
     page.get_by_label("Value").press("Enter")
-    wanted = asked(gallery, image=pictures[7], k=3, filter={"price": {"lt": 5}})
+    wanted = search_ids(gallery, image=pictures[7], k=3, filter={"price": {"lt": 5}})
     until(page, f"document.querySelector('.hit .id')?.innerText === '{wanted[0]}'")
     assert shown(page) == wanted
     page.get_by_label("Value").fill("cheap")
@@ -88,7 +88,7 @@ def test_search_by_file_filter_and_k(visit, address, gallery, pictures):
     assert page.inner_text("#filter-problem") == "price: cheap is not a number"
     page.get_by_label("Value").fill("-1")
     page.get_by_label("Value").press("Enter")
-    page.wait_for_selector("text=No other item fits all conditions")
+    page.wait_for_selector("text=No other item matches all conditions")
 
 
 @pytest.mark.parametrize("way", ["paste", "drop"])
@@ -100,7 +100,7 @@ def test_search_by_paste_and_drop(visit, address, gallery, pictures, way):
         assert page.is_visible("#dropping")
         assert page.evaluate(GIVE, ["dragover", list(png(pictures[9]))])
     assert page.evaluate(GIVE, [way, list(png(pictures[9]))])
-    assert shown(page) == asked(gallery, image=pictures[9], k=12)
+    assert shown(page) == search_ids(gallery, image=pictures[9], k=12)
     assert not page.is_visible("#dropping")
 
 
@@ -124,7 +124,7 @@ def test_keyboard_alone(visit, address, gallery):
     page.keyboard.type("a/4")
     page.keyboard.press("Enter")
     found = shown(page)
-    assert found == asked(gallery, id="a/4", k=12)
+    assert found == search_ids(gallery, id="a/4", k=12)
     tab_to("More like this")
     columns = page.evaluate("getComputedStyle(document.querySelector('#hits')).gridTemplateColumns.split(' ').length")
     place = "[...document.querySelectorAll('.more')].indexOf(document.activeElement)"
@@ -138,8 +138,8 @@ def test_keyboard_alone(visit, address, gallery):
     assert page.evaluate(outline) == "solid"
     page.keyboard.press("Enter")
     until(page, f"document.querySelector('#id').value === '{found[1]}'")
-    assert shown(page) == asked(gallery, id=found[1], k=12)
-    assert page.evaluate(place) == 0  # whoever walks, walks on
+    assert shown(page) == search_ids(gallery, id=found[1], k=12)
+    assert page.evaluate(place) == 0  # the focus stays in the hits
     page.keyboard.press("Escape")
     assert page.evaluate(focused) == "file"
     page.go_back()
@@ -156,7 +156,7 @@ def test_hostile_strings_stay_text(visit, address):
     assert hit.locator(".id").inner_text() == HOSTILE
     assert hit.locator(".label").inner_text() == HOSTILE
     assert hit.locator("dd").nth(1).inner_text() == HOSTILE
-    assert hit.locator(".picture").inner_text() == "no image kept"
+    assert hit.locator(".picture").inner_text() == "no image stored"
     hit.locator(".more").click()
     until(page, "document.querySelector('#preview bdi')?.textContent.includes('onerror')")
     assert page.evaluate("window.hacked") is None
@@ -172,17 +172,17 @@ def small_service(gallery):
         yield url
 
 
-def test_errors_say_the_servers_reason(visit, small_service):
+def test_errors_show_the_reason_of_the_service(visit, small_service):
     page = visit(small_service, expect=["404", "422"])
     page.fill("#id", "nothing like it")
     page.press("#id", "Enter")
     assert "no item 'nothing like it' in the gallery" in page.inner_text(".message.error")
     page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": b"no picture"})
-    page.wait_for_selector("text=Not searched >> visible=true")
+    page.wait_for_selector("text=Search failed >> visible=true")
     until(page, "document.querySelector('.message.error')?.textContent.includes('image')")
     assert page.get_attribute(".message.error", "role") == "alert"
     page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": bytes(2 << 20)})
-    page.wait_for_selector("text=This file has 2.0 MiB; the service takes 1.0 MiB.")
+    page.wait_for_selector("text=This file has 2.0 MiB; the service takes at most 1.0 MiB.")
 
 
 def test_versions_and_matrix(visit, address, gallery):
@@ -190,8 +190,8 @@ def test_versions_and_matrix(visit, address, gallery):
     page.wait_for_selector(".model")
     rows = page.locator(".model").all_inner_texts()
     assert [re.search(r"v\d", row)[0] for row in rows] == ["v2", "v1"]
-    assert "answers now" in rows[0]
-    assert "answers now" not in rows[1]
+    assert "newest" in rows[0]
+    assert "newest" not in rows[1]
     for word in ("first", "small", "60", "32 of 59", "40 items, 97.6 %", gallery.versions()[0].weights_sha256[:12]):
         assert word in rows[1]
     (check,) = gallery.versions()[1].checks
@@ -204,7 +204,7 @@ def test_versions_and_matrix(visit, address, gallery):
     assert f"{check['queries']} queries among {check['gallery']} items" in detail
 
 
-def test_watching_a_backfill_and_what_is_not_known(visit, models, filled, tmp_path):
+def test_backfill_progress_and_unknown_verdicts(visit, models, filled, tmp_path):
     folder = shutil.copytree(filled, tmp_path / "g")
     with Gallery.open(folder) as gallery:
         items = gallery.get([f"{'ab'[n % 2]}/{n}" for n in range(40)])
@@ -218,18 +218,18 @@ def test_watching_a_backfill_and_what_is_not_known(visit, models, filled, tmp_pa
             assert page.inner_text(".verdict").split() == ["–", "not", "known"]
             assert "not checked" in page.inner_text("#detail")
             gallery.add([Item(str(n), vector=np.eye(32)[n]) for n in range(4)], version=1)
-            page.wait_for_selector("text=embedded by v2; 4 items by older versions. Nothing is moving.")
+            page.wait_for_selector("text=embedded by v2; 4 items by older versions. No items are being re-embedded.")
             gallery.add([Item(str(n), vector=np.eye(32)[n]) for n in range(2)], version=2)
-            page.wait_for_selector("text=/2 items by older versions. Moving \\d+ a second/")
+            page.wait_for_selector("text=/2 items by older versions. Re-embedding \\d+ items? per second/")
             assert page.inner_text(".progress strong") == "50.0 %"
-            layers = page.get_attribute("#strata", "aria-label")
+            layers = page.get_attribute("#share-bar", "aria-label")
             assert layers == "Share of the items: v2 50.0 %, v1 50.0 %"
 
 
-def test_token_is_asked_for_and_stays_in_the_tab(visit, gallery, pictures, tmp_path):
+def test_token_dialog_and_storage(visit, gallery, pictures, tmp_path):
     file = tmp_path / "tokens"
     file.write_text(f"read {TOKEN}\n")
-    with served(gallery, Access(read_tokens(file, {}))) as url:
+    with served(gallery, AccessControl(read_tokens(file, {}))) as url:
         page = visit(url, expect=["401"])
         page.fill("#token", "a-token-that-nobody-knows")
         page.press("#token", "Enter")
@@ -238,7 +238,7 @@ def test_token_is_asked_for_and_stays_in_the_tab(visit, gallery, pictures, tmp_p
         page.press("#token", "Enter")
         page.wait_for_selector(".message.idle")
         page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": png(pictures[7])})
-        assert shown(page) == asked(gallery, image=pictures[7], k=12)
+        assert shown(page) == search_ids(gallery, image=pictures[7], k=12)
         until(page, "document.querySelector('.hit img')?.naturalWidth === 16")  # fetched with the token
         kept = page.evaluate("[JSON.stringify(localStorage), document.cookie, location.href]")
         assert not any(TOKEN in place for place in kept)
@@ -257,7 +257,7 @@ def test_offline_and_back(visit, gallery, address):
     page.wait_for_selector("text=The service does not answer.")
     assert page.is_visible("#offline")
     page.context.set_offline(False)
-    assert shown(page) == asked(gallery, id="a/4", k=12)
+    assert shown(page) == search_ids(gallery, id="a/4", k=12)
     assert not page.is_visible("#offline")
 
 

@@ -33,7 +33,7 @@ def start(*words, **environment):
         env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
     )
     line = process.stdout.readline()
-    found = re.search(r"answers at (http://\S+)", line)
+    found = re.search(r"at (http://\S+)", line)
     assert found, line + process.stderr.read()
     return process, found[1]
 
@@ -72,7 +72,7 @@ def test_serve_register_and_stop(filled, models, pictures, tmp_path):
         assert "these weights are version 2 already" in command("gallery", "register", folder, models[1])
         assert get(f"{url}/v1/gallery")["newest"] == 2
 
-        # Half of a request, the signal, and the other half once nobody else is let in.
+        # Half of a request, the signal, and the other half once new connections are refused.
         host, port = url.removeprefix("http://").split(":")
         image = png(pictures[5])
         head = f"PUT /v1/item?id=late HTTP/1.1\r\nHost: {host}\r\nContent-Type: image/png\r\n"
@@ -107,7 +107,9 @@ def test_a_killed_server_is_followed_by_another(filled, models, tmp_path):
     process.kill()
     process.communicate()
     assert (folder / "control.socket").exists()
-    assert "version 2 is" in command("gallery", "register", folder, models[1], "--force")  # nobody listens: done here
+    assert "version 2 is" in command(
+        "gallery", "register", folder, models[1], "--force"
+    )  # no server: run in this process
     process, url = start(folder, HOLDFAST_READ_TOKEN="a-token-of-more-than-sixteen")
     try:
         request = urllib.request.Request(
@@ -121,12 +123,12 @@ def test_a_killed_server_is_followed_by_another(filled, models, tmp_path):
         process.kill()
 
 
-def test_what_cannot_be_served(filled, tmp_path, monkeypatch):
+def test_refusals_at_start(filled, tmp_path, monkeypatch):
     assert "--host 0.0.0.0: without tokens the service is for this" in command("serve", filled, "--host", "0.0.0.0")
     assert "no gallery here" in command("serve", tmp_path)
     assert "unknown device 'gpu'; use auto, cpu, cuda" in command("serve", filled, "--device", "gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "but torch sees no GPU; use cpu" in command("serve", filled, "--device", "cuda")
-    assert "no readable token file" in command("serve", filled, "--token-file", tmp_path / "nowhere")
+    assert "torch sees no GPU; use cpu" in command("serve", filled, "--device", "cuda")
+    assert "the token file cannot be read" in command("serve", filled, "--token-file", tmp_path / "nowhere")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot listen at 127.0.0.1" in command("serve", filled, "--port", taken.getsockname()[1])

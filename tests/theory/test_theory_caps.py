@@ -70,5 +70,5 @@ def test_no_samples_and_refusals():
     with pytest.raises(HoldfastError, match=r"d \(the dimension\).*at least 2, got 1"):
         sample_polar_angles(1, 1.0, 5, random)
     for angle in (0.0, -1.0, 3.2, math.nan, math.inf):
-        with pytest.raises(HoldfastError, match=r"angle must lie in \(0, pi\]"):
+        with pytest.raises(HoldfastError, match=r"angle must be in \(0, pi\]"):
             sample_polar_angles(3, angle, 5, random)

@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.theory import expected_angle, log_angle_density
 from holdfast.theory.closed_form import log_gamma_step
-from holdfast.theory.propositions import log_density_at_expected_angle, watch_collapse
+from holdfast.theory.propositions import log_density_at_expected_angle, simulate_collapse
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_refusals():
         with pytest.raises(HoldfastError, match="theta"):
             log_angle_density(theta, 3)
     with pytest.raises(HoldfastError, match="unseen"):
-        watch_collapse(classes=10, seen=9)
+        simulate_collapse(classes=10, seen=9)
     with pytest.raises(HoldfastError, match="steps"):
-        watch_collapse(steps=0)
+        simulate_collapse(steps=0)
 
 
 def test_trainable_prototypes_of_unseen_classes_collapse():
-    found = watch_collapse(classes=20, seen=10, steps=6_000)
+    found = simulate_collapse(classes=20, seen=10, steps=6_000)
     fixed = DSimplex(20).dense().numpy()
     assert found.fixed == pytest.approx(math.acos(float(fixed[0] @ fixed[1])))
     assert found.unseen_smallest[0] == pytest.approx(found.fixed)

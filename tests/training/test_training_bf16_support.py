@@ -4,7 +4,7 @@ import types
 
 import torch
 
-from holdfast.training.options import imitates_bf16
+from holdfast.training.options import emulates_bf16
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -13,6 +13,6 @@ def test_only_a_cpu_without_it_imitates(monkeypatch):
     for supported in (True, False):
         asked = types.SimpleNamespace(_is_mkldnn_bf16_supported=lambda answer=supported: answer)
         monkeypatch.setattr(torch.ops, "mkldnn", asked)
-        assert (imitates_bf16(CPU), imitates_bf16(CUDA)) == (not supported, False)
+        assert (emulates_bf16(CPU), emulates_bf16(CUDA)) == (not supported, False)
     monkeypatch.setattr(torch.ops, "mkldnn", types.SimpleNamespace())
-    assert not imitates_bf16(CPU)
+    assert not emulates_bf16(CPU)

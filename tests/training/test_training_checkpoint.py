@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from holdfast.errors import HoldfastError
+from holdfast.events import ignore_event
 from holdfast.methods import ER, Method, SimplexHOC
 from holdfast.storage import read_tensors, write_tensors
-from holdfast.training import FitOptions, fit
+from holdfast.training import Cancellation, Cancelled, FitOptions, fit
 from holdfast.training.checkpoint import CheckpointFile
 
 EVERY_STEP = {"checkpoint_minutes": 0.0, "epochs": 3, "batch_size": 8, "crop_padding": 1}
@@ -18,19 +19,23 @@ class KilledError(Exception):
     pass
 
 
-class StopAfter:
-    """A log that dies, as the process would, once the loop has told of ``count`` events."""
+def killed():
+    raise KilledError
 
-    def __init__(self, count, error=KilledError):
+
+class StopAfter:
+    """Receives events and calls ``stop`` at number ``count``; by default it raises, as if the process were killed."""
+
+    def __init__(self, count, stop=killed):
         self.left = count
-        self.error = error
+        self.stop = stop
         self.events = []
 
     def __call__(self, event):
         self.events.append(event)
         self.left -= 1
         if self.left == 0:
-            raise self.error
+            self.stop()
 
 
 class RuinedAfter(Method):
@@ -61,11 +66,11 @@ def every_step_pulses(monkeypatch):
     monkeypatch.setattr(sys.modules["holdfast.training.fit"], "PULSE_SECONDS", -1.0)
 
 
-def trained(make_small, two_tasks, device_images, checkpoint=None, log=lambda event: None, **options):
+def trained(make_small, two_tasks, device_images, checkpoint=None, on_event=ignore_event, cancel=None, **options):
     encoder, method = make_small(5), SimplexHOC(slots=6)
     chosen = FitOptions(**{**EVERY_STEP, **options})
-    arguments = {"old": make_small(5, seed=9), "options": chosen, "log": log, "checkpoint": checkpoint}
-    fit(encoder, method, two_tasks.tasks[1], device_images, **arguments)
+    arguments = {"old": make_small(5, seed=9), "options": chosen, "checkpoint": checkpoint, "cancel": cancel}
+    fit(encoder, method, two_tasks.tasks[1], device_images, on_event=on_event, **arguments)
     return {**encoder.state_dict(), **method.state_dict()}
 
 
@@ -79,37 +84,38 @@ def test_interrupted_and_gone_on_is_bit_for_bit_the_same(stop, options, make_sma
     again = StopAfter(-1)
     found = trained(make_small, two_tasks, device_images, file, again, **options)
     # The event that killed was told before its step was saved: that step is done again.
-    assert again.events[0]["step"] == max(0, stop - 2)
+    assert again.events[0].step == max(0, stop - 2)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("stop", [2, 4, 6, 10])  # inside an epoch, at its end, in the next, at the very end
-def test_who_is_asked_to_stop_keeps_what_is_done(stop, make_small, two_tasks, device_images, tmp_path):
+def test_a_cancelled_task_resumes_at_the_step_it_stopped_at(stop, make_small, two_tasks, device_images, tmp_path):
     """Not only what the last checkpoint had, which here was never due."""
     rarely = {"checkpoint_minutes": 1000.0}
     whole, again = StopAfter(-1), StopAfter(-1)
-    expected = trained(make_small, two_tasks, device_images, log=whole, **rarely)
-    log = StopAfter(stop, KeyboardInterrupt)
+    expected = trained(make_small, two_tasks, device_images, on_event=whole, **rarely)
+    cancel = Cancellation()
+    log = StopAfter(stop, cancel.cancel)
     file = CheckpointFile(tmp_path / "c.safetensors")
-    with pytest.raises(KeyboardInterrupt):
-        trained(make_small, two_tasks, device_images, file, log, **rarely)
+    with pytest.raises(Cancelled):
+        trained(make_small, two_tasks, device_images, file, log, cancel, **rarely)
     found = trained(make_small, two_tasks, device_images, file, again, **rarely)
-    assert again.events[0]["step"] == stop - 1
+    assert again.events[0].step == stop - 1
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    terms = [e["terms"] for run in (log, again) for e in run.events if e["event"] == "epoch"]
-    assert terms == [e["terms"] for e in whole.events if e["event"] == "epoch"]
+    terms = [e.terms for run in (log, again) for e in run.events if e.kind == "epoch"]
+    assert terms == [e.terms for e in whole.events if e.kind == "epoch"]
 
 
 def test_epoch_means_survive_an_interruption(make_small, two_tasks, device_images, tmp_path):
     whole, log, again = StopAfter(-1), StopAfter(6), StopAfter(-1)
-    trained(make_small, two_tasks, device_images, log=whole)
+    trained(make_small, two_tasks, device_images, on_event=whole)
     file = CheckpointFile(tmp_path / "c.safetensors")
     with pytest.raises(KilledError):
         trained(make_small, two_tasks, device_images, file, log)
     trained(make_small, two_tasks, device_images, file, again)
-    terms = {e["epoch"]: e["terms"] for run in (log, again) for e in run.events if e["event"] == "epoch"}
-    assert terms == {e["epoch"]: e["terms"] for e in whole.events if e["event"] == "epoch"}
+    terms = {e.epoch: e.terms for run in (log, again) for e in run.events if e.kind == "epoch"}
+    assert terms == {e.epoch: e.terms for e in whole.events if e.kind == "epoch"}
 
 
 @pytest.mark.parametrize(

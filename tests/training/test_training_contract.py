@@ -14,9 +14,9 @@ from holdfast.data.device_images import DeviceImages
 from holdfast.encoders import BACKBONES, Encoder, Preprocess, build_backbone
 from holdfast.methods import METHODS, Batch, Progress
 from holdfast.run_folder import RunFolder
-from holdfast.scenarios import SCENARIOS, ModelCard, Scenario, SlotRegistry
+from holdfast.scenarios import SCENARIOS, ModelSpace, Scenario, SlotRegistry
 from holdfast.storage import read_tensors
-from holdfast.training import FitOptions, walk
+from holdfast.training import FitOptions, RunControl, ScenarioSetup, train_scenario
 
 OPTIONS = FitOptions(epochs=2, batch_size=8, lr=0.01, crop_padding=1, flip=False, checkpoint_minutes=0)
 
@@ -27,11 +27,11 @@ def pulse_at_every_step(monkeypatch):
 
 
 class Stopped(Exception):  # noqa: N818
-    """What ends a walk in the middle of a task."""
+    """Ends training in the middle of a task."""
 
 
-class Walked:
-    """One scenario walked with one method and one backbone, and all that was seen on the way."""
+class TrainedScenario:
+    """One scenario trained_scenario with one method and one backbone, and all that was seen on the way."""
 
     def __init__(self, folder, images, scenario, *, stop_in=None, **arguments):
         method, size, colour = arguments["method"], arguments["size"], arguments["colour"]
@@ -59,31 +59,33 @@ class Walked:
         self.events = []
         self.encoders = {}
         if stop_in is None:
-            self.walk()
+            self.train()
         else:
             with pytest.raises(Stopped):
-                self.walk(stop_in)
+                self.train(stop_in)
 
     def stopped_within(self, task):
         """The same, stopped in the middle of a task, behind a checkpoint."""
         folder = self.folder.path.parent / f"{self.folder.path.name}-stopped"
-        return Walked(folder, self.all_images, self.scenario, stop_in=task, **self.arguments)
+        return TrainedScenario(folder, self.all_images, self.scenario, stop_in=task, **self.arguments)
 
-    def walk(self, stop_in=None):
+    def train(self, stop_in=None):
         def log(event):
             self.events.append(event)
-            if event["event"] in ("pulse", "epoch") and event["task"] == stop_in and event["step"] >= 2:
+            if event.kind in ("pulse", "epoch") and event.task == stop_in and event.step >= 2:
                 raise Stopped
 
-        walk(
+        train_scenario(
             self.scenario,
             self.images,
             self.folder,
-            make_encoder=self.make_encoder,
-            make_method=self.make_method,
-            options=OPTIONS,
-            load_model=self.load_model,
-            log=log,
+            ScenarioSetup(
+                make_encoder=self.make_encoder,
+                make_method=self.make_method,
+                options=OPTIONS,
+                load_model=self.load_model,
+            ),
+            control=RunControl(log),
             after_task=lambda task, encoder: self.encoders.__setitem__(task.number, encoder),
         )
 
@@ -104,7 +106,7 @@ def first_tasks(name, images, num_slots, count, folder=None, dim=None):
     brought_in = {}
     if name == "iam_cl2r":
         models = [saved_model(folder / str(seed), dim, num_slots, seed) for seed in (1, 2)]
-        cards = {path: ModelCard(dim or 32, registry) for path, registry in models}
+        cards = {path: ModelSpace(dim or 32, registry) for path, registry in models}
         first, second = cards
         brought_in = {"models": cards, "model": first, "replace_at": (3,), "replace_with": (second,)}
     scenario = SCENARIOS[name](
@@ -131,33 +133,33 @@ def saved_model(folder, dim, num_slots, seed):
     return str(folder), registry
 
 
-def holds(walked: Walked, test_images: np.ndarray, snapshot) -> None:
+def holds(trained_scenario: TrainedScenario, test_images: np.ndarray, snapshot) -> None:
     """The contract itself."""
-    epochs = [event for event in walked.events if event["event"] == "epoch"]
-    numbers = [task.number for task in walked.scenario.tasks]
-    assert list(dict.fromkeys(event["task"] for event in epochs)) == numbers
-    assert all(math.isfinite(value) for event in epochs for value in event["terms"].values())
+    epochs = [event for event in trained_scenario.events if event.kind == "epoch"]
+    numbers = [task.number for task in trained_scenario.scenario.tasks]
+    assert list(dict.fromkeys(event.task for event in epochs)) == numbers
+    assert all(math.isfinite(value) for event in epochs for value in event.terms.values())
     features = {}
     for number in numbers:
-        loaded = Encoder.from_pretrained(walked.folder.model(number))
+        loaded = Encoder.from_pretrained(trained_scenario.folder.model(number))
         features[number] = loaded.encode(test_images)
         assert features[number].shape == (len(test_images), loaded.dim)
         torch.testing.assert_close(features[number].norm(dim=1), torch.ones(len(test_images)))
-        assert torch.equal(features[number], walked.encoders[number].encode(test_images))
-        task = walked.scenario.tasks[number - 1]
+        assert torch.equal(features[number], trained_scenario.encoders[number].encode(test_images))
+        task = trained_scenario.scenario.tasks[number - 1]
         assert loaded.info["slots"] == task.registry.to_json()
         assert len(task.slots) == task.num_seen
-    assert torch.equal(features[1], walked.made[0].encode(test_images))  # the very object that was trained
+    assert torch.equal(features[1], trained_scenario.made[0].encode(test_images))  # the very object that was trained
     assert not torch.equal(features[1], features[2])
-    stopped = walked.stopped_within(2)
-    stopped.walk()
+    stopped = trained_scenario.stopped_within(2)
+    stopped.train()
     for number in numbers:
-        for file in sorted(walked.folder.model(number).iterdir()):
+        for file in sorted(trained_scenario.folder.model(number).iterdir()):
             assert file.read_bytes() == (stopped.folder.model(number) / file.name).read_bytes(), file
-    before, seen = snapshot(walked.folder.path), len(walked.events)
-    walked.walk()
-    assert snapshot(walked.folder.path) == before
-    assert len(walked.events) == seen
+    before, seen = snapshot(trained_scenario.folder.path), len(trained_scenario.events)
+    trained_scenario.train()
+    assert snapshot(trained_scenario.folder.path) == before
+    assert len(trained_scenario.events) == seen
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -166,7 +168,7 @@ def test_method_in_scenario(method, scenario, tmp_path, glyph_images, test_image
     made = make_method(method, glyph_images.num_classes)
     # The third starts from what the second kept, or from a replacement.
     tasks = first_tasks(scenario, glyph_images, made.num_slots, 3, tmp_path / "models", made.feature_dim(32))
-    walked = Walked(
+    trained_scenario = TrainedScenario(
         tmp_path / "run",
         glyph_images,
         tasks,
@@ -176,7 +178,7 @@ def test_method_in_scenario(method, scenario, tmp_path, glyph_images, test_image
         size=16,
         colour="grey",
     )
-    holds(walked, test_images.images, snapshot)
+    holds(trained_scenario, test_images.images, snapshot)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -190,13 +192,15 @@ def test_what_a_method_keeps_gives_the_same_loss_again(method, tmp_path, glyph_i
         seen.append(make_method(method, 6))
         return seen[-1]
 
-    walk(
+    train_scenario(
         two_tasks,
         DeviceImages(glyph_images),
         folder,
-        make_encoder=lambda: make_small(dim),
-        make_method=kept_method,
-        options=OPTIONS,
+        ScenarioSetup(
+            make_encoder=lambda: make_small(dim),
+            make_method=kept_method,
+            options=OPTIONS,
+        ),
     )
     trained = seen[-1]
     fresh = make_method(method, 6)
@@ -234,7 +238,7 @@ def quarter_images(colour_images) -> ImageSet:
 def test_backbone(backbone_of_table, tmp_path, colour_images, quarter_images, snapshot):
     name, options = backbone_of_table
     images = quarter_images if name in HEAVY else colour_images
-    walked = Walked(
+    trained_scenario = TrainedScenario(
         tmp_path,
         images,
         first_tasks("cl2r", images, images.num_classes + 2, 2),
@@ -244,7 +248,7 @@ def test_backbone(backbone_of_table, tmp_path, colour_images, quarter_images, sn
         size=images.images.shape[1],
         colour="rgb",
     )
-    holds(walked, images.images[::4], snapshot)
+    holds(trained_scenario, images.images[::4], snapshot)
 
 
 HEAVY = ("senet18", "regnety_400mf")
@@ -270,7 +274,7 @@ def test_transformers_backbone(tmp_path, colour_images, snapshot):
     )
     (tmp_path / "vit").mkdir()
     (tmp_path / "vit" / "config.json").write_text(json.dumps(config.to_dict()))
-    walked = Walked(
+    trained_scenario = TrainedScenario(
         tmp_path / "run",
         colour_images,
         first_tasks("cl2r", colour_images, colour_images.num_classes + 2, 2),
@@ -280,4 +284,4 @@ def test_transformers_backbone(tmp_path, colour_images, snapshot):
         size=32,
         colour="rgb",
     )
-    holds(walked, colour_images.images[::4], snapshot)
+    holds(trained_scenario, colour_images.images[::4], snapshot)

@@ -15,10 +15,10 @@ from holdfast.errors import HoldfastError
 from holdfast.methods import SimplexHOC, SimplexHOCViews
 from holdfast.scenarios import cl2r
 from holdfast.training import FitOptions, executors
-from holdfast.training.executors import _why_not_fused, capture, chosen_executor, kind_of, make_executor
+from holdfast.training.executors import _why_not_fused, capture, chosen_executor, kernel_signature, make_executor
 from holdfast.training.fit import prepare_step
 from holdfast.training.kernels import fused_network
-from holdfast.training.ranks import Ranks, Share
+from holdfast.training.ranks import BatchShard, Ranks
 from holdfast.training.step import OldModelStream
 
 
@@ -43,9 +43,8 @@ def test_auto_is_eager_on_a_cpu(step_of):
 
 @pytest.mark.parametrize("name", ["graph", "fused"])
 def test_a_graph_needs_a_gpu(step_of, name):
-    with pytest.raises(HoldfastError, match=f"'{name}' needs a GPU, and this run is on cpu; use auto") as error:
+    with pytest.raises(HoldfastError, match=f"^executor '{name}' needs a GPU, and this run is on cpu; set it to auto"):
         make_executor(name, step_of())
-    assert "--set train.executor=auto" in str(error.value)
 
 
 def test_auto_is_the_graph_on_a_gpu_and_fused_only_by_name(resnet_step, monkeypatch):
@@ -64,7 +63,7 @@ def test_auto_is_the_graph_on_a_gpu_and_fused_only_by_name(resnet_step, monkeypa
 def test_fused_says_why_it_cannot_be_used(resnet_step):
     step = resnet_step(32, 32, backbone="small")
     step = replace(step, images=SimpleNamespace(device=torch.device("cuda"), height_width=(32, 32)))
-    with pytest.raises(HoldfastError, match="cannot be used here: there are no kernels for SmallNet; use auto"):
+    with pytest.raises(HoldfastError, match="cannot be used here: there are no kernels for SmallNet; set it to auto"):
         make_executor("fused", step)
 
 
@@ -86,7 +85,7 @@ def test_a_step_walks_through_its_epoch(step_of):
 
 def test_what_is_done_beside_is_joined_before_it_is_used(step_of, stream_log):
     step = step_of()
-    step.aside = OldModelStream(SimpleNamespace(stream=NamedStream("beside", stream_log)))
+    step.old_stream = OldModelStream(SimpleNamespace(stream=NamedStream("beside", stream_log)))
     watch_calls(step.encoder, "forward", "new", stream_log)
     watch_calls(step.old, "forward", "old", stream_log)
     watch_calls(step.method, "loss", "loss", stream_log)
@@ -97,7 +96,7 @@ def test_what_is_done_beside_is_joined_before_it_is_used(step_of, stream_log):
 def test_a_step_that_fails_leaves_no_branch_open(step_of, stream_log):
     """A graph with an open branch cannot be ended, and that error would hide the one that matters."""
     step = step_of()
-    step.aside = OldModelStream(SimpleNamespace(stream=NamedStream("beside", stream_log)))
+    step.old_stream = OldModelStream(SimpleNamespace(stream=NamedStream("beside", stream_log)))
     step._new = lambda x: [][0]
     with pytest.raises(IndexError):
         step()
@@ -109,10 +108,10 @@ def test_ranks_ask_the_old_model_before_the_new_one(step_of, monkeypatch, world)
     """Both end in an exchange with the other ranks, and two of those at once could meet in another order there."""
     step, beside = step_of(), object()
     monkeypatch.setattr(executors, "stream_to_capture", lambda device: None)
-    monkeypatch.setattr(executors, "aside_on", lambda device: beside)
-    step.share = Share(Ranks(0, world), 4, 4, gather=True, device=step.images.device)
+    monkeypatch.setattr(executors, "old_model_stream", lambda device: beside)
+    step.shard = BatchShard(Ranks(0, world), 4, 4, gather=True, device=step.images.device)
     executors.GraphedStep(step)
-    assert step.aside is (beside if world == 1 else None)
+    assert step.old_stream is (beside if world == 1 else None)
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -180,7 +179,7 @@ def test_compiled_agrees_with_eager(step_of):
     for _ in range(4):
         run_eager()
         run_compiled()
-    torch.testing.assert_close(compiled.tally.sums, eager.tally.sums, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(compiled.loss_sums.sums, eager.loss_sums.sums, rtol=1e-4, atol=1e-6)
     for a, b in zip(eager.encoder.parameters(), compiled.encoder.parameters()):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
     assert "_orig_mod" not in "".join(compiled.encoder.state_dict())
@@ -235,12 +234,12 @@ def test_the_reason_against_kernels_is_the_real_one(resnet_step):
 
 def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):
     step = step_of()
-    assert kind_of(step) == kind_of(step_of())
-    assert kind_of(step) == kind_of(replace(step, options=replace(step.options, seed=5)))
-    assert kind_of(step) != kind_of(replace(step, old=None))
-    assert kind_of(step) != kind_of(replace(step, old=Encoder(build_backbone("resnet32"))))
-    assert kind_of(step) != kind_of(replace(step, options=replace(step.options, optimizer="adamw")))
-    assert kind_of(step) != kind_of(resnet_step(32, 32))
-    assert kind_of(replace(step, compiled=torch.compile)) is None
+    assert kernel_signature(step) == kernel_signature(step_of())
+    assert kernel_signature(step) == kernel_signature(replace(step, options=replace(step.options, seed=5)))
+    assert kernel_signature(step) != kernel_signature(replace(step, old=None))
+    assert kernel_signature(step) != kernel_signature(replace(step, old=Encoder(build_backbone("resnet32"))))
+    assert kernel_signature(step) != kernel_signature(replace(step, options=replace(step.options, optimizer="adamw")))
+    assert kernel_signature(step) != kernel_signature(resnet_step(32, 32))
+    assert kernel_signature(replace(step, compiled=torch.compile)) is None
     from_recipe = replace(step, options=replace(step.options, milestones=[0.5, 0.9]))
-    assert kind_of(from_recipe) in {kind_of(from_recipe)}
+    assert kernel_signature(from_recipe) in {kernel_signature(from_recipe)}

@@ -10,6 +10,7 @@ from torch import nn
 
 from holdfast.encoders import Encoder, build_backbone
 from holdfast.errors import HoldfastError
+from holdfast.events import StepsDone, TaskBegan
 from holdfast.methods import ER, Method, SimplexFD, SimplexHOC
 from holdfast.randomness import derived_seed
 from holdfast.scenarios import cl2r
@@ -143,20 +144,23 @@ def test_labels_are_numbered_by_arrival(glyph_images, device_images):
 
 
 def test_events(make_small, second_task, device_images):
-    events = []
-    fit(make_small(), Probe(), second_task, device_images, options=OPTIONS, log=events.append)
-    begin, *rest = [event for event in events if event["event"] != "pulse"]
-    assert begin == {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 6, "executor": "eager"}
-    assert [(e["event"], e["epoch"], e["step"]) for e in rest] == [("epoch", 1, 3), ("epoch", 2, 6)]
+    events, dicts = [], []
+    arguments = {"options": OPTIONS, "on_event": events.append, "log": dicts.append}
+    fit(make_small(), Probe(), second_task, device_images, **arguments)
+    begin, *rest = [event for event in events if not isinstance(event, StepsDone)]
+    assert begin == TaskBegan(task=2, step=0, steps=6, classes=6, executor="eager")
+    assert dicts[0] == {"event": "begin", "task": 2, "step": 0, "steps": 6, "classes": 6, "executor": "eager"}
+    assert dicts == [event.to_json() for event in events]  # the older spelling
+    assert [(e.kind, e.epoch, e.step) for e in rest] == [("epoch", 1, 3), ("epoch", 2, 6)]
     for event in rest:
-        assert event["loss"] == event["terms"]["size"] > 0
+        assert event.loss == event.terms["size"] > 0
 
 
 def test_logged_terms_are_means_over_the_epoch(make_small, second_task, device_images):
     probe, events = Probe(), []
-    fit(make_small(), probe, second_task, device_images, options=OPTIONS, log=events.append)
+    fit(make_small(), probe, second_task, device_images, options=OPTIONS, on_event=events.append)
     losses = [call["z"].square().mean().item() for call in probe.calls]
-    means = [event["loss"] for event in events if event["event"] == "epoch"]
+    means = [event.loss for event in events if event.kind == "epoch"]
     assert means == pytest.approx([sum(losses[:3]) / 3, sum(losses[3:]) / 3])
 
 
@@ -167,8 +171,8 @@ def test_other_ways_to_train(options, make_small, second_task, device_images):
     encoder, events = make_small(5), []
     chosen = FitOptions(epochs=2, batch_size=8, **options)
     old = make_small(5, seed=9)
-    fit(encoder, SimplexHOC(slots=6), second_task, device_images, old=old, options=chosen, log=events.append)
-    terms = [value for e in events if e["event"] == "epoch" for value in e["terms"].values()]
+    fit(encoder, SimplexHOC(slots=6), second_task, device_images, old=old, options=chosen, on_event=events.append)
+    terms = [value for e in events if e.kind == "epoch" for value in e.terms.values()]
     assert len(terms) == 4
     assert torch.isfinite(torch.tensor(terms)).all()
     assert all(p.dtype == torch.float32 and p.isfinite().all() for p in encoder.parameters())

@@ -12,9 +12,9 @@ from holdfast.data import ImageSet
 from holdfast.data.device_images import DeviceImages
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.methods import METHODS
-from holdfast.randomness import GLOBAL_GENERATOR
+from holdfast.randomness import GENERATOR_LOCK
 from holdfast.scenarios import cl2r
-from holdfast.training import FitOptions, KeptFeatures, remember
+from holdfast.training import FitOptions, KeptFeatures, buffer_features
 from holdfast.training.executors import _why_not_fused, make_executor
 from holdfast.training.fit import prepare_step
 from holdfast.training.kernels import fused_network
@@ -53,7 +53,7 @@ def make_step(images, name, precision="fp32", seed=0, backbone="resnet32", **cro
             setattr(method, kept, torch.rand(6, device="cuda"))
     options = FitOptions(epochs=20, batch_size=64, lr=0.01, precision=precision, seed=seed, **crop)
     second = scenario.tasks[1]
-    kept = KeptFeatures(second, images, [remember(old.to("cuda"), images, second.buffer_indices)])
+    kept = KeptFeatures(second, images, [buffer_features(old.to("cuda"), images, second.buffer_indices)])
     step, _ = prepare_step(new, method, second, images, old=old, kept=kept, options=options)
     return step
 
@@ -64,7 +64,7 @@ def after(step, executor, steps=12):
         run()
     torch.cuda.synchronize()
     return {name: value.clone() for name, value in step.encoder.state_dict().items()} | {
-        "sums": step.tally.sums.clone()
+        "sums": step.loss_sums.sums.clone()
     }
 
 
@@ -113,7 +113,7 @@ def test_a_step_that_fails_while_it_is_captured_says_why_and_can_be_captured_lat
     for _ in range(3):
         run()
     torch.cuda.synchronize()
-    assert step.tally.sums.isfinite().all()
+    assert step.loss_sums.sums.isfinite().all()
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 2e-2)])
@@ -148,11 +148,11 @@ def test_fifty_fused_steps_are_as_near_to_fp32_as_eager_ones(images, name):
 
 def gradients_after(steps):
     """The flat gradient of the encoder and the loss, after one call of each."""
-    before = [step.tally.sums.sum().item() if step.tally.names else 0.0 for step, _ in steps]
+    before = [step.loss_sums.sums.sum().item() if step.loss_sums.names else 0.0 for step, _ in steps]
     for _, run in steps:
         run()
     torch.cuda.synchronize()
-    losses = [step.tally.sums.sum().item() - at for (step, _), at in zip(steps, before)]
+    losses = [step.loss_sums.sums.sum().item() - at for (step, _), at in zip(steps, before)]
     return [gradients(step) for step, _ in steps], losses
 
 
@@ -197,7 +197,7 @@ def test_neighbours_do_not_disturb_each_other(images, executor):
             for _ in range(40):
                 run()
             torch.cuda.current_stream().synchronize()
-            found[i] = dict(steps[i].encoder.state_dict()) | {"sums": steps[i].tally.sums}
+            found[i] = dict(steps[i].encoder.state_dict()) | {"sums": steps[i].loss_sums.sums}
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(steps))]
     for thread in threads:
@@ -239,7 +239,7 @@ def test_neighbours_begin_task_after_task(images):
 
 
 def make_one_at_a_time(*arguments):
-    with GLOBAL_GENERATOR:  # the weights come from torch's global generator, which threads share
+    with GENERATOR_LOCK:  # the weights come from torch's global generator, which threads share
         return make_step(*arguments)
 
 

@@ -8,9 +8,9 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.methods import ER, Method, SimplexHOC, SimplexHOCViews
 from holdfast.run_folder import RunFolder
-from holdfast.scenarios import ModelCard, cl2r, iam_cl2r
+from holdfast.scenarios import ModelSpace, cl2r, iam_cl2r
 from holdfast.storage import read_tensors
-from holdfast.training import FitOptions, KeptFeatures, fit, remember, walk
+from holdfast.training import FitOptions, KeptFeatures, ScenarioSetup, buffer_features, fit, train_scenario
 
 OPTIONS = FitOptions(epochs=1, batch_size=8, lr=0.01, crop_padding=1, flip=False)
 
@@ -40,27 +40,29 @@ def three_tasks(glyph_images):
 
 
 @pytest.fixture
-def walked(tmp_path, three_tasks, device_images, make_small):
+def trained_folder(tmp_path, three_tasks, device_images, make_small):
     """A folder of three models by a method that reads what is kept, and its calls."""
     folder, calls = RunFolder(tmp_path), []
-    walk(
+    train_scenario(
         three_tasks,
         device_images,
         folder,
-        make_encoder=lambda: make_small(5),
-        make_method=lambda: Reader(calls),
-        options=OPTIONS,
+        ScenarioSetup(
+            make_encoder=lambda: make_small(5),
+            make_method=lambda: Reader(calls),
+            options=OPTIONS,
+        ),
     )
     return folder, calls
 
 
-def test_each_replayed_image_gets_its_own_past(walked, three_tasks, device_images, glyph_images):
+def test_each_replayed_image_gets_its_own_past(trained_folder, three_tasks, device_images, glyph_images):
     """The table, image by image, against encoding that one image with the saved models."""
-    folder, calls = walked
+    folder, calls = trained_folder
     assert all(z_kept is None for task, _, z_kept in calls if task.number == 1)
     models = [Encoder.from_pretrained(folder.model(number)) for number in (1, 2)]
     task = three_tasks.tasks[2]
-    past = [remember(model, device_images, t.buffer_indices) for model, t in zip(models, three_tasks.tasks[1:])]
+    past = [buffer_features(model, device_images, t.buffer_indices) for model, t in zip(models, three_tasks.tasks[1:])]
     kept = KeptFeatures(task, device_images, past)
     assert kept.table.shape == (8, 2, 5)
     first_classes = set(three_tasks.tasks[0].seen_classes)
@@ -80,25 +82,27 @@ def test_each_replayed_image_gets_its_own_past(walked, three_tasks, device_image
             assert any(torch.equal(anchors, own) for own in kept[torch.tensor(np.array(rows))])
 
 
-def test_features_are_saved_with_the_model_that_gave_them(walked, three_tasks):
-    folder, _ = walked
+def test_features_are_saved_with_the_model_that_gave_them(trained_folder, three_tasks):
+    folder, _ = trained_folder
     for number, following in ((1, three_tasks.tasks[1]), (2, three_tasks.tasks[2])):
-        saved, _ = read_tensors(folder.kept(number))
+        saved, _ = read_tensors(folder.kept_features(number))
         assert saved["rows"].tolist() == following.buffer_indices.tolist()
         torch.testing.assert_close(saved["features"].norm(dim=1), torch.ones(len(following.buffer_indices)))
-    assert not folder.kept(3).exists()  # nobody comes after
+    assert not folder.kept_features(3).exists()  # nobody comes after
 
 
 @pytest.mark.parametrize("make_method", [ER, lambda: SimplexHOCViews(slots=6, anchor_weight=0.0)])
 def test_nothing_is_kept_for_who_does_not_read_it(make_method, tmp_path, three_tasks, device_images, make_small):
     folder = RunFolder(tmp_path)
-    walk(
+    train_scenario(
         three_tasks,
         device_images,
         folder,
-        make_encoder=lambda: make_small(5),
-        make_method=make_method,
-        options=OPTIONS,
+        ScenarioSetup(
+            make_encoder=lambda: make_small(5),
+            make_method=make_method,
+            options=OPTIONS,
+        ),
     )
     assert not list(tmp_path.rglob("kept*"))
 
@@ -106,13 +110,15 @@ def test_nothing_is_kept_for_who_does_not_read_it(make_method, tmp_path, three_t
 def test_without_a_buffer_there_is_nothing_to_keep(tmp_path, glyph_images, device_images, make_small):
     scenario = cl2r(glyph_images.labels, glyph_images.class_names, initial=3, tasks=2, buffer_per_class=0)
     calls = []
-    walk(
+    train_scenario(
         scenario,
         device_images,
         RunFolder(tmp_path),
-        make_encoder=lambda: make_small(5),
-        make_method=lambda: Reader(calls),
-        options=OPTIONS,
+        ScenarioSetup(
+            make_encoder=lambda: make_small(5),
+            make_method=lambda: Reader(calls),
+            options=OPTIONS,
+        ),
     )
     assert {task.number for task, _, _ in calls} == {1, 2}
     assert all(z_kept is None for _, _, z_kept in calls)
@@ -125,7 +131,7 @@ def test_across_a_replacement(replaced_by, pasts, tmp_path, glyph_images, device
     scenario = iam_cl2r(
         glyph_images.labels,
         glyph_images.class_names,
-        models={name: ModelCard(dim) for name, dim in sizes.items()},
+        models={name: ModelSpace(dim) for name, dim in sizes.items()},
         model="first",
         replace_at=(3,),
         replace_with=("second",),
@@ -134,14 +140,16 @@ def test_across_a_replacement(replaced_by, pasts, tmp_path, glyph_images, device
         buffer_per_class=2,
     )
     calls = []
-    walk(
+    train_scenario(
         scenario,
         device_images,
         RunFolder(tmp_path),
-        make_encoder=lambda: make_small(5),
-        make_method=lambda: Reader(calls),
-        options=OPTIONS,
-        load_model=lambda name: make_small(sizes[name]),
+        ScenarioSetup(
+            make_encoder=lambda: make_small(5),
+            make_method=lambda: Reader(calls),
+            options=OPTIONS,
+            load_model=lambda name: make_small(sizes[name]),
+        ),
     )
     assert {(task.number, z_kept.shape[1]) for task, _, z_kept in calls if z_kept is not None} == pasts
     assert {task.number for task, _, _ in calls} == {1, 2, 3, 4}
@@ -150,7 +158,7 @@ def test_across_a_replacement(replaced_by, pasts, tmp_path, glyph_images, device
 def test_remembering_leaves_the_encoder_as_it_was(device_images, make_small):
     encoder = make_small(5).train()
     before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
-    rows, features = remember(encoder, device_images, np.array([3, 1]))
+    rows, features = buffer_features(encoder, device_images, np.array([3, 1]))
     assert encoder.training
     assert all(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
     assert (rows.tolist(), features.requires_grad) == ([3, 1], False)
@@ -158,9 +166,11 @@ def test_remembering_leaves_the_encoder_as_it_was(device_images, make_small):
 
 def test_refusals(two_tasks, device_images, make_small):
     task, old = two_tasks.tasks[1], make_small(5)
-    with pytest.raises(HoldfastError, match="task 2 reads what past models gave the buffered images; pass it as kept"):
+    with pytest.raises(
+        HoldfastError, match=r"task 2 needs the features that past models gave the buffered images; pass .* kept"
+    ):
         fit(make_small(5), SimplexHOCViews(slots=6), task, device_images, old=old, options=OPTIONS)
-    other = [remember(make_small(dim), device_images, task.buffer_indices) for dim in (4, 5)]
+    other = [buffer_features(make_small(dim), device_images, task.buffer_indices) for dim in (4, 5)]
     with pytest.raises(HoldfastError, match="past model 1 has features of size 4, the last one of 5"):
         KeptFeatures(task, device_images, other)
 

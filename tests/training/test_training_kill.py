@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.events import read_events
 from holdfast.storage import TEMPORARY
-from holdfast.training.event_log import read_events
 
 EPOCHS = 40
 SETTINGS = [f"train.epochs={EPOCHS}", "train.checkpoint_minutes=0.0002", "method.negatives=masked"]

@@ -11,6 +11,7 @@ from holdfast.experiments.load import read_recipe
 from holdfast.experiments.schema import check_recipe
 from holdfast.methods import METHODS
 from holdfast.run_folder import RunFolder
+from holdfast.training import RunControl
 
 SETTINGS = ["train.epochs=4", "train.checkpoint_minutes=0"]
 # Each is a place in a run of three tasks: in the middle of the second, at its end, and in the third.
@@ -21,14 +22,14 @@ def live(recipe, folder, dies_at=None):
     """Run in a child that kills itself when told of ``dies_at``; its exit code."""
 
     def watch(event):
-        if (event["event"], event.get("task"), event.get("epoch")) == dies_at:
+        if (event.kind, getattr(event, "task", None), getattr(event, "epoch", None)) == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            execute(recipe, RunFolder(folder), device="cpu", resume=True, watch=watch)
+            execute(recipe, RunFolder(folder), device="cpu", resume=True, control=RunControl(watch))
             status = 0
         finally:
             os._exit(status)

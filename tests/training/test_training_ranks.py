@@ -10,11 +10,11 @@ import pytest
 import torch
 from two_ranks import CASES, after_steps, glyphs, make_step
 
-from holdfast.data.augment import Part, augment
+from holdfast.data.augment import BatchPart, augment
 from holdfast.errors import HoldfastError
 from holdfast.methods import Batch, Progress
 from holdfast.training import FitOptions
-from holdfast.training.ranks import ALONE, Ranks, Share, share_of
+from holdfast.training.ranks import ALONE, BatchShard, Ranks, batch_shard
 
 ONE_PROCESS = [
     case for case in CASES if case.endswith(("-plain", "-lenet", "-small", "-streamed")) or case == "er-apart"
@@ -73,15 +73,15 @@ def test_without_synchronised_batch_norm_statistics_differ(two_ranks):
 def test_apart_each_rank_has_its_own_negatives(two_ranks):
     """The first step's terms are the mean of what the loss says of each half."""
     step, _ = make_step("simplex_hoc-apart", glyphs())
-    indices, replayed = step.batches[0], step.share.replayed
+    indices, replayed = step.batches[0], step.shard.replayed
     x = step._view(indices)
     z, z_old = step.encoder(x), step.old(x)
     zero = torch.zeros(())
     halves = []
     for rank in range(2):
-        share = Share(Ranks(rank, 2), replayed, len(indices) - replayed, gather=False, device=torch.device("cpu"))
-        rows = share.own(torch.arange(len(indices)))
-        batch = Batch(step.labels[indices[rows]], share.replayed)
+        shard = BatchShard(Ranks(rank, 2), replayed, len(indices) - replayed, gather=False, device=torch.device("cpu"))
+        rows = shard.local(torch.arange(len(indices)))
+        batch = Batch(step.labels[indices[rows]], shard.replayed)
         halves.append(step.method.loss(z[rows], batch, z_old=z_old[rows], progress=Progress(zero, zero, 4)))
     expected = {name: (halves[0][name] + halves[1][name]) / 2 for name in halves[0]}
     whole = step.method.loss(z, Batch(step.labels[indices], replayed), z_old=z_old, progress=Progress(zero, zero, 4))
@@ -91,11 +91,11 @@ def test_apart_each_rank_has_its_own_negatives(two_ranks):
 
 
 def test_shares_are_equal_parts_with_the_replayed_first():
-    shares = [Share(Ranks(rank, 3), 6, 9, gather=True, device=torch.device("cpu")) for rank in range(3)]
-    rows = [share.own(torch.arange(15)).tolist() for share in shares]
+    shards = [BatchShard(Ranks(rank, 3), 6, 9, gather=True, device=torch.device("cpu")) for rank in range(3)]
+    rows = [shard.local(torch.arange(15)).tolist() for shard in shards]
     assert rows == [[0, 1, 6, 7, 8], [2, 3, 9, 10, 11], [4, 5, 12, 13, 14]]
-    assert [share.replayed for share in shares] == [2, 2, 2]
-    assert torch.cat([torch.tensor(r) for r in rows])[shares[0]._order].tolist() == list(range(15))
+    assert [shard.replayed for shard in shards] == [2, 2, 2]
+    assert torch.cat([torch.tensor(r) for r in rows])[shards[0]._order].tolist() == list(range(15))
 
 
 def test_augmentation_of_a_part_is_that_of_the_whole():
@@ -105,13 +105,13 @@ def test_augmentation_of_a_part_is_that_of_the_whole():
     def augmented(of, part):
         return augment(of, crop_padding=2, flip=True, generator=torch.Generator().manual_seed(3), part=part)
 
-    assert torch.equal(augmented(images, None)[rows], augmented(images[rows], Part(rows, 10)))
+    assert torch.equal(augmented(images, None)[rows], augmented(images[rows], BatchPart(rows, 10)))
 
 
 def test_what_cannot_be_shared_is_refused(two_tasks):
     with pytest.raises(HoldfastError, match="task 2 has 3 new images, which 2 ranks cannot share"):
-        share_of(two_tasks.tasks[1], FitOptions(batch_size=5), Ranks(0, 2), torch.device("cpu"))
-    share_of(two_tasks.tasks[1], FitOptions(batch_size=5), ALONE, torch.device("cpu"))
+        batch_shard(two_tasks.tasks[1], FitOptions(batch_size=5), Ranks(0, 2), torch.device("cpu"))
+    batch_shard(two_tasks.tasks[1], FitOptions(batch_size=5), ALONE, torch.device("cpu"))
 
 
 def test_auto_is_eager_under_several_ranks():

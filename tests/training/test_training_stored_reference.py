@@ -12,7 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.methods import MeansHOC, SimplexFD, SimplexHOC
 from holdfast.scenarios import cl2r
 from holdfast.training import FitOptions, StoredReference, fit
-from holdfast.training.survey import features_of
+from holdfast.training.survey import image_features
 
 PREPROCESS = Preprocess(size=16, mean=(0.4,), std=(0.3,), colour="grey")
 
@@ -40,7 +40,7 @@ def trained(method, images, old, options=None):
 def table(images) -> torch.Tensor:
     from holdfast.data.device_images import DeviceImages
 
-    return features_of(encoder(0).eval(), PREPROCESS, DeviceImages(images), torch.arange(len(images)))
+    return image_features(encoder(0).eval(), PREPROCESS, DeviceImages(images), torch.arange(len(images)))
 
 
 @pytest.mark.parametrize("make", [lambda: SimplexHOC(slots=10), lambda: MeansHOC(), lambda: SimplexFD(slots=10)])
@@ -70,7 +70,7 @@ def test_images_without_a_vector_are_held_to_nothing(images, table):
         (lambda table: table[:, :5], "stored vectors of 5 numbers, but the model in training gives 9"),
         (lambda table: table * 0, "all zero"),
         (lambda table: table.index_fill(0, torch.tensor([2]), torch.nan), "NaN or infinity"),
-        (lambda table: table[0], "must be numbers, N x d"),
+        (lambda table: table[0], "must be floating-point, N x d"),
     ],
 )
 def test_what_does_not_fit_is_refused(rows, message, images, table):

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from holdfast.data.device_images import StreamedImages, place
+from holdfast.data.device_images import StreamedImages, place_images
 from holdfast.methods import SimplexHOC
 from holdfast.training import FitOptions, fit
 from holdfast.training.checkpoint import CheckpointFile
@@ -25,7 +25,7 @@ def trained(glyph_images, two_tasks, make_small):
     def train(placement, padding=0, **arguments):
         encoder, method = make_small(7), SimplexHOC(slots=8)
         options = dataclasses.replace(OPTIONS, images=placement, crop_padding=padding)
-        images = place(glyph_images, torch.device("cpu"), placement)
+        images = place_images(glyph_images, torch.device("cpu"), placement)
         assert isinstance(images, StreamedImages) == (placement == "stream")
         fit(encoder, method, two_tasks.tasks[1], images, old=make_small(7, 1), options=options, **arguments)
         return encoder.state_dict()
@@ -55,21 +55,21 @@ def test_goes_on_in_the_middle(trained, tmp_path, monkeypatch, stop):
     checkpoint = CheckpointFile(tmp_path / "checkpoint.safetensors")
 
     def log(event):
-        if event["event"] in ("pulse", "epoch") and event["step"] == stop:
+        if event.kind in ("pulse", "epoch") and event.step == stop:
             raise Stopped
 
     with pytest.raises(Stopped):
-        trained("stream", checkpoint=checkpoint, log=log)
+        trained("stream", checkpoint=checkpoint, on_event=log)
     assert equal(trained("stream", checkpoint=checkpoint), trained("device"))
 
 
 def test_a_run_says_that_it_streams(tiny_recipe, tiny_run, tmp_path):
+    from holdfast.events import read_events
     from holdfast.experiments.execute import execute
     from holdfast.experiments.load import read_recipe
     from holdfast.experiments.schema import check_recipe
     from holdfast.run_folder import RunFolder
     from holdfast.storage import read_json
-    from holdfast.training.event_log import read_events
 
     folder = RunFolder(tmp_path / "run")
     recipe = check_recipe(read_recipe(str(tiny_recipe), ["train.images=stream"]))

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from holdfast.data import ImageSet
-from holdfast.data.device_images import place
+from holdfast.data.device_images import place_images
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.methods import SimplexHOC
 from holdfast.scenarios import cl2r
 from holdfast.training import FitOptions
 from holdfast.training.executors import make_executor
 from holdfast.training.fit import prepare_step
-from holdfast.training.step import aside_on
+from holdfast.training.step import old_model_stream
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 STEPS = 60
@@ -35,14 +35,14 @@ def after(placement: str, executor: str) -> dict[str, torch.Tensor]:
     preprocess = Preprocess(size=32, mean=(0.5,) * 3, std=(0.25,) * 3)
     new, old = (Encoder(build_backbone("resnet32"), 11, preprocess=preprocess) for _ in range(2))
     options = FitOptions(epochs=50, batch_size=64, lr=0.01, images=placement)
-    placed = place(images, torch.device("cuda"), placement)
+    placed = place_images(images, torch.device("cuda"), placement)
     step, _ = prepare_step(new, method, tasks[1], placed, old=old, options=options)
     rows = (row for _ in range(50) for row in step.batches.cpu().numpy())
-    run = step.source.fed(make_executor(executor, step), rows, 0)
+    run = step.source.prefetched(make_executor(executor, step), rows, 0)
     for _ in range(STEPS):
         run()
     torch.cuda.synchronize()
-    return {**step.encoder.state_dict(), "sums": step.tally.sums}
+    return {**step.encoder.state_dict(), "sums": step.loss_sums.sums}
 
 
 @pytest.mark.parametrize("executor", ["eager", "graph"])
@@ -56,6 +56,6 @@ def test_no_batch_is_copied_on_a_stream_that_steps_are_captured_on():
     """Task after task asks for a stream, and torch has 32 of one priority that it hands out in turn."""
     images = ImageSet(np.zeros((4, 8, 8, 3), np.uint8), np.arange(4), tuple("abcd"), "blank")
     device = torch.device("cuda")
-    captured = aside_on(device)._stream.cuda_stream
-    streamed = place(images, device, "stream")
-    assert all(streamed.source(2)._stream.cuda_stream != captured for _ in range(100))
+    captured = old_model_stream(device)._stream.cuda_stream
+    streamed = place_images(images, device, "stream")
+    assert all(streamed.batch_source(2)._stream.cuda_stream != captured for _ in range(100))

@@ -10,9 +10,9 @@ from holdfast.data.device_images import DeviceImages
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.methods import METHODS
 from holdfast.scenarios import cl2r
-from holdfast.training import FitOptions, KeptFeatures, fit, remember
+from holdfast.training import FitOptions, KeptFeatures, buffer_features, fit
 from holdfast.training.fit import prepare_step
-from holdfast.training.ranks import ALONE, Ranks, joined
+from holdfast.training.ranks import ALONE, Ranks, torchrun_ranks
 
 STEPS = 3
 CASES = {
@@ -55,12 +55,12 @@ def make_step(case: str, images: ImageSet, ranks: Ranks = ALONE):
     first = FitOptions(epochs=1, batch_size=8, lr=0.01)
     fit(old, method, tasks[0], images, options=first)  # what later tasks need: centres, radii; the same on every rank
     placed = DeviceImages(images)
-    kept = KeptFeatures(tasks[1], placed, [remember(old, placed, tasks[1].buffer_indices)])
+    kept = KeptFeatures(tasks[1], placed, [buffer_features(old, placed, tasks[1].buffer_indices)])
     step, _ = prepare_step(new, method, tasks[1], images, old=old, kept=kept, options=options, ranks=ranks)
     if options.images == "stream":
         from holdfast.training.fit import _coming_rows
 
-        return step, step.source.fed(step, _coming_rows(tasks[1], options, step.share, 0), 0)
+        return step, step.source.prefetched(step, _coming_rows(tasks[1], options, step.shard, 0), 0)
     return step, step
 
 
@@ -69,12 +69,16 @@ def after_steps(case: str, images: ImageSet, ranks: Ranks = ALONE) -> dict[str, 
     for _ in range(STEPS):
         run()
     weights = {name: tensor.clone() for name, tensor in step.encoder.state_dict().items()}
-    return weights | {f"method.{n}": t.clone() for n, t in step.method.state_dict().items()} | {"sums": step.tally.sums}
+    return (
+        weights
+        | {f"method.{n}": t.clone() for n, t in step.method.state_dict().items()}
+        | {"sums": step.loss_sums.sums}
+    )
 
 
 def main(out: Path, fail: bool) -> None:
     images = glyphs()
-    with joined("cpu") as ranks:
+    with torchrun_ranks("cpu") as ranks:
         if fail:
             _, run = make_step("er-plain", images, ranks)
             for number in range(100):
@@ -84,7 +88,7 @@ def main(out: Path, fail: bool) -> None:
         found = {case: after_steps(case, images, ranks) for case in CASES}
         step, run = make_step("simplex_hoc-apart", images, ranks)
         run()
-        found["simplex_hoc-apart-first"] = step.tally.sums
+        found["simplex_hoc-apart-first"] = step.loss_sums.sums
         torch.save(found, out / f"rank{ranks.rank}.pt")
 
 

@@ -1,1 +1,1 @@
-"""Studies beyond the paper: what was changed, what was measured."""
+"""Studies beyond the paper's tables and figures, one page each."""

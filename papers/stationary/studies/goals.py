@@ -1,21 +1,26 @@
-"""What the tuned set is meant to reach, and by how much it does: natural order, means over the seeds that were run."""
+"""Page ``goals``: goals of the tuned set and their margins; natural order, means over the finished seeds."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from papers.stationary import table2
-from papers.stationary.cells import Cell
-from papers.stationary.cifar_cells import OURS, PAPER_METHODS
-from papers.stationary.exhibit import Exhibit, Row, Selection, Table, papers
-from papers.stationary.layout import MISSING, method_name, score
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.formatting import MISSING, method_name, score
+from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results
+from papers.stationary.study_runs import StudyRun
 
 
 @dataclass(frozen=True)
 class Goal:
-    """``score`` of ``method`` at ``tasks`` is to reach ``least``: a number, or that of the best other paper's method.
+    """A score that a method should reach.
 
-    short: how far below the best other it may stay. Ahead means strictly above.
+    method: name of the method.
+    tasks: number of tasks.
+    score: AC, AA or ACA.
+    least: a number in [0, 1], or the score of the best of the paper's other methods ("ahead": strictly above it).
+    short: allowed distance below the best other method.
+    aim: a hope beyond the goals.
     """
 
     method: str
@@ -26,9 +31,10 @@ class Goal:
     aim: bool = False
 
 
+_PRINTED = printed_in_paper("table2")["simplex_hoc"]
 GOALS = (
     *(Goal("simplex_hoc", tasks, name, "ahead of others") for tasks in (7, 16, 31) for name in ("AC", "ACA")),
-    *(Goal("simplex_hoc", tasks, "ACA", papers("table2")["simplex_hoc"][str(tasks)][2] / 100) for tasks in (7, 16, 31)),
+    *(Goal("simplex_hoc", tasks, "ACA", _PRINTED[str(tasks)][2] / 100) for tasks in (7, 16, 31)),
     Goal(OURS, 2, "AC", 1.0),
     Goal(OURS, 2, "AA", "best other", short=0.01),
     Goal(OURS, 7, "AC", 0.9),
@@ -49,15 +55,15 @@ HOW_THEY_CAME = (
     "The goals were set before these runs, from the paper's numbers (ACA of d-Simplex-HOC at least the paper's) and"
     " from the pilot's first sketch of our own method (such as AA at 2 tasks at most a point below the best other)."
 )
-AIMS = "(aim): hoped for beyond the goals."
+AIMS = "(aim): a hope beyond the goals."
 
 
-def _cells() -> list[Cell]:
-    return [cell for cell in table2.cells() if (cell.set_name, cell.order) == (SET, ORDER)]
+def _runs() -> list[StudyRun]:
+    return [run for run in table2.runs() if (run.set_name, run.order) == (SET, ORDER)]
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
-    """A chosen method's goals are judged on all its rivals; chosen seeds count for both."""
+    """The goals of the selected methods, compared with all other methods; selected seeds apply to both."""
     every = replace(selection, methods=None)
     rows = table2.rows(results, every)
     measured = {(row["method"], row["tasks"]): row for row in rows if (row["set"], row["order"]) == (SET, ORDER)}
@@ -69,10 +75,10 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 
 
 def judged(goal: Goal, measured: dict[tuple[str, int], Row]) -> Row:
-    """``needed``, ``found``, ``margin`` (found - needed) and ``met``; None while a run that decides it is missing.
+    """A row with ``needed``, ``found``, ``margin`` (found - needed) and ``met``; None while a deciding run is missing.
 
-    A missing rival can only raise what is needed: a goal that those at hand already put out of reach is not met.
-    ``seeds`` and ``files`` are those of ``found``, ``rivals`` those that ``needed`` is the best of, less ``short``.
+    A missing rival can only raise ``needed``, so a goal that is missed already counts as not met. ``seeds`` and
+    ``files`` belong to ``found``; ``rivals`` are the files of the methods that ``needed`` is the best of.
     """
     own = measured.get((goal.method, goal.tasks), {})
     found = own.get(goal.score)
@@ -104,7 +110,7 @@ def judged(goal: Goal, measured: dict[tuple[str, int], Row]) -> Row:
 
 
 def _needed(goal: Goal, measured: dict[tuple[str, int], Row]) -> tuple[float | None, bool]:
-    """What is to be reached as far as it is known, and whether a rival that could raise it is missing."""
+    """The needed score as far as known, and whether a rival that could raise it is missing."""
     if isinstance(goal.least, float):
         return goal.least, False
     scores = [rival.get(goal.score) for rival in _rivals(goal, measured)]
@@ -113,7 +119,7 @@ def _needed(goal: Goal, measured: dict[tuple[str, int], Row]) -> tuple[float | N
 
 
 def _rivals(goal: Goal, measured: dict[tuple[str, int], Row]) -> list[Row]:
-    """What was measured of the paper's other methods, where these decide."""
+    """Rows of the paper's other methods, if they decide the goal."""
     if isinstance(goal.least, float):
         return []
     return [measured.get((method, goal.tasks), {}) for method in PAPER_METHODS if method != goal.method]
@@ -135,9 +141,9 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " best of the paper's methods, tuned too."
     )
     if any(row["so_far"] for row in rows):
-        note += " So far: of those that were run, and the others can only raise what is needed."
+        note += " So far: compared with the finished runs; missing ones can only raise what is needed."
     notes = (note, HOW_THEY_CAME, *([AIMS] if any(row["aim"] for row in rows) else []))
-    return [Table("What the tuned set is to reach, natural order", header, lines, right=(0, 4, 5, 6, 7), notes=notes)]
+    return [Table("Goals of the tuned set, natural order", header, lines, right=(0, 4, 5, 6, 7), notes=notes)]
 
 
-GOALS_EXHIBIT = Exhibit("what the tuned set is to reach, and by how much it does", _cells, _rows, _tables)
+GOALS_PAGE = ResultPage("Goals of the tuned set, and by how much they are met", _runs, _rows, _tables)

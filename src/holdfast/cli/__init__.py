@@ -1,4 +1,4 @@
-"""The command line: one file per verb, a thin layer over the library. Heavy imports wait until a verb needs them."""
+"""The command line: one module per verb. Heavy imports happen inside the verbs, so that help stays fast."""
 
 import errno
 import sys
@@ -62,8 +62,8 @@ for moved in (papers.reproduce, papers.theory):
     app.command(moved.__name__, hidden=True, context_settings=papers.PASS_ON)(moved)
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from holdfast.environment import version
 
         typer.echo(f"holdfast {version('holdfast')}")
@@ -79,17 +79,17 @@ def _options(
     pass
 
 
-def _way_out(error: Exception) -> str:
+def _remedy(error: Exception) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "; make room there and run the same command again" if full else ""
+    return "; free some space and run the same command again" if full else ""
 
 
 def main() -> None:
-    """Run a verb; what a user can put right ends in one line on stderr and exit status 1."""
+    """Run a verb. An error that the user can correct gives one line on stderr and exit status 1."""
     from holdfast.errors import HoldfastError
 
     try:
         app()
     except (HoldfastError, OSError) as error:  # OSError: a full disk, a folder that may not be written
-        sys.stderr.write(f"holdfast: {error}{_way_out(error)}\n")
+        sys.stderr.write(f"holdfast: {error}{_remedy(error)}\n")
         sys.exit(1)

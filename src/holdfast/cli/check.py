@@ -1,11 +1,4 @@
-"""``holdfast check``: may this model go live on the old gallery?
-
-How far a check is, and how long it will take: a bar in a terminal, a line every ten seconds elsewhere; on stderr.
-
-What ``holdfast check`` takes for a gallery: a file, or the address of a store that is sampled in place.
-
-What ``holdfast check`` prints for people, in 80 columns.
-"""
+"""``holdfast check``: compare a new model with the old one on the old gallery, and say whether it may replace it."""
 
 import sys
 import textwrap
@@ -17,84 +10,34 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION
 from holdfast.cli.progress import LINE_SECONDS, clock
-from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.cli.show import print_json, print_table, say
+from holdfast.errors import HoldfastError
+from holdfast.wording import per_cent
 
 if TYPE_CHECKING:
     from holdfast.evaluation import CheckResult, FeatureSet, HistoryResult
 
+_BAD_INPUT = 2
+"""Exit status of a check that could not be made."""
 
-TABLE_OPTION = typer.Option(None, "--table", help="Where --gallery is a URL: the table or collection.")
+_LISTED = 5
+"""How many lost queries, classes or undecided pairs are printed."""
+
+TABLE_OPTION = typer.Option(None, "--table", help="If --gallery is a URL: the table or collection.")
 ID_OPTION = typer.Option("id", "--id", help="Likewise: the column of ids.")
 VECTOR_OPTION = typer.Option("", "--vector", help="Likewise: the column of vectors.")
 LABEL_OPTION = typer.Option(None, "--label", help="Likewise: the column of classes.")
 SAMPLE_OPTION = typer.Option(None, "--sample", help="Likewise: how many stored vectors to take, at random by --seed.")
 THROUGH_OPTION = typer.Option(
-    None, "--through", help="An adopted model: its projection carries gallery and old queries first."
+    None, "--through", help="An adopted model: its projection is applied to gallery and old queries."
 )
 
 
-def gallery_source(
-    gallery: str | None,
-    table: str | None,
-    id: str,
-    vector: str,
-    label: str | None,
-    sample: int | None,
-    seed: int,
-) -> "Path | FeatureSet | None":
-    """The gallery as ``check`` takes it; options of a store beside a file are refused."""
-    from holdfast.errors import HoldfastError
-    from holdfast.gallery.attached.source import Address, is_url, stored_sample
-
-    if gallery is None or not is_url(gallery):
-        for name, given in (("--table", table), ("--label", label), ("--sample", sample)):
-            if given is not None:
-                raise HoldfastError(f"{name} goes with a --gallery that is a URL of a store")
-        return None if gallery is None else Path(gallery)
-    if table is None:
-        raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: --table must say which table or collection")
-    return stored_sample(Address(gallery, table, id, vector, label), sample, seed)
-
-
-def carried_through(
-    adopted: Path | None, gallery: "Path | FeatureSet", queries_old: "Path | FeatureSet"
-) -> "tuple[Path | FeatureSet, Path | FeatureSet]":
-    """Gallery and old queries in the space that an adopted model compares in."""
-    if adopted is None:
-        return gallery, queries_old
-    import torch
-
-    from holdfast.errors import HoldfastError
-    from holdfast.evaluation import feature_set
-    from holdfast.evaluation.inputs import opened
-    from holdfast.evaluation.search import float32
-    from holdfast.lifecycle import read_adopted
-
-    model = read_adopted(adopted)
-
-    def through(source: "Path | FeatureSet", role: str) -> "FeatureSet":
-        found = opened(source, role, role)
-        if found.dim != model.encoder.feature_dim:
-            raise HoldfastError(
-                f"{found.name}: vectors of {found.dim} numbers, {adopted} was adopted from {model.encoder.feature_dim}"
-            )
-        rows = float32(found.rows.block(0, len(found)), "cpu")
-        bad = ~rows.isfinite().all(1)
-        carried = model.carried(torch.where(bad[:, None], 0.0, rows))
-        carried[bad] = torch.nan
-        return feature_set(found.name, carried.numpy(), found.labels, found.ids)
-
-    return through(gallery, "gallery"), through(queries_old, "query")
-
-
-_BAD_INPUT = 2
-
-
 def check(
-    run: Path | None = typer.Argument(None, help="A run folder: judge its whole history."),
-    gallery: str | None = typer.Option(None, "--gallery", help="The old model's gallery as it is stored: file or URL."),
+    run: Path | None = typer.Argument(None, help="A run folder: check its whole history."),
+    gallery: str | None = typer.Option(None, "--gallery", help="The old model's stored gallery: file or URL."),
     queries_old: Path | None = typer.Option(None, "--queries-old", help="Queries embedded by the old model."),
     queries_new: Path | None = typer.Option(None, "--queries-new", help="The same queries by the new model."),
     gallery_new: Path | None = typer.Option(None, "--gallery-new", help="The gallery by the new model: the ceiling."),
@@ -102,18 +45,18 @@ def check(
         [], "--model", help="QUERIES,GALLERY of one model, oldest first; twice or more: a history."
     ),
     relevance: Path | None = typer.Option(
-        None, "--relevance", help="CSV, TSV or parquet of query id, gallery id[, grade]; takes the place of classes."
+        None, "--relevance", help="CSV, TSV or parquet of query id, gallery id[, grade]; replaces classes."
     ),
     score: str = typer.Option("top1", "--score", help="top1, recall@K, mAP, auc or tar@far=F."),
     protocol: str = typer.Option("instance", "--protocol", help="instance, or template: one mean per class."),
-    confidence: float = typer.Option(0.95, "--confidence", help="Of the two-sided intervals."),
+    confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
     min_gain: float = typer.Option(0.0, "--min-gain", help="As a fraction of 1; -0.01: at most a point worse."),
-    cluster_by_class: bool = typer.Option(False, "--cluster-by-class", help="Draw whole classes of queries."),
+    cluster_by_class: bool = typer.Option(False, "--cluster-by-class", help="Resample whole classes of queries."),
     far: float = typer.Option(0.01, "--far", help="The false-accept rate of the old threshold."),
-    threshold: float | None = typer.Option(None, "--threshold", help="The old score threshold, if there is one."),
+    threshold: float | None = typer.Option(None, "--threshold", help="The score threshold in use, if any."),
     pairs: int = typer.Option(6000, "--pairs", help="Pairs drawn for auc and tar."),
     resamples: int = typer.Option(4000, "--resamples", help="Resamples for the intervals."),
-    seed: int = typer.Option(0, "--seed", help="Of the resamples."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the resamples."),
     table: str | None = TABLE_OPTION,
     id_: str = ID_OPTION,
     vector: str = VECTOR_OPTION,
@@ -126,17 +69,15 @@ def check(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Say, with evidence, whether a new model may take over.
+    """Check, with evidence, whether a new model may replace the old.
 
-    It may where its queries can be used on the old model's gallery as it is. Features come as .npz (arrays features,
+    It may if its queries can search the unchanged gallery of the old model. Features come as .npz (arrays features,
     labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those names) or a folder of a feature store
     (RUN/features/01). Ids are optional; with them queries are paired by id. The gallery may also be a store that is
     sampled in place: postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.
 
     Exit status: 0 compatible, 1 not shown or incompatible, 2 could not be judged.
     """
-    from holdfast.errors import HoldfastError
-
     given: dict[str, Any] = {
         "score": score,
         "protocol": protocol,
@@ -150,12 +91,12 @@ def check(
     try:
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
-        stored: Any = gallery_source(gallery, table, id_, vector, label, sample, seed)
+        stored: Any = _gallery_source(gallery, table, id_, vector, label, sample, seed)
         if through is not None and (stored is None or queries_old is None):
-            raise HoldfastError("--through goes with --gallery and --queries-old")
+            raise HoldfastError("--through needs --gallery and --queries-old")
         old: Any = queries_old
         if through is not None:
-            stored, old = carried_through(through, stored, old)
+            stored, old = _carried_through(through, stored, old)
         files = (stored, old, queries_new, gallery_new)
         result = _judge(run, model, files, given, pair, device, quiet or json or markdown)
         record = result.as_json()
@@ -164,11 +105,11 @@ def check(
 
             write_check(record, html)
     except (HoldfastError, OSError) as error:
-        _say_why_not(str(error), json=json, markdown=markdown)
+        _print_refusal(str(error), json=json, markdown=markdown)
         typer.echo(f"holdfast: {error}", err=True)
         raise typer.Exit(_BAD_INPUT) from None
-    except Exception as error:  # Python's own status for a crash is 1, which a pipeline would read as a verdict
-        _say_why_not(f"the check itself failed ({type(error).__name__}: {error})", json=json, markdown=markdown)
+    except Exception as error:  # Python exits with 1 after a crash, which a pipeline would read as a verdict
+        _print_refusal(f"the check itself failed ({type(error).__name__}: {error})", json=json, markdown=markdown)
         traceback.print_exc()
         raise typer.Exit(_BAD_INPUT) from None
     if json:
@@ -178,12 +119,12 @@ def check(
 
         typer.echo(check_markdown(record), nl=False)
     else:
-        print_check(record, html)
+        _print_check(record, html)
     raise typer.Exit(result.exit_code)
 
 
-def _say_why_not(reason: str, *, json: bool, markdown: bool) -> None:
-    """On stdout, for who reads it there: a pipeline, or a pull request."""
+def _print_refusal(reason: str, *, json: bool, markdown: bool) -> None:
+    """Print the reason on stdout as JSON or Markdown, for a pipeline or a pull request."""
     if json and not markdown:
         print_json({"verdict": "could not be judged", "reason": reason, "exit_code": _BAD_INPUT})
     elif markdown and not json:
@@ -202,7 +143,6 @@ def _judge(
     quiet: bool,
 ) -> "CheckResult | HistoryResult":
     from holdfast.devices import resolve_device
-    from holdfast.errors import HoldfastError
     from holdfast.evaluation import check, check_history
 
     ways = [run is not None, bool(model), any(file is not None for file in files)]
@@ -219,20 +159,74 @@ def _judge(
             return check(gallery, old, new, gallery_new, **pair, **settings)
         if pair["relevance"] is not None:
             raise HoldfastError("--relevance judges one pair of models; a history needs labels")
-        return check_history(run if run is not None else [_halves(text) for text in model], **settings)
+        return check_history(run if run is not None else [_model_files(text) for text in model], **settings)
 
 
-def _halves(text: str) -> tuple[str, str]:
-    from holdfast.errors import HoldfastError
-
+def _model_files(text: str) -> tuple[str, str]:
     parts = text.split(",")
     if len(parts) != 2 or not all(parts):
-        raise HoldfastError(f"--model {text!r}: wanted QUERIES,GALLERY")
+        raise HoldfastError(f"--model {text!r}: write it as QUERIES,GALLERY")
     return parts[0], parts[1]
 
 
+def _gallery_source(
+    gallery: str | None,
+    table: str | None,
+    id: str,
+    vector: str,
+    label: str | None,
+    sample: int | None,
+    seed: int,
+) -> "Path | FeatureSet | None":
+    """The gallery as a file, or as a sample of the store at a URL. Options of a store are refused beside a file."""
+    from holdfast.gallery.attached import stored_sample
+    from holdfast.gallery.attached.source import Address, is_url
+
+    if gallery is None or not is_url(gallery):
+        for name, given in (("--table", table), ("--label", label), ("--sample", sample)):
+            if given is not None:
+                raise HoldfastError(f"{name} needs a --gallery that is the URL of a store")
+        return None if gallery is None else Path(gallery)
+    if table is None:
+        raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: name the table or collection with --table")
+    return stored_sample(Address(gallery, table, id, vector, label), sample, seed)
+
+
+def _carried_through(
+    adopted: Path | None, gallery: "Path | FeatureSet", queries_old: "Path | FeatureSet"
+) -> "tuple[Path | FeatureSet, Path | FeatureSet]":
+    """Gallery and old queries after the projection of an adopted model; unchanged if ``adopted`` is None."""
+    if adopted is None:
+        return gallery, queries_old
+    import torch
+
+    from holdfast.evaluation import feature_set
+    from holdfast.evaluation.inputs import open_features
+    from holdfast.evaluation.search import float32
+    from holdfast.lifecycle import read_adopted
+
+    model = read_adopted(adopted)
+
+    def projected(source: "Path | FeatureSet", role: str) -> "FeatureSet":
+        found = open_features(source, role, role)
+        if found.dim != model.encoder.feature_dim:
+            raise HoldfastError(
+                f"{found.name}: vectors of {found.dim} numbers, {adopted} was adopted from {model.encoder.feature_dim}"
+            )
+        rows = float32(found.rows.block(0, len(found)), "cpu")
+        bad = ~rows.isfinite().all(1)
+        carried = model.carried(torch.where(bad[:, None], 0.0, rows))
+        carried[bad] = torch.nan
+        return feature_set(found.name, carried.numpy(), found.labels, found.ids)
+
+    return projected(gallery, "gallery"), projected(queries_old, "query")
+
+
 class CheckProgress:
-    """Called with (stage, done, total); every stage starts its own clock. Says nothing if ``quiet``."""
+    """Progress of a check on stderr: a bar in a terminal, else a line every ten seconds; nothing if ``quiet``.
+
+    Called with (stage, done, total). The time left is estimated for each stage separately.
+    """
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -261,7 +255,7 @@ class CheckProgress:
         now = time.monotonic()
         if stage != self._stage:
             self._stage, self._started, self._before = stage, now, done
-        # The first block of a stage starts the clock: what it took is not known.
+        # The first block of a stage starts the clock, so its own time is not counted.
         fresh = done - self._before
         left = f"{clock((now - self._started) / fresh * (total - done))} left" if fresh > 0 else ""
         if self._bar is not None:
@@ -273,40 +267,36 @@ class CheckProgress:
             sys.stderr.flush()
 
 
-_LISTED = 5
+def _print_check(record: dict[str, Any], html: Path | None) -> None:
+    """Print the verdict, the tests, the evidence, notes about the input, and what the check does not cover."""
+    from holdfast.reports.check_text import NOT_COVERED, basis_sentence, headline
 
-
-def print_check(record: dict[str, Any], html: Path | None) -> None:
-    """The verdict, the tests, the evidence, what was odd about the input, and what is not covered."""
-    from holdfast.reports.check_words import NOT_COVERED, basis, headline
-
-    _say(headline(record))
+    say(headline(record))
     if record["kind"] == "history":
         _print_history(record)
     else:
         _print_pair(record)
     for note in record["notes"]:
-        _say(f"Note: {note}.")
-    _say(basis(record))
-    _say(NOT_COVERED)
+        say(f"Note: {note}.")
+    say(basis_sentence(record))
+    say(NOT_COVERED)
     if html is not None:
         typer.echo(f"Page: {html.resolve()}")
 
 
 def _print_pair(record: dict[str, Any]) -> None:
-    from holdfast.reports.check_words import (
-        evidence,
+    from holdfast.reports.check_text import (
+        confidence_level,
+        evidence_sentences,
         gain_sentence,
-        level,
         losing_classes,
         lost_query,
-        per_cent,
         points,
         test_rows,
     )
 
     if sentence := gain_sentence(record):
-        _say(sentence)
+        say(sentence)
     rows = [
         [name, per_cent(found["value"]), f"{per_cent(found['low'])} to {per_cent(found['high'])}"]
         for name, found in test_rows(record)
@@ -315,19 +305,22 @@ def _print_pair(record: dict[str, Any]) -> None:
         rows.append(["gain, points", points(gain["value"]), f"{points(gain['low'])} to {points(gain['high'])}"])
     if rows:
         print_table(
-            [f"{record['score']}, {record['protocol']} protocol", "%", f"{level(record)} interval"], rows, right=(1, 2)
+            [f"{record['score']}, {record['protocol']} protocol", "%", f"{confidence_level(record)} interval"],
+            rows,
+            right=(1, 2),
         )
     lost = (record.get("changes") or {}).get("lost_queries", [])
-    first, others = (evidence(record)[:1], evidence(record)[1:]) if lost else ([], evidence(record))
+    evidence = evidence_sentences(record)
+    first, others = (evidence[:1], evidence[1:]) if lost else ([], evidence)
     for sentence in first:
-        _say(sentence)
+        say(sentence)
     for entry in lost[:_LISTED]:
-        told = textwrap.wrap(lost_query(entry), 74, max_lines=3, placeholder=" ...")  # ids are often long paths
-        typer.echo("  " + "\n    ".join(told))
+        lines = textwrap.wrap(lost_query(entry), 74, max_lines=3, placeholder=" ...")  # ids are often long paths
+        typer.echo("  " + "\n    ".join(lines))
     if len(lost) > _LISTED:
         typer.echo(f"  ... and {len(lost) - _LISTED:,} more: --json lists them all")
     for sentence in others:
-        _say(sentence)
+        say(sentence)
     losing = losing_classes(record, _LISTED)
     if losing:
         print_table(
@@ -338,7 +331,7 @@ def _print_pair(record: dict[str, Any]) -> None:
 
 
 def _print_history(record: dict[str, Any]) -> None:
-    from holdfast.reports.check_words import points
+    from holdfast.reports.check_text import points
 
     marks = {"compatible": "+", "incompatible": "-", "not shown": "?", None: " "}
     models = record["models"]
@@ -346,7 +339,7 @@ def _print_history(record: dict[str, Any]) -> None:
     rows = [[name, *(_cell(record, t, k, marks) for k in range(len(models)))] for t, name in enumerate(models)]
     width = sum(2 + max(len(row[i]) for row in (header, *rows)) for i in range(len(header)))
     if width > 80:
-        _say(f"{len(models)} models are too many for a table here: --html and --json give all cells.")
+        say(f"{len(models)} models are too many for a table here: --html and --json give all cells.")
     else:
         print_table(header, rows, right=range(1, len(header)))
         typer.echo(f"{record['score']}, %, on the gallery of each model (columns).")
@@ -360,7 +353,7 @@ def _print_history(record: dict[str, Any]) -> None:
     ]
     print_table(["", "value", "low", "high"], summary, right=(1, 2, 3))
     cells = [verdict for row in record["verdicts"] for verdict in row if verdict]
-    _say(", ".join(f"{cells.count(name)} {name}" for name in ("compatible", "not shown", "incompatible")) + ".")
+    say(", ".join(f"{cells.count(name)} {name}" for name in ("compatible", "not shown", "incompatible")) + ".")
     for cell in record["uncertain"][:_LISTED]:
         gain = cell["gain"]
         typer.echo(
@@ -372,13 +365,7 @@ def _print_history(record: dict[str, Any]) -> None:
 
 
 def _cell(record: dict[str, Any], t: int, k: int, marks: dict[Any, str]) -> str:
-    from holdfast.reports.check_words import per_cent
-
     found = record["matrix"][t][k]
     if found is None:
         return "–  " if k < t else ""
     return f"{per_cent(found['value'], 1)} {marks[record['verdicts'][t][k]]}"
-
-
-def _say(sentence: str) -> None:
-    typer.echo("\n".join(textwrap.wrap(sentence, 78)))

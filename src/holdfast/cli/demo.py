@@ -1,7 +1,4 @@
-"""``holdfast demo``: the whole idea on drawn characters, offline, in minutes.
-
-The demo's last step: a gallery whose items were embedded by the demo's successive models.
-"""
+"""``holdfast demo``: compare methods on drawn characters, offline, and build a gallery with the best method."""
 
 import contextlib
 import os
@@ -14,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.gallery import verdicts
-from holdfast.cli.run import QUIET_OPTION, SET_OPTION
-from holdfast.cli.show import JSON_OPTION, fraction, print_json, print_table, say, scores_row
+from holdfast.cli.gallery import describe_checks
+from holdfast.cli.options import JSON_OPTION, QUIET_OPTION, SET_OPTION, method_list
+from holdfast.cli.show import fraction, print_json, print_table, say, scores_row
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -34,30 +31,29 @@ def demo(
     out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where the runs and the report go."),
     set_: list[str] = SET_OPTION,
     serve: bool = typer.Option(False, "--serve", help="Then serve the gallery it builds."),
-    again: bool = typer.Option(False, "--again", help="Train anew what is already there."),
+    again: bool = typer.Option(False, "--again", help="Train again even if runs exist."),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Compare methods on drawn characters, and build a gallery.
 
-    A model is updated task after task, and old galleries are never re-indexed. Trains each method over the same tasks
-    on a CPU, as many at a time as there are cores, tests on characters that were never trained on, writes one report,
-    and builds a gallery with the models of the method that came out best. Finished runs in the folder are kept and
-    shown again; one that was interrupted goes on.
+    Each method updates a model task after task, and old galleries are never re-indexed. The methods train on the CPU,
+    one per core, and are tested on characters that they were not trained on. Writes one report and builds a gallery
+    with the models of the best method. Finished runs in the folder are kept; an interrupted run is resumed.
     """
     from holdfast.experiments.assemble import SharedData
     from holdfast.experiments.load import read_recipe
     from holdfast.experiments.schema import check_recipe
     from holdfast.reports import write_report
 
-    names = method_names(methods)
+    names = method_list(methods)
     # Every recipe is checked before the first one runs.
     recipes = {name: check_recipe(read_recipe("demo", [f"method.name={name}", *set_])) for name in names}
     if again:
         for name in names:
             _remove(out / name)
     shared = SharedData()
-    found = _side_by_side(recipes, out, shared, quiet or json)
+    found = _run_all_methods(recipes, out, shared, quiet or json)
     results = {name: metrics["protocols"]["template"] for name, metrics in found.items()}
     by_instance = {name: metrics["protocols"].get("instance") for name, metrics in found.items()}
     page = out / "report.html"
@@ -72,7 +68,7 @@ def demo(
         )
     else:
         _show(results, by_instance, page)
-        gallery.tell()
+        gallery.print()
     if serve:
         gallery.serve()
 
@@ -103,35 +99,28 @@ def _show(results: dict[str, dict[str, Any]], by_instance: dict[str, dict[str, A
     typer.echo(f"Report: {page.resolve()}")
 
 
-def _side_by_side(
+def _run_all_methods(
     recipes: "dict[str, Recipe]", out: Path, shared: "SharedData", quiet: bool
 ) -> dict[str, dict[str, Any]]:
-    """Run every recipe, one core each: networks this small gain little from a second thread, and nothing on busy cores.
+    """Run every recipe with one thread each; small networks gain little from a second thread.
 
-    With one thread each the numbers are the same whatever the number of cores.
+    With one thread the numbers do not depend on the number of cores.
     """
     import torch
 
-    from holdfast.cli.sweep_progress import sweep_watcher
+    from holdfast.cli.progress import exit_on_interrupt
+    from holdfast.cli.sweep_progress import sweep_display
     from holdfast.errors import HoldfastError
-    from holdfast.experiments.sweep import PlannedRun, run_all
+    from holdfast.experiments.plan import PlannedRun
+    from holdfast.experiments.sweep import SweepOptions, run_all
 
     runs = [PlannedRun(name, recipe, f"holdfast demo --methods {name}") for name, recipe in recipes.items()]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    options = SweepOptions(torch.device("cpu"), parallel=min(len(runs), os.cpu_count() or 1))
     try:
-        with sweep_watcher(list(recipes), quiet=quiet) as watch:
-            found = run_all(
-                runs,
-                out,
-                shared=shared,
-                device=torch.device("cpu"),
-                parallel=min(len(runs), os.cpu_count() or 1),
-                watch=watch,
-            )
-    except KeyboardInterrupt:
-        typer.echo("holdfast: interrupted; what is done is kept: demo again goes on", err=True)
-        raise typer.Exit(130) from None
+        with exit_on_interrupt(), sweep_display(list(recipes), quiet=quiet) as watch:
+            found = run_all(runs, out, options, shared=shared, watch=watch)
     finally:
         torch.set_num_threads(threads)
     metrics = {}
@@ -142,21 +131,8 @@ def _side_by_side(
     return metrics
 
 
-def method_names(methods: str) -> list[str]:
-    """Names separated by commas, or all of the table; an unknown one is refused."""
-    from holdfast.errors import HoldfastError
-    from holdfast.methods import METHODS, method_class
-
-    names = list(METHODS) if methods == "all" else [name.strip() for name in methods.split(",") if name.strip()]
-    if not names:
-        raise HoldfastError(f"--methods {methods!r} names none; known: {', '.join(METHODS)}")
-    for name in names:
-        method_class(name)
-    return names
-
-
 def _remove(folder: Path) -> None:
-    """Delete an earlier run, and nothing that is not one."""
+    """Delete an earlier run. A folder that is not a run is refused."""
     import shutil
 
     from holdfast.errors import HoldfastError
@@ -173,7 +149,7 @@ _QUERIES_KEPT = 40
 
 @dataclass(frozen=True)
 class DemoGallery:
-    """What came of it: the versions, or why there is no gallery."""
+    """The gallery of the demo: its versions, or in ``missing`` why there is none."""
 
     folder: Path
     query: Path
@@ -181,8 +157,8 @@ class DemoGallery:
     versions: "list[Version]"
     missing: str = ""
 
-    def tell(self) -> None:
-        """Where the gallery is and what to do with it."""
+    def print(self) -> None:
+        """Print where the gallery is and which commands use it."""
         if self.missing:
             typer.echo(f"No gallery: {self.missing}")
             return
@@ -190,29 +166,28 @@ class DemoGallery:
         typer.echo(
             f"    images embedded in turn by {self.method}'s {len(self.versions)} models, searched by the newest:"
         )
-        from holdfast.evaluation.result import INCOMPATIBLE
+        from holdfast.evaluation.verdict import INCOMPATIBLE
 
         forced = [one for one in self.versions if any(check["verdict"] == INCOMPATIBLE for check in one.checks)]
         typer.echo(f"    {program()} serve {self.folder}")
         typer.echo(f"    {program()} gallery search {self.folder} {self.query}")
         if forced:
-            known = "; ".join(f"version {one.number} ({verdicts(one)})" for one in forced)
+            known = "; ".join(f"version {one.number} ({describe_checks(one)})" for one in forced)
             say(f"Forced: {known}. gallery register refuses that without --force; here all models are to be seen.")
 
     def serve(self) -> None:
-        """What ``holdfast serve FOLDER`` does, with its own defaults."""
-        from typer.main import get_command
-
-        from holdfast.cli import app
+        """Serve the gallery as ``holdfast serve FOLDER`` does."""
+        from holdfast.cli.serve import serve
 
         if self.missing:
             raise HoldfastError(f"nothing to serve: {self.missing}")
-        verbs: Any = get_command(app)
-        verbs.commands["serve"].main([str(self.folder)], standalone_mode=False)
+        command = typer.Typer()
+        command.command()(serve)
+        command([str(self.folder)], standalone_mode=False)
 
 
 def program() -> str:
-    """What to type for holdfast: its name, or where it lies if the shell would not find it (``make demo``)."""
+    """The name of this program, or its path if the shell would not find it (``make demo``)."""
     called = Path(sys.argv[0])
     if shutil.which("holdfast") or called.name != "holdfast":
         return "holdfast"
@@ -222,10 +197,13 @@ def program() -> str:
 def finish_with_gallery(
     scores: dict[str, dict[str, Any]], data: Callable[[str], "OpenSet"], out: Path, *, again: bool
 ) -> DemoGallery:
-    """The gallery in ``out``, made of the best run's models; without the gallery extra, the reason why there is none.
+    """Build the gallery in ``out`` with the models of the best run.
 
-    scores: by method, whose run is ``out / method``. again: make it anew. One that is there stays as it is otherwise,
-    backfilled or not, while it is of these models.
+    scores: template scores by method; the run of a method is in ``out / method``.
+    data: gives the data of a method's run.
+    again: build a new gallery. Otherwise a gallery of the same models is kept unchanged.
+
+    Without the gallery extra the result says why there is no gallery.
     """
     folder, queries = out / "gallery", out / "query-images"
     method = ""
@@ -242,7 +220,7 @@ def finish_with_gallery(
 
 
 def _best(scores: dict[str, dict[str, Any]], out: Path) -> str:
-    """The method with the highest AC, then AA, among those whose models share one space as they are."""
+    """The method with the highest AC, then AA, among those that learn no map between models."""
     from holdfast.run_folder import RunFolder
 
     def known(score: float | None) -> float:
@@ -250,34 +228,34 @@ def _best(scores: dict[str, dict[str, Any]], out: Path) -> str:
 
     own = [name for name in scores if not RunFolder(out / name).space_map(len(_models(out / name))).exists()]
     if not own:
-        raise HoldfastError("these methods lead old features through a map at every search, which a gallery does not")
+        raise HoldfastError("these methods map old features at every search, which a gallery does not do")
     return max(own, key=lambda name: (known(scores[name]["AC"]), known(scores[name]["AA"])))
 
 
 def _build(folder: Path, models: list[Path], shown: "ImageSet", images: Path) -> "list[Version]":
-    """An equal share of the images by each model, in turn; images lie in files, so that they can be embedded again."""
+    """Each model embeds an equal share of the images. They are written as files, so that they can be embedded again."""
     from holdfast.gallery import Gallery, Item
     from holdfast.storage import replacing_folder
 
     if folder.exists():
-        Gallery.open(folder).close()  # refuses what is no gallery, and one that is open elsewhere
+        Gallery.open(folder).close()  # refuses a folder that is not a gallery, and an open gallery
     files = _write_images(shown, images)
     labels = [shown.class_names[label] for label in shown.labels]
     with replacing_folder(folder) as temporary, contextlib.ExitStack() as closing:
         gallery: Gallery | None = None
-        for turn, model in enumerate(models):
+        for i, model in enumerate(models):
             if gallery is None:
                 gallery = closing.enter_context(Gallery.create(temporary, model, device="cpu"))
             else:
-                gallery.register(model, force=True)  # the verdict stays with the version; ``tell`` names such versions
-            mine = range(turn, len(files), len(models))
+                gallery.register(model, force=True)  # the verdict stays with the version; ``print`` names such versions
+            mine = range(i, len(files), len(models))
             gallery.add(Item(files[n].name, path=files[n], label=labels[n]) for n in mine)
         assert gallery is not None
         return gallery.versions()
 
 
 def _kept(folder: Path, run: Path) -> "list[Version]":
-    """The versions of a gallery that an earlier demo made of these models; none where it has to be made."""
+    """The versions of the gallery that an earlier demo built with these models; empty if there is none."""
     from holdfast.gallery import Gallery
     from holdfast.storage import read_json
 
@@ -294,7 +272,7 @@ def _models(run: Path) -> list[Path]:
 
 
 def _write_images(images: "ImageSet", folder: Path, most: int | None = None) -> list[Path]:
-    """Some or all images, evenly over the set, as PNG files."""
+    """Write up to ``most`` images, evenly over the set, as PNG files."""
     from PIL import Image
 
     if images.holds_vectors:

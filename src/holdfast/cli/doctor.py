@@ -1,12 +1,12 @@
-"""``holdfast doctor``: is everything here that a run needs?"""
+"""``holdfast doctor``: check that this machine has everything a run needs."""
 
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from holdfast.cli.run import DATA_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.cli.options import DATA_OPTION, JSON_OPTION
+from holdfast.cli.show import print_json, print_table
 from holdfast.wording import counted
 
 EXTRAS = {
@@ -27,7 +27,7 @@ EXTRAS = {
     "psycopg": "holdfast gallery on postgresql://",
     "qdrant_client": "holdfast gallery on http(s)://",
 }
-"""Modules of the optional libraries, and what for: all that the extras in pyproject.toml list."""
+"""Modules of the optional libraries in the extras of pyproject.toml, and their use."""
 
 
 def doctor(data: Path | None = DATA_OPTION, json: bool = JSON_OPTION) -> None:
@@ -78,8 +78,7 @@ def _devices() -> list[dict[str, Any]]:
 
 
 def _data(data: Path | None) -> list[dict[str, Any]]:
-    from holdfast.data import data_root, load_split
-    from holdfast.data.dataset_files import PLACES, found
+    from holdfast.data import DATASETS, data_root, load_split
     from holdfast.errors import HoldfastError
 
     rows = []
@@ -91,10 +90,12 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
     root = data_root(data)
     if not root.is_dir():
         return [*rows, _check("data root", "missing", f"{root} does not exist; set HOLDFAST_DATA or --data")]
-    for name, places in PLACES.items():
-        there = found(root, name)
-        missing = f"not in {root}: looked for {', '.join(places)}"
-        rows.append(_check(name, "ok" if there else "missing", str(there or missing)))
+    for name, dataset in DATASETS.items():
+        if not dataset.files:
+            continue
+        path = dataset.find(root)
+        missing = f"not in {root}: looked for {', '.join(dataset.files)}"
+        rows.append(_check(name, "ok" if path else "missing", str(path or missing)))
     return rows
 
 
@@ -104,6 +105,6 @@ def _extras() -> list[dict[str, Any]]:
         try:
             __import__(name)
             rows.append(_check(name, "ok", f"for {use}"))
-        except Exception as error:  # an extra may fail to import in any way beside another torch build
+        except Exception as error:  # an extra may fail in any way if it does not match the torch build
             rows.append(_check(name, "missing", f"for {use}: {str(error).splitlines()[0] or type(error).__name__}"))
     return rows

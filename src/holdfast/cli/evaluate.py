@@ -1,41 +1,41 @@
-"""``holdfast evaluate``: judge a finished run again, with more scores."""
+"""``holdfast evaluate``: evaluate a finished run again, with more scores."""
 
 from pathlib import Path
 
 import typer
 
-from holdfast.cli.run import DEVICE_OPTION
-from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_mixed, print_table, scores_row
-from holdfast.wording import counted
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION
+from holdfast.cli.show import fraction, print_json, print_mixed, print_table, scores_row
+from holdfast.wording import counted, per_cent
 
 
 def evaluate(
     run: Path = typer.Argument(..., help="A run folder."),
     scores: str = typer.Option("", "--scores", help="More scores, separated by commas: top5, mAP, auc, tar@far=0.01."),
-    mixed: bool = typer.Option(False, "--mixed", help="Also search a gallery embedded model by model as it grew."),
+    mixed: bool = typer.Option(False, "--mixed", help="Also search a gallery that each model embedded a part of."),
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Judge a finished run again from its stored features.
+    """Evaluate a finished run again from its stored features.
 
-    Computes the compatibility matrices, and writes metrics.json and the report. No model is run: the features in the
-    folder are enough (and the maps, where the method learned some). Extra scores give a matrix each, under "extras";
-    the table shows the mean over all pairs of query and gallery model.
+    Computes the compatibility matrices, and writes metrics.json and the report. No model is run; only the stored
+    features are read, and the maps if the method learned some. Each extra score gives a matrix under "extras"; the
+    table shows its mean over all pairs of query and gallery model.
     """
     from holdfast.devices import resolve_device
     from holdfast.encoders import FeatureStore, read_space_maps
     from holdfast.errors import HoldfastError
-    from holdfast.evaluation import judge_run, mixed_gallery
+    from holdfast.evaluation import evaluate_run, mixed_gallery
     from holdfast.evaluation.protocols import score_of
     from holdfast.metrics import average_accuracy
     from holdfast.reports import write_report
-    from holdfast.run_folder import RunFolder, no_finished_run
-    from holdfast.scenarios.slot_compatibility import refuse_strangers_in
+    from holdfast.run_folder import RunFolder, not_a_run_error
+    from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
     from holdfast.storage import read_json, write_json
 
     folder = RunFolder(run)
     if not (folder.recipe.exists() and folder.metrics.exists()):
-        raise no_finished_run(run)
+        raise not_a_run_error(run)
     extra = [name.strip() for name in scores.split(",") if name.strip()]
     for name in extra:
         score_of(name)
@@ -47,14 +47,14 @@ def evaluate(
     if len(models) != len(known["tasks"]):
         raise HoldfastError(
             f"{folder.features}: has features of {counted(len(models), 'model')}, but the run has "
-            f"{len(known['tasks'])}; holdfast run ... --resume brings back what is missing"
+            f"{len(known['tasks'])}; run holdfast run ... --resume to compute what is missing"
         )
-    refuse_strangers_in(folder, len(models))
+    refuse_incompatible_slots_in_run(folder, len(models))
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
     if lost:
-        raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is gone, and old galleries need it")
+        raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is missing, and old galleries need it")
     maps, where = read_space_maps(folder, len(models)), resolve_device(device)
-    judged = judge_run(
+    judged = evaluate_run(
         models,
         *store.labels(),
         protocols=list(known["protocols"]),
@@ -62,7 +62,7 @@ def evaluate(
         maps=maps,
         device=where,
     )
-    for name, protocol in judged.items():  # the features are the same, so scores asked for earlier still hold
+    for name, protocol in judged.items():  # the features are the same, so earlier extra scores are kept
         kept = {**known["protocols"][name].get("extras", {}), **protocol.get("extras", {})}
         if kept:
             protocol["extras"] = kept

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.show import JSON_OPTION, print_json
+from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.show import print_json
 
 
 def export(
@@ -22,13 +23,13 @@ def export(
     1e-4; its metadata holds the preprocessing, the projection's shape and the versions.
     """
     from holdfast.encoders import Encoder, build_backbone
-    from holdfast.encoders.encoder import read
+    from holdfast.encoders.encoder import read_model_files
     from holdfast.encoders.export import export_onnx, export_torch
     from holdfast.errors import HoldfastError
 
     if onnx is None and torch_export is None:
         raise HoldfastError("export: name what to write: --onnx FILE, --torch-export FILE or both")
-    description, _ = read(model)
+    description, _ = read_model_files(model)
     network = None
     if backbone is not None:
         named = description["backbone"] or {}

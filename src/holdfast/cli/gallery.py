@@ -1,10 +1,6 @@
-"""``holdfast gallery``: items embedded by successive models, searched by the newest.
+"""``holdfast gallery``: create, fill, search and maintain a gallery.
 
-``holdfast gallery move``, and the options that say where a server keeps a gallery.
-
-``holdfast gallery backfill`` and ``rollback``, and how all that moves shows its progress on stderr.
-
-A gallery's versions in words that fit a narrow screen.
+Commands go to the process that serves the gallery, if there is one; otherwise the gallery is opened here.
 """
 
 import sys
@@ -15,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, int_list
 from holdfast.cli.progress import LINE_SECONDS, clock
-from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION
-from holdfast.cli.show import JSON_OPTION, per_cent, print_json, print_table, whole_numbers
-from holdfast.wording import are, counted
+from holdfast.cli.show import print_json, print_table
+from holdfast.wording import are, counted, per_cent
 
 if TYPE_CHECKING:
     from holdfast.gallery import Version
@@ -31,8 +27,8 @@ SHARDS_OPTION = typer.Option(None, "--shards", help="On a Qdrant cluster: parts 
 REPLICAS_OPTION = typer.Option(None, "--replicas", help="On a Qdrant cluster: copies of each part.")
 
 
-def place_options(namespace: str | None, shards: int | None, replicas: int | None) -> dict[str, Any]:
-    """Those that were given."""
+def server_options(namespace: str | None, shards: int | None, replicas: int | None) -> dict[str, Any]:
+    """The options that were given."""
     given = {"namespace": namespace, "shards": shards, "replicas": replicas}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -47,12 +43,12 @@ def move(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Take all vectors to another engine. They are compared before it takes over; cut short, run it again.
+    """Move all vectors to another engine. Both are compared before it takes over; run it again to resume.
 
-    A gallery that is being served is moved by the process that serves it, while it goes on answering.
+    If a process serves the gallery, that process moves it, and continues to answer searches.
     """
-    options = {"to": to, "keep": keep, **place_options(namespace, shards, replicas)}
-    found = moved("move", folder, options, quiet=quiet or json)
+    options = {"to": to, "keep": keep, **server_options(namespace, shards, replicas)}
+    found = run_maintenance("move", folder, options, quiet=quiet or json)
     if json:
         print_json({"gallery": str(folder), "kept": keep, **found})
         return
@@ -82,17 +78,17 @@ def create(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Make an empty gallery whose first version is MODEL."""
+    """Create an empty gallery with MODEL as its first version."""
     from holdfast.gallery import Gallery
 
-    options = {"device": device, **place_options(namespace, shards, replicas)}
+    options = {"device": device, **server_options(namespace, shards, replicas)}
     with Gallery.create(folder, model, engine=engine, mode=mode, **options) as made:  # type: ignore[arg-type]
         (version,) = made.versions()
-        takes = "IMAGES..." if made.vectors_taken(1).input is None else "FILE.npz --version 1"
+        takes = "IMAGES..." if made.vector_sizes(1).input is None else "FILE.npz --version 1"
     if json:
         print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
     else:
-        typer.echo(f"{folder}: version 1 is {model}; {sizes(version)}")
+        typer.echo(f"{folder}: version 1 is {model}; {describe_sizes(version)}")
         typer.echo(f"Next: holdfast gallery add {folder} {takes}")
 
 
@@ -108,7 +104,7 @@ def attach(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Search somebody else's store in place, read-only. Nothing is copied and nothing written to it.
+    """Search an existing vector store in place, read-only. Nothing is copied and nothing written to it.
 
     Then: holdfast gallery search OUT, and holdfast gallery register OUT MODEL for a newer model. A password in URL is
     used now and not kept; later ones come from PGPASSWORD or a password file, Qdrant's key from QDRANT_API_KEY.
@@ -134,18 +130,18 @@ def register(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Make MODEL the newest version. It embeds what is added and asked from now on; nothing is embedded again.
+    """Make MODEL the newest version. It embeds new items and queries; stored items are not re-embedded.
 
-    A gallery that is being served takes it in while it goes on answering.
+    If a process serves the gallery, that process registers the model, and continues to answer searches.
     """
-    from holdfast.service.local_commands import open_or_ask
+    from holdfast.service.local_commands import open_local_or_served
 
-    with open_or_ask(folder, device) as opened:
+    with open_local_or_served(folder, device) as opened:
         version = opened.register(model, force=force)
     if json:
         print_json(version.as_json())
         return
-    typer.echo(f"{folder}: version {version.number} is {model}; {sizes(version)}")
+    typer.echo(f"{folder}: version {version.number} is {model}; {describe_sizes(version)}")
     for check in version.checks:
         typer.echo(f"its queries on version {check['version']}: {check['verdict']} ({check['reason']})")
     if not version.checks:
@@ -176,42 +172,43 @@ def add(
 ) -> None:
     """Embed and store images, or store vectors that you have.
 
-    The id of an image in a folder is its path below that folder, of a single image its file name; an id that is there
-    already is replaced, and how many were is said. Files that cannot be read are named and passed over; the exit status
-    is then 1.
+    The id of an image in a folder is its path below that folder; the id of a single image is its file name. An item
+    with an existing id is replaced. Files that cannot be read are named and skipped; the exit status is then 1.
 
-    A file of vectors holds features, ids and, if there are, labels (as for holdfast check) and paths (of images);
+    A file of vectors holds features, ids and, optionally, labels (as for holdfast check) and paths (of images);
     further arrays or columns become metadata. Vectors that are zero, not finite or another model's are named and
-    passed over. Example: holdfast gallery add G stored.npz --version 1
+    skipped. Example: holdfast gallery add G stored.npz --version 1
 
     --metadata: a column of numbers becomes numbers, true and false likewise; a column label names the label. Rows
     without an item and items without a row are counted. Example: holdfast gallery add G photos/ --metadata photos.csv
     """
-    from holdfast.cli.gallery_add import add_images, add_vectors, names_vectors, tell_added
+    from holdfast.cli.gallery_add import add_images, add_vectors, is_vector_file, print_added
     from holdfast.errors import HoldfastError
+    from holdfast.gallery import writable
     from holdfast.gallery.item_files import read_metadata
-    from holdfast.service.local_commands import open_or_ask
+    from holdfast.service.local_commands import open_local_or_served
 
-    vectors = names_vectors(paths)
+    vectors = is_vector_file(paths)
     if vectors and labels_from_folders:
         raise HoldfastError("--labels-from-folders goes with images; vectors have their labels in the file")
     if not vectors and (version is not None or embed is not None):
         raise HoldfastError("--version and --embed go with a file of vectors; the newest version embeds images")
     given: dict[str, Any] = {
         "label": label,
-        "metadata": _pairs(meta),
+        "metadata": _parse_pairs(meta),
         "table": None if metadata is None else read_metadata(metadata),
         "quiet": quiet or json,
     }
-    with open_or_ask(folder, device) as opened:
+    with open_local_or_served(folder, device) as opened:
+        target = writable(opened)
         if vectors:
-            found = add_vectors(opened, paths[0], version=version, embed=embed, **given)
+            found = add_vectors(target, paths[0], version=version, embed=embed, **given)
         else:
-            found = add_images(opened, paths, from_folders=labels_from_folders, **given)
+            found = add_images(target, paths, from_folders=labels_from_folders, **given)
     if json:
         print_json(found)
     else:
-        tell_added(folder, found)
+        print_added(folder, found)
     if found["refused"]:
         raise typer.Exit(1)
 
@@ -232,14 +229,14 @@ def search(
 ) -> None:
     """Find the items nearest to an image. All versions are searched and compared by true cosine.
 
-    Where a new model's items crowd out those of an old one, ask version by version: with --indexed-by the newest model
-    still asks, but only items that one of these versions embedded answer.
+    If items of a new model displace those of an old one, search version by version: --indexed-by returns only items
+    that these versions embedded. The newest model still embeds the query.
     """
-    from holdfast.service.local_commands import open_or_ask
+    from holdfast.service.local_commands import open_local_or_served
 
-    among = None if indexed_by is None else whole_numbers("--indexed-by", indexed_by)
-    with open_or_ask(folder, device) as opened:
-        hits = opened.search(image, id=id_, k=k, filter=_pairs(where), indexed_by=among, exact=exact)
+    among = None if indexed_by is None else int_list("--indexed-by", indexed_by)
+    with open_local_or_served(folder, device) as opened:
+        hits = opened.search(image, id=id_, k=k, filter=_parse_pairs(where), indexed_by=among, exact=exact)
     if json:
         print_json([hit.as_json() for hit in hits])
         return
@@ -253,11 +250,12 @@ def delete(
     ids: list[str] = typer.Argument(..., help="Ids of items.", show_default=False),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Take items out. Ids that are not there are named; the exit status is then 1."""
-    from holdfast.service.local_commands import open_or_ask
+    """Remove items. Unknown ids are named; the exit status is then 1."""
+    from holdfast.gallery import writable
+    from holdfast.service.local_commands import open_local_or_served
 
-    with open_or_ask(folder) as opened:
-        gone = opened.delete(ids)
+    with open_local_or_served(folder) as opened:
+        gone = writable(opened).delete(ids)
     unknown = [one for one in dict.fromkeys(ids) if one not in set(gone)]
     if json:
         print_json({"deleted": gone, "unknown": unknown})
@@ -271,12 +269,12 @@ def delete(
 
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """List the models, oldest first, with the verdicts of the check. They were given at registration."""
-    from holdfast.service.local_commands import open_or_ask
+    """List the models, oldest first, with the results of the check at registration."""
+    from holdfast.service.local_commands import open_local_or_served
 
-    with open_or_ask(folder) as opened:
+    with open_local_or_served(folder) as opened:
         known, counts = opened.versions(), {row["version"]: row["items"] for row in opened.stats()["versions"]}
-    known = [one for one in known if one.number in counts]  # a served gallery may lose one between the two
+    known = [one for one in known if one.number in counts]  # a rollback may remove one between the two calls
     if json:
         print_json([{**one.as_json(), "items": counts[one.number]} for one in known])
         return
@@ -286,21 +284,21 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             str(counts[one.number]),
             f"{one.stored_dim} for {one.dim}",
             one.weights_sha256[:12],
-            verdicts(one) or "–",
+            describe_checks(one) or "–",
         ]
         for one in known
     ]
     print_table(["version", "items", "numbers stored", "weights", "check"], rows, right=(0, 1))
     for one in known:  # not a column: a path and the verdicts together are wider than most screens
-        typer.echo(f"version {one.number} is from {seen_from_here(one.source)}")
+        typer.echo(f"version {one.number} is from {relative_to_cwd(one.source)}")
 
 
 @gallery.command("stats")
 def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """Say how many items each version holds. It also says what the gallery takes up on disk."""
-    from holdfast.service.local_commands import open_or_ask
+    """Show how many items each version holds, and the size on disk."""
+    from holdfast.service.local_commands import open_local_or_served
 
-    with open_or_ask(folder) as opened:
+    with open_local_or_served(folder) as opened:
         found = opened.stats()
     if json:
         print_json(found)
@@ -313,8 +311,8 @@ def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     print_table(["version", "items", "not indexed", "numbers stored"], rows, right=(0, 1, 2, 3))
 
 
-def _pairs(words: list[str]) -> dict[str, Any]:
-    """FIELD=VALUE as a mapping; a value that is JSON (3, true, {"lt": 20}) is read as such, any other is text."""
+def _parse_pairs(words: list[str]) -> dict[str, Any]:
+    """Parse FIELD=VALUE; a value that is JSON (3, true, {"lt": 20}) is read as JSON, any other is text."""
     import json
 
     from holdfast.errors import HoldfastError
@@ -346,17 +344,17 @@ def backfill(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Embed items of older versions again, by a newer one. Their images are read for it.
+    """Re-embed items of older versions by a newer one, from their images.
 
-    Interrupt it when you like: what has moved stays, and the same command goes on. Items without an image at hand stay
-    where they are, as searchable as before.
+    It can be interrupted: finished items are kept, and the same command resumes. Items without an image stay in their
+    version and remain searchable.
     """
     options = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
-    found = moved("backfill", folder, options, device=device, quiet=quiet or json)
+    found = run_maintenance("backfill", folder, options, device=device, quiet=quiet or json)
     if json:
         print_json(found)
     else:
-        _summarise(folder, found)
+        _print_backfill(folder, found)
 
 
 def rollback(
@@ -368,12 +366,12 @@ def rollback(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Take the newest version out. The one before it asks from now on and embeds its items again, from their images.
+    """Remove the newest version. The one before it embeds queries, and re-embeds its items from their images.
 
-    Refused, with nothing changed, if items have no image at hand. Interrupted, the same command goes on.
+    Refused, with nothing changed, if items have no image. After an interruption the same command resumes.
     """
     options = {"drop": drop, "cancel": cancel, "rate": rate}
-    done = moved("rollback", folder, options, device=device, quiet=quiet or json)
+    done = run_maintenance("rollback", folder, options, device=device, quiet=quiet or json)
     if json:
         print_json(done)
     elif cancel:
@@ -383,34 +381,36 @@ def rollback(
         typer.echo(f"{counted(done['moved'], 'item')} embedded again, {done['dropped']} dropped")
 
 
-def moved(verb: str, folder: Path, options: dict[str, Any], *, device: str = "auto", quiet: bool) -> dict[str, Any]:
-    """Have it done by the process that serves the gallery, or here, on ``device``, where none does; what came of it."""
+def run_maintenance(
+    verb: str, folder: Path, options: dict[str, Any], *, device: str = "auto", quiet: bool
+) -> dict[str, Any]:
+    """Run a backfill, rollback or move in the process that serves the gallery, or here on ``device``; its result."""
     from holdfast.gallery import open_gallery
-    from holdfast.service.local_commands import COMMANDS, ask_server, is_served, refuse_device
+    from holdfast.service.local_commands import COMMANDS, check_device_option, is_served, run_on_server
 
     if is_served(folder):
-        refuse_device(folder, device)
-    shown = Shown(verb, quiet=quiet)
+        check_device_option(folder, device)
+    line = ProgressLine(verb, quiet=quiet)
     try:
-        done = ask_server(folder, verb, tell=shown.tell, **options)
+        done = run_on_server(folder, verb, on_progress=line.show, **options)
         if done is None:
             with open_gallery(folder, device=device) as opened:
-                done = COMMANDS[verb](opened, threading.Event(), shown.tell, **options)
+                done = COMMANDS[verb](opened, threading.Event(), line.show, **options)
     except KeyboardInterrupt:
-        typer.echo(f"holdfast: stopped; what has moved stays: {verb} again goes on", err=True)
+        typer.echo(f"holdfast: stopped; finished work is kept: run {verb} again to resume", err=True)
         raise typer.Exit(130) from None
-    shown.clear()
+    line.clear()
     return dict(done)
 
 
-class Shown:
-    """One line that is drawn over in a terminal, elsewhere a line now and then."""
+class ProgressLine:
+    """Progress on stderr: one line that is overwritten in a terminal, elsewhere a new line now and then."""
 
     def __init__(self, verb: str, *, quiet: bool) -> None:
         self._verb, self._quiet, self._terminal = verb, quiet, sys.stderr.isatty()
         self._printed = time.monotonic()
 
-    def tell(self, figures: dict[str, Any]) -> None:
+    def show(self, figures: dict[str, Any]) -> None:
         now = time.monotonic()
         if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
             return
@@ -430,7 +430,7 @@ class Shown:
             sys.stderr.write("\r\x1b[K")
 
 
-def _summarise(folder: Path, done: dict[str, Any]) -> None:
+def _print_backfill(folder: Path, done: dict[str, Any]) -> None:
     items = counted(done["moved"], "item")
     typer.echo(f"{folder}: {items} moved to version {done['to']} at {done['rate']:.1f} items/s")
     stay = f"{done['left']} still to move, {done['without_image']} without an image, {done['unreadable']} unreadable"
@@ -443,22 +443,22 @@ def _summarise(folder: Path, done: dict[str, Any]) -> None:
         typer.echo("Accuracy: labelled images whose nearest labelled item, itself left out, has their label.")
 
 
-def seen_from_here(path: str) -> str:
-    """Relative where it lies below this folder, because the screen is narrow."""
+def relative_to_cwd(path: str) -> str:
+    """The path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
-def verdicts(version: "Version") -> str:
-    """What the check said of a version's queries, the older versions with one verdict together."""
+def describe_checks(version: "Version") -> str:
+    """The check's verdicts on a version, with the older versions of each verdict together."""
     older: dict[str, list[int]] = {}
     for check in version.checks:
         older.setdefault(check["verdict"], []).append(int(check["version"]))
-    return "; ".join(f"on {ranges(numbers)}: {verdict}" for verdict, numbers in older.items())
+    return "; ".join(f"on {describe_numbers(numbers)}: {verdict}" for verdict, numbers in older.items())
 
 
-def ranges(numbers: list[int]) -> str:
-    """Three or more in a row by the first and the last: "1, 3 to 6"."""
+def describe_numbers(numbers: list[int]) -> str:
+    """Numbers as text, with three or more consecutive ones as a range: "1, 3 to 6"."""
     rows: list[list[int]] = []
     for number in sorted(numbers):
         if rows and rows[-1][-1] == number - 1:
@@ -468,5 +468,5 @@ def ranges(numbers: list[int]) -> str:
     return ", ".join(f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
 
 
-def sizes(version: "Version") -> str:
+def describe_sizes(version: "Version") -> str:
     return f"features of {counted(version.dim, 'number')}, stored as {version.stored_dim}"

@@ -1,9 +1,4 @@
-"""Images of files and folders into a gallery.
-
-Vectors of a file into a gallery: features of a version, or, for a model that takes vectors, what it embeds.
-
-Items into a gallery with progress on stderr, and what became of them; of images and of vectors alike.
-"""
+"""``holdfast gallery add``: images of files and folders, or vectors of a file, with progress on stderr."""
 
 import sys
 import time
@@ -19,16 +14,15 @@ from holdfast.cli.show import say
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.gallery import AttachedGallery, Gallery, Item
+    from holdfast.gallery import Item, WritableGallery
     from holdfast.gallery.item_files import MetadataTable
-    from holdfast.service.local_commands import ServedGallery
 
 
-SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
+IMAGE_SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
 
 
 def add_images(
-    gallery: "Gallery | AttachedGallery | ServedGallery",
+    gallery: "WritableGallery",
     paths: list[Path],
     *,
     label: str | None,
@@ -37,9 +31,9 @@ def add_images(
     table: "MetadataTable | None" = None,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Add every image there is; how many, how many were there before, and which were refused and why.
+    """Add all images below the paths; counts of added, replaced and ignored files, and the refused ones with reasons.
 
-    table: further metadata by id, which goes before ``metadata``. ``ignored`` counts the other files of the folders.
+    table: further metadata by id; its fields override ``metadata``.
     """
     from holdfast.gallery import Item
 
@@ -50,15 +44,15 @@ def add_images(
     ignored: list[Path] = []
     listed = [pair for path in paths for pair in _images(path, ignored)]
     if not listed:
-        kinds = f"; an image is a file named {', '.join(sorted(SUFFIXES))}" if ignored else ""
+        kinds = f"; an image is a file named {', '.join(sorted(IMAGE_SUFFIXES))}" if ignored else ""
         raise HoldfastError(f"{', '.join(str(path) for path in paths)}: no images there{kinds}")
-    _refuse_one_id_for_two(listed)
+    _refuse_shared_ids(listed)
 
-    unmatched = {} if table is None else table.meet((name for name, _ in listed), "image")
+    unmatched = {} if table is None else table.count_unmatched((name for name, _ in listed), "image")
 
     def items() -> Iterator[Item]:
         for name, path in listed:
-            own, named = ({}, None) if table is None else table.of(name)
+            own, named = ({}, None) if table is None else table.fields_of(name)
             given = named if named is not None else path.parent.name if from_folders else label
             yield Item(name, path=path, label=given, metadata={**metadata, **own})
 
@@ -67,20 +61,20 @@ def add_images(
 
 
 def _images(path: Path, ignored: list[Path]) -> list[tuple[str, Path]]:
-    """(id, file) of an image, or of every image below a folder in order of name; hidden files are not looked at."""
+    """(id, file) of an image, or of all images below a folder by name; hidden files are skipped."""
     if not path.is_dir():
         return [(path.name, path)]
     files = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
-    ignored += [file for file in files if file.suffix.lower() not in SUFFIXES]
-    return [(file.relative_to(path).as_posix(), file) for file in files if file.suffix.lower() in SUFFIXES]
+    ignored += [file for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
+    return [(file.relative_to(path).as_posix(), file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
 
 
 def _hidden(below: Path) -> bool:
     return any(part.startswith(".") for part in below.parts)
 
 
-def _refuse_one_id_for_two(listed: list[tuple[str, Path]]) -> None:
-    """The second would take the first one's place."""
+def _refuse_shared_ids(listed: list[tuple[str, Path]]) -> None:
+    """Refuse two files with the same id: the second would replace the first."""
     seen: dict[str, Path] = {}
     for name, path in listed:
         other = seen.setdefault(name, path)
@@ -90,8 +84,8 @@ def _refuse_one_id_for_two(listed: list[tuple[str, Path]]) -> None:
             )
 
 
-def names_vectors(paths: list[Path]) -> bool:
-    """Whether a file of vectors is named; it must then be the only one."""
+def is_vector_file(paths: list[Path]) -> bool:
+    """Whether the paths are one file of vectors; refused if there are other paths beside it."""
     from holdfast.gallery.item_files import VECTOR_SUFFIXES
 
     found = [path for path in paths if path.suffix.lower() in VECTOR_SUFFIXES and not path.is_dir()]
@@ -101,7 +95,7 @@ def names_vectors(paths: list[Path]) -> bool:
 
 
 def add_vectors(
-    gallery: "Gallery | AttachedGallery | ServedGallery",
+    gallery: "WritableGallery",
     path: Path,
     *,
     version: int | None,
@@ -111,33 +105,33 @@ def add_vectors(
     table: "MetadataTable | None",
     quiet: bool,
 ) -> dict[str, Any]:
-    """Add every vector there is; as for images, with ``ignored_columns`` by name, each with the reason."""
+    """Add all vectors of a file; as ``add_images``, with ``ignored_columns`` by name, each with the reason."""
     from holdfast.gallery.item_files import VectorFile
 
     if version is None:
         known = ", ".join(str(one.number) for one in gallery.versions())
         raise HoldfastError(f"{path}: --version must say which version made these vectors; there are {known}")
-    taken = gallery.vectors_taken(version)
+    sizes = gallery.vector_sizes(version)
     file = VectorFile(path)
     if (label is not None) + file.has_labels + (table is not None and table.has_labels) > 1:
         raise HoldfastError(f"{path}: more than one of its labels, --label and --metadata names the label; choose one")
-    as_input = taken.embedded(file.width, embed, str(path))
-    unmatched = {} if table is None else table.meet(file.ids(), "vector")
+    as_input = sizes.is_input(file.width, embed, str(path))
+    unmatched = {} if table is None else table.count_unmatched(file.ids(), "vector")
 
     def items() -> Iterator["Item"]:
         for item in file.items(embed=as_input):
-            own, named = ({}, None) if table is None else table.of(item.id)
+            own, named = ({}, None) if table is None else table.fields_of(item.id)
             yield replace(item, metadata={**metadata, **item.metadata, **own}, label=item.label or named or label)
 
     found = add_items(gallery, items(), len(file), "vectors", quiet=quiet, version=version)
     return {**found, "ignored": len(file.ignored), "ignored_columns": file.ignored, **unmatched}
 
 
-_SHOWN = 10
+_MOST_REASONS_SHOWN = 10
 
 
 def add_items(
-    gallery: "Gallery | AttachedGallery | ServedGallery",
+    gallery: "WritableGallery",
     items: "Iterator[Item]",
     count: int,
     what: str,
@@ -145,7 +139,10 @@ def add_items(
     quiet: bool,
     version: int | None = None,
 ) -> dict[str, Any]:
-    """Add ``count`` items, called ``what``; how many are added, how many were there before, which were refused."""
+    """Add ``count`` items; the numbers of added and replaced items, and the refused ones with reasons.
+
+    what: "images" or "vectors", for messages.
+    """
     refused: list[dict[str, str]] = []
     replaced: list[int] = []
     stored = 0
@@ -176,8 +173,8 @@ def add_items(
     return {"added": added, "replaced": sum(replaced), "refused": refused}
 
 
-def tell_added(folder: Path, found: dict[str, Any]) -> None:
-    """What was done, in words; the reasons of refusals on stderr."""
+def print_added(folder: Path, found: dict[str, Any]) -> None:
+    """Print the result of an addition; the reasons of refusals go to stderr."""
     columns = found.get("ignored_columns")
     other = f", {found['ignored']} other files passed over" if found["ignored"] and columns is None else ""
     typer.echo(f"{folder}: {found['added']} added, {len(found['refused'])} refused{other}")
@@ -194,7 +191,7 @@ def tell_added(folder: Path, found: dict[str, Any]) -> None:
         rows, items = found.get(f"rows_without_{what}", 0), found.get(f"{what}s_without_row", 0)
         if rows or items:
             say(f"--metadata: rows that name no {what}: {rows}; {what}s without a row: {items}")
-    for bad in found["refused"][:_SHOWN]:
+    for bad in found["refused"][:_MOST_REASONS_SHOWN]:
         typer.echo(f"refused: {bad['reason']}", err=True)
-    if len(found["refused"]) > _SHOWN:
-        typer.echo(f"... and {len(found['refused']) - _SHOWN} more: --json lists them all", err=True)
+    if len(found["refused"]) > _MOST_REASONS_SHOWN:
+        typer.echo(f"... and {len(found['refused']) - _MOST_REASONS_SHOWN} more: --json lists them all", err=True)

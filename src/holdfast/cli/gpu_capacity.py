@@ -1,14 +1,11 @@
-"""How many runs the device has room for, found before anything starts; what cannot fit is refused.
-
-The most of a device that was in use while runs went on, whichever process they were in.
-"""
+"""How many runs fit on the GPU, predicted before they start; and the peak memory while they run."""
 
 import json
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,59 +14,68 @@ from holdfast.wording import counted
 if TYPE_CHECKING:
     import torch
 
-    from holdfast.data.device_images import DeviceImages, StreamedImages
+    from holdfast.data.device_images import Images
     from holdfast.errors import HoldfastError
+    from holdfast.events import Event
     from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.sweep import PlannedRun, Watch
+    from holdfast.experiments.plan import PlannedRun
+    from holdfast.experiments.sweep import Watch
 
 
-IN_SCENARIO = ("tasks", "order_seed")
-"""Settings of a scenario in which runs of one kind may differ: of these only the tasks change what a run takes."""
+IGNORED_SCENARIO_KEYS = ("tasks", "order_seed")
+"""Scenario settings that do not make two runs different in kind. Of these only the tasks change the memory of a run."""
 
 
 @dataclass(frozen=True)
-class Room:
-    """How many runs go at once, and how many bytes of the whole device are then predicted to be in use.
-
-    None: nothing was predicted, without a GPU or where no run could be tried.
+class Capacity:
+    """parallel: how many runs are carried out at the same time.
+    predicted: bytes of the whole device that will then be in use; None without a GPU, or if no run could be tried.
     """
 
-    at_once: int
+    parallel: int
     predicted: int | None = None
 
 
 @dataclass(frozen=True)
-class _Tried:
+class _Trial:
     run: "PlannedRun"
     each: int
-    images: "DeviceImages | StreamedImages"
+    images: "Images"
     image_bytes: int
 
 
-def what_fits(
+def sweep_capacity(
     planned: "Sequence[PlannedRun]",
     shared: "SharedData",
     device: "torch.device",
     wanted: int,
     processes: int,
     quiet: bool,
-) -> Room:
-    """On a GPU no more runs than there are streams and memory for, the others wait; refused where one does not fit."""
+) -> Capacity:
+    """How many runs the device can carry out at the same time; an error if a single run does not fit.
+
+    planned: the runs.
+    wanted: the number of parallel runs that was requested.
+    processes: how many processes share them.
+    quiet: do not print the result on stderr.
+
+    On a GPU the number is limited by memory and CUDA streams.
+    """
     if device.type != "cuda":
-        return Room(wanted)
+        return Capacity(wanted)
     import torch
 
     from holdfast.cuda_streams import PER_PRIORITY
-    from holdfast.data.device_images import StreamedImages
     from holdfast.experiments.gpu_memory import PER_PROCESS, how_many_fit
 
     wanted = min(wanted, processes * PER_PRIORITY)
-    tried = [found for run in largest_of_each_kind(planned) if (found := _tried(run, shared, device))]
-    if not tried:  # each will say for itself why it cannot begin
-        return Room(wanted)
+    tried = [found for run in largest_of_each_kind(planned) if (found := _try_run(run, shared, device))]
+    if not tried:  # each run reports its own error when it starts
+        return Capacity(wanted)
     largest = max(tried, key=lambda one: one.each)
-    resident = max(0 if isinstance(one.images, StreamedImages) else one.image_bytes for one in tried)
-    further = min(processes, wanted) if processes > 1 else 0  # this one, with its own images, only looks on then
+    resident = max(0 if one.images.streamed else one.image_bytes for one in tried)
+    # With several processes this one only waits, but it has the images too.
+    further = min(processes, wanted) if processes > 1 else 0
     beside = further * (PER_PROCESS + resident)
     fit = how_many_fit(wanted, largest.each, device, beside=beside)
     free, total = torch.cuda.mem_get_info(device)
@@ -81,15 +87,15 @@ def what_fits(
         waiting = f"; {len(planned) - fit} wait" if fit < len(planned) else ""
         runs = counted(fit, "run")
         typer.echo(f"{runs} at once, about {_gb(largest.each)} GB of device memory each{waiting}", err=True)
-    return Room(fit, total - free + beside + fit * largest.each)
+    return Capacity(fit, total - free + beside + fit * largest.each)
 
 
 def largest_of_each_kind(planned: "Iterable[PlannedRun]") -> "list[PlannedRun]":
-    """Of runs that differ in seed, order and number of tasks alone, the one with most tasks: it keeps most features."""
+    """Of runs that differ only in seed, order and number of tasks, the one with most tasks: it stores most features."""
     kinds: dict[str, PlannedRun] = {}
     for run in planned:
         tables = run.recipe.tables
-        scenario = {key: value for key, value in tables["scenario"].items() if key not in IN_SCENARIO}
+        scenario = {key: value for key, value in tables["scenario"].items() if key not in IGNORED_SCENARIO_KEYS}
         others = {key: tables[key] for key in tables if key not in ("title", "seed", "scenario", "evaluation")}
         tested = [tables["evaluation"][key] for key in ("batch_size", "compact")]
         kind = json.dumps([others, scenario, tested], sort_keys=True, default=str)
@@ -99,11 +105,11 @@ def largest_of_each_kind(planned: "Iterable[PlannedRun]") -> "list[PlannedRun]":
 
 
 def _tasks(run: "PlannedRun") -> int:
-    return run.recipe["scenario"].get("tasks") or 0  # without it the increment says, which all of a kind share
+    return run.recipe["scenario"].get("tasks") or 0  # without it the increment decides, which is equal in a kind
 
 
-def _tried(run: "PlannedRun", shared: "SharedData", device: "torch.device") -> _Tried | None:
-    """What one run takes; None where it cannot be told, which the run will say itself and leave the others alone."""
+def _try_run(run: "PlannedRun", shared: "SharedData", device: "torch.device") -> _Trial | None:
+    """The memory of one run; None if the run cannot be built, which it reports itself when it starts."""
     import torch
 
     from holdfast.errors import HoldfastError
@@ -117,39 +123,37 @@ def _tried(run: "PlannedRun", shared: "SharedData", device: "torch.device") -> _
         images = shared.images(experiment.data.train, device, experiment.options.images)
         tested = run.recipe["evaluation"]
         each = bytes_per_run(experiment, images, tested["batch_size"], compact=tested["compact"])
-        return _Tried(run, each, images, experiment.data.train.images.nbytes)
+        return _Trial(run, each, images, experiment.data.train.images.nbytes)
     except torch.OutOfMemoryError:
-        what = f"took more than the {_gb(free)} of {_gb(total)} GB of device memory that were free when it was tried"
+        what = f"took more than the {_gb(free)} of {_gb(total)} GB of device memory that were free"
         raise _refused(run, what, images, 0) from None
     except HoldfastError:
         return None
 
 
-def _refused(
-    run: "PlannedRun", what: str, images: "DeviceImages | StreamedImages | None", processes: int
-) -> "HoldfastError":
-    from holdfast.data.device_images import StreamedImages
+def _refused(run: "PlannedRun", what: str, images: "Images | None", processes: int) -> "HoldfastError":
     from holdfast.errors import HoldfastError
 
-    ways = ["make train.batch_size or evaluation.batch_size smaller"]
-    if not isinstance(images, StreamedImages):
-        ways.append("set train.images=stream")
+    remedies = ["make train.batch_size or evaluation.batch_size smaller"]
+    if images is None or not images.streamed:
+        remedies.append("set train.images=stream")
     if processes:
-        ways.append("ask for fewer --processes")
-    return HoldfastError(f"{run.name}: a single run {what}; {', '.join(ways)}, or free the device")
+        remedies.append("use fewer --processes")
+    return HoldfastError(f"{run.name}: a single run {what}; {', '.join(remedies)}, or free the device")
 
 
 def _gb(count: int) -> str:
     return f"{count / 1e9:.2f}"
 
 
-LOOK_SECONDS = 1.0
+MEASURE_SECONDS = 1.0
+"""Seconds between two measurements of memory."""
 
 
 class PeakMemory:
-    """Passes events on and looks at the device meanwhile, at most once in ``LOOK_SECONDS``.
+    """Passes events on and measures the memory in use on the device, at most once in ``MEASURE_SECONDS``.
 
-    It sees the device as a whole, with what other programs keep there; a peak between two looks is not seen.
+    Memory of other programs is included. A peak between two measurements is missed.
     """
 
     def __init__(self, device: "torch.device", watch: "Watch") -> None:
@@ -158,23 +162,23 @@ class PeakMemory:
         self._lock = threading.Lock()
         self._next = time.monotonic()
 
-    def __call__(self, name: str, event: dict[str, Any]) -> None:
+    def __call__(self, name: str, event: "Event") -> None:
         if self._device.type == "cuda":
-            self._look()
+            self._measure()
         self._watch(name, event)
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         import torch
 
         with self._lock:
             if time.monotonic() < self._next:
                 return
-            self._next = time.monotonic() + LOOK_SECONDS
+            self._next = time.monotonic() + MEASURE_SECONDS
             free, total = torch.cuda.mem_get_info(self._device)
             self.bytes = max(self.bytes, total - free)
 
-    def say(self, predicted: int | None) -> None:
-        """One line on stderr, where anything was seen."""
+    def print(self, predicted: int | None) -> None:
+        """Print the peak on stderr, if there was a measurement."""
         if self.bytes:
             beside = f" ({predicted / 1e9:.2f} GB predicted)" if predicted is not None else ""
             typer.echo(f"at most {self.bytes / 1e9:.2f} GB of the device in use{beside}", err=True)

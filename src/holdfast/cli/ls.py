@@ -1,10 +1,11 @@
-"""``holdfast ls``: what there is to choose from."""
+"""``holdfast ls``: list methods, backbones, datasets and recipes."""
 
 from enum import StrEnum
 
 import typer
 
-from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.show import print_json, print_table
 
 
 class Kind(StrEnum):
@@ -20,7 +21,7 @@ def ls(
 ) -> None:
     """List methods, backbones, datasets or recipes.
 
-    Each is shown with what it takes.
+    Each is shown with its options.
     """
     rows = {Kind.methods: _methods, Kind.backbones: _backbones, Kind.datasets: _datasets, Kind.recipes: _recipes}[
         kind
@@ -28,13 +29,13 @@ def ls(
     if json:
         print_json(rows)
         return
-    rest = [key for key in rows[0] if key not in ("name", "about", "file")]  # a path is too wide to be copied from here
+    rest = [key for key in rows[0] if key not in ("name", "about", "file")]  # paths are too wide for the table
     print_table(
         ["name", "about"],
         [[row["name"], "\n".join([row["about"], *(f"{key}: {row[key]}" for key in rest if row[key])])] for row in rows],
     )
     if kind == Kind.recipes:
-        _tell_recipes()
+        _print_recipe_folder()
 
 
 def _methods() -> list[dict[str, str]]:
@@ -59,9 +60,9 @@ def _backbones() -> list[dict[str, str]]:
 
 
 def _datasets() -> list[dict[str, str]]:
-    from holdfast.data import DATASETS
+    from holdfast.data import READERS
 
-    return [_described(name, load) for name, load in DATASETS.items()]
+    return [_described(name, read) for name, read in READERS.items()]
 
 
 def _recipes() -> list[dict[str, str]]:
@@ -74,11 +75,11 @@ def _recipes() -> list[dict[str, str]]:
 
 
 def _set(folder: str) -> str:
-    """A tuned recipe takes its title over from the paper's one, which it extends."""
+    """A tuned recipe has the same title as the recipe that it extends."""
     return ", tuned" if folder == "tuned" else ""
 
 
-def _tell_recipes() -> None:
+def _print_recipe_folder() -> None:
     from holdfast.experiments.load import builtin_folder
 
     typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/imagenet32")

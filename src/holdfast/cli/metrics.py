@@ -4,8 +4,10 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.show import JSON_OPTION, fraction, per_cent, print_json, print_table
-from holdfast.wording import counted
+from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.show import fraction, print_json, print_table
+from holdfast.errors import HoldfastError
+from holdfast.wording import counted, per_cent
 
 
 def metrics(
@@ -21,7 +23,11 @@ def metrics(
     from holdfast.metrics import compatibility_summary
     from holdfast.metrics.matrix_file import read_matrix
 
-    summary = compatibility_summary(read_matrix(matrix, percent))
+    try:
+        scores = read_matrix(matrix, percent)
+    except HoldfastError as error:  # name the option as the command line does
+        raise HoldfastError(str(error).replace("percent=True", "--percent")) from error
+    summary = compatibility_summary(scores)
     if json:
         print_json(summary)
         return

@@ -9,7 +9,7 @@ def _moved(command: str) -> None:
     from holdfast.errors import HoldfastError
 
     raise HoldfastError(
-        f"{command} is part of the study of the paper, which is not installed with Holdfast; "
+        f"{command} belongs to the study of the paper, which is not part of the installed package; "
         f"in a checkout of the repository run: python -m papers.stationary {command}"
     )
 

@@ -1,11 +1,20 @@
-"""``holdfast pretrain``: models from scratch, to start from and to replace others with."""
+"""``holdfast pretrain``: train models from scratch, to start from or to replace others with."""
 
 from pathlib import Path
 
 import typer
 
-from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table, whole_numbers_if_any
+from holdfast.cli.options import (
+    DATA_OPTION,
+    DEVICE_OPTION,
+    JSON_OPTION,
+    MODELS_OPTION,
+    QUIET_OPTION,
+    SET_OPTION,
+    int_list,
+    name_list,
+)
+from holdfast.cli.show import print_json, print_table
 from holdfast.cli.sweep_progress import failure_lines
 
 
@@ -32,14 +41,14 @@ def pretrain(
 ) -> None:
     """Train models from scratch, to start from or to bring in.
 
-    Each class goes into its slot, or to a trainable classifier. The folder of a model is what Encoder.from_pretrained
-    reads and what recipes name as a model. It may be killed at any moment: the same command goes on, and leaves
-    finished models alone.
+    Each class is trained to its slot, or with a trainable classifier. Encoder.from_pretrained reads the folder of a
+    model, and recipes name it as a model. After a kill, run the same command to resume; finished models are not trained
+    again.
 
     Example: holdfast pretrain pretrain/tinyimagenet32 --classes 50,100
     """
-    from holdfast.cli.progress import decoding_lines
-    from holdfast.cli.sweep_progress import sweep_watcher
+    from holdfast.cli.progress import decoding_lines, exit_on_interrupt
+    from holdfast.cli.sweep_progress import sweep_display
     from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.experiments.assemble import SharedData
@@ -48,9 +57,9 @@ def pretrain(
 
     planned = plan_models(
         recipes,
-        methods=_names(methods),
-        backbones=_names(backbones),
-        classes=whole_numbers_if_any("--classes", classes),
+        methods=name_list(methods),
+        backbones=name_list(backbones),
+        classes=int_list("--classes", classes, required=False),
         settings=set_,
     )
     folder = models_root(models)
@@ -60,12 +69,8 @@ def pretrain(
         folder, planned = out.parent, {out.name: next(iter(planned.values()))}
     where = resolve_device(device)
     shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
-    try:
-        with sweep_watcher(list(planned), quiet=quiet or json) as watch:
-            found = pretrain_many(planned, folder, shared=shared, device=where, parallel=parallel, watch=watch)
-    except KeyboardInterrupt:
-        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
-        raise typer.Exit(130) from None
+    with exit_on_interrupt(), sweep_display(list(planned), quiet=quiet or json) as watch:
+        found = pretrain_many(planned, folder, shared=shared, device=where, parallel=parallel, watch=watch)
     good = {name: record for name, record in found.items() if isinstance(record, dict)}
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
     if len(planned) == 1 and failed:
@@ -83,7 +88,3 @@ def pretrain(
             typer.echo(line, err=True)
     if failed:
         raise typer.Exit(1)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]

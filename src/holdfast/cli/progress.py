@@ -1,34 +1,47 @@
-"""What one sees while a run goes on: a bar in a terminal, plain lines elsewhere; always on stderr.
-
-Ctrl-C while a model trains: the step under way is finished, so that training can be kept where it is.
-
-What one sees while pictures are decoded: plain lines on stderr, which bars let pass above them.
-"""
+"""Progress of one run and of decoding on stderr, as a bar in a terminal and as lines elsewhere; and Ctrl-C."""
 
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
+import typer
+
+from holdfast.events import (
+    EpochEnded,
+    EvaluationBegan,
+    Event,
+    FeaturesBegan,
+    RunEnded,
+    StepsDone,
+    TaskBegan,
+    TaskEnded,
+    TasksPlanned,
+    TextEvent,
+)
 from holdfast.wording import counted
 
+if TYPE_CHECKING:
+    from holdfast.training import Cancellation
+
 LINE_SECONDS = 10.0
+"""Seconds between two lines of progress."""
 
 
-def watcher(name: str, *, quiet: bool = False) -> "Silent | Bar | Lines":
-    """The display that suits stderr."""
+def run_display(name: str, *, quiet: bool = False) -> "Silent | Bar | Lines":
+    """The display of a run: none if ``quiet``, a bar if stderr is a terminal, else lines."""
     if quiet:
         return Silent()
     return Bar(name) if sys.stderr.isatty() else Lines(name)
 
 
 class Position:
-    """Follows the events of a run: how many steps of all are done, and what the last losses were."""
+    """How far a run is, from its events: stage, steps done, last losses, time left."""
 
     def __init__(self) -> None:
         self.tasks = self.steps = self.done = self.task = 0
@@ -37,44 +50,44 @@ class Position:
         self.losses = ""
         self.stage = "reading data"
 
-    def follow(self, event: dict[str, Any]) -> None:
-        kind = event["event"]
-        if kind == "plan":
-            self._before = [0, *accumulate(event["steps"])]
-            self.tasks, self.steps = len(event["steps"]), self._before[-1]
-        elif kind == "begin":
-            self.task = event["task"]
+    def follow(self, event: Event) -> None:
+        if isinstance(event, TasksPlanned):
+            self._before = [0, *accumulate(event.steps)]
+            self.tasks, self.steps = len(event.steps), self._before[-1]
+        elif isinstance(event, TaskBegan):
+            self.task = event.task
             self.stage = f"task {self.task}/{self.tasks}"
-        elif kind == "features":
-            self.stage = f"task {event['task']}/{self.tasks}, features"
-        elif kind == "matrix":
+        elif isinstance(event, EpochEnded):
+            self.stage = f"task {self.task}/{self.tasks}, epoch {event.epoch}"
+            self.losses = " ".join(f"{name} {value:.3f}" for name, value in event.terms.items())
+        elif isinstance(event, FeaturesBegan):
+            self.stage = f"task {event.task}/{self.tasks}, features"
+        elif isinstance(event, EvaluationBegan):
             self.done, self.stage = self.steps, "compatibility matrix"
-        elif kind == "done":
+        elif isinstance(event, RunEnded):
             self.stage = "done"
-        if kind == "epoch":
-            self.stage = f"task {self.task}/{self.tasks}, epoch {event['epoch']}"
-            self.losses = " ".join(f"{name} {value:.3f}" for name, value in event["terms"].items())
-        if kind in ("begin", "epoch", "pulse"):
-            self.done = self._before[self.task - 1] + event["step"]
+        if isinstance(event, TaskBegan | EpochEnded | StepsDone):
+            self.done = self._before[self.task - 1] + event.step
             self._started = self._started or (time.monotonic(), self.done)
 
     @property
-    def begun_at(self) -> int | None:
-        """How many steps were done already when its training began here; None before."""
+    def steps_before(self) -> int | None:
+        """Steps that were done before this session began to train; None if it has not begun."""
         return None if self._started is None else self._started[1]
 
     @property
-    def done_here(self) -> int:
+    def steps_in_session(self) -> int:
+        """Steps done since this session began to train."""
         return 0 if self._started is None else self.done - self._started[1]
 
     def seconds_left(self) -> float | None:
-        if self._started is None or not self.done_here:
+        if self._started is None or not self.steps_in_session:
             return None
-        return (time.monotonic() - self._started[0]) / self.done_here * (self.steps - self.done)
+        return (time.monotonic() - self._started[0]) / self.steps_in_session * (self.steps - self.done)
 
 
 class Display:
-    """Something that is shown while a block runs."""
+    """The base of displays that are shown while a block runs."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +97,9 @@ class Display:
 
 
 class Silent(Display):
-    def __call__(self, event: dict[str, Any]) -> None:
+    """Shows nothing."""
+
+    def __call__(self, event: Event) -> None:
         pass
 
 
@@ -96,13 +111,15 @@ class Lines(Display):
         self._position = Position()
         self._printed = time.monotonic()
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] in ("warning", "note"):
-            sys.stderr.write(f"{self._name}: {event['event']}: {event['text']}\n")
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TextEvent):
+            sys.stderr.write(f"{self._name}: {event.kind}: {event.text}\n")
             return
         self._position.follow(event)
         due = time.monotonic() - self._printed > LINE_SECONDS
-        if event["event"] in ("begin", "task", "matrix", "done") or (event["event"] in ("epoch", "pulse") and due):
+        if isinstance(event, TaskBegan | TaskEnded | EvaluationBegan | RunEnded) or (
+            isinstance(event, EpochEnded | StepsDone) and due
+        ):
             self._printed = time.monotonic()
             left = self._position.seconds_left()
             parts = [self._position.stage, f"step {self._position.done}/{self._position.steps}", self._position.losses]
@@ -113,7 +130,7 @@ class Lines(Display):
 
 
 class Bar(Display):
-    """One line that is drawn over: name, stage, bar, losses, time left."""
+    """One line that is redrawn: name, stage, bar, losses, time left."""
 
     def __init__(self, name: str) -> None:
         from rich.console import Console
@@ -136,15 +153,15 @@ class Bar(Display):
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._progress.stop()
 
-    def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] in ("warning", "note"):
-            self._progress.console.print(f"{self._name}: {event['event']}: {event['text']}", markup=False)
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TextEvent):
+            self._progress.console.print(f"{self._name}: {event.kind}: {event.text}", markup=False)
             return
         position = self._position
         position.follow(event)
         left = position.seconds_left()
         detail = "  ".join(part for part in (position.losses, f"{clock(left)} left" if left else "") if part)
-        if event["event"] == "done":
+        if isinstance(event, RunEnded):
             detail = ""
         self._progress.update(
             self._row,
@@ -156,60 +173,59 @@ class Bar(Display):
 
 
 def clock(seconds: float) -> str:
-    """m:ss, or h:mm:ss from an hour on."""
+    """A duration as m:ss, or h:mm:ss from one hour."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-Watch = Callable[[dict[str, Any]], None]
+@contextmanager
+def exit_on_interrupt(resume: str = "run the same command again to resume") -> Iterator[None]:
+    """Exit with status 130 and one line on stderr after Ctrl-C; typer alone would print "Aborted".
+
+    resume: how to resume, for the message.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"holdfast: interrupted; finished work is kept: {resume}", err=True)
+        raise typer.Exit(130) from None
 
 
 @contextmanager
-def between_steps(watch: Watch) -> Iterator[Watch]:
-    """``watch``, out of which the KeyboardInterrupt comes: ``fit`` saves a checkpoint there and passes it on.
+def cancel_on_interrupt() -> Iterator["Cancellation"]:
+    """A cancellation token that Ctrl-C sets while training runs, so that ``fit`` saves a checkpoint between two steps.
 
-    Raised inside a step it would leave weights and optimizer half changed, and all since the last checkpoint be lost.
-    A second Ctrl-C does not wait, nor does the first while nothing trains. Elsewhere than in the main thread, and where
-    somebody else handles SIGINT, nothing is changed.
+    A second Ctrl-C raises KeyboardInterrupt at once, and so does the first one while nothing trains. In a thread other
+    than the main one, and if the program has a SIGINT handler of its own, Ctrl-C is not changed.
     """
+    from holdfast.training import Cancellation
+
+    cancel = Cancellation()
     if threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
-        yield watch
+        yield cancel
         return
-    training = asked = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked or not training:
+        if cancel.requested or not cancel.watched:
             raise KeyboardInterrupt
-        asked = True
-
-    def watched(event: dict[str, Any]) -> None:
-        nonlocal training, asked
-        if event["event"] == "begin":
-            training = True
-        elif event["event"] not in ("epoch", "pulse", "note", "warning"):
-            training = False
-        watch(event)
-        if asked:
-            training = asked = False
-            raise KeyboardInterrupt
+        cancel.cancel()
 
     signal.signal(signal.SIGINT, handle)
     try:
-        yield watched
+        yield cancel
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 FIRST_SECONDS = 2.0
-"""What takes no longer needs no word."""
+"""Decoding that takes no longer is not reported."""
 
 
 class DecodingLines:
-    """A line after ``FIRST_SECONDS``, then one in ten seconds with the time left, and one at the end."""
+    """Progress of decoding: a line after ``FIRST_SECONDS``, then one every ten seconds, and one at the end."""
 
     def __init__(self) -> None:
         self._began = self._due = 0.0
@@ -232,4 +248,5 @@ class DecodingLines:
 
 
 def decoding_lines(*, quiet: bool) -> DecodingLines | None:
+    """The progress of decoding on stderr, or None if ``quiet``."""
     return None if quiet else DecodingLines()

@@ -1,4 +1,4 @@
-"""``holdfast run``: one recipe, from images to a report."""
+"""``holdfast run``: train, evaluate and report one recipe."""
 
 import contextlib
 from collections.abc import Sequence
@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.show import JSON_OPTION, print_json, print_mixed, print_table, scores_row
+from holdfast.cli.options import (
+    DATA_OPTION,
+    DEVICE_OPTION,
+    JSON_OPTION,
+    LOG_OPTION,
+    MODELS_OPTION,
+    QUIET_OPTION,
+    SET_OPTION,
+)
+from holdfast.cli.show import print_json, print_mixed, print_table, scores_row
 
 if TYPE_CHECKING:
+    from holdfast.experiments.assemble import SharedData
     from holdfast.experiments.schema import Recipe
     from holdfast.training.ranks import Ranks
-
-SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
-DATA_OPTION = typer.Option(None, "--data", help="Where data sets are.", show_default="$HOLDFAST_DATA, else ./data")
-MODELS_OPTION = typer.Option(
-    None, "--models", help="Where pre-trained models are.", show_default="$HOLDFAST_MODELS, else ./models"
-)
-DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
-LOG_OPTION = typer.Option(
-    [], "--log", metavar="SINK", help="Also log to tensorboard, wandb or mlflow; may be given several times."
-)
-QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
 
 
 def run(
@@ -31,43 +30,45 @@ def run(
         None, "--out", "-o", help="The run folder.", show_default="runs/RECIPE-METHOD-tTASKS-sSEED"
     ),
     set_: list[str] = SET_OPTION,
-    resume: bool = typer.Option(False, "--resume", help="Go on with the run in the folder."),
+    resume: bool = typer.Option(False, "--resume", help="Continue the run in the folder."),
     data: Path | None = DATA_OPTION,
     models: Path | None = MODELS_OPTION,
     device: str = DEVICE_OPTION,
     log: list[str] = LOG_OPTION,
     tensorboard: bool = typer.Option(False, "--tensorboard", help="The same as --log tensorboard."),
-    record: Path | None = typer.Option(None, "--record", help="Also write one JSON file with all about the run."),
+    record: Path | None = typer.Option(None, "--record", help="Also write the record of the run to this JSON file."),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Train, evaluate and report one recipe.
 
     The run folder gets recipe.toml, log.jsonl, one model per task (models/01, 02, ...), features, metrics.json and
-    report.html. It may be killed at any moment: the same command with --resume goes on.
+    report.html. After a kill, run the same command with --resume.
 
-    Several GPUs or machines: torchrun --nproc_per_node N -m holdfast run ... trains with the batch shared out.
+    Several GPUs or machines: torchrun --nproc_per_node N -m holdfast run ... divides each batch over N processes.
 
     Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
     """
+    from holdfast.cli.progress import decoding_lines
+    from holdfast.experiments.assemble import SharedData
     from holdfast.experiments.load import find_recipe, read_recipe
     from holdfast.experiments.record import write_record
     from holdfast.experiments.schema import check_recipe
     from holdfast.run_folder import RunFolder
-    from holdfast.training.ranks import joined
+    from holdfast.training.ranks import torchrun_ranks
 
     checked = check_recipe(read_recipe(recipe, set_))
     folder = out or default_folder(find_recipe(recipe), checked)
-    with joined(device) as ranks:
-        metrics = run_recipe(
+    with torchrun_ranks(device) as ranks:
+        silent = quiet or json or not ranks.first
+        metrics = execute_with_progress(
             checked,
             folder,
-            data=data,
-            models=models,
+            shared=SharedData(data, models, decoding=decoding_lines(quiet=silent)),
             device=device,
             resume=resume,
             sinks=[*log, *(["tensorboard"] if tensorboard else [])],
-            quiet=quiet or json or not ranks.first,
+            quiet=silent,
             ranks=ranks,
         )
     if not ranks.first:
@@ -89,42 +90,45 @@ def run(
     typer.echo(f"Report: {folder / 'report.html'}")
 
 
-def run_recipe(
+def execute_with_progress(
     recipe: "Recipe",
     folder: Path,
     *,
-    data: Path | None,
+    shared: "SharedData",
     device: str,
     resume: bool,
     quiet: bool,
     sinks: Sequence[str] = (),
-    models: Path | None = None,
     ranks: "Ranks | None" = None,
 ) -> dict[str, Any]:
-    """Execute one checked recipe with progress on stderr; its metrics."""
-    from holdfast.cli.progress import between_steps, decoding_lines, watcher
-    from holdfast.experiments.assemble import SharedData
+    """Execute one checked recipe with progress on stderr; returns its metrics."""
+    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt, run_display
     from holdfast.experiments.execute import execute
-    from holdfast.run_folder import RunFolder
+    from holdfast.run_folder import FolderRefusedError, RunFolder
+    from holdfast.training import Cancellation, RunControl
     from holdfast.training.ranks import ALONE
 
+    # Ranks that stopped at different steps would wait for each other.
+    alone = ranks is None or ranks is ALONE
+    interruption = cancel_on_interrupt() if alone else contextlib.nullcontext(Cancellation())
     try:
-        # Ranks that stopped at different steps would wait for each other.
-        stopping = between_steps if ranks is None or ranks is ALONE else contextlib.nullcontext
-        with watcher(recipe.method, quiet=quiet) as shown, stopping(shown) as watch:
+        with (
+            exit_on_interrupt("run the same command with --resume"),
+            run_display(recipe.method, quiet=quiet) as display,
+            interruption as cancel,
+        ):
             return execute(
                 recipe,
                 RunFolder(folder),
-                shared=SharedData(data, models, decoding=decoding_lines(quiet=quiet)),
+                shared=shared,
                 device=device,
                 resume=resume,
                 sinks=sinks,
-                watch=watch,
-                ranks=ranks or ALONE,
+                control=RunControl(display, cancel, ranks or ALONE),
             )
-    except KeyboardInterrupt:  # caught here because typer would say no more than "Aborted"
-        typer.echo("holdfast: interrupted; what is done is kept: the same command with --resume goes on", err=True)
-        raise typer.Exit(130) from None
+    except FolderRefusedError as error:  # name the options as the command line does
+        message = str(error).replace("resume=True", "--resume").replace("another folder", "another --out")
+        raise FolderRefusedError(message) from error
 
 
 def default_folder(path: Path, recipe: "Recipe") -> Path:

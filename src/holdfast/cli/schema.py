@@ -1,4 +1,4 @@
-"""``holdfast schema``: what a recipe may say, for editors."""
+"""``holdfast schema``: the JSON Schema of recipes, for editors."""
 
 import typer
 
@@ -6,11 +6,11 @@ from holdfast.cli.show import print_json
 
 
 def schema(
-    own: bool = typer.Option(False, "--own", help="Of recipes for holdfast start and update, not holdfast run."),
+    own: bool = typer.Option(False, "--own", help="The schema for holdfast start and update, not holdfast run."),
 ) -> None:
     """Print the JSON Schema of recipes, for editors.
 
-    With it they complete and check a recipe as it is written. Save it and name it in the first line of a recipe:
+    Editors use it to complete and check a recipe. Save it and name it in the first line of a recipe:
     #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
     """
     from holdfast.experiments.json_schema import own_recipe_json_schema, recipe_json_schema

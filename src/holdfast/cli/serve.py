@@ -4,36 +4,36 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.run import DEVICE_OPTION
+from holdfast.cli.options import DEVICE_OPTION
 
 
 def serve(
     folder: Path = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False),
-    host: str = typer.Option("127.0.0.1", "--host", help="Address to listen at; others than this machine need tokens."),
-    port: int = typer.Option(8321, "--port", min=0, max=65535, help="0: any that is free."),
+    host: str = typer.Option("127.0.0.1", "--host", help="Address to listen at; any but this machine's needs tokens."),
+    port: int = typer.Option(8321, "--port", min=0, max=65535, help="Port to listen at; 0: any free port."),
     token_file: Path | None = typer.Option(
-        None, "--token-file", help="Lines 'read TOKEN' or 'write TOKEN'; see docs/service.md."
+        None, "--token-file", help="File with lines 'read TOKEN' or 'write TOKEN'; see docs/service.md."
     ),
     allow_host: list[str] = typer.Option(
-        [], "--allow-host", help="Without tokens: a further host name that requests may name; may be given again."
+        [], "--allow-host", help="Without tokens: a further host name that requests may be sent to; can be repeated."
     ),
     max_body: int = typer.Option(16, "--max-body", min=1, help="Largest request, in MiB."),
     max_pixels: int = typer.Option(32, "--max-pixels", min=1, help="Largest image, in mebipixels."),
     max_k: int = typer.Option(1000, "--max-k", min=1, max=10_000, help="Most hits of one search."),
     max_batch: int = typer.Option(256, "--max-batch", min=1, max=10_000, help="Most items of one request."),
-    timeout: float = typer.Option(30, "--timeout", min=0.1, help="Seconds for a body to come, and for an answer."),
+    timeout: float = typer.Option(30, "--timeout", min=0.1, help="Seconds for a body to arrive, and for the answer."),
     device: str = DEVICE_OPTION,
-    access_log: bool = typer.Option(False, "--access-log", help="A line on stderr for every request."),
+    access_log: bool = typer.Option(False, "--access-log", help="Log every request to stderr."),
 ) -> None:
     """Serve a gallery over HTTP, with a page to search it.
 
     Search, add, delete, versions, metrics. Tokens come from --token-file and from HOLDFAST_READ_TOKEN and
     HOLDFAST_WRITE_TOKEN. Stop with Ctrl-C: requests that have begun are answered first.
     """
-    from holdfast.gallery import AttachedGallery, Gallery
-    from holdfast.service.access import read_tokens
+    from holdfast.gallery import OpenGallery
+    from holdfast.service.access_control import AccessControl, read_tokens
     from holdfast.service.request_bodies import Limits
-    from holdfast.service.server import serve as run
+    from holdfast.service.server import serve as run_server
 
     tokens = read_tokens(token_file)
     limits = Limits(
@@ -45,22 +45,20 @@ def serve(
         seconds=timeout,
     )
 
-    def say(url: str, gallery: Gallery | AttachedGallery) -> None:
-        newest = gallery.newest().number
-        reading = ", read-only" if isinstance(gallery, AttachedGallery) else ""
-        typer.echo(f"{folder}: version {newest} answers at {url}{reading}")
+    def announce(url: str, gallery: OpenGallery) -> None:
+        reading = ", read-only" if gallery.read_only else ""
+        typer.echo(f"{folder}: serving version {gallery.newest().number} at {url}{reading}")
         if not tokens:
-            what = "read" if reading else "read and write"
-            typer.echo(f"no tokens: every program on this machine may {what}; others cannot reach it")
+            allowed = "read" if reading else "read and write"
+            typer.echo(f"no tokens: every program on this machine can {allowed}; other machines cannot connect")
 
-    run(
+    run_server(
         folder,
         host=host,
         port=port,
-        tokens=tokens,
-        hosts=allow_host,
+        access=AccessControl(tokens, allow_host),
         limits=limits,
         device=device,
         access_log=access_log,
-        started=say,
+        on_started=announce,
     )

@@ -1,20 +1,13 @@
-"""What verbs print: JSON for programs, tables of 80 columns for people.
-
-Options that take several numbers.
-
-What is printed of a gallery of mixed versions, in 80 columns.
-"""
+"""What verbs print on stdout: JSON for programs, text and tables of 80 columns for people."""
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import typer
 
-from holdfast.errors import HoldfastError
-
-JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of text.")
+from holdfast.wording import per_cent
 
 
 def print_json(value: Any) -> None:
@@ -25,12 +18,12 @@ def print_json(value: Any) -> None:
 
 
 def say(sentence: str) -> None:
-    """Text on stdout, broken into lines that fit 80 columns; a path is never broken."""
+    """Print text wrapped to 80 columns; long words such as paths are not broken."""
     typer.echo("\n".join(textwrap.wrap(sentence, 78, break_long_words=False, break_on_hyphens=False)))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """A plain table; columns in ``right`` are aligned to the right. The last column wraps where the screen ends."""
+    """Print a plain table. Columns in ``right`` are right-aligned; the last column wraps at the width of the screen."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -43,15 +36,11 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
             name,
             justify="right" if i in right else "left",
             no_wrap=not last,
-            overflow="fold" if last else "ellipsis",  # a path has no place to wrap at, and half of one is of no use
+            overflow="fold" if last else "ellipsis",  # a path must stay complete
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
-
-
-def per_cent(score: float | None) -> str:
-    return "–" if score is None or score != score else f"{100 * score:.2f}"
 
 
 def fraction(score: float | None) -> str:
@@ -59,42 +48,15 @@ def fraction(score: float | None) -> str:
 
 
 def scores_row(name: str, protocol: dict[str, Any]) -> list[str]:
-    """Name, AC as a fraction, AA and ACA in per cent: the three numbers of the paper's tables."""
+    """A table row: name, AC as a fraction, AA and ACA in per cent."""
     return [name, fraction(protocol["AC"]), per_cent(protocol["AA"]), per_cent(protocol["ACA"])]
 
 
-Number = TypeVar("Number", int, float)
-
-
-def whole_numbers(option: str, words: str) -> list[int]:
-    """Whole numbers separated by commas, at least one; anything else is refused by the option's name."""
-    return at_least_one(option, words, int, "whole numbers")
-
-
-def whole_numbers_if_any(option: str, words: str) -> list[int]:
-    """The same, and none where nothing is given."""
-    return _listed(option, words, int, "whole numbers")
-
-
-def at_least_one(option: str, words: str, kind: Callable[[str], Number], called: str) -> list[Number]:
-    numbers = _listed(option, words, kind, called)
-    if not numbers:
-        raise HoldfastError(f"{option} must name {called}, got {words!r}")
-    return numbers
-
-
-def _listed(option: str, words: str, kind: Callable[[str], Number], called: str) -> list[Number]:
-    try:
-        return [kind(word) for word in words.split(",") if word.strip()]
-    except ValueError:
-        raise HoldfastError(f"{option} must be {called} separated by commas, got {words!r}") from None
-
-
 def print_mixed(mixed: dict[str, Any]) -> None:
-    """The newest model's accuracy on the gallery as it grew and embedded anew, and what each version has of it."""
+    """Print the accuracy on the mixed gallery and on the re-embedded one, and the share of each version."""
     say(
         f"Mixed gallery, newest model: accuracy {per_cent(mixed['accuracy'][-1])} %; "
-        f"re-indexed: {per_cent(mixed['reindexed'][-1])} %"
+        f"re-embedded: {per_cent(mixed['reindexed'][-1])} %"
     )
     print_table(
         ["embedded by model", "% of gallery", "% of first places", "offset"],
@@ -109,7 +71,7 @@ def print_mixed(mixed: dict[str, Any]) -> None:
         ],
         right=range(4),
     )
-    say("Offset: how much higher its items score as stored than embedded anew, with queries of their class.")
+    say("Offset: how much higher the items score as stored than re-embedded, with queries of their class.")
 
 
 def _signed(offset: float | None) -> str:

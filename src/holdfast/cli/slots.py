@@ -1,12 +1,13 @@
-"""``holdfast slots``: who owns which vertex, and room for more."""
+"""``holdfast slots``: show the slots of a model, or add slots."""
 
 from pathlib import Path
 
 import typer
 
-from holdfast.cli.show import JSON_OPTION, print_json, print_table
+from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.show import print_json, print_table
 
-app = typer.Typer(help="Show which class owns which slot, or make more slots.", no_args_is_help=True)
+app = typer.Typer(help="Show which class has which slot, or add slots.", no_args_is_help=True)
 
 
 @app.command("show")
@@ -14,7 +15,7 @@ def show(
     model: Path = typer.Argument(..., help="A model folder, such as RUN/models/01."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Show a model's slots: how many, who owns them, how many are free.
+    """Show a model's slots: how many there are, which class has which, how many are free.
 
     Example: holdfast slots show runs/demo-simplex_hoc-t6-s0/models/06
     """
@@ -36,15 +37,16 @@ def show(
 @app.command("grow")
 def grow(
     models: list[Path] = typer.Argument(..., help="Model folders."),
-    to: int = typer.Option(..., "--to", help="How many slots they shall have."),
+    to: int = typer.Option(..., "--to", help="The new number of slots."),
     out: Path | None = typer.Option(None, "--out", "-o", help="Write copies here.", show_default="in place"),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Give models more slots without moving what they know.
+    """Give models more slots without changing their cosines.
 
     Each projection is multiplied so that every cosine between features stays as it was (checked) and old classes come
     to lie on their vertices of the larger simplex. Vectors already stored need the same multiplication
-    (holdfast.geometry.grown); compact ones need none. Nothing is written unless all models can be grown.
+    (holdfast.geometry.embed_in_larger_simplex); compact ones need none. Nothing is written unless all models can be
+    grown.
     """
     from holdfast.training.slots import grow_models
 

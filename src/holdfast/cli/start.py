@@ -1,7 +1,4 @@
-"""``holdfast start``: version 1 of one's own model, from a folder of images or a file of vectors.
-
-What ``start`` and ``update`` show: progress while they work, and what came out.
-"""
+"""``holdfast start``: train version 1 of your own model. Also what ``start`` and ``update`` print."""
 
 import contextlib
 from collections.abc import Iterator
@@ -10,8 +7,8 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION, SET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table, say
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.show import print_json, print_table, say
 from holdfast.wording import counted
 
 DATA = typer.Option(..., "--data", help="A folder of images per class, a CSV of path,label, or vectors (npz, parquet).")
@@ -28,8 +25,8 @@ def start(
         None,
         "--slots",
         min=2,
-        help="Room for classes, now and later.",
-        show_default="twice those there are, 100 at least",
+        help="Capacity for classes, now and later.",
+        show_default="twice the classes, at least 100",
     ),
     set_: list[str] = SET_OPTION,
     embed_buffer: bool = EMBED,
@@ -39,18 +36,18 @@ def start(
 ) -> None:
     """Train version 1 of your own model, on images or vectors.
 
-    A fifth of the images is held out, to judge later versions by; some of each class are remembered, to be replayed.
-    The folder is what Encoder.from_pretrained and holdfast gallery read; recipe.toml in it says how it was trained.
-    Killed, the same command goes on.
+    A fifth of the images is held out to check later versions; some of each class are kept for replay.
+    Encoder.from_pretrained and holdfast gallery read the folder; recipe.toml in it holds the settings of training.
+    After a kill, run the same command to resume.
 
     Example: holdfast start --data photos/spring --out models/1
 
     Then: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.lifecycle.versions import start
+    from holdfast.experiments.update_recipes import start_from_recipe
 
-    with making(f"{out}", quiet=quiet or json) as watch:
-        info = start(
+    with version_progress(f"{out}", quiet=quiet or json) as progress:
+        info = start_from_recipe(
             data,
             out,
             recipe=recipe,
@@ -58,26 +55,22 @@ def start(
             slots=slots,
             embed_buffer=embed_buffer,
             device=device,
-            watch=watch,
+            **progress,
         )
-    tell_version(out, info, json=json)
+    print_version(out, info, json=json)
 
 
 @contextlib.contextmanager
-def making(name: str, *, quiet: bool) -> Iterator[Any]:
-    """Progress on stderr; an interruption is told in one line."""
-    from holdfast.cli.progress import between_steps, watcher
+def version_progress(name: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
+    """Keywords for ``start`` and ``update``: progress on stderr, and Ctrl-C, which is reported in one line."""
+    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt, run_display
 
-    try:
-        with watcher(name, quiet=quiet) as shown, between_steps(shown) as watch:
-            yield watch
-    except KeyboardInterrupt:
-        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
-        raise typer.Exit(130) from None
+    with exit_on_interrupt(), run_display(name, quiet=quiet) as display, cancel_on_interrupt() as cancel:
+        yield {"on_event": display, "cancel": cancel}
 
 
-def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
-    """Print what the model in ``out`` is; its verdict, None where there was nothing to be judged against."""
+def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
+    """Print the version in ``out``; returns its verdict, None if there is no older version to compare with."""
     from holdfast.storage import read_json
 
     path = out / "check.json"
@@ -101,7 +94,7 @@ def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
     data = info["data"]
     trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
     say(
-        f"{out}: version {info['task']}, trained on {trained_on} of {_kinds(data)} "
+        f"{out}: version {info['task']}, trained on {trained_on} of {_class_counts(data)} "
         f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots taken"
     )
     if check is None:
@@ -109,11 +102,11 @@ def tell_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
     elif "queries" not in check:
         say(f"Not judged: {check['reason']}.")
     else:
-        _tell_check(info["evidence"], check, out)
+        _print_check(info["evidence"], check, out)
     return verdict
 
 
-def _kinds(data: dict[str, Any]) -> str:
+def _class_counts(data: dict[str, Any]) -> str:
     known = data["classes"] - data["new_classes"]
     if not data["new_classes"]:
         return counted(known, "known class")
@@ -122,21 +115,21 @@ def _kinds(data: dict[str, Any]) -> str:
     return f"{data['new_classes']:,} new and {counted(known, 'known class')}"
 
 
-def _tell_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:
+def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:
     say(f"Verdict against {evidence[0]['name']}: {check['verdict']}; {check['reason']}.")
     rows = [[entry["which"], entry["verdict"], str(entry["queries"]), *_scores(entry)] for entry in evidence]
-    header = ["asked for", "verdict", "queries", "old %", "new %", "gain, points"]
+    header = ["queries of", "verdict", "queries", "old %", "new %", "gain, points"]
     print_table(header, rows, right=(2, 3, 4, 5))
     if check["verdict"] != "compatible":
         say(
-            f"Until a version is compatible, go on asking with {evidence[0]['name']}; more to judge by (--check-on) "
-            "narrows the interval."
+            f"Until a version is compatible, keep searching with {evidence[0]['name']}; more images to check on "
+            "(--check-on) narrow the interval."
         )
     typer.echo(f"Evidence: {out / 'check.html'}")
 
 
 def _scores(entry: dict[str, Any]) -> list[str]:
-    from holdfast.cli.show import per_cent
+    from holdfast.wording import per_cent
 
     old, new, gain = (entry[key] for key in ("self_test", "cross_test", "gain"))
     shown = [per_cent(None if score is None else score["value"]) for score in (old, new)]

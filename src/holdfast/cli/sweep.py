@@ -1,15 +1,23 @@
-"""``holdfast sweep``: many runs packed onto one device."""
+"""``holdfast sweep``: many runs on one device."""
 
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from holdfast.cli.run import DATA_OPTION, DEVICE_OPTION, LOG_OPTION, MODELS_OPTION, QUIET_OPTION, SET_OPTION
-from holdfast.cli.show import JSON_OPTION, print_json, print_table, scores_row, whole_numbers_if_any
+from holdfast.cli.options import (
+    DATA_OPTION,
+    DEVICE_OPTION,
+    JSON_OPTION,
+    LOG_OPTION,
+    MODELS_OPTION,
+    PROCESSES_OPTION,
+    QUIET_OPTION,
+    SET_OPTION,
+    int_list,
+)
+from holdfast.cli.show import print_json, print_table, scores_row
 from holdfast.cli.sweep_progress import failure_lines
-
-PROCESSES_OPTION = typer.Option(1, "--processes", min=1, help="Share the runs at a time out over so many processes.")
 
 
 def sweep(
@@ -32,49 +40,43 @@ def sweep(
     """Run many recipes, methods and seeds, several at a time.
 
     Every combination of recipes, methods, numbers of tasks and seeds is a run. On a GPU the runs share the data and the
-    card, each with a stream of its own. The same command again goes on after a kill: finished runs and tasks are not
-    repeated. A run that fails is reported and leaves the others alone.
+    device, each on its own stream. After a kill, run the same command to resume: finished runs and tasks are not
+    repeated. A run that fails is reported and does not affect the others.
 
     Example: holdfast sweep cifar100-10/er cifar100-10/simplex_hoc --tasks 7,16 --seeds 0,1 --parallel 8
     """
-    from holdfast.cli.demo import method_names
-    from holdfast.cli.gpu_capacity import PeakMemory, what_fits
-    from holdfast.cli.progress import decoding_lines
-    from holdfast.cli.sweep_progress import sweep_watcher
+    from holdfast.cli.gpu_capacity import PeakMemory, sweep_capacity
+    from holdfast.cli.options import method_list
+    from holdfast.cli.progress import decoding_lines, exit_on_interrupt
+    from holdfast.cli.sweep_progress import sweep_display
     from holdfast.devices import resolve_device
     from holdfast.errors import HoldfastError
     from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.planned_steps import steps_ahead
+    from holdfast.experiments.plan import plan, remaining_steps
     from holdfast.experiments.record import write_record
     from holdfast.experiments.sinks import check_sinks
-    from holdfast.experiments.sweep import plan, run_all
+    from holdfast.experiments.sweep import SweepOptions, run_all
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
 
     planned = plan(
         recipes,
-        methods=method_names(methods) if methods else (),
-        tasks=whole_numbers_if_any("--tasks", tasks),
-        seeds=whole_numbers_if_any("--seeds", seeds),
+        methods=method_list(methods) if methods else (),
+        tasks=int_list("--tasks", tasks, required=False),
+        seeds=int_list("--seeds", seeds, required=False),
         settings=set_,
     )
     check_sinks(log)
     where = resolve_device(device)
     shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
-    room = what_fits(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
-    try:
-        with sweep_watcher([run.name for run in planned], quiet=quiet or json) as display:
-            display.expect(lambda: steps_ahead(planned, out, shared))
-            watch = PeakMemory(where, display)
-            found = run_all(
-                planned, out, shared=shared, device=where, parallel=room.at_once, processes=processes, sinks=log,
-                watch=watch,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        typer.echo("holdfast: interrupted; what is done is kept: the same command again goes on", err=True)
-        raise typer.Exit(130) from None
+    capacity = sweep_capacity(planned, shared, where, min(parallel, len(planned)), processes, quiet or json)
+    with exit_on_interrupt(), sweep_display([run.name for run in planned], quiet=quiet or json) as display:
+        display.expect(lambda: remaining_steps(planned, out, shared))
+        watch = PeakMemory(where, display)
+        options = SweepOptions(where, capacity.parallel, processes, log)
+        found = run_all(planned, out, options, shared=shared, watch=watch)
     if not (quiet or json):
-        watch.say(room.predicted)
+        watch.print(capacity.predicted)
     good = {name: metrics for name, metrics in found.items() if isinstance(metrics, dict)}
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
     if record:

@@ -1,12 +1,11 @@
-"""``holdfast update``: the next version of one's own model, compatible with the one in use."""
+"""``holdfast update``: train the next version of your own model, compatible with the one in use."""
 
 from pathlib import Path
 
 import typer
 
-from holdfast.cli.run import DEVICE_OPTION, QUIET_OPTION, SET_OPTION
-from holdfast.cli.show import JSON_OPTION
-from holdfast.cli.start import DATA, EMBED, OUT, RECIPE, making, tell_version
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.start import DATA, EMBED, OUT, RECIPE, print_version, version_progress
 
 
 def update(
@@ -20,30 +19,29 @@ def update(
     set_: list[str] = SET_OPTION,
     embed_buffer: bool = EMBED,
     buffer_from: Path | None = typer.Option(
-        None, "--buffer-from", help="Draw the buffer anew from such data: the model has none, or lost it."
+        None, "--buffer-from", help="Choose the replay images from this data: the model has none, or lost them."
     ),
-    check_on: Path | None = typer.Option(
-        None, "--check-on", help="Judge by other images, such as --data takes, and hold none of --data out."
-    ),
+    check_on: Path | None = typer.Option(None, "--check-on", help="Check on these images and hold out none of --data."),
     min_gain: float = typer.Option(0.0, "--min-gain", help="Of the check, as a fraction of 1; -0.01: a point worse."),
     must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless the verdict is compatible."),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Train the next version of a model, and judge it.
+    """Train the next version of a model, and check it.
 
-    The verdict says whether its queries may search what is stored already. New classes take new slots, known ones may
-    have new images too, and the images the model remembers are replayed. MODEL is what the loss holds the new one to.
-    It is trained as MODEL was, unless --recipe or --set says otherwise. At the end both models are compared on images
-    that neither was trained on: OUT/check.json and OUT/check.html. Killed, the same command goes on.
+    The verdict says whether its queries may search the vectors that are already stored. New classes take new slots,
+    known classes may have new images, and the images kept with MODEL are replayed. The loss keeps the new version
+    compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them. At the end both models are
+    compared on images that neither was trained on: OUT/check.json and OUT/check.html. After a kill, run the same
+    command to resume.
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.lifecycle.versions import update
+    from holdfast.experiments.update_recipes import update_from_recipe
 
-    with making(f"{out}", quiet=quiet or json) as watch:
-        info = update(
+    with version_progress(f"{out}", quiet=quiet or json) as progress:
+        info = update_from_recipe(
             model,
             data,
             out,
@@ -55,8 +53,8 @@ def update(
             check_on=check_on,
             min_gain=min_gain,
             device=device,
-            watch=watch,
+            **progress,
         )
-    verdict = tell_version(out, info, json=json)
+    verdict = print_version(out, info, json=json)
     if must_pass and verdict != "compatible":
         raise typer.Exit(1)

@@ -1,7 +1,4 @@
-"""Augmentation as a function of the batch: drawn per image, on the device, from one generator.
-
-Random resized crops of a whole batch at once, on the device: boxes are drawn, cut out and scaled without a loop.
-"""
+"""Augmentation of a whole batch on its device: random crops, resized crops and flips, drawn for each image."""
 
 import math
 from typing import NamedTuple
@@ -11,8 +8,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-class Part(NamedTuple):
-    """Says that the images are some rows of a larger batch; numbers are drawn for all of it, as if it were whole."""
+class BatchPart(NamedTuple):
+    """The rows of a larger batch that the images are. Random numbers are drawn for the whole batch.
+
+    rows: indices into the larger batch.
+    batch: size of the larger batch.
+    """
 
     rows: Tensor
     batch: int
@@ -27,12 +28,17 @@ def augment(
     resized_crop: int = 0,
     crop_scale: tuple[float, float] = (0.08, 1.0),
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
-    part: Part | None = None,
+    part: BatchPart | None = None,
 ) -> Tensor:
-    """A random crop, then a horizontal flip of every other image; any dtype, B x C x H x W.
+    """Random crops, then random horizontal flips, of images of any dtype, B x C x H x W.
 
-    The crop is one of the same size after padding with black, or, with ``resized_crop``, a box scaled to that many
-    pixels a side (uint8 only).
+    crop_padding: pixels of black padding on each side before a crop of the original size; 0 turns it off.
+    flip: mirror each image with probability 1/2.
+    generator: on the images' device.
+    resized_crop: side in pixels of a random resized crop (uint8 images only); 0 turns it off.
+    crop_scale: smallest and largest share of the image's area in a resized crop.
+    crop_ratio: smallest and largest width / height of a resized crop.
+    part: set if the images are only some rows of the batch.
     """
     if resized_crop:
         boxes = crop_boxes(
@@ -41,7 +47,7 @@ def augment(
             ratio=crop_ratio,
             generator=generator,
         )
-        images = cut_and_scale(images, boxes if part is None else boxes[:, part.rows], resized_crop)
+        images = crop_and_resize(images, boxes if part is None else boxes[:, part.rows], resized_crop)
     if crop_padding:
         images = random_crop(images, crop_padding, generator, part)
     if flip:
@@ -49,8 +55,8 @@ def augment(
     return images
 
 
-def random_crop(images: Tensor, padding: int, generator: torch.Generator, part: Part | None = None) -> Tensor:
-    """Each image shifted by up to ``padding`` pixels each way, its own shift; black comes in at the edges."""
+def random_crop(images: Tensor, padding: int, generator: torch.Generator, part: BatchPart | None = None) -> Tensor:
+    """Shift each image by up to ``padding`` pixels in each direction, independently, filling with black."""
     batch, _, height, width = images.shape
     device = images.device
     drawn = batch if part is None else part.batch
@@ -64,8 +70,8 @@ def random_crop(images: Tensor, padding: int, generator: torch.Generator, part: 
     return padded.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def random_flip(images: Tensor, generator: torch.Generator, part: Part | None = None) -> Tensor:
-    """Each image mirrored left to right with probability one half."""
+def random_flip(images: Tensor, generator: torch.Generator, part: BatchPart | None = None) -> Tensor:
+    """Mirror each image left to right with probability 1/2."""
     drawn = len(images) if part is None else part.batch
     mirrored = torch.rand(drawn, 1, 1, 1, generator=generator, device=images.device) < 0.5
     if part is not None:
@@ -73,42 +79,43 @@ def random_flip(images: Tensor, generator: torch.Generator, part: Part | None = 
     return torch.where(mirrored, images.flip(-1), images)
 
 
-TRIES = 10
-"""Boxes drawn for each image; the first that fits in it is taken, as the usual one-image loop does."""
+BOX_TRIES = 10
+"""Boxes drawn for each image. The first that fits is used, as in torchvision."""
 
 
 def crop_boxes(
     shape: torch.Size, *, scale: tuple[float, float], ratio: tuple[float, float], generator: torch.Generator
 ) -> Tensor:
-    """Top, left, height and width, 4 x B whole numbers for images of ``shape``; where no box fits, the largest.
+    """Random boxes for images of ``shape``: top, left, height and width, 4 x B whole numbers.
 
-    scale: the share of the image's area that a box covers, drawn evenly between the two.
-    ratio: its width over its height, drawn evenly on the logarithm's scale.
+    scale: share of the image's area in a box, uniform between the two numbers.
+    ratio: width / height of a box, log-uniform between the two numbers.
+    If no drawn box fits into an image, its box is the largest central one with an allowed ratio.
     """
     batch, _, height, width = shape
     device = generator.device
-    drawn = torch.rand(4, TRIES, batch, generator=generator, device=device)
+    drawn = torch.rand(4, BOX_TRIES, batch, generator=generator, device=device)
     area = height * width * (scale[0] + (scale[1] - scale[0]) * drawn[0])
     low, high = math.log(ratio[0]), math.log(ratio[1])
     aspect = torch.exp(low + (high - low) * drawn[1])
     heights, widths = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
     fits = (heights >= 1) & (heights <= height) & (widths >= 1) & (widths <= width)
-    first = fits.to(torch.uint8).argmax(dim=0, keepdim=True)  # the first of equals
+    first = fits.to(torch.uint8).argmax(dim=0, keepdim=True)  # the first maximum
     some = fits.any(dim=0)
-    whole_height, whole_width = _largest(height, width, ratio)
+    whole_height, whole_width = _largest_box(height, width, ratio)
     tall = heights.gather(0, first)[0].masked_fill(~some, whole_height)
     wide = widths.gather(0, first)[0].masked_fill(~some, whole_width)
     top, left = (
-        torch.where(some, (random * (room + 1)).floor().minimum(room), (room / 2).floor())
-        for random, room in ((drawn[2, 0], height - tall), (drawn[3, 0], width - wide))
+        torch.where(some, (random * (free + 1)).floor().minimum(free), (free / 2).floor())
+        for random, free in ((drawn[2, 0], height - tall), (drawn[3, 0], width - wide))
     )
     return torch.stack([top, left, tall, wide]).long()
 
 
-def cut_and_scale(images: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Each image's box scaled to ``size`` x ``size``, bilinear, pixels outside the box never read; uint8.
+def crop_and_resize(images: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Crop each image's box and resize it to ``size`` x ``size``, bilinear, uint8. Pixels outside the box are not read.
 
-    Without a low-pass filter: keep images little larger than ``size``, so that none is needed.
+    There is no antialiasing: store images that are only a little larger than ``size``.
     """
     top, left, tall, wide = boxes
     rows = _positions(top, tall, size, images.shape[2])
@@ -122,13 +129,13 @@ def cut_and_scale(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def centre_crop(images: Tensor, height: int, width: int) -> Tensor:
-    """The middle of each image, where random crops are of no use; an image of that size is itself."""
+    """The centre of each image, height x width; an image of that size is unchanged."""
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
     return images[..., top : top + height, left : left + width]
 
 
-def _largest(height: int, width: int, ratio: tuple[float, float]) -> tuple[float, float]:
-    """Height and width of the largest box in the image whose ratio is allowed."""
+def _largest_box(height: int, width: int, ratio: tuple[float, float]) -> tuple[float, float]:
+    """Height and width of the largest box in the image with an allowed ratio."""
     if width < ratio[0] * height:
         return min(height, round(width / ratio[0])), width
     if width > ratio[1] * height:
@@ -137,9 +144,9 @@ def _largest(height: int, width: int, ratio: tuple[float, float]) -> tuple[float
 
 
 def _positions(start: Tensor, length: Tensor, size: int, side: int) -> Tensor:
-    """Where ``size`` pixels spread over a box lie in an image's side, B x size, in the -1..1 of ``grid_sample``.
+    """Sampling positions of ``size`` output pixels along one side of each box, B x size, in ``grid_sample``'s -1..1.
 
-    Pixels are centred at whole numbers. Held inside the box: an image cut out and then scaled knows nothing beyond it.
+    Positions are clamped to the box, so that the result equals a crop that is resized afterwards.
     """
     start, length = start[:, None].float(), length[:, None].float()
     inside = (torch.arange(size, device=start.device) + 0.5) * (length / size) - 0.5

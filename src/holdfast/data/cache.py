@@ -1,12 +1,11 @@
-"""Decoded images kept on disk: a set of files is decoded once, and from then on only mapped into memory.
+"""A disk cache of decoded images: a set of image files is decoded once and memory-mapped afterwards.
 
-One process at a time: the others wait, and find what the first has made.
+If several processes need the same set, one decodes it and the others wait for it.
 """
 
-import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,51 +14,68 @@ from holdfast.data.decode import decode
 from holdfast.data.images import ImageSet, canonical, canonical_order
 from holdfast.data.listing import Listing
 from holdfast.errors import HoldfastError
+from holdfast.file_lock import locked
 from holdfast.pixels import Colour
 from holdfast.storage import read_json, replacing_folder, write_json
 
 VARIABLE = "HOLDFAST_CACHE"
 OFF = "off"
 FORMAT = 1
-"""Part of every key: to be raised when decoding gives other pixels than before."""
+"""Part of every cache key. Raise it when decoding gives different pixels than before."""
 
-ROWS = 1024
+COPY_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class _Decoding:
+    """How the files are decoded; see ``decode``."""
+
+    name: str
+    size: int
+    resize: int | None
+    colour: Colour
 
 
 def read_listing(
     listing: Listing, root: Path, *, name: str, size: int, resize: int | None = None, colour: Colour = "rgb"
 ) -> ImageSet:
-    """The listed files as an ``ImageSet``, decoded or, if that was done before, mapped from the cache.
+    """The listed files as an ``ImageSet``: memory-mapped from the cache, decoded first if they are not in it.
 
-    A cached set is found by a hash of the files' names, sizes and times, the labels and how they are decoded: any
-    change makes another one. Of several processes that want it at once, one decodes and the others wait.
-    Without a place for it (``cache_folder``) the images are decoded into memory.
+    root: the data root; the cache is in it by default (``cache_folder``).
+    name: name of the set, for the cache folder and for progress.
+    size, resize, colour: see ``decode``.
+
+    The cache key is a hash of the files' names, sizes and times, the labels and the decoding options, so that any
+    change gives a new entry. If there is no cache folder, the images are decoded into memory.
     """
+    decoding = _Decoding(name, size, resize, colour)
     folder = cache_folder(root)
     if folder is None:
-        images = decode(listing.files, size=size, resize=resize, colour=colour, name=_not_kept(name))
-        return canonical(images, listing.labels, listing.class_names, source=str(listing.source))
-    place = folder / f"{name}-{size}-{_key(listing, size, resize, colour)}"
-    kept = _kept(place)
-    if kept is None:
+        label = name if os.environ.get(VARIABLE) == OFF else _uncached_name(name)
+        decoded = decode(listing.files, size=size, resize=resize, colour=colour, name=label)
+        return canonical(decoded, listing.labels, listing.class_names, source=str(listing.source))
+    entry = folder / f"{name}-{size}-{_key(listing, decoding)}"
+    images = _read(entry)
+    if images is None:
         try:
-            with own_turn(place):
-                if _kept(place) is None:  # another process may have made it while this one waited
-                    _write(place, listing, name, size, resize, colour)
+            folder.mkdir(parents=True, exist_ok=True)
+            with locked(entry.with_name(f".{entry.name}.lock")):
+                if _read(entry) is None:  # another process may have written it while this one waited
+                    _write(entry, listing, decoding)
         except OSError as error:
             raise HoldfastError(
-                f"{place}: cannot be written ({error.strerror}); set {VARIABLE} to another folder, or to {OFF}"
+                f"{entry}: cannot be written ({error.strerror}); set {VARIABLE} to another folder, or to {OFF}"
             ) from error
-        kept = _kept(place)
-    if kept is None:
-        raise HoldfastError(f"{place}: just written, but not readable; set {VARIABLE} to another folder, or to {OFF}")
-    return kept
+        images = _read(entry)
+    if images is None:
+        raise HoldfastError(f"{entry}: just written, but not readable; set {VARIABLE} to another folder, or to {OFF}")
+    return images
 
 
 def cache_folder(root: Path) -> Path | None:
-    """Where decoded sets are kept: HOLDFAST_CACHE, else ``holdfast-cache`` in the data root.
+    """The folder of the cache: HOLDFAST_CACHE, or ``holdfast-cache`` in the data root.
 
-    None where HOLDFAST_CACHE is ``off`` or the data root cannot be written to.
+    None if HOLDFAST_CACHE is ``off`` or the data root is not writable.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -67,15 +83,14 @@ def cache_folder(root: Path) -> Path | None:
     return root / "holdfast-cache" if os.access(root, os.W_OK) else None
 
 
-def _not_kept(name: str) -> str:
-    """Who did not switch the cache off should know why the same minutes pass at every run."""
-    if os.environ.get(VARIABLE) == OFF:
-        return name
-    return f"{name} (not kept, as the data root cannot be written to; {VARIABLE} names another folder)"
+def _uncached_name(name: str) -> str:
+    """The name that progress shows, with the reason why every run decodes again."""
+    return f"{name} (not cached: the data root is not writable; set {VARIABLE} to a folder that is)"
 
 
-def _key(listing: Listing, size: int, resize: int | None, colour: Colour) -> str:
-    key = hashlib.blake2b(repr((FORMAT, size, resize, colour, listing.class_names)).encode(), digest_size=16)
+def _key(listing: Listing, decoding: _Decoding) -> str:
+    options = (FORMAT, decoding.size, decoding.resize, decoding.colour, listing.class_names)
+    key = hashlib.blake2b(repr(options).encode(), digest_size=16)
     key.update(listing.labels.astype("<i8").tobytes())
     source = str(listing.source)
     for file in map(str, listing.files):
@@ -87,31 +102,32 @@ def _key(listing: Listing, size: int, resize: int | None, colour: Colour) -> str
     return key.hexdigest()
 
 
-def _kept(place: Path) -> ImageSet | None:
-    """The set in the cache, its images still on disk; None where there is none, or only a damaged one."""
-    if not (place / "set.json").is_file():
+def _read(entry: Path) -> ImageSet | None:
+    """The cached set with memory-mapped images; None if it is absent or damaged."""
+    if not (entry / "set.json").is_file():
         return None
     try:
-        about = read_json(place / "set.json")
-        labels = np.load(place / "labels.npy", allow_pickle=False)
-        # Copy on write: torch warns about arrays that it must not write to.
-        images = np.load(place / "images.npy", mmap_mode="c", allow_pickle=False)
-        found = ImageSet(images, labels, tuple(about["class_names"]), about["fingerprint"])
+        record = read_json(entry / "set.json")
+        labels = np.load(entry / "labels.npy", allow_pickle=False)
+        # Copy on write: torch warns about read-only arrays.
+        images = np.load(entry / "images.npy", mmap_mode="c", allow_pickle=False)
+        cached = ImageSet(images, labels, tuple(record["class_names"]), record["fingerprint"])
     except (HoldfastError, OSError, ValueError, KeyError, TypeError, EOFError):
         return None
-    return found if len(images) == len(labels) else None
+    return cached if len(images) == len(labels) else None
 
 
-def _write(place: Path, listing: Listing, name: str, size: int, resize: int | None, colour: Colour) -> None:
-    """Decode and put in canonical order on disk, so that the set need not fit in memory."""
+def _write(entry: Path, listing: Listing, decoding: _Decoding) -> None:
+    """Decode and sort on disk, so that the set need not fit in memory."""
+    size, resize, colour = decoding.size, decoding.resize, decoding.colour
     shape = (len(listing), size, size, 3 if colour == "rgb" else 1)
-    with replacing_folder(place) as folder:
+    with replacing_folder(entry) as folder:
         decoded = np.lib.format.open_memmap(folder / "decoded.npy", "w+", np.uint8, shape)
-        decode(listing.files, size=size, resize=resize, colour=colour, into=decoded, name=name)
+        decode(listing.files, size=size, resize=resize, colour=colour, into=decoded, name=decoding.name)
         order, fingerprint = canonical_order(decoded, listing.labels, listing.class_names, source=str(listing.source))
         ordered = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
-        for start in range(0, len(order), ROWS):
-            ordered[start : start + ROWS] = decoded[order[start : start + ROWS]]
+        for start in range(0, len(order), COPY_ROWS):
+            ordered[start : start + COPY_ROWS] = decoded[order[start : start + COPY_ROWS]]
         ordered.flush()
         del decoded, ordered
         (folder / "decoded.npy").unlink()
@@ -126,41 +142,3 @@ def _write(place: Path, listing: Listing, name: str, size: int, resize: int | No
                 "resize": resize,
             },
         )
-
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: there nobody waits
-    fcntl = None  # type: ignore[assignment]
-
-
-@contextlib.contextmanager
-def own_turn(place: Path) -> Iterator[None]:
-    """Wait until no other process, or thread, has its turn at ``place``; a killed one's ends with it.
-
-    Held by a lock file beside ``place`` that goes with the last holder. On a file system without locks nobody waits.
-    """
-    if fcntl is None:
-        yield
-        return
-    lock = place.with_name(f".{place.name}.lock")
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        file = lock.open("a")
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-        if _still_there(lock, file.fileno()):
-            break
-        file.close()  # its holder removed it while we waited: whoever comes now waits at another file
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        file.close()
-
-
-def _still_there(lock: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(lock), os.fstat(handle))
-    except FileNotFoundError:
-        return False

@@ -1,7 +1,4 @@
-"""Many image files decoded into one array.
-
-Who is told how far decoding is: a set of many pictures takes minutes, in which nothing else would be seen.
-"""
+"""Decode many image files into one array, with progress reports."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +14,11 @@ from holdfast.pixels import Colour, open_image, resize_and_crop
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
 
+MAX_NAMES = 20
+"""Unreadable files named in an error."""
 
-_NAMED = 20
-AT_A_TIME = 64
-"""Files a thread takes at once: one by one, handing out a million small files would cost as much as decoding them."""
+FILES_PER_TASK = 64
+"""Files per task of the thread pool: with one file per task, scheduling would cost as much as decoding small files."""
 
 
 def decode(
@@ -33,11 +31,16 @@ def decode(
     into: np.ndarray | None = None,
     name: str = "pictures",
 ) -> np.ndarray:
-    """Decode to uint8, N x size x size x C: the shorter side scaled to ``size`` (or ``resize``), the centre cut out.
+    """Decode image files to uint8, N x size x size x C, in threads (Pillow's decoders release the GIL).
 
-    Every file is tried, and all that cannot be read are named in one error. ``origins`` says where each file was
-    named, for that error; ``into`` is an array to fill; ``name`` is what the set is called while it is decoded. Threads
-    are enough: Pillow's decoders let go of the interpreter lock.
+    size: side of the square that is cropped from the centre, in pixels.
+    colour: "rgb" (C = 3) or "grey" (C = 1).
+    resize: length of the shorter side before the crop; None is ``size``.
+    origins: where each file was named (file and line), for errors.
+    into: array to fill; None makes a new one.
+    name: name of the set, for progress reports.
+
+    Every file is tried. All files that cannot be read are named in one error.
     """
     if size < 1:
         raise HoldfastError(f"size must be at least 1, got {size}")
@@ -50,7 +53,7 @@ def decode(
     bad: list[tuple[int, HoldfastError]] = []
 
     def fill(start: int) -> None:
-        for index in range(start, min(start + AT_A_TIME, len(files))):
+        for index in range(start, min(start + FILES_PER_TASK, len(files))):
             try:
                 image = resize_and_crop(open_image(files[index], colour=colour), size, resize=resize)
             except HoldfastError as error:
@@ -60,10 +63,10 @@ def decode(
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         try:
-            starts = range(0, len(files), AT_A_TIME)
-            tell(name, 0, len(files))
+            starts = range(0, len(files), FILES_PER_TASK)
+            _report(name, 0, len(files))
             for start, _ in zip(starts, pool.map(fill, starts)):
-                tell(name, min(start + AT_A_TIME, len(files)), len(files))
+                _report(name, min(start + FILES_PER_TASK, len(files)), len(files))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -75,35 +78,34 @@ def decode(
 def _unreadable(
     bad: list[tuple[int, HoldfastError]], files: Sequence[Path], origins: Sequence[str] | None
 ) -> HoldfastError:
-    """All of them in one line: who has a few broken files among many should not meet them one by one."""
     index, error = bad[0]
     where = "" if origins is None else f"{origins[index]}: "
     if len(bad) == 1:
         return HoldfastError(f"{where}{error}; remove or replace it")
-    others = ", ".join(str(files[index]) for index, _ in bad[1:_NAMED])
-    more = f" and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
+    others = ", ".join(str(files[index]) for index, _ in bad[1:MAX_NAMES])
+    more = f" and {len(bad) - MAX_NAMES} more" if len(bad) > MAX_NAMES else ""
     counted = f"{len(bad)} of {len(files)} files cannot be read; remove or replace them"
     return HoldfastError(f"{counted}: {where}{error}; {others}{more}")
 
 
-Told = Callable[[str, int, int], None]
-"""Called with the name of a set, how many of its images are decoded, and of how many; the first time with 0."""
+DecodeProgress = Callable[[str, int, int], None]
+"""Called with the name of a set, the number of images decoded so far (first 0), and their total number."""
 
-# Not an option of the readers: their keyword options are what a recipe may say of a set.
-_TOLD: ContextVar[Told | None] = ContextVar("told", default=None)
+# Not an argument of the readers: their arguments are the options of a dataset in a recipe.
+_callback: ContextVar[DecodeProgress | None] = ContextVar("decode_progress", default=None)
 
 
 @contextmanager
-def telling(told: Told | None) -> Iterator[None]:
-    """Tell ``told`` of what this thread decodes within the block."""
-    before = _TOLD.set(told)
+def report_decoding(callback: DecodeProgress | None) -> Iterator[None]:
+    """Call ``callback`` with the progress of everything that this thread decodes in the block."""
+    token = _callback.set(callback)
     try:
         yield
     finally:
-        _TOLD.reset(before)
+        _callback.reset(token)
 
 
-def tell(name: str, done: int, total: int) -> None:
-    told = _TOLD.get()
-    if told is not None:
-        told(name, done, total)
+def _report(name: str, done: int, total: int) -> None:
+    callback = _callback.get()
+    if callback is not None:
+        callback(name, done, total)

@@ -1,12 +1,12 @@
-"""Training images where the computation is: whole, as they were read, taken by index.
+"""Training images: whole on the device, or in host memory or on disk with batches copied to the device ahead of use.
 
-Training images that stay in host memory or on disk; the batches of the coming steps are brought to the device.
+Both kinds satisfy ``Images`` and give the same numbers in the same memory layout. ``place_images`` chooses one.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -15,18 +15,79 @@ from torch import Tensor
 from holdfast.cuda_streams import SideStream
 from holdfast.data.images import ImageSet
 
-COPIED_AT_ONCE = 64 * 2**20
-"""Bytes taken to the device at a time: a set mapped from disk may be larger than the host's memory."""
+Placement = Literal["auto", "device", "stream"]
+
+SHARE_OF_FREE_MEMORY = 0.5
+"""The largest share of the GPU's free memory that the images may take; the rest is for the network."""
+
+COPY_BYTES = 64 * 2**20
+"""Bytes copied to the device at a time: a memory-mapped set may be larger than the host's memory."""
+
+RING_SLOTS = 4
+"""Batches on the device at a time: one in use, the others being copied."""
+
+
+class BatchSource(Protocol):
+    """Gives each training step its batch."""
+
+    def batch(self, indices: Tensor, step: Tensor) -> Tensor:
+        """The batch of ``step``, B x C x H x W: the images at ``indices``."""
+
+    def prefetched(self, run_step: Callable[[], None], rows: Iterator[np.ndarray], first: int) -> Callable[[], None]:
+        """``run_step`` preceded by whatever brings its batch to the device.
+
+        rows: indices of the batches of step ``first`` and of all steps after it.
+        """
+
+
+class Images(Protocol):
+    """Images and labels for training, read by index."""
+
+    @property
+    def labels(self) -> Tensor: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def height_width(self) -> tuple[int, int]: ...
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the images stay off the device and batches are copied to it."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, indices: Tensor) -> Tensor:
+        """B x C x H x W for a tensor of B indices."""
+
+    def batch_source(self, batch_size: int) -> BatchSource: ...
+
+    def prefetch_bytes(self, batch_size: int) -> int:
+        """Device memory that training with this batch size needs for images, besides the images on the device."""
+
+
+def place_images(images: ImageSet, device: torch.device, placement: Placement = "auto") -> Images:
+    """The images on the device, or streamed to it.
+
+    placement: "device", "stream", or "auto", which streams sets larger than half of the GPU's free memory.
+    """
+    if placement == "auto" and device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        placement = "stream" if images.images.nbytes > SHARE_OF_FREE_MEMORY * free else "device"
+    return StreamedImages(images, device) if placement == "stream" else DeviceImages(images, device)
 
 
 class DeviceImages:
-    """All images of a set on one device, N x C x H x W in their own dtype; a batch is one gather, with no copy."""
+    """All images of a set on one device, N x C x H x W in their own dtype. Reading a batch is one gather."""
+
+    streamed = False
 
     def __init__(self, images: ImageSet, device: torch.device | str = "cpu") -> None:
         count, height, width, channels = images.images.shape
         dtype = torch.float32 if images.holds_vectors else torch.uint8
         self.pixels = torch.empty((count, channels, height, width), dtype=dtype, device=device)
-        rows = max(1, COPIED_AT_ONCE // (height * width * channels * dtype.itemsize))
+        rows = max(1, COPY_BYTES // (height * width * channels * dtype.itemsize))
         for start in range(0, count, rows):
             part = torch.from_numpy(images.images[start : start + rows]).to(device)
             self.pixels[start : start + len(part)] = part.permute(0, 3, 1, 2)
@@ -47,45 +108,23 @@ class DeviceImages:
         """B x C x H x W for a tensor of B indices on the same device."""
         return self.pixels[indices]
 
-    def source(self, batch: int) -> "DeviceImages":
-        """What the steps of a training read their batches from: the images themselves."""
+    def batch_source(self, batch_size: int) -> "DeviceImages":
         return self
 
-    def bytes_ahead(self, batch: int) -> int:
-        """Device memory that a training with such batches takes beside the images."""
+    def prefetch_bytes(self, batch_size: int) -> int:
         return 0
 
-    def at(self, indices: Tensor, step: Tensor) -> Tensor:
-        """The batch of a step."""
+    def batch(self, indices: Tensor, step: Tensor) -> Tensor:
         return self[indices]
 
-    def fed(self, run_step: Callable[[], None], rows: Iterator[np.ndarray], first: int) -> Callable[[], None]:
-        """A step that finds its batch: here every batch already is where it is needed."""
+    def prefetched(self, run_step: Callable[[], None], rows: Iterator[np.ndarray], first: int) -> Callable[[], None]:
         return run_step
 
 
-Placement = Literal["auto", "device", "stream"]
-
-SLOTS = 4
-"""Batches on the device at a time: one in use, the others on their way."""
-
-SHARE_OF_FREE = 0.5
-"""Of the device's free memory, what the images may take; the rest is for the network."""
-
-
-def place(images: ImageSet, device: torch.device, placement: Placement = "auto") -> "DeviceImages | StreamedImages":
-    """The images on the device, or streamed to it; "auto" streams what would not leave the GPU room to train."""
-    if placement == "auto" and device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        placement = "stream" if images.images.nbytes > SHARE_OF_FREE * free else "device"
-    return StreamedImages(images, device) if placement == "stream" else DeviceImages(images, device)
-
-
 class StreamedImages:
-    """Reads like ``DeviceImages``, but only what is asked for ever is on the device.
+    """Images that stay in host memory or on disk (a memory-mapped array); only the batches needed are copied."""
 
-    The array may be memory-mapped: of it, too, only what is asked for is read.
-    """
+    streamed = True
 
     def __init__(self, images: ImageSet, device: torch.device | str = "cpu") -> None:
         self.host = images.images
@@ -100,94 +139,93 @@ class StreamedImages:
         return len(self.labels)
 
     def __getitem__(self, indices: Tensor) -> Tensor:
-        """B x C x H x W for a tensor of B indices; waits for the copy, so it is not for the steps."""
-        return _planar(torch.from_numpy(self.host[indices.cpu().numpy()]).to(self.device))
+        """B x C x H x W for a tensor of B indices. Waits for the copy; training steps use ``batch_source``."""
+        return _channels_first(torch.from_numpy(self.host[indices.cpu().numpy()]).to(self.device))
 
-    def source(self, batch: int) -> "Ring":
-        return Ring(self, batch)
+    def batch_source(self, batch_size: int) -> "BatchRing":
+        return BatchRing(self, batch_size)
 
-    def bytes_ahead(self, batch: int) -> int:
-        return SLOTS * batch * self.host[0].nbytes
+    def prefetch_bytes(self, batch_size: int) -> int:
+        return RING_SLOTS * batch_size * self.host[0].nbytes
 
 
-class Ring:
-    """A few places on the device for the batches of one training; that of step n is place n modulo ``SLOTS``.
+class BatchRing:
+    """A few device buffers for the batches of one training; step n reads slot n modulo ``RING_SLOTS``.
 
-    A place is filled again once the step that read it is done, which on a GPU the copying stream waits for by itself.
-    The host waits only where a batch has not been gathered yet, and for pinned memory that is still being copied.
+    A slot is refilled after the step that reads it has run. On a GPU the copy stream waits for that step; the host
+    does not. The host waits only for a batch that is not gathered yet and for pinned memory that is being copied.
     """
 
-    def __init__(self, images: StreamedImages, batch: int) -> None:
+    def __init__(self, images: StreamedImages, batch_size: int) -> None:
         self._host = images.host
         self._on_gpu = images.device.type == "cuda"
-        shape = (SLOTS, batch, *images.host.shape[1:])
+        shape = (RING_SLOTS, batch_size, *images.host.shape[1:])
         dtype = torch.float32 if images.host.dtype == np.float32 else torch.uint8
-        self.places = torch.empty(shape, dtype=dtype, device=images.device)
-        self._staged = torch.empty(shape, dtype=dtype, pin_memory=True) if self._on_gpu else self.places
+        self.slots = torch.empty(shape, dtype=dtype, device=images.device)
+        self._staged = torch.empty(shape, dtype=dtype, pin_memory=True) if self._on_gpu else self.slots
         if self._on_gpu:
             self._side = SideStream(images.device)
             self._stream = self._side.stream
-            self.places.record_stream(self._stream)  # not to be handed out again while a copy is on its way
-            self._copied = [torch.cuda.Event() for _ in range(SLOTS)]
-            self._used = [torch.cuda.Event() for _ in range(SLOTS)]
+            self.slots.record_stream(self._stream)  # the allocator must not reuse the memory during a copy
+            self._copied = [torch.cuda.Event() for _ in range(RING_SLOTS)]
+            self._used = [torch.cuda.Event() for _ in range(RING_SLOTS)]
 
-    def at(self, indices: Tensor, step: Tensor) -> Tensor:
-        """The batch of a step, which must be there already: ``indices`` are not looked up."""
-        return _planar(self.places.index_select(0, step.remainder(SLOTS).view(1)).squeeze(0))
+    def batch(self, indices: Tensor, step: Tensor) -> Tensor:
+        """The batch of a step. It must be in its slot already: ``indices`` are not looked up."""
+        return _channels_first(self.slots.index_select(0, step.remainder(RING_SLOTS).view(1)).squeeze(0))
 
-    def fed(self, run_step: Callable[[], None], rows: Iterator[np.ndarray], first: int) -> Callable[[], None]:
-        """``run_step`` with its batches brought before it; rows: those of step ``first`` and all that follow."""
-        return _FedStep(run_step, self, rows, first)
+    def prefetched(self, run_step: Callable[[], None], rows: Iterator[np.ndarray], first: int) -> Callable[[], None]:
+        return _PrefetchedStep(run_step, self, rows, first)
 
-    def fill(self, place: int, rows: np.ndarray) -> None:
-        """Gather a batch and send it on its way; called in the background."""
+    def fill(self, slot: int, rows: np.ndarray) -> None:
+        """Gather a batch and start its copy; called in the background thread."""
         if self._on_gpu:
-            self._copied[place].synchronize()
-        np.take(self._host, rows, axis=0, out=self._staged[place].numpy(), mode="clip")  # "raise" would copy it twice
+            self._copied[slot].synchronize()
+        np.take(self._host, rows, axis=0, out=self._staged[slot].numpy(), mode="clip")  # "raise" would copy it twice
         if self._on_gpu:
             with torch.cuda.stream(self._stream):
-                self._stream.wait_event(self._used[place])
-                self.places[place].copy_(self._staged[place], non_blocking=True)
-                self._copied[place].record()
+                self._stream.wait_event(self._used[slot])
+                self.slots[slot].copy_(self._staged[slot], non_blocking=True)
+                self._copied[slot].record()
 
-    def arrived(self, place: int) -> None:
-        """Let the stream of the steps wait for the copy."""
+    def wait_for(self, slot: int) -> None:
+        """Make the current stream wait for the copy into the slot."""
         if self._on_gpu:
-            torch.cuda.current_stream(self.places.device).wait_event(self._copied[place])
+            torch.cuda.current_stream(self.slots.device).wait_event(self._copied[slot])
 
-    def free(self, place: int) -> None:
-        """Say that the step just started is the last to read this place."""
+    def release(self, slot: int) -> None:
+        """Record that the step just started is the last one to read the slot."""
         if self._on_gpu:
-            self._used[place].record(torch.cuda.current_stream(self.places.device))
+            self._used[slot].record(torch.cuda.current_stream(self.slots.device))
 
 
-class _FedStep:
-    """Runs the steps in order while one thread fetches what the next ones read."""
+class _PrefetchedStep:
+    """Runs the steps in order while one background thread fetches the batches of the next ones."""
 
-    def __init__(self, run_step: Callable[[], None], ring: Ring, rows: Iterator[np.ndarray], first: int) -> None:
+    def __init__(self, run_step: Callable[[], None], ring: BatchRing, rows: Iterator[np.ndarray], first: int) -> None:
         self._run_step, self._ring, self._rows = run_step, ring, rows
         self._pool = ThreadPoolExecutor(1)
-        self._coming: deque[tuple[int, Future[None]]] = deque()
+        self._pending: deque[tuple[int, Future[None]]] = deque()
         self._next = first
-        for _ in range(SLOTS):
+        for _ in range(RING_SLOTS):
             self._fetch()
 
     def __call__(self) -> None:
-        place, fetched = self._coming.popleft()
+        slot, fetched = self._pending.popleft()
         fetched.result()
-        self._ring.arrived(place)
+        self._ring.wait_for(slot)
         self._run_step()
-        self._ring.free(place)
+        self._ring.release(slot)
         self._fetch()
 
     def _fetch(self) -> None:
         rows = next(self._rows, None)
         if rows is not None:
-            place = self._next % SLOTS
-            self._coming.append((place, self._pool.submit(self._ring.fill, place, rows)))
+            slot = self._next % RING_SLOTS
+            self._pending.append((slot, self._pool.submit(self._ring.fill, slot, rows)))
             self._next += 1
 
 
-def _planar(images: Tensor) -> Tensor:
-    """N x H x W x C as the host has it -> N x C x H x W, laid out as ``DeviceImages`` would give it."""
+def _channels_first(images: Tensor) -> Tensor:
+    """N x H x W x C -> N x C x H x W, contiguous as ``DeviceImages`` stores it."""
     return images.permute(0, 3, 1, 2).contiguous()

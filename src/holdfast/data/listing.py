@@ -1,7 +1,4 @@
-"""Image files with their classes, listed and counted before anything is decoded.
-
-The small text files beside datasets: one row per line, fields between blanks.
-"""
+"""Lists of image files with their classes, checked before anything is decoded; the datasets' own text files."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,16 +8,24 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.data.decode import IMAGE_SUFFIXES
-from holdfast.data.images import renumbering
-from holdfast.data.root import unsorted_files
+from holdfast.data.images import label_map
+from holdfast.data.root import unsorted_hint
 from holdfast.errors import HoldfastError
 from holdfast.wording import counted, first_few
+
+INCOMPLETE_ADVICE = "; complete it, or set incomplete = true to use the files that exist"
 
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """``files`` with one label each; for errors, ``source``, the folder they were found in, and ``missing``, the names
-    of files that the set lists of itself and that are not there."""
+    """Image files with one label each.
+
+    source: the folder (or table) that they come from.
+    files: paths.
+    labels: int64, indices into ``class_names``.
+    class_names: one name per class.
+    missing: names of files that the dataset's own text files list but that do not exist.
+    """
 
     source: Path
     files: tuple[Path, ...]
@@ -32,25 +37,25 @@ class Listing:
         return len(self.files)
 
     def select(self, kept: np.ndarray) -> "Listing":
-        """The files where ``kept`` is true; the classes stay."""
+        """The files for which ``kept`` is true; the classes stay the same."""
         return replace(self, files=tuple(self.files[row] for row in np.flatnonzero(kept)), labels=self.labels[kept])
 
     def only_classes(self, names: Sequence[str]) -> "Listing":
-        """The files of the classes ``names``, numbered in that order."""
+        """The files of the classes ``names``, labelled in that order."""
         if tuple(names) == self.class_names:
             return self
-        labels = renumbering(self.class_names, names)[self.labels]
+        labels = label_map(self.class_names, names)[self.labels]
         return replace(self, labels=labels, class_names=tuple(names)).select(labels >= 0)
 
 
-def listed(source: Path, found: Sequence[tuple[Path, int]], class_names: Sequence[str]) -> Listing:
-    """A listing from pairs of file and label."""
+def make_listing(source: Path, found: Sequence[tuple[Path, int]], class_names: Sequence[str]) -> Listing:
+    """A listing of pairs of file and label."""
     labels = np.array([label for _, label in found], dtype=np.int64)
     return Listing(source, tuple(file for file, _ in found), labels, tuple(class_names))
 
 
-def listed_if_there(top: Path, named: Sequence[tuple[str, int]], class_names: Sequence[str]) -> Listing:
-    """A listing from pairs of a name below ``top`` and a label, as a set's own text files have them."""
+def list_named_files(top: Path, named: Sequence[tuple[str, int]], class_names: Sequence[str]) -> Listing:
+    """A listing of pairs of file name in ``top`` and label; names without a file become ``missing``."""
     found, missing = [], []
     for name, label in named:
         file = top / name
@@ -58,19 +63,19 @@ def listed_if_there(top: Path, named: Sequence[tuple[str, int]], class_names: Se
             found.append((file, label))
         else:
             missing.append(name)
-    return replace(listed(top, found, class_names), missing=tuple(missing))
+    return replace(make_listing(top, found, class_names), missing=tuple(missing))
 
 
-def class_folders(top: Path, class_names: Sequence[str]) -> Listing:
-    """The image files under ``top/CLASS/`` for each class; a class whose folder is missing has none."""
+def list_class_folders(top: Path, class_names: Sequence[str]) -> Listing:
+    """The image files under ``top/CLASS/`` for each class. A class without a folder has no files."""
     if not top.is_dir():
         raise HoldfastError(f"{top}: no such folder")
-    found = [(file, label) for label, name in enumerate(class_names) for file in image_files(top / name)]
-    return listed(top, found, class_names)
+    found = [(file, label) for label, name in enumerate(class_names) for file in list_image_files(top / name)]
+    return make_listing(top, found, class_names)
 
 
-def image_files(top: Path) -> list[Path]:
-    """Every image below ``top``, by name, each folder visited once even where links make a loop."""
+def list_image_files(top: Path) -> list[Path]:
+    """Every image file below ``top``, sorted. Links are followed, and each folder is visited once."""
     files: list[Path] = []
     seen: set[str] = set()
     for where, folders, names in os.walk(top, followlinks=True):
@@ -88,14 +93,15 @@ def image_files(top: Path) -> list[Path]:
     return files
 
 
-def refuse_if_incomplete(
+def check_complete(
     listing: Listing, *, images: int | None, classes: int, incomplete: bool, per_class: int | None = None
 ) -> None:
-    """Compare with how many images and classes (with an image) the set has; ``incomplete`` takes what is there.
+    """Refuse a listing with the wrong number of images or of classes that have images.
 
-    The error names the first classes without an image, the first with another number of them than ``per_class``, where
-    that is known, and the first files, where the set says what they are called.
-    An empty listing is refused in any case.
+    images: expected number of images; None is not checked.
+    classes: expected number of classes.
+    incomplete: accept any number but zero.
+    per_class: expected images of each class, or None; used to name the incomplete classes in the error.
     """
     present = np.unique(listing.labels)
     wrong = []
@@ -104,29 +110,29 @@ def refuse_if_incomplete(
     if images is not None and len(listing) != images:
         wrong.append(f"{counted(len(listing), 'image')} where {images:,} are expected")
     if wrong and not (incomplete and len(listing)):
-        lacks = _lacks(listing, per_class)
-        without = f" ({'; '.join(lacks)})" if lacks else ""
-        raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{without}{_way_out(listing)}")
+        parts = _missing_parts(listing, per_class)
+        missing = f" ({'; '.join(parts)})" if parts else ""
+        raise HoldfastError(f"{listing.source}: {' and '.join(wrong)}{missing}{_advice(listing)}")
 
 
-def _way_out(listing: Listing) -> str:
+def _advice(listing: Listing) -> str:
     if len(listing):
-        return "; complete it, or set incomplete = true to go on with what is there"
-    unsorted = unsorted_files(listing.source) if listing.source.is_dir() else ""
+        return INCOMPLETE_ADVICE
+    unsorted = unsorted_hint(listing.source) if listing.source.is_dir() else ""
     return f"; {unsorted}" if unsorted else ""
 
 
-def _lacks(listing: Listing, per_class: int | None) -> list[str]:
+def _missing_parts(listing: Listing, per_class: int | None) -> list[str]:
     counts = dict(zip(listing.class_names, np.bincount(listing.labels, minlength=len(listing.class_names)).tolist()))
     empty = [name for name, count in counts.items() if not count]
     odd = [f"{name} has {count} of {per_class}" for name, count in counts.items() if count not in (0, per_class)]
-    lacks = [f"none of {first_few(empty)}"] if empty else []
-    lacks += [first_few(odd)] if odd and per_class is not None else []
-    return lacks + ([f"missing: {first_few(listing.missing)}"] if listing.missing else [])
+    parts = [f"none of {first_few(empty)}"] if empty else []
+    parts += [first_few(odd)] if odd and per_class is not None else []
+    return parts + ([f"missing: {first_few(listing.missing)}"] if listing.missing else [])
 
 
-def rows(file: Path, fields: int) -> Iterator[list[str]]:
-    """The first ``fields`` fields of each line; empty lines are passed over, shorter ones refused."""
+def read_rows(file: Path, fields: int) -> Iterator[list[str]]:
+    """The first ``fields`` blank-separated fields of each line. Empty lines are skipped, shorter ones refused."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -141,9 +147,9 @@ def rows(file: Path, fields: int) -> Iterator[list[str]]:
             yield found[:fields]
 
 
-def number_pairs(file: Path) -> Iterator[tuple[int, int]]:
+def read_number_pairs(file: Path) -> Iterator[tuple[int, int]]:
     """The first two fields of each line, both whole numbers."""
-    for first, second in rows(file, 2):
+    for first, second in read_rows(file, 2):
         try:
             yield int(first), int(second)
         except ValueError:

@@ -1,22 +1,21 @@
-"""Training classes on one side, queries and a gallery of other classes on the other.
-
-One set made into queries and a gallery: a seeded half of each class's images is query, the other half gallery.
-"""
+"""Open-set evaluation: training images, and queries and a gallery of other classes."""
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical, renumbering
+from holdfast.data.images import ImageSet, canonical, label_map
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.wording import first_few
+
+QueryOrGallery = Literal["query", "gallery"]
 
 
 @dataclass(frozen=True, eq=False)
 class OpenSet:
-    """Three sets of images of one shape; ``query`` and ``gallery`` share one list of class names."""
+    """Three sets of images of the same shape; ``query`` and ``gallery`` share their class names."""
 
     train: ImageSet
     query: ImageSet
@@ -24,7 +23,7 @@ class OpenSet:
 
     @property
     def overlap(self) -> tuple[str, ...]:
-        """The training classes that are also queried; with any, the evaluation is not open-set."""
+        """Training classes that are also queried. If there are any, the evaluation is not open-set."""
         queried = _present(self.query)
         return tuple(sorted(name for name in _present(self.train) if name in queried))
 
@@ -37,12 +36,13 @@ class OpenSet:
 
 
 def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet, *, train_crop: int = 0) -> OpenSet:
-    """Put queries and gallery on the class names that the gallery has images of, in the gallery's order.
+    """Check three sets and give queries and gallery the same labels, in the order of the gallery's classes.
 
-    Training classes without an image are dropped: one file may name the classes of all its splits.
-    train_crop: the side of what training cuts out of its images, where that is not their own size.
-    Refused: image shapes that differ, a class name that occurs twice, a queried class without a gallery image, the same
-    images as queries and as gallery.
+    train, query, gallery: sets of images of the same shape. Classes without an image are dropped.
+    train_crop: side of the crops that training takes from larger training images, in pixels; 0 for none.
+
+    Refused: shapes that differ, duplicate class names, a queried class without a gallery image, and queries that are
+    the same images as the gallery.
     """
     shapes = {"train": train.images.shape[1:], "query": query.images.shape[1:], "gallery": gallery.images.shape[1:]}
     if train_crop and min(shapes["train"][:2]) < train_crop:
@@ -61,14 +61,16 @@ def open_set(train: ImageSet, query: ImageSet, gallery: ImageSet, *, train_crop:
     for part, images in (("train", train), ("query", query), ("gallery", gallery)):
         if len(set(images.class_names)) < images.num_classes:
             twice = [name for name in set(images.class_names) if images.class_names.count(name) > 1]
-            raise HoldfastError(f"class names of the {part} set occur twice: {_some(twice)}")
+            raise HoldfastError(f"class names of the {part} set occur twice: {first_few(sorted(twice), 5)}")
     in_gallery = _present(gallery)
     names = tuple(name for name in gallery.class_names if name in in_gallery)
     missing = _present(query) - in_gallery
     if missing:
-        raise HoldfastError(f"{len(missing)} queried classes have no gallery image: {_some(missing)}")
+        raise HoldfastError(f"{len(missing)} queried classes have no gallery image: {first_few(sorted(missing), 5)}")
     if query.fingerprint == gallery.fingerprint:
-        raise HoldfastError("queries and gallery are the same images; every query would find itself")
+        raise HoldfastError(
+            "queries and gallery are the same images, so every query would find itself; read another split as queries"
+        )
     trained = _present(train)
     train = _renumbered(train, tuple(name for name in train.class_names if name in trained), "train")
     return OpenSet(train, _renumbered(query, names, "query"), _renumbered(gallery, names, "gallery"))
@@ -82,32 +84,27 @@ def _shape(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _some(names: Iterable[str]) -> str:
-    ordered = sorted(names)
-    return ", ".join(ordered[:5]) + (", ..." if len(ordered) > 5 else "")
-
-
 def _renumbered(images: ImageSet, names: tuple[str, ...], source: str) -> ImageSet:
     if images.class_names == names:
         return images
-    labels = renumbering(images.class_names, names)[images.labels]
+    labels = label_map(images.class_names, names)[images.labels]
     return canonical(images.images, labels, names, source=source, names=images.names)
 
 
-Part = Literal["query", "gallery"]
+def half_of_each_class(labels: np.ndarray, part: str, seed: int) -> np.ndarray:
+    """Mask of a random half of each class's images: the queries, or the gallery (rounded up).
 
+    labels: N integers.
+    part: "query" or "gallery".
+    seed: seed of the split.
 
-def half(labels: np.ndarray, part: str, seed: int) -> np.ndarray:
-    """Which images are of ``part``: true for half of each label's, rounded up for the gallery.
-
-    So a class with a single image is in the gallery and never queried. Each label draws for itself: which other
-    classes there are changes nothing.
+    A class with a single image has it in the gallery. The split of a class does not depend on the other classes.
 
     >>> half(np.array([0, 0, 0, 1]), "gallery", seed=0).sum()
     3
     """
-    if part not in get_args(Part):
-        raise unknown_name("part", part, get_args(Part))
+    if part not in get_args(QueryOrGallery):
+        raise unknown_name("part", part, get_args(QueryOrGallery))
     query = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         rows = np.flatnonzero(labels == label)

@@ -1,6 +1,6 @@
-"""Which images make a batch: half from the buffer, half new, drawn anew for every epoch.
+"""The batches of an epoch: half of each batch from the replay buffer, half new images.
 
-An epoch's batches are a pure function of (pools, seed, task, epoch): a resumed run asks again and gets the same.
+The batches are a pure function of (pools, seed, task, epoch), so a resumed run gets the same ones.
 """
 
 from typing import Literal, NamedTuple
@@ -13,19 +13,23 @@ Draw = Literal["walk", "independent"]
 
 
 class EpochBatches(NamedTuple):
-    """indices: steps x batch rows of the training set; the first ``replayed`` columns come from the buffer."""
+    """The batches of one epoch.
+
+    indices: steps x batch size, rows of the training set.
+    replayed: the first so many columns come from the buffer.
+    """
 
     indices: Tensor
     replayed: int
 
 
 def steps_per_epoch(num_new: int, num_buffer: int, batch_size: int) -> int:
-    """Floor of all images over the batch size, at least 1: the epoch length of the authors' code."""
+    """All images divided by the batch size, rounded down, at least 1, as in the authors' code."""
     return max(1, (num_new + num_buffer) // batch_size)
 
 
-def halves(num_new: int, num_buffer: int, batch_size: int) -> tuple[int, int]:
-    """How many images of a batch are replayed and how many are new; a pool below its share gives what it has."""
+def batch_shares(num_new: int, num_buffer: int, batch_size: int) -> tuple[int, int]:
+    """Number of replayed and of new images in a batch. A pool smaller than its share is used whole."""
     if num_buffer == 0:
         return 0, min(batch_size, num_new)
     half = batch_size // 2
@@ -42,28 +46,31 @@ def epoch_batches(
     epoch: int,
     draw: Draw = "walk",
 ) -> EpochBatches:
-    """The batches of one epoch, each half buffer and half new (all new where there is no buffer).
+    """The batches of one epoch, each half from the buffer and half new.
 
-    Without a buffer this is a plain shuffle whose last short batch is dropped. With one, the epoch has as many steps
-    as buffer and new images together would fill; the small pool is therefore seen many times, the large one in part.
-    draw: "walk" lets each half walk through permutations of its pool, so that no image comes twice before all have
-    come once; "independent" draws each batch's half anew, without replacement inside the batch, as the authors do.
-    A batch never has more images than there are: for a pool below its share the share becomes the pool.
+    new: rows of the new images.
+    buffer: rows of the buffered images. If empty, batches are a shuffle of ``new`` without a last short batch.
+    batch_size: images in a batch; fewer if a pool is smaller than its share.
+    seed, task, epoch: seed of the random numbers.
+    draw: "walk" takes each half from permutations of its pool, so that no image repeats before all were used once.
+        "independent" draws the half of each batch without replacement within the batch, as the authors do.
+
+    The steps are those of both pools together, so the smaller pool is seen several times and the larger in part.
     """
     generator = np.random.default_rng([seed, task, epoch])
     steps = steps_per_epoch(len(new), len(buffer), batch_size)
-    replayed, fresh = halves(len(new), len(buffer), batch_size)
+    replayed, fresh = batch_shares(len(new), len(buffer), batch_size)
     if len(buffer) == 0:
-        return EpochBatches(torch.from_numpy(_walk(new, steps, fresh, generator)), 0)
-    pick = _walk if draw == "walk" else _independent
+        return EpochBatches(torch.from_numpy(_permutations(new, steps, fresh, generator)), 0)
+    pick = _permutations if draw == "walk" else _independent
     columns = [pick(buffer, steps, replayed, generator), pick(new, steps, fresh, generator)]
     return EpochBatches(torch.from_numpy(np.concatenate(columns, axis=1)), replayed)
 
 
-def _walk(pool: np.ndarray, steps: int, share: int, generator: np.random.Generator) -> np.ndarray:
+def _permutations(pool: np.ndarray, steps: int, share: int, generator: np.random.Generator) -> np.ndarray:
     rounds = -(-steps * share // len(pool))
-    walk = np.concatenate([generator.permutation(pool) for _ in range(rounds)])
-    return walk[: steps * share].reshape(steps, share)
+    rows = np.concatenate([generator.permutation(pool) for _ in range(rounds)])
+    return rows[: steps * share].reshape(steps, share)
 
 
 def _independent(pool: np.ndarray, steps: int, share: int, generator: np.random.Generator) -> np.ndarray:

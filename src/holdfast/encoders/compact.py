@@ -1,10 +1,10 @@
-"""Features stored at the backbone's size and compared exactly at the simplex's.
+"""Compact features: stored at the backbone's size, with exactly the scores of the full features.
 
-A feature is z = P h with P (full size x F) bias-free. With the thin factorisation P = Q R, the columns of Q are
-orthonormal and z = Q (R h): the unit vector u = Q^T z / |z| has F numbers, loses nothing, and between features of one
-model u . u' is the cosine of z and z'. A query of another model meets a stored u as Q_g^T z_q / |z_q| = Q_g^T Q_q u_q,
-whose length is at most 1 and belongs to the score: a store that normalises queries drops it, and scores of several
-models can then only be merged after they are multiplied by it.
+A full feature is z = P h, with P (full size x F) the projection, which has no bias. With the thin QR factorisation
+P = Q R, the columns of Q are orthonormal and z = Q (R h). The compact feature u = Q^T z / |z| is a unit vector of F
+numbers, and for two features of one model u . u' is the cosine of z and z'. A query u_q of another model is compared
+with a stored u as Q_g^T Q_q u_q. The norm of that vector is at most 1 and is part of the score: a store that normalises
+queries loses it, and its scores must be multiplied by it before they are merged with those of other models.
 """
 
 import torch
@@ -16,9 +16,8 @@ from holdfast.encoders.encoder import Encoder
 def compact_basis(encoder: Encoder) -> Tensor | None:
     """Q of the encoder's projection, full size x F, float32 on the CPU.
 
-    The one with a positive diagonal in R, so that it does not depend on who factorises, and a model whose simplex is
-    grown keeps its compact vectors. None where the full feature is no larger than the backbone's: it is then stored as
-    it is.
+    The diagonal of R is positive, so that Q is unique and a model with a grown simplex keeps its compact vectors. None
+    if the full features are not larger than the backbone's: full features are then stored.
     """
     if encoder.projection is None or compact_dim(encoder) == encoder.dim:
         return None
@@ -27,19 +26,24 @@ def compact_basis(encoder: Encoder) -> Tensor | None:
 
 
 def compact_dim(encoder: Encoder) -> int:
-    """How many numbers the encoder's compact vectors have: never more than its full ones."""
+    """Size of the encoder's compact features; at most that of its full features."""
     return encoder.dim if encoder.projection is None else min(encoder.dim, encoder.feature_dim)
 
 
-def compacted(z: Tensor, basis: Tensor) -> Tensor:
-    """Unit features (N x full size) of the model that ``basis`` belongs to as unit vectors of the backbone's size."""
+def to_compact(z: Tensor, basis: Tensor) -> Tensor:
+    """Compact features N x F of unit features ``z``, N x full size.
+
+    basis: ``compact_basis`` of the model that ``z`` comes from.
+    """
     return z @ basis
 
 
-def carried_query(query: Tensor, own: Tensor | None, other: Tensor | None) -> Tensor:
-    """Stored vectors (Q x d) of the model with basis ``own`` as they meet those of the model with basis ``other``.
+def change_basis(query: Tensor, own: Tensor | None, other: Tensor | None) -> Tensor:
+    """Queries of one model in the basis of another, so that dot products with its stored vectors are cosines.
 
-    The inner product of a row with a stored vector is the cosine of the two full features. None: full features.
+    query: features of the first model, Q x d.
+    own: basis of the first model; None for full features.
+    other: basis of the second model; None for full features.
     """
     if own is other:
         return query

@@ -1,4 +1,4 @@
-"""The one loop that computes features: a network over many images, batch by batch."""
+"""The loop that computes features: a network applied to many images, batch by batch. All features come from here."""
 
 import contextlib
 import math
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.encoders.preprocess import Preprocess, VectorInput
+from holdfast.encoders.preprocess import Input
 
 PIXELS_AT_ONCE = {"cpu": 2**19, "cuda": 2**22}
 """Pixels of all images of a batch together: 512 images of 32 x 32 on a CPU. A GPU needs larger batches to be busy."""
@@ -19,12 +19,12 @@ def batch_size_for(device: torch.device, shape: Sequence[int]) -> int:
     return max(1, PIXELS_AT_ONCE.get(device.type, PIXELS_AT_ONCE["cpu"]) // math.prod(shape[-2:]))
 
 
-def input_reader(preprocess: Preprocess | VectorInput, images: Any, device: torch.device) -> Callable[[slice], Tensor]:
-    """A ``read`` for ``compute_features``: images that can be sliced, preprocessed as the network needs them.
+def input_reader(preprocess: Input, items: Any, device: torch.device) -> Callable[[slice], Tensor]:
+    """The argument ``read`` of ``compute_features`` for items that can be sliced.
 
-    Pixels are copied to the device as uint8 and scaled there.
+    Pixels are copied to the device as uint8 and normalised there.
     """
-    return lambda rows: preprocess.normalise(preprocess.stack(images[rows]).to(device))
+    return lambda rows: preprocess.normalise(preprocess.stack(items[rows]).to(device))
 
 
 @torch.no_grad()
@@ -41,11 +41,11 @@ def compute_features(
 ) -> Tensor:
     """Features of ``count`` images, float32 N x d: the network in eval mode, without gradients and without autocast.
 
-    network: must be on ``device``. On CUDA its weights are stored as channels_last afterwards. Every module is in the
-    mode it was in before.
-    read: gives the network's inputs for a slice of the images, on any device.
+    network: must be on ``device``. On CUDA its weights are stored as channels_last afterwards. The mode of each module
+        (train or eval) is restored.
+    read: returns the network's inputs for a slice of the images, on any device.
     finish: applied to the features of each batch while they are on ``device``.
-    collect_on: where the result is; None for ``device``.
+    collect_on: device of the result; None for ``device``.
     progress: called after each batch with the number of images done.
     """
     on_cuda = device.type == "cuda"
@@ -53,11 +53,11 @@ def compute_features(
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     dtype = next(network.parameters(), torch.empty(0)).dtype
     features = torch.empty(0)
-    # Autocast around the call would give the same image another vector.
+    # With autocast the same image would get another vector.
     with eval_mode(network), torch.autocast(device.type, enabled=False):
         for start in range(0, max(count, 1), batch_size):
             x = read(slice(start, min(start + batch_size, count))).to(device, dtype)
-            z = finish(network(_laid_out(x, on_cuda)).float())
+            z = finish(network(_in_memory_format(x, on_cuda)).float())
             if start == 0:
                 features = torch.empty(count, z.shape[1], device=device if collect_on is None else collect_on)
             features[start : start + len(z)] = z
@@ -70,14 +70,14 @@ def _convolution_weights(network: nn.Module) -> Iterator[Tensor]:
     return (parameter for parameter in network.parameters() if parameter.ndim == 4)
 
 
-def _laid_out(x: Tensor, on_cuda: bool) -> Tensor:
-    """The same numbers in the memory format that all callers share: another one can round differently."""
+def _in_memory_format(x: Tensor, on_cuda: bool) -> Tensor:
+    """``x`` in the same memory format for all callers: another format can round differently."""
     return x.contiguous(memory_format=torch.channels_last) if on_cuda and x.ndim == 4 else x.contiguous()
 
 
 @contextlib.contextmanager
 def eval_mode(network: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards each module is in the mode it was in, as frozen parts may differ from the rest."""
+    """Eval mode in the block; then restore the mode of each module, which may differ for frozen parts."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:

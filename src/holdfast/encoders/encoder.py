@@ -1,40 +1,51 @@
-"""A network and its projection: what is trained, saved, and asked for features.
+"""``Encoder``: a network, its projection and its preprocess, trained, saved and loaded together.
 
-An encoder on disk: ``config.json`` says what it is, ``model.safetensors`` holds its weights; a card for people.
-
-Which parts of a network a name means, for those that are to stay as they are.
+A saved encoder is a folder with ``config.json``, ``model.safetensors`` and a model card.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.checksums import refuse_broken_seal, sha256_of
+from holdfast.checksums import sha256_of, verify_checksums
 from holdfast.encoders.backbones import rebuild_backbone
 from holdfast.encoders.encode_loop import batch_size_for, compute_features, input_reader
 from holdfast.encoders.model_card import write_card
-from holdfast.encoders.preprocess import Images, Preprocess, VectorInput, input_from_json
-from holdfast.encoders.weights import refuse_misfit
+from holdfast.encoders.preprocess import ImagesLike, Input, input_from_json
+from holdfast.encoders.weights import check_weights_fit
+from holdfast.environment import version
 from holdfast.errors import HoldfastError
-from holdfast.randomness import GLOBAL_GENERATOR
+from holdfast.randomness import GENERATOR_LOCK
 from holdfast.storage import read_json, read_tensors, replacing_folder, write_json, write_tensors
+
+FORMAT = "holdfast-encoder"
+FORMAT_VERSION = 1
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+ALL_PARTS = "*"
+
+_REQUIRED = ("backbone", "dim", "feature_dim", "preprocess", "info", "weights_sha256")
+
+
+class HasFeatureDim(Protocol):
+    """The part of ``Method`` that an encoder needs: the feature size that the method trains."""
+
+    def feature_dim(self, backbone_dim: int) -> int: ...
 
 
 class Encoder(nn.Module):
-    """Images -> features of size ``dim``: any network N x C x H x W -> N x F, then a bias-free projection if dim != F.
+    """Computes features of size ``dim`` of images or vectors.
 
-    Or vectors: a network N x D -> N x F, with a ``VectorInput`` for its preprocess.
-
-    backbone: a network; its F is its attribute ``feature_dim``, or given here.
-    dim: size of the features; None keeps the backbone's, without a projection.
-    preprocess: what ``encode`` does to images first.
-    info: anything in JSON to keep with the model, such as its class slots.
+    backbone: any network N x C x H x W -> N x F, or N x D -> N x F for vectors.
+    dim: size of the features. If it is not F, a linear projection without bias is added. None is F.
+    preprocess: how ``encode`` makes raw images or vectors ready for the network; None if callers do it.
+    feature_dim: F; None takes the backbone's attribute ``feature_dim``.
+    info: JSON values to save with the model, such as its class slots.
     """
 
     def __init__(
@@ -42,7 +53,7 @@ class Encoder(nn.Module):
         backbone: nn.Module,
         dim: int | None = None,
         *,
-        preprocess: Preprocess | VectorInput | None = None,
+        preprocess: Input | None = None,
         feature_dim: int | None = None,
         info: dict[str, Any] | None = None,
     ) -> None:
@@ -60,20 +71,37 @@ class Encoder(nn.Module):
         except (TypeError, ValueError) as error:
             raise HoldfastError(f"encoder: info must be plain JSON ({error})") from error
 
+    @classmethod
+    def for_method(
+        cls,
+        method: HasFeatureDim,
+        *,
+        backbone: nn.Module,
+        preprocess: Input | None = None,
+        feature_dim: int | None = None,
+    ) -> "Encoder":
+        """An encoder with the feature size that ``method`` needs.
+
+        method: any ``Method``, for example ``SimplexHOC(slots=100)``, which needs 99 dimensions.
+        backbone, preprocess, feature_dim: as for ``Encoder``.
+        """
+        size = _feature_dim(backbone, feature_dim)
+        return cls(backbone, method.feature_dim(size), preprocess=preprocess, feature_dim=size)
+
     def forward(self, x: Tensor) -> Tensor:
-        """Raw features z, N x dim: neither normalised nor cast, so under autocast they have its dtype."""
+        """Raw features z, N x dim, not normalised; under autocast in its dtype."""
         h = self.backbone(x)
         if h.ndim != 2 or h.shape[1] != self.feature_dim:
-            raise HoldfastError(f"the backbone gave {tuple(h.shape)}, expected N x {self.feature_dim} features")
+            raise HoldfastError(f"the backbone returned {tuple(h.shape)}, expected N x {self.feature_dim} features")
         return h if self.projection is None else self.projection(h)
 
     def freeze(self, names: Sequence[str]) -> None:
-        """Keep parts of the backbone as they are: ``layer1``, ``layer1.0.bn1``, one parameter, or ``*`` for all of it.
+        """Exclude parts of the backbone from training. Saved with the model; ``freeze([])`` unfreezes everything.
 
-        A part named stays in eval mode as well, so that its batch norms' statistics stand still. Saved with the model;
-        ``freeze([])`` lets everything train again.
+        names: names of modules or parameters, such as ``layer1`` or ``layer1.0.bn1``; ``*`` is the whole backbone.
+        Frozen modules stay in eval mode, so that their batch norm statistics do not change.
         """
-        parts = frozen_parts(self.backbone, names)
+        parts = _frozen_parts(self.backbone, names)
         for parameter in self.backbone.parameters():
             parameter.requires_grad_(True)
         for part in parts:
@@ -82,54 +110,54 @@ class Encoder(nn.Module):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> "Encoder":
-        """As ``nn.Module.train``, but what is frozen stays in eval mode."""
+        """As ``nn.Module.train``, but frozen modules stay in eval mode."""
         super().train(mode)
-        for part in frozen_parts(self.backbone, self.frozen):
+        for part in _frozen_parts(self.backbone, self.frozen):
             if isinstance(part, nn.Module):
                 part.eval()
         return self
 
     def encode(
         self,
-        images: Images | Tensor,
+        images: ImagesLike | Tensor,
         *,
         batch_size: int | None = None,
         device: str | torch.device | None = None,
     ) -> Tensor:
-        """Unit features, float32 N x dim on the CPU, with the network in eval mode; a zero vector stays zero.
+        """Unit features, float32 N x dim on the CPU, computed in eval mode; a zero vector stays zero.
 
-        images: all that the preprocess takes, or a float tensor N x C x H x W that is already preprocessed.
-        batch_size: images at a time; None takes as many as suit the device.
-        device: move the encoder there first, and leave it there; None stays where the weights are.
-        On a GPU torch's convolutions use TF32 by default, and the rounding of TF32 depends on the batch size. Set
-        ``torch.backends.cudnn.allow_tf32 = False`` for features that do not.
+        images: anything that the preprocess accepts, or a preprocessed float tensor N x C x H x W.
+        batch_size: images at a time; None chooses it by device and image size.
+        device: the encoder is moved there and stays there; None is the device of its weights.
+
+        On a GPU torch's convolutions use TF32 by default, and its rounding depends on the batch size. Set
+        ``torch.backends.cudnn.allow_tf32 = False`` to avoid that.
         """
         if batch_size is not None and batch_size < 1:
             raise HoldfastError(f"encode: batch_size must be at least 1, got {batch_size}")
-        ready = (
-            isinstance(images, Tensor)
-            and images.is_floating_point()
-            and not isinstance(self.preprocess, VectorInput)
-            and images.ndim in ((2, 4) if self.preprocess is None else (4,))
-        )
-        if not ready and self.preprocess is None:
-            raise HoldfastError(
-                "encode: this encoder has no preprocess; give it one, or pass float tensors N x C x H x W or N x D"
-            )
+        preprocess = self.preprocess
+        ready = isinstance(images, Tensor) and images.is_floating_point()
+        if preprocess is None:
+            if not ready or images.ndim not in (2, 4):  # type: ignore[union-attr]
+                raise HoldfastError(
+                    "encode: this encoder has no preprocess; give it one, or pass float tensors N x C x H x W or N x D"
+                )
+        else:
+            ready = ready and images.ndim == 4 and not preprocess.takes_vectors  # type: ignore[union-attr]
         if device is not None:
             self.to(device)
         here = next(self.parameters(), torch.empty(0)).device
-        if ready or self.preprocess is None:
-            many: Any = images
-            shape, read = many.shape[1:], many.__getitem__
+        if ready or preprocess is None:
+            items: Any = images
+            shape, read = items.shape[1:], items.__getitem__
         else:
-            many = self.preprocess.many(images)
-            shape, read = self.preprocess.input_shape, input_reader(self.preprocess, many, here)
-        if not len(many):
+            items = preprocess.as_sequence(images)
+            shape, read = preprocess.input_shape, input_reader(preprocess, items, here)
+        if not len(items):
             return torch.empty(0, self.dim)
         return compute_features(
             self,
-            len(many),
+            len(items),
             read,
             device=here,
             batch_size=batch_size or batch_size_for(here, shape),
@@ -138,12 +166,12 @@ class Encoder(nn.Module):
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json``, ``model.safetensors`` and a card as one folder; an older one is replaced at once."""
+        """Write ``config.json``, ``model.safetensors`` and a model card; an existing folder is replaced in one step."""
         with replacing_folder(Path(folder)) as temporary:
             self.write_into(temporary)
 
     def write_into(self, folder: str | Path) -> None:
-        """Write the files into a folder that exists, for callers who make a larger folder atomic themselves."""
+        """Write the files into an existing folder, for callers that replace a larger folder in one step."""
         description = {
             "backbone": getattr(self.backbone, "backbone_spec", None),
             "backbone_class": type(self.backbone).__name__,
@@ -153,20 +181,22 @@ class Encoder(nn.Module):
             "frozen": list(self.frozen),
             "info": self.info,
         }
-        write(Path(folder), description, self.state_dict())
+        _write_model_files(Path(folder), description, self.state_dict())
 
     @classmethod
     def from_pretrained(
         cls, folder: str | Path, *, backbone: nn.Module | None = None, device: str | torch.device = "cpu"
     ) -> "Encoder":
-        """Rebuild a saved encoder, in eval mode, offline. ``backbone`` is needed for a network Holdfast did not build.
+        """Load a saved encoder, in eval mode, offline. The state of the random generator does not change.
 
-        The state of the random generator is left as it was.
+        folder: written by ``save_pretrained``.
+        backbone: a network of the same architecture; needed only if ``build_backbone`` did not build the saved one.
+        device: device of the loaded encoder.
         """
         folder = Path(folder)
-        description, tensors = read(folder)
-        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
-            network = network_of(folder, description) if backbone is None else backbone
+        description, tensors = read_model_files(folder)
+        with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
+            network = _build_network(folder, description) if backbone is None else backbone
             stored = description["preprocess"]
             encoder = cls(
                 network,
@@ -175,7 +205,7 @@ class Encoder(nn.Module):
                 feature_dim=description["feature_dim"],
                 info=description["info"],
             )
-        load(encoder, tensors, folder)
+        _load_weights(encoder, tensors, folder)
         if description.get("frozen"):
             encoder.freeze(description["frozen"])
         return encoder.to(device).eval()
@@ -194,55 +224,47 @@ def _feature_dim(backbone: nn.Module, given: int | None) -> int:
     return size
 
 
-FORMAT = "holdfast-encoder"
-FORMAT_VERSION = 1
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-
-_REQUIRED = ("backbone", "dim", "feature_dim", "preprocess", "info", "weights_sha256")
-
-
-def write(folder: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Write weights, then the description with their hash: a description is never there before its weights."""
+def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Write the weights first and then the description with their hash, so that a described model has its weights."""
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise HoldfastError(f"cannot save {name}: {type(value).__name__} in a state dict is not a tensor")
-    # torch.compile puts a prefix on the names of what it wraps; the saved model is the same, compiled or not.
+    # torch.compile adds a prefix to names; a compiled model is saved like any other.
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
-    write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
-    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": _version()}
-    weights = sha256_of(folder / WEIGHTS)
+    write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
+    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version("holdfast")}
+    weights = sha256_of(folder / WEIGHTS_FILE)
     write_card(folder, description, weights)
-    write_json(folder / CONFIG, {**head, **description, "weights_sha256": weights})
+    write_json(folder / CONFIG_FILE, {**head, **description, "weights_sha256": weights})
 
 
-def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The description and the weights, checked to belong together."""
+def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The description (config.json) and the weights of a saved encoder; refused if they do not belong together."""
     if not folder.is_dir():
-        raise HoldfastError(f"{folder}: no such folder; an encoder is a folder with {CONFIG} and {WEIGHTS}")
-    description = read_json(folder / CONFIG)
+        raise HoldfastError(f"{folder}: no such folder; an encoder is a folder with {CONFIG_FILE} and {WEIGHTS_FILE}")
+    description = read_json(folder / CONFIG_FILE)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise HoldfastError(f"{folder / CONFIG}: does not describe a Holdfast encoder")
-    version = description.get("format_version")
-    if version != FORMAT_VERSION:
-        raise HoldfastError(f"{folder / CONFIG}: format version {version!r}, this Holdfast reads {FORMAT_VERSION}")
+        raise HoldfastError(f"{folder / CONFIG_FILE}: does not describe a Holdfast encoder")
+    found = description.get("format_version")
+    if found != FORMAT_VERSION:
+        raise HoldfastError(f"{folder / CONFIG_FILE}: format version {found!r}, this Holdfast reads {FORMAT_VERSION}")
     absent = [key for key in _REQUIRED if key not in description]
     if absent:
-        raise HoldfastError(f"{folder / CONFIG}: lacks {', '.join(absent)}")
+        raise HoldfastError(f"{folder / CONFIG_FILE}: has no {', '.join(absent)}")
     if not isinstance(description["dim"], int) or not isinstance(description["info"], dict):
-        raise HoldfastError(f"{folder / CONFIG}: dim must be a whole number and info an object")
+        raise HoldfastError(f"{folder / CONFIG_FILE}: dim must be a whole number and info an object")
     frozen = description.get("frozen", [])
     if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
-        raise HoldfastError(f"{folder / CONFIG}: frozen must be a list of names, found {frozen!r}")
-    tensors, _ = read_tensors(folder / WEIGHTS)
-    if sha256_of(folder / WEIGHTS) != description["weights_sha256"]:
-        raise HoldfastError(f"{folder / WEIGHTS}: not the weights {CONFIG} was written for (sha256 differs)")
-    refuse_broken_seal(folder, only=(CONFIG,))
+        raise HoldfastError(f"{folder / CONFIG_FILE}: frozen must be a list of names, found {frozen!r}")
+    tensors, _ = read_tensors(folder / WEIGHTS_FILE)
+    if sha256_of(folder / WEIGHTS_FILE) != description["weights_sha256"]:
+        raise HoldfastError(f"{folder / WEIGHTS_FILE}: not the weights {CONFIG_FILE} was written for (sha256 differs)")
+    verify_checksums(folder, only=(CONFIG_FILE,))
     return description, tensors
 
 
-def network_of(folder: Path, description: Mapping[str, Any]) -> nn.Module:
-    """The network a description names, with random weights."""
+def _build_network(folder: Path, description: Mapping[str, Any]) -> nn.Module:
+    """The network of a description, with random weights."""
     if description["backbone"] is None:
         kind = description.get("backbone_class", "network")
         raise HoldfastError(
@@ -251,12 +273,12 @@ def network_of(folder: Path, description: Mapping[str, Any]) -> nn.Module:
     try:
         return rebuild_backbone(description["backbone"])
     except HoldfastError as error:
-        raise HoldfastError(f"{folder / CONFIG}: {error}") from error
+        raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
 
 
-def load(encoder: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Copy the weights in, which must be exactly the encoder's, and take over their floating dtype."""
-    refuse_misfit(folder / WEIGHTS, tensors, encoder.state_dict(), "network")
+def _load_weights(encoder: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Copy weights into the encoder and convert it to their floating dtype. Names and shapes must match exactly."""
+    check_weights_fit(folder / WEIGHTS_FILE, tensors, encoder.state_dict(), "network")
     dtypes = {value.dtype for value in tensors.values() if value.is_floating_point()}
     if len(dtypes) == 1:
         encoder.to(dtypes.pop())
@@ -264,27 +286,17 @@ def load(encoder: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> Non
         encoder.load_state_dict(dict(tensors))
 
 
-def _version() -> str | None:
-    try:
-        return metadata.version("holdfast")
-    except metadata.PackageNotFoundError:
-        return None
+def _frozen_parts(network: nn.Module, names: Sequence[str]) -> list[nn.Module | nn.Parameter]:
+    """The module or parameter of each name; ``*`` is the network itself. Unknown names are refused.
 
-
-EVERYTHING = "*"
-
-
-def frozen_parts(network: nn.Module, names: Sequence[str]) -> list[nn.Module | nn.Parameter]:
-    """For each name the module or the parameter of that name; ``*`` is the network itself.
-
-    A name is a whole path: ``layer1`` means all below it, but not ``layer10``. What is not there is refused.
+    A name is a whole path: ``layer1`` includes everything below it, but not ``layer10``.
     """
     if not names:
         return []
     modules, parameters = dict(network.named_modules()), dict(network.named_parameters())
     parts: list[nn.Module | nn.Parameter] = []
     for name in names:
-        if name == EVERYTHING:
+        if name == ALL_PARTS:
             parts.append(network)
         elif name and (name in modules or name in parameters):
             parts.append(modules[name] if name in modules else parameters[name])

@@ -1,7 +1,7 @@
-"""An encoder as one file for other runtimes: ONNX, or torch.export.
+"""Export an encoder to one file for other runtimes: ONNX, or torch.export.
 
-The file takes what ``encode`` takes behind its resizing (pixels 0 to 255, or vectors) and gives what it gives: unit
-features. Scaling, projection and normalisation are part of the graph; the file's metadata says what they are.
+The exported graph takes resized pixels (0 to 255) or vectors and returns the unit features of ``encode``. Scaling,
+projection and normalisation are part of the graph and are described in the file's metadata.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from holdfast.encoders.encoder import Encoder
-from holdfast.encoders.preprocess import VectorInput
+from holdfast.encoders.preprocess import Preprocess, VectorInput
 from holdfast.environment import version
 from holdfast.errors import HoldfastError, how_to_install
 from holdfast.storage import replacing
 
 METADATA = "holdfast.json"
-"""The name of the metadata inside a torch.export file; in ONNX each entry is a property of its own."""
+"""Name of the metadata inside a torch.export file; in ONNX each entry is a property."""
 
 OPSET = 18
 
-MOST_BYTES = 2**31 - 2**20
-"""An ONNX file is one protobuf message, which holds 2 GiB; the graph beside the weights takes little of it."""
+MAX_BYTES = 2**31 - 2**20
+"""Largest weights in an ONNX file: a protobuf message holds 2 GiB, and the graph needs little of it."""
 
 
 class _Exported(nn.Module):
@@ -43,9 +43,9 @@ class _Exported(nn.Module):
         super().__init__()
         assert encoder.preprocess is not None
         self.encoder = encoder
-        self.vectors = isinstance(encoder.preprocess, VectorInput)
+        self.vectors = encoder.preprocess.takes_vectors
         self.unit = isinstance(encoder.preprocess, VectorInput) and encoder.preprocess.unit
-        if not isinstance(encoder.preprocess, VectorInput):
+        if isinstance(encoder.preprocess, Preprocess):
             self.register_buffer("mean", torch.tensor(encoder.preprocess.mean).view(1, -1, 1, 1))
             self.register_buffer("std", torch.tensor(encoder.preprocess.std).view(1, -1, 1, 1))
 
@@ -58,13 +58,14 @@ class _Exported(nn.Module):
 
 
 def export_onnx(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
-    """Write ``encoder`` to an ONNX file: input ``images`` or ``vectors``, output ``features``, any batch size.
+    """Write ``encoder`` to an ONNX file with input ``images`` or ``vectors`` and output ``features``; any batch size.
 
-    about: more for the metadata, such as the name of the model. Needs onnx and onnxscript.
+    about: additional metadata, such as the name of the model.
+    Needs onnx and onnxscript.
     """
     network, example = _prepared(encoder)
     size = sum(tensor.nbytes for tensor in network.state_dict().values())
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise HoldfastError(f"the weights take {size / 2**30:.1f} GiB and one ONNX file holds 2; export it for torch")
     name = "vectors" if network.vectors else "images"
     try:
@@ -95,14 +96,17 @@ def export_onnx(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] 
 
 
 def export_torch(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
-    """Write ``encoder`` as a ``torch.export`` program; ``torch.export.load(path).module()`` runs it, any batch size."""
+    """Write ``encoder`` as a ``torch.export`` program; load it by ``torch.export.load(path).module()``. Any batch size.
+
+    about: additional metadata, such as the name of the model.
+    """
     network, example = _prepared(encoder)
     try:
         with _quiet():
             program = torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    except Exception as error:  # whatever in the network cannot be traced
+    except Exception as error:  # tracing raises any exception
         raise HoldfastError(f"this network cannot be exported by torch: {_first_line(error)}") from error
-    buffer = io.BytesIO()  # torch.export insists on its own suffix where it is given a path
+    buffer = io.BytesIO()  # given a path, torch.export requires its own suffix
     with _quiet():
         torch.export.save(program, buffer, extra_files={METADATA: json.dumps(_metadata(encoder, about))})
     with replacing(Path(path)) as temporary:
@@ -110,17 +114,17 @@ def export_torch(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any]
 
 
 def _prepared(encoder: Encoder) -> tuple[_Exported, Tensor]:
-    """The network in eval mode on the CPU, and a batch of two to trace it with: one would be taken for a constant."""
+    """The network in eval mode on the CPU, and a batch of two to trace it (a batch of one would become a constant)."""
     preprocess = encoder.preprocess
     if preprocess is None:
-        raise HoldfastError("the encoder has no preprocess, so the file could not say what its input is; give it one")
-    dtype = torch.float32 if isinstance(preprocess, VectorInput) else torch.uint8
+        raise HoldfastError("the encoder has no preprocess, so its input is not known; pass Encoder(..., preprocess=)")
+    dtype = torch.float32 if preprocess.takes_vectors else torch.uint8
     network = _Exported(copy.deepcopy(encoder)).cpu().float().eval().requires_grad_(False)
     return network, torch.ones((2, *preprocess.input_shape), dtype=dtype)
 
 
 def _metadata(encoder: Encoder, about: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the file says of itself."""
+    """The metadata of the file."""
     assert encoder.preprocess is not None
     spec = getattr(encoder.backbone, "backbone_spec", None)
     return {
@@ -137,8 +141,8 @@ def _metadata(encoder: Encoder, about: Mapping[str, Any] | None) -> dict[str, An
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Exporters log and warn about their own ways; what matters here is whether the result agrees, which is tested."""
-    before = logging.root.manager.disable  # the program around us may have silenced more
+    """Silence the exporters' own logs and warnings. The tests check that the results agree."""
+    before = logging.root.manager.disable  # the caller may have disabled more
     logging.disable(max(before, logging.WARNING))
     try:
         with warnings.catch_warnings():

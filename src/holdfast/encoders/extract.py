@@ -1,4 +1,4 @@
-"""Features of a set of images, each model run over it once."""
+"""Features of a whole ``ImageSet``, for evaluation."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data import ImageSet
-from holdfast.encoders.compact import compacted
+from holdfast.encoders.compact import to_compact
 from holdfast.encoders.encode_loop import batch_size_for, compute_features, input_reader
 from holdfast.encoders.encoder import Encoder
 from holdfast.errors import HoldfastError
@@ -23,16 +23,18 @@ def extract(
     basis: Tensor | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> np.ndarray:
-    """Unit features of every image, N x d float32, in the set's order: what ``encoder.encode`` gives for them.
+    """Unit features of every image, N x d float32, in the set's order. They equal those of ``encoder.encode``.
 
-    device: the encoder is moved there and left there.
-    batch_size: images at a time; None takes as many as suit the device.
-    basis: give compact features in it (encoders/compact.py). Full features then exist for one batch at a time.
+    encoder: must have a preprocess.
+    images: the images.
+    device: the encoder is moved there and stays there.
+    batch_size: images at a time; None chooses it by device and image size.
+    basis: if given, return compact features (encoders/compact.py). Full features then exist for one batch at a time.
     progress: called after each batch with the number of images done.
     """
     preprocess = encoder.preprocess
     if preprocess is None:
-        raise HoldfastError("the encoder has no preprocess; give it one, so that it knows what to do with images")
+        raise HoldfastError("extract: the encoder has no preprocess; pass Encoder(..., preprocess=)")
     if batch_size is not None and batch_size < 1:
         raise HoldfastError(f"extract: batch_size must be at least 1, got {batch_size}")
     device = torch.device(device)
@@ -45,7 +47,7 @@ def extract(
         input_reader(preprocess, stored, device),
         device=device,
         batch_size=batch_size or batch_size_for(device, preprocess.input_shape),
-        finish=lambda z: unit(z) if basis is None else compacted(unit(z), basis),
+        finish=lambda z: unit(z) if basis is None else to_compact(unit(z), basis),
         progress=progress,
     )
     return features.cpu().numpy()

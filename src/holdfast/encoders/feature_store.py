@@ -1,7 +1,4 @@
-"""Features on disk: each model is run once over the queries and once over the gallery, and never again.
-
-The maps between a run's models, where its method learned any.
-"""
+"""Features and space maps of a run's models on disk. Each model computes its features only once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +15,7 @@ from holdfast.storage import read_array, read_json, write_array, write_json
 class ModelFeatures(NamedTuple):
     """Unit features of one model: queries (Q x d) and gallery (G x d), float32.
 
-    basis: where they are compact (encoders/compact.py), what they are coordinates in: full size x d.
+    basis: of compact features (encoders/compact.py), full size x d; None for full features.
     """
 
     query: np.ndarray
@@ -27,21 +24,21 @@ class ModelFeatures(NamedTuple):
 
     @property
     def full_dim(self) -> int:
-        """The size of the features that are compared, however they are stored."""
+        """Size of the full features."""
         return int(self.query.shape[1] if self.basis is None else self.basis.shape[0])
 
 
 class FeatureStore:
-    """A folder of npy files: labels once, then 01/query.npy, 01/gallery.npy and so on, one folder per model.
+    """A folder of npy files: the labels, and 01/query.npy, 01/gallery.npy and so on, one folder per model.
 
-    What is stored belongs to one evaluation set, named by its fingerprint; another one's features are refused.
+    All features belong to one evaluation set, identified by its fingerprint.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def open_for(self, query_labels: np.ndarray, gallery_labels: np.ndarray, fingerprint: str) -> None:
-        """Write the labels, or check that what is here belongs to the same evaluation set."""
+        """Write the labels; if they exist, refuse another evaluation set."""
         index = self.folder / "index.json"
         if index.exists():
             known = read_json(index)
@@ -59,7 +56,7 @@ class FeatureStore:
         return read_array(self.folder / "query_labels.npy"), read_array(self.folder / "gallery_labels.npy")
 
     def has(self, number: int) -> bool:
-        # The gallery is written last, so its presence says that both are whole.
+        # The gallery is written last, so both are complete if it exists.
         return (self._model(number) / "gallery.npy").exists()
 
     def write(self, number: int, features: ModelFeatures) -> None:
@@ -79,22 +76,22 @@ class FeatureStore:
         )
 
     def read_all(self) -> list[ModelFeatures]:
-        """The features of models 1, 2, ... as far as they go without a gap."""
-        found: list[ModelFeatures] = []
-        while self.has(len(found) + 1):
-            found.append(self.read(len(found) + 1))
-        if not found:
-            raise HoldfastError(f"{self.folder}: no features here")
-        return found
+        """The features of models 1, 2, ... up to the first that is missing."""
+        features: list[ModelFeatures] = []
+        while self.has(len(features) + 1):
+            features.append(self.read(len(features) + 1))
+        if not features:
+            raise HoldfastError(f"{self.folder}: contains no features")
+        return features
 
     def _model(self, number: int) -> Path:
         return self.folder / f"{number:02d}"
 
 
 class StoredMaps(Sequence[SpaceMap | None]):
-    """Maps in files, None where there is no file. Each is read anew whenever it is asked for and kept by nobody here.
+    """Space maps in files; None for a model without a file. A map is read from disk at each access and not kept.
 
-    Those of wide features are large (0.5 GB each for FAN on ResNet-50), and galleries need one at a time.
+    Maps of wide features are large (0.5 GB each for FAN on ResNet-50), and only one is needed at a time.
     """
 
     def __init__(self, paths: Sequence[Path | None]) -> None:
@@ -117,6 +114,6 @@ class StoredMaps(Sequence[SpaceMap | None]):
 
 
 def read_space_maps(folder: RunFolder, count: int) -> StoredMaps:
-    """For models 1 .. count the map from the one before; None where there is no file, as for the first."""
+    """For models 1 .. count the map from the previous model; None without a file, as for the first."""
     paths = [folder.space_map(number) for number in range(1, count + 1)]
     return StoredMaps([path if path.exists() else None for path in paths])

@@ -1,6 +1,6 @@
-"""Image encoders of the transformers library: from a folder, a configuration, a model type or the hub.
+"""Image networks of the transformers library, from a folder, a configuration, a model type or the hub.
 
-Remote code is never run and pickled weights are never read.
+Remote code is never executed and pickled weights are never read.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,17 +15,18 @@ from holdfast.errors import HoldfastError, how_to_install, unknown_name
 Pooling = Literal["pooler", "first_token", "mean"]
 POOLINGS = ("pooler", "first_token", "mean")
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-# Notes about the file or the labels, not about the architecture: left out of what is saved.
+# Fields about the file or the labels, not the architecture: not saved.
 _BOOKKEEPING = ("transformers_version", "architectures", "dtype", "id2label", "label2id", "_name_or_path", "model_type")
 T = TypeVar("T")
 
 
 class TransformersBackbone(nn.Module):
-    """N x C x H x W -> N x ``feature_dim``: a transformers model and how its output becomes one vector.
+    """N x C x H x W -> N x ``feature_dim``: a transformers model and the pooling of its output.
 
     pooling: ``pooler`` is the model's ``pooler_output``; ``first_token`` the first of the last hidden states (the class
-    token); ``mean`` the mean of all of them, or over positions where they are N x C x H x W.
-    revision: the commit of the hub the weights came from, or None.
+        token); ``mean`` their mean, over positions if they are N x C x H x W.
+    source: name of the model, for errors and for ``spec``.
+    revision: commit on the hub that the weights come from, or None.
     """
 
     def __init__(self, model: nn.Module, pooling: Pooling, source: str, revision: str | None) -> None:
@@ -48,7 +49,7 @@ class TransformersBackbone(nn.Module):
         return hidden[:, 0] if self.pooling == "first_token" else hidden.mean(dim=1)
 
     def spec(self) -> dict[str, Any]:
-        """Enough to build this architecture again without folder or network."""
+        """JSON from which ``rebuild_hf`` builds the same architecture offline."""
         config: Any = self.model.config
         known = type(config)().to_dict()
         kept = {key: value for key, value in config.to_dict().items() if key in known and key not in _BOOKKEEPING}
@@ -66,14 +67,15 @@ def hf_backbone(
     revision: str | None = None,
     pooling: Pooling | None = None,
 ) -> TransformersBackbone:
-    """Build ``name``, tried in this order:
+    """Build a transformers model.
 
-    a local folder with ``config.json`` (its safetensors weights are loaded if it has some) or a local ``.json`` file;
-    a model type of transformers such as ``dinov3_vit``, from its default configuration, with random weights; an id on
-    the hub, with its weights at ``revision``. ``config`` overrides fields of a model type's configuration.
-
-    ``pooling=None`` takes the model's own pooler if it has one whose weights are not missing from the file, else the
-    class token, else the mean.
+    name: the first of these that exists: a local folder with ``config.json`` (its safetensors weights are loaded, if
+        any) or a local ``.json`` file; a model type such as ``dinov3_vit``, with its default configuration and random
+        weights; an id on the hub, with its weights.
+    config: fields that override the default configuration of a model type.
+    revision: commit, tag or branch on the hub.
+    pooling: see ``TransformersBackbone``. None is the model's pooler if it has one with trained weights, else the class
+        token, else the mean.
     """
     transformers = _transformers(name)
     path = Path(name)
@@ -107,7 +109,7 @@ def hf_backbone(
 
 
 def rebuild_hf(model_type: str, options: Mapping[str, Any], source: Mapping[str, Any]) -> TransformersBackbone:
-    """The architecture of a saved spec, with random weights; a name that is no model type is refused, not looked up."""
+    """The architecture of a saved spec, with random weights. Only model types are accepted, no folders or hub ids."""
     transformers = _transformers(model_type)
     if model_type not in transformers.CONFIG_MAPPING:
         raise HoldfastError(f"model type {model_type!r} is not in transformers {transformers.__version__}; update it")
@@ -119,7 +121,7 @@ def _from_type(
 ) -> TransformersBackbone:
     defaults = _trying(name, lambda: transformers.CONFIG_MAPPING[name]().to_dict())
     for field in config:
-        # transformers keeps a field it does not know without a word: a misspelt one would change nothing.
+        # transformers silently accepts unknown fields, so a misspelt one would have no effect.
         if field not in defaults:
             raise unknown_name(f"config field of hf:{name}:", field, (key for key in defaults if key[0] != "_"))
     if {**defaults, **config}.get("use_pretrained_backbone"):
@@ -150,7 +152,7 @@ def _best_pooling(model: Any, untrained_pooler: bool) -> Pooling:
 
 
 def _pools(model: Any) -> bool:
-    """Whether the model gives a ``pooler_output``, found by trying one image: classes do not declare it."""
+    """Whether the model returns a ``pooler_output``, tested with one image: classes do not declare it."""
     side, channels = getattr(model.config, "image_size", 64), getattr(model.config, "num_channels", 3)
     height, width = side if isinstance(side, list | tuple) else (side, side)
     training = model.training

@@ -1,4 +1,4 @@
-"""How the convolutional networks start, and the check on their sizes."""
+"""Initial weights of the convolutional networks, and the check of their sizes."""
 
 from torch import nn
 
@@ -6,13 +6,14 @@ from holdfast.errors import HoldfastError
 
 
 def kaiming_convolutions(network: nn.Module) -> None:
-    """He-normal weights (fan-out, ReLU) in every convolution; batch norms already start at scale 1 and shift 0."""
+    """Set every convolution to He-normal weights (fan-out, ReLU). Batch norms already start at scale 1 and shift 0."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
 def check_positive(backbone: str, **sizes: int) -> None:
+    """Refuse a size below 1."""
     for option, value in sizes.items():
         if value < 1:
             raise HoldfastError(f"backbone {backbone}: {option} must be at least 1, got {value}")

@@ -1,4 +1,4 @@
-"""A page for people beside every saved model: what it is, what it was trained on, whose galleries it may search."""
+"""The README.md of a saved model: network, training data, and the versions it was checked against."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,19 +11,19 @@ CARD = "README.md"
 
 
 def write_card(folder: Path, description: Mapping[str, Any], weights_sha256: str) -> None:
-    """Write the card of the model that ``description`` (its config) describes; nothing reads it but people."""
+    """Write the card. description: the model's config.json."""
     write_text(folder / CARD, card(description, weights_sha256))
 
 
 def card(description: Mapping[str, Any], weights_sha256: str) -> str:
-    """Facts only, each from the model's own record; what is not recorded is said not to be."""
+    """The text of the card. All facts come from the model's config; missing ones are named as not recorded."""
     info = description["info"]
     lines = ["# Holdfast model", ""]
     lines += _table(["", ""], [*_facts(description), ("weights, sha256", f"`{weights_sha256}`")])
     lines += ["", "## Whose stored vectors its queries may search", "", *_evidence(info)]
     lines += ["", "## Use", "", "```python", "from holdfast import Encoder", ""]
-    asked = "vectors" if _takes_vectors(description["preprocess"]) else '["image.jpg"]'
-    lines += ['encoder = Encoder.from_pretrained("this folder")', f"encoder.encode({asked})", "```", ""]
+    example = "vectors" if _takes_vectors(description["preprocess"]) else '["image.jpg"]'
+    lines += ['encoder = Encoder.from_pretrained("this folder")', f"encoder.encode({example})", "```", ""]
     return "\n".join(lines)
 
 
@@ -61,8 +61,8 @@ def _takes_vectors(preprocess: Mapping[str, Any] | None) -> bool:
 
 
 def _data(info: Mapping[str, Any]) -> str:
-    told = []
-    for key, before in (
+    parts = []
+    for key, prefix in (
         ("data", ""),
         ("training_set", f"tasks 1 to {info.get('task')} of "),
         ("pretrained", "before: "),
@@ -71,13 +71,13 @@ def _data(info: Mapping[str, Any]) -> str:
         if isinstance(data, Mapping) and {"images", "classes", "fingerprint"} <= data.keys():
             trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
             counts = f"{trained_on} of {counted(data['classes'], 'class')}"
-            told.append(f"{before}{counts}, fingerprint `{data['fingerprint']}`")
-    return "; ".join(told) or "not recorded"
+            parts.append(f"{prefix}{counts}, fingerprint `{data['fingerprint']}`")
+    return "; ".join(parts) or "not recorded"
 
 
 def _evidence(info: Mapping[str, Any]) -> list[str]:
-    found = info.get("evidence")
-    if not isinstance(found, list) or not found:
+    evidence = info.get("evidence")
+    if not isinstance(evidence, list) or not evidence:
         return ["Not checked against another version."]
     header = ["version", "weights", "verdict", "gain, points (interval)", "measured on"]
     rows = [
@@ -89,9 +89,9 @@ def _evidence(info: Mapping[str, Any]) -> list[str]:
             f"{counted(entry['classes'], 'class')} ({entry['which']}), {counted(entry['queries'], 'query')}, "
             f"{entry['gallery']} stored",
         ]
-        for entry in found
+        for entry in evidence
     ]
-    first = found[0]
+    first = evidence[0]
     how = f"{first['score']}, {first['protocol']} protocol, {100 * first['confidence']:g} % intervals, held-out images."
     return [*_table(header, rows), "", f"{how} The gain is that of new queries over the old model's own."]
 

@@ -1,13 +1,10 @@
-"""What must be done to an image before a network sees it, saved with every encoder.
-
-What must be done to a vector before a network sees it: the counterpart of ``Preprocess`` for data without pixels.
-"""
+"""The input of a network: how images or vectors are made ready for it. Saved with every encoder."""
 
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 import torch
@@ -18,8 +15,43 @@ from torch.nn import functional as F
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.pixels import MAX_PIXELS, MODES, RESAMPLING, Colour, Interpolation, open_image, resize_and_crop
 
-OneImage = str | Path | bytes | Image.Image | np.ndarray
-Images = OneImage | Sequence[OneImage]
+ImageLike = str | Path | bytes | Image.Image | np.ndarray
+"""A path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C."""
+
+ImagesLike = ImageLike | Sequence[ImageLike]
+
+VECTORS_KIND = "vectors"
+"""The value of ``kind`` in the JSON of a ``VectorInput``."""
+
+
+class Input(Protocol):
+    """What a network takes and how raw items become its input: ``Preprocess`` or ``VectorInput``."""
+
+    takes_vectors: ClassVar[bool]
+
+    @property
+    def channels(self) -> int: ...
+
+    @property
+    def height_width(self) -> tuple[int, int]: ...
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input: C x H x W, or D for vectors."""
+
+    def as_sequence(self, items: Any, /) -> Any:
+        """One item or many, as a sequence that can be sliced and passed to ``stack`` part by part."""
+
+    def stack(self, items: Any, /) -> Tensor:
+        """Items as one tensor on the CPU, in the dtype they are stored in: the argument of ``normalise``."""
+
+    def normalise(self, stacked: Tensor, /) -> Tensor:
+        """The network's float32 input, on the same device."""
+
+    def __call__(self, items: Any, /) -> Tensor:
+        """``normalise(stack(items))``."""
+
+    def to_json(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -28,10 +60,15 @@ class Preprocess:
 
     size: height and width of the input; one number means a square.
     mean, std: one number per channel (1 for ``grey``, 3 for ``rgb``), for pixels scaled to [0, 1].
-    resize: the shorter side before the centre crop; None is the smallest image that covers ``size``.
+    colour: "rgb" or "grey".
+    resize: length of the shorter side before the centre crop; None scales to the smallest image that covers ``size``.
+    interpolation: "bilinear", "bicubic" or "nearest".
+    max_pixels: larger images are refused.
 
     An image that already has the target size is neither scaled nor cropped.
     """
+
+    takes_vectors: ClassVar[bool] = False
 
     size: int | tuple[int, int]
     mean: tuple[float, ...]
@@ -70,24 +107,20 @@ class Preprocess:
     def input_shape(self) -> tuple[int, ...]:
         return self.channels, *self.height_width
 
-    def many(self, images: Images | Tensor) -> Sequence[OneImage] | np.ndarray:
-        """Images that can be sliced and given to ``__call__`` part by part."""
-        return as_sequence(images)
+    def as_sequence(self, images: ImagesLike | Tensor) -> Sequence[ImageLike] | np.ndarray:
+        """Images as a sequence that can be sliced and passed to ``stack`` part by part."""
+        return _as_sequence(images)
 
-    def __call__(self, images: Images) -> Tensor:
+    def __call__(self, images: ImagesLike) -> Tensor:
         """One image or a sequence of them -> float32, N x C x H x W (N = 1 for one image).
 
-        An image is a path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C; an array
-        N x H x W x C is a sequence of images.
+        An array N x H x W x C is a sequence of images.
         """
         return self.normalise(self.stack(images).contiguous())
 
-    def stack(self, images: Images) -> Tensor:
-        """The images that ``__call__`` takes, resized and cropped: uint8 N x C x H x W, the input of ``normalise``.
-
-        Stored pixel by pixel (channels_last), as images are.
-        """
-        images = as_sequence(images)
+    def stack(self, images: ImagesLike) -> Tensor:
+        """The images, resized and cropped: uint8 N x C x H x W, in channels_last memory format."""
+        images = _as_sequence(images)
         ready = (*self.height_width, self.channels)
         if isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape[1:] == ready:
             stacked = np.require(images, requirements=("C", "W"))  # torch warns of arrays that cannot be written to
@@ -98,7 +131,7 @@ class Preprocess:
         return torch.from_numpy(stacked).permute(0, 3, 1, 2)
 
     def normalise(self, images: Tensor) -> Tensor:
-        """uint8 N x C x H x W -> float32 of the same shape and device; the arithmetic of ``__call__``."""
+        """uint8 N x C x H x W -> float32 of the same shape on the same device."""
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != self.channels:
             found = f"{images.dtype} of shape {tuple(images.shape)}"
             raise HoldfastError(f"normalise takes uint8 of shape N x {self.channels} x H x W, found {found}")
@@ -121,7 +154,7 @@ class Preprocess:
         except TypeError as error:
             raise HoldfastError(f"preprocess: not a valid description ({error})") from error
 
-    def _one(self, image: OneImage) -> np.ndarray:
+    def _one(self, image: ImageLike) -> np.ndarray:
         source = _from_array(image) if isinstance(image, np.ndarray) else image
         if not isinstance(source, str | Path | bytes | Image.Image):
             raise HoldfastError(f"not an image: {type(image).__name__}; give a path, a PIL image or a uint8 array")
@@ -130,8 +163,7 @@ class Preprocess:
         return np.asarray(sized).reshape(*self.height_width, self.channels)
 
 
-def as_sequence(images: Images | Tensor) -> Sequence[OneImage] | np.ndarray:
-    """A sequence of images that can be sliced, from one image or many."""
+def _as_sequence(images: ImagesLike | Tensor) -> Sequence[ImageLike] | np.ndarray:
     if isinstance(images, np.ndarray):
         return images if images.ndim == 4 else [images]
     if isinstance(images, str | Path | bytes | Image.Image):
@@ -139,7 +171,7 @@ def as_sequence(images: Images | Tensor) -> Sequence[OneImage] | np.ndarray:
     if isinstance(images, Tensor) or not isinstance(images, Sequence):
         kind = type(images).__name__
         raise HoldfastError(f"images must be paths, PIL images or uint8 arrays N x H x W x C, found {kind}")
-    return cast(Sequence[OneImage], images)
+    return cast(Sequence[ImageLike], images)
 
 
 def _from_array(array: np.ndarray) -> Image.Image:
@@ -153,7 +185,7 @@ def _from_array(array: np.ndarray) -> Image.Image:
 @functools.lru_cache(maxsize=32)
 def _per_channel(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """Mean and std as 1 x C x 1 x 1, copied to a device once instead of at every training step."""
-    with torch.inference_mode(False):  # what is cached must not be an inference tensor, whoever asks first
+    with torch.inference_mode(False):  # a cached inference tensor could not be used in training
         shape = (1, len(mean), 1, 1)
         return (
             torch.tensor(mean, dtype=torch.float32, device=device).view(shape),
@@ -161,18 +193,17 @@ def _per_channel(mean: tuple[float, ...], std: tuple[float, ...], device: torch.
         )
 
 
-KIND = "vectors"
-
-
 @dataclass(frozen=True)
 class VectorInput:
     """Width and scale of a network's input, for embeddings of text, sound or products.
 
-    width: how many numbers a vector has.
-    unit: scale each vector to length 1 first; a zero vector stays zero.
+    width: length of a vector.
+    unit: scale each vector to norm 1 first; a zero vector stays zero.
 
-    Where images are kept (on a device, streamed to it) a vector is an image of one pixel with ``width`` channels.
+    An ``ImageSet`` stores a vector as an image of one pixel with ``width`` channels.
     """
+
+    takes_vectors: ClassVar[bool] = True
 
     width: int
     unit: bool = False
@@ -197,9 +228,13 @@ class VectorInput:
 
     def __call__(self, vectors: Any) -> Tensor:
         """One vector or a sequence of them -> float32, N x ``width`` (N = 1 for one vector)."""
-        return self.normalise(self.many(vectors))
+        return self.normalise(self.stack(vectors))
 
-    def many(self, vectors: Any) -> Tensor:
+    def as_sequence(self, vectors: Any) -> Tensor:
+        """The same as ``stack``: a tensor can be sliced."""
+        return self.stack(vectors)
+
+    def stack(self, vectors: Any) -> Tensor:
         """Float32 N x ``width`` from a tensor, an array or a sequence of either; another width is refused."""
         try:
             if isinstance(vectors, Sequence) and not isinstance(vectors, str | bytes):
@@ -213,12 +248,8 @@ class VectorInput:
             raise HoldfastError(f"this model takes vectors of {self.width} numbers, found an array of {shape}")
         return found.float()
 
-    def stack(self, vectors: Any) -> Tensor:
-        """The input of ``normalise``, as ``Preprocess.stack`` gives it for images."""
-        return self.many(vectors)
-
     def normalise(self, vectors: Tensor) -> Tensor:
-        """Float32, N x ``width`` or N x ``width`` x 1 x 1 as they are kept -> float32 N x ``width``."""
+        """Float32 N x ``width``, or N x ``width`` x 1 x 1 as ``Images`` give it -> float32 N x ``width``."""
         flat = vectors.flatten(1)
         if flat.dtype != torch.float32 or flat.shape[1] != self.width:
             found = f"{vectors.dtype} of shape {tuple(vectors.shape)}"
@@ -226,7 +257,7 @@ class VectorInput:
         return F.normalize(flat, dim=1) if self.unit else flat
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": KIND, **asdict(self)}
+        return {"kind": VECTORS_KIND, **asdict(self)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "VectorInput":
@@ -235,8 +266,8 @@ class VectorInput:
         return cls(value["width"], value["unit"])
 
 
-def input_from_json(value: Any) -> Preprocess | VectorInput:
-    """What a saved model does to its input, whichever kind that is."""
-    if isinstance(value, Mapping) and value.get("kind") == KIND:
+def input_from_json(value: Any) -> Input:
+    """The ``Preprocess`` or ``VectorInput`` that ``to_json`` wrote."""
+    if isinstance(value, Mapping) and value.get("kind") == VECTORS_KIND:
         return VectorInput.from_json(value)
     return Preprocess.from_json(value)

@@ -1,8 +1,7 @@
-"""ResNet-18 and ResNet-50 without a classifier, under the parameter names of torchvision.
+"""ResNet-18 and ResNet-50 with torchvision's parameter names and no classifier, and ResNet-32 for CIFAR.
 
-Weights published for torchvision load with ``strict=False``; only their ``fc.*`` is left over.
-
-The ResNet for 32 x 32 images of He et al. 2016, section 4.2: 6n + 2 layers, here n = 5.
+torchvision's published weights fit except for ``fc.*``. ResNet-32 is the network of He et al. 2016, section 4.2:
+6n + 2 layers with n = 5.
 """
 
 from typing import Literal
@@ -34,7 +33,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3, 1 x 1. Differs from He et al.: the stride is on the 3 x 3, where torchvision has it."""
+    """1 x 1, 3 x 3, 1 x 1. Differs from He et al.: the stride is on the 3 x 3, as in torchvision."""
 
     expansion = 4
 
@@ -57,7 +56,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """N x C x H x W -> N x (512 * expansion): four stages of 64, 128, 256 and 512 channels, the mean over positions.
+    """N x C x H x W -> N x (512 * expansion): four stages of 64, 128, 256 and 512 channels, average pooling.
 
     Stem ``imagenet``: 7 x 7 with stride 2 and a max-pool, for images of about 224; ``small``: 3 x 3 with stride 1 and
     no pool, for images of about 32.

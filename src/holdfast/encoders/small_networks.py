@@ -1,9 +1,4 @@
-"""A small network for grey images of about 28 x 28 that trains on two CPU cores while one watches.
-
-LeNet++, the network of the centre-loss paper (Wen et al. 2016, table 1).
-
-Networks that take vectors: embeddings of a foundation model in, features out.
-"""
+"""Small networks: the demo network, LeNet++ (Wen et al. 2016, table 1), and networks for vectors."""
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +8,10 @@ from holdfast.errors import HoldfastError
 
 
 class SmallNet(nn.Module):
-    """N x C x H x W -> N x (4 * width): four convolutions, each with batch norm and ReLU, then the mean over positions.
+    """N x C x H x W -> N x (4 * width): four convolutions, each with batch norm and ReLU, then average pooling.
 
-    The first takes a third of each side and the others half of it, so that few positions are left when the channels
-    are many: 0.6 million multiply-adds an image at 28 x 28 and width 32.
+    The strides are 3, 2, 2 and 2, so that the wide layers have few positions: 0.6 million multiply-adds per image at
+    28 x 28 and width 32. Trains on a CPU.
     """
 
     def __init__(self, in_channels: int, width: int) -> None:
@@ -42,19 +37,19 @@ def _small_stage(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.S
 
 
 def small(*, in_channels: int = 1, width: int = 32) -> SmallNet:
-    """The demo network: features of size ``4 * width``; 97,648 parameters as it stands."""
+    """The demo network: features of size ``4 * width``; 97,648 parameters with the defaults."""
     check_positive("small", in_channels=in_channels, width=width)
     return SmallNet(in_channels, width)
 
 
-SMALLEST_SIDE = 16
+MIN_SIDE = 16
 
 
 class LeNetPlusPlus(nn.Module):
     """N x C x H x W -> N x 1152 for sides of at least 16: 128 channels at 3 x 3 positions.
 
-    At 28 x 28 the three pools leave 3 x 3 positions and the adaptive pool does nothing, which is the paper's network
-    up to its last linear layer (the encoder's projection stands for that). Other sizes are averaged to 3 x 3.
+    At 28 x 28 this is the paper's network up to its last linear layer, which the encoder's projection replaces. For
+    other sizes the last feature map is averaged to 3 x 3.
     """
 
     def __init__(self, in_channels: int) -> None:
@@ -66,9 +61,9 @@ class LeNetPlusPlus(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(3)
 
     def forward(self, x: Tensor) -> Tensor:
-        if min(x.shape[-2:]) < SMALLEST_SIDE:
+        if min(x.shape[-2:]) < MIN_SIDE:
             size = f"{x.shape[-2]} x {x.shape[-1]}"
-            raise HoldfastError(f"lenet_plus_plus needs images of at least {SMALLEST_SIDE} pixels a side, got {size}")
+            raise HoldfastError(f"lenet_plus_plus needs images of at least {MIN_SIDE} pixels a side, got {size}")
         return self.pool(self.stage3(self.stage2(self.stage1(x)))).flatten(1)
 
 
@@ -101,13 +96,13 @@ class VectorNetwork(nn.Module):
 
 
 def identity(*, in_channels: int) -> VectorNetwork:
-    """Vectors as they are: for a model of which only the vectors are left."""
+    """The vectors unchanged: for a model of which only stored vectors exist."""
     check_positive("identity", in_channels=in_channels)
     return VectorNetwork(nn.Identity(), in_channels)
 
 
 def linear(*, in_channels: int, width: int = 128) -> VectorNetwork:
-    """One linear map of vectors, with a bias: features of size ``width``."""
+    """One linear layer with bias: features of size ``width``."""
     check_positive("linear", in_channels=in_channels, width=width)
     return VectorNetwork(nn.Linear(in_channels, width), width)
 
@@ -115,13 +110,17 @@ def linear(*, in_channels: int, width: int = 128) -> VectorNetwork:
 def mlp(
     *, in_channels: int, hidden: int = 256, width: int = 128, layers: int = 2, dropout: float = 0.0
 ) -> VectorNetwork:
-    """A multi-layer perceptron on vectors: ``layers`` linear maps with batch norm and ReLU between them.
+    """A multi-layer perceptron: linear layers with batch norm and ReLU between them.
 
-    ``hidden`` is the size in between, ``width`` that of the features; ``dropout`` comes behind each ReLU.
+    in_channels: size of the input vectors.
+    hidden: size of the hidden layers.
+    width: size of the features.
+    layers: number of linear layers.
+    dropout: probability of dropout after each ReLU.
     """
     check_positive("mlp", in_channels=in_channels, hidden=hidden, width=width, layers=layers)
     if not 0 <= dropout < 1:
-        raise HoldfastError(f"backbone mlp: dropout must lie in [0, 1), got {dropout}")
+        raise HoldfastError(f"backbone mlp: dropout must be in [0, 1), got {dropout}")
     parts: list[nn.Module] = []
     size = in_channels
     for _ in range(layers - 1):

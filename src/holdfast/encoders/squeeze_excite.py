@@ -1,9 +1,4 @@
-"""Squeeze and excitation: a network's channels weighed by what the whole image shows.
-
-SENet-18 for images of about 32 x 32: a pre-activation ResNet-18 whose blocks weigh their channels.
-
-RegNetY-400MF for images of about 32 x 32: grouped bottlenecks of regular widths that weigh their channels.
-"""
+"""Networks with squeeze-and-excitation blocks for images of about 32 x 32: SENet-18 and RegNetY-400MF."""
 
 from itertools import pairwise
 
@@ -15,7 +10,7 @@ from holdfast.encoders.initialise import check_positive, kaiming_convolutions
 
 
 class SqueezeExcitation(nn.Module):
-    """x times a number in (0, 1) for each channel, found from the mean of all channels through ``hidden`` units."""
+    """Scale each channel of x by a number in (0, 1), from the channel means by an MLP with ``hidden`` units."""
 
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
@@ -27,8 +22,8 @@ class SqueezeExcitation(nn.Module):
         return x * torch.sigmoid(self.excite(torch.relu(self.squeeze(mean))))
 
 
-def start_weighing(network: nn.Module) -> None:
-    """Small weights where channels are weighed: with so few hidden units He's fan-out scale leaves most dead."""
+def init_squeeze_excitations(network: nn.Module) -> None:
+    """Reset squeeze-and-excitation layers to PyTorch's default: He's fan-out scale leaves most hidden units dead."""
     for module in network.modules():
         if isinstance(module, SqueezeExcitation):
             module.squeeze.reset_parameters()
@@ -39,7 +34,7 @@ REDUCTION = 16
 
 
 class PreActivationBlock(nn.Module):
-    """Norm, ReLU, 3 x 3, twice; the result is weighed channel by channel and added to the shortcut."""
+    """Norm, ReLU, 3 x 3, twice, then squeeze and excitation; the result is added to the shortcut."""
 
     def __init__(self, inputs: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -60,7 +55,7 @@ class PreActivationBlock(nn.Module):
 
 class SENet(nn.Module):
     """N x C x H x W -> N x 512: a 3 x 3 stem, four stages of two blocks with 64, 128, 256 and 512 channels, a last norm
-    and ReLU (without which a pre-activation network would end in a bare sum), the mean over positions."""
+    and ReLU, then global average pooling."""
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
@@ -74,7 +69,7 @@ class SENet(nn.Module):
         self.blocks = nn.Sequential(*blocks)
         self.bn = nn.BatchNorm2d(512)
         kaiming_convolutions(self)
-        start_weighing(self)
+        init_squeeze_excitations(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.bn(self.blocks(self.stem(x)))).mean(dim=(2, 3))
@@ -103,7 +98,7 @@ class YBlock(nn.Module):
         groups = channels // GROUP_WIDTH
         self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, groups=groups, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
-        # As many hidden units as a quarter of what came into the block, not of what it works with.
+        # A quarter of the block's input channels, not of its inner ones.
         self.weigh = SqueezeExcitation(channels, inputs // SQUEEZE)
         self.conv3 = nn.Conv2d(channels, channels, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(channels)
@@ -119,7 +114,7 @@ class YBlock(nn.Module):
 
 
 class RegNetY(nn.Module):
-    """N x C x H x W -> N x 384: a 3 x 3 stem of 64 channels, four stages, the mean over positions."""
+    """N x C x H x W -> N x 384: a 3 x 3 stem of 64 channels, four stages, global average pooling."""
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
@@ -133,7 +128,7 @@ class RegNetY(nn.Module):
                 inputs = width
         self.blocks = nn.Sequential(*blocks)
         kaiming_convolutions(self)
-        start_weighing(self)
+        init_squeeze_excitations(self)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.blocks(self.stem(x)).mean(dim=(2, 3))
@@ -142,8 +137,8 @@ class RegNetY(nn.Module):
 def regnety_400mf(*, in_channels: int = 3) -> RegNetY:
     """RegNetY-400MF with a stem for small images: 5,710,512 parameters on RGB, features of size 384.
 
-    Differs from the original: widths and depths of the variant for 32 x 32 images that the paper's 384 features come
-    from; the ImageNet network ends in 440.
+    Differs from the original: widths and depths are those of the variant for 32 x 32 images, which gives the paper's
+    384 features; the ImageNet network gives 440.
     """
     check_positive("regnety_400mf", in_channels=in_channels)
     return RegNetY(in_channels)

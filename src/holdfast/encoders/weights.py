@@ -1,7 +1,4 @@
-"""Weights that the user brings along for a network: safetensors, or a state dict that torch saved, read as data.
-
-Whether weights are those of a network: no name missing, none too many, every shape the same.
-"""
+"""Load the user's weights into a network, from safetensors or a torch state dict. Nothing is unpickled but tensors."""
 
 import pickle
 import zipfile
@@ -20,15 +17,16 @@ SUFFIXES = (".safetensors", ".pt", ".pth")
 
 
 def load_weights(network: nn.Module, path: str | Path, *, prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:
-    """Copy the weights in ``path`` (relative to the working directory) into ``network``; every one must fit.
+    """Copy weights from a file into ``network``. Names and shapes must match exactly.
 
-    prefix: read only the names that begin with it, and without it: ``module.`` for what DistributedDataParallel saved.
-    skip: names that begin with one of these are left out: ``fc.`` for a classifier that is not wanted.
-    Gives the file's name and hash, to be kept with the model.
+    path: a .safetensors, .pt or .pth file.
+    prefix: read only names with this prefix, and remove it; ``module.`` for DistributedDataParallel.
+    skip: leave out names with one of these prefixes; ``fc.`` for a classifier.
+    Returns the file's name and sha256.
     """
     path = Path(path).expanduser()
     tensors = _chosen(_read(path), path, prefix, skip)
-    refuse_misfit(path, tensors, network.state_dict(), "backbone")
+    check_weights_fit(path, tensors, network.state_dict(), "backbone")
     network.load_state_dict(dict(tensors))
     return {"file": path.name, "sha256": sha256_of(path)}
 
@@ -37,17 +35,19 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     if path.suffix not in SUFFIXES:
         raise unknown_name(f"kind of weights ({path})", path.suffix, SUFFIXES)
     if not path.is_file():
-        raise HoldfastError(f"{path}: no such file of weights")
+        raise HoldfastError(f"{path}: no such file")
     if path.suffix == ".safetensors":
         return read_tensors(path)[0]
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise HoldfastError(f"{path}: holds no plain tensors, and nothing else is unpickled ({reason})") from error
+        raise HoldfastError(
+            f"{path}: contains other objects than tensors, which are not unpickled ({reason})"
+        ) from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         held = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
-        raise HoldfastError(f"{path}: not a state dict, it holds {held}; save model.state_dict() by itself")
+        raise HoldfastError(f"{path}: not a state dict, it contains {held}; save only model.state_dict()")
     return found
 
 
@@ -57,15 +57,19 @@ def _chosen(tensors: Mapping[str, Tensor], path: Path, prefix: str, skip: Sequen
         raise HoldfastError(f"{path}: no name begins with {prefix!r}; the first is {next(iter(tensors), 'missing')!r}")
     for start in skip:
         if not any(name.startswith(start) for name in kept):
-            raise HoldfastError(f"{path}: no name begins with {start!r}, so there is nothing of it to skip")
+            raise HoldfastError(f"{path}: no name begins with {start!r}, so nothing can be skipped; correct skip")
     return {name: value for name, value in kept.items() if not name.startswith(tuple(skip))}
 
 
-MOST_NAMED = 40
+MAX_NAMES = 40
 
 
-def refuse_misfit(source: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
-    """Raise unless ``tensors``, read from ``source``, have the names and shapes of ``expected``, those of ``what``."""
+def check_weights_fit(source: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], what: str) -> None:
+    """Refuse weights with other names or shapes than ``expected``.
+
+    source: the file, for errors.
+    what: what the weights are for ("backbone", "network"), for errors.
+    """
     missing, unexpected = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     if missing or unexpected:
         raise HoldfastError(
@@ -81,5 +85,5 @@ def refuse_misfit(source: Path, tensors: Mapping[str, Tensor], expected: Mapping
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more if names else "none"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more if names else "none"

@@ -1,14 +1,9 @@
-"""Fills the compatibility matrix and reads it.
-
-The go/no-go check: may a new model's queries be used on an old gallery? Features of any origin, with evidence.
-
-Named apart from its function, ``holdfast.check``, which a package of that name would hide.
-"""
+"""Compatibility matrix, the check before a release, and mixed galleries, from features of any framework."""
 
 from holdfast.evaluation.check import check
 from holdfast.evaluation.feature_set import FeatureSet, feature_set
 from holdfast.evaluation.history import check_history
-from holdfast.evaluation.matrix import compatibility_matrix, judge_run
+from holdfast.evaluation.matrix import compatibility_matrix, evaluate_run
 from holdfast.evaluation.mixed import mixed_gallery
 from holdfast.evaluation.protocols import PROTOCOLS, SCORES
 from holdfast.evaluation.result import CheckResult, HistoryResult
@@ -22,7 +17,7 @@ __all__ = [
     "check",
     "check_history",
     "compatibility_matrix",
+    "evaluate_run",
     "feature_set",
-    "judge_run",
     "mixed_gallery",
 ]

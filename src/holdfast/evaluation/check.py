@@ -1,10 +1,7 @@
-"""May the new model's queries be used on the old model's gallery, as it is?
+"""The check before a release: may the new model's queries search the old model's gallery, unchanged?
 
-Who changed: queries that were right and become wrong, and the classes that lose most.
-
-Does the score threshold tuned for the old model still keep strangers out?
-
-Without classes or relevance: how alike are the hits? A look, not a judgement.
+Besides the verdict it reports which queries and classes change, how a score threshold tuned for the old model behaves,
+and, without labels, how similar the results of both models are.
 """
 
 import math
@@ -19,30 +16,21 @@ from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
 from holdfast.evaluation.feature_set import FeatureSet
 from holdfast.evaluation.inputs import (
-    Answers,
+    CheckInputs,
+    GroundTruths,
     Relevance,
-    Sets,
     Source,
-    answers_for,
-    opened,
+    ground_truths,
+    open_features,
     pair_queries,
     pairing_notes,
 )
-from holdfast.evaluation.judge import GalleryView, Judgement, Pairs, judge_gallery
 from holdfast.evaluation.protocols import PROTOCOLS, VERIFICATION_PAIRS
-from holdfast.evaluation.result import (
-    FEWEST_UNITS,
-    INCOMPATIBLE,
-    NOT_JUDGED,
-    Changes,
-    CheckResult,
-    Overlap,
-    Reindex,
-    Thresholds,
-    judge_gain,
-)
+from holdfast.evaluation.query_outcomes import GalleryOutcomes, Pairs, QueryOutcomes, run_queries
+from holdfast.evaluation.result import Changes, CheckResult, Overlap, Reindex, Thresholds
 from holdfast.evaluation.scores import Score, parse_score
-from holdfast.evaluation.search import Condition, Progress, search_blocks, unit_blocks, unit_queries
+from holdfast.evaluation.search import Progress, VectorProblems, search_blocks, unit_blocks, unit_queries
+from holdfast.evaluation.verdict import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED, verdict
 from holdfast.metrics import exact_mcnemar, mean_interval, percentile_interval, resampled_means, threshold_at_far
 from holdfast.metrics.resampling import RESAMPLES
 
@@ -67,34 +55,51 @@ def check(
     device: torch.device | str = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> CheckResult:
-    """Judge new queries on the old gallery against the old queries there: the verdict with its evidence.
+    """Compare new and old queries on the old gallery: the verdict with its evidence.
 
-    Compatible: the interval of the gain (cross-test minus self-test) lies wholly above ``min_gain``, a fraction of 1;
-    a negative one asks only for "not much worse". Incompatible: wholly below. Else not shown.
-    relevance takes the place of classes. cluster_by_class: draw whole classes of queries, where queries of one class
-    are alike. far, threshold: which score threshold is looked at. pairs: how many are drawn for scores of pairs.
-    The interval says nothing of what another training of either model would give.
+    gallery: the old model's stored vectors: a file, a ``FeatureSet``, or arrays (features, labels) or
+        (features, labels, ids).
+    queries_old: the old model's features of the queries, in the same forms.
+    queries_new: the new model's features of the same queries; paired by id if both have ids, else row by row.
+    gallery_new: the gallery embedded by the new model; with it the result says what re-embedding would add.
+    relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
+    score: "top1", "recall@K", "mAP", "auc" or "tar@far=F".
+    protocol: "instance" searches single items, "template" one mean vector per class.
+    confidence: of the two-sided intervals, at least 0.5 and below 1.
+    min_gain: smallest accepted gain, as a fraction of 1; negative to accept a small loss.
+    cluster_by_class: resample whole classes of queries; use it if queries of one class are similar to each other.
+    far: false-accept rate, with the old queries, of the score threshold that is examined.
+    threshold: the score threshold to examine instead, a cosine.
+    pairs: number of pairs drawn for the scores "auc" and "tar@far=F".
+    resamples: number of bootstrap resamples.
+    seed: of the resamples.
+    device: where the search runs.
+    progress: called with the stage, the amount done and the total.
+
+    The gain is the score of the new queries minus that of the old ones. The verdict is "compatible" if its interval
+    lies above ``min_gain``, "incompatible" if it lies below, and "not shown" otherwise. The interval covers the choice
+    of queries, not what another training of either model would give.
     """
     chosen = parse_score(score)
     check_options(protocol, confidence, min_gain, resamples)
     if not 0 < far < 1 or pairs < 2:
         raise HoldfastError(f"far must lie between 0 and 1 and pairs be at least 2; got {far:g} and {pairs}")
-    sets = Sets(
-        opened(gallery, "gallery", "gallery"),
-        opened(queries_old, "queries_old", "query"),
-        opened(queries_new, "queries_new", "query"),
-        None if gallery_new is None else opened(gallery_new, "gallery_new", "gallery"),
+    inputs = CheckInputs(
+        open_features(gallery, "gallery", "gallery"),
+        open_features(queries_old, "queries_old", "query"),
+        open_features(queries_new, "queries_new", "query"),
+        None if gallery_new is None else open_features(gallery_new, "gallery_new", "gallery"),
     )
-    pairing = pair_queries(sets.old, sets.new)
-    answers = answers_for(sets, pairing, relevance)
-    codes = answers.codes if answers else None
+    pairing = pair_queries(inputs.old, inputs.new)
+    truths = ground_truths(inputs, pairing, relevance)
+    codes = truths.codes if truths else None
     if cluster_by_class and codes is None:
-        raise HoldfastError("queries can be drawn by class only where they have labels; leave out cluster-by-class")
-    how = Resampling(confidence, resamples, seed, codes if cluster_by_class else None)
-    (old, old_condition), (new, new_condition) = (
-        unit_queries(part, rows, device) for part, rows in ((sets.old, pairing.old), (sets.new, pairing.new))
+        raise HoldfastError("queries can be resampled by class only if they have labels; leave out cluster-by-class")
+    resampling = Resampling(confidence, resamples, seed, codes if cluster_by_class else None)
+    (old, old_problems), (new, new_problems) = (
+        unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
     )
-    asked = [old, new] if sets.comparable else [old]
+    query_sets = [old, new] if inputs.comparable else [old]
     facts: dict[str, Any] = {
         "score": chosen.name,
         "protocol": protocol,
@@ -102,52 +107,55 @@ def check(
         "min_gain": min_gain,
         "clustered": cluster_by_class,
         "queries": len(pairing),
-        "gallery": len(sets.gallery),
+        "gallery": len(inputs.gallery),
         "classes": None if codes is None else len(np.unique(codes)),
-        "sources": sets.names(),
+        "sources": inputs.names(),
         "unpaired": {"old": pairing.only_old, "new": pairing.only_new},
     }
-    notes = pairing_notes(sets, pairing)
-    query_conditions = [old_condition, new_condition]
-    if answers is None:
-        if not sets.comparable:
-            return CheckResult(INCOMPATIBLE, _sizes(sets), **facts, **_conditions(notes, [], query_conditions))
-        overlap, condition = overlap_of_hits(sets.gallery, asked, how, device, progress)
-        told = _conditions(notes, [condition], query_conditions)
-        reason = "no labels and no relevance: how alike the hits are says nothing of how right they are"
-        return CheckResult(NOT_JUDGED, reason, overlap=overlap, **facts, **told)
+    notes = pairing_notes(inputs, pairing)
+    query_problems = [old_problems, new_problems]
+    if truths is None:
+        if not inputs.comparable:
+            return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, **_problem_notes(notes, [], query_problems))
+        overlap, problems = overlap_of_hits(inputs.gallery, query_sets, resampling, device, progress)
+        noted = _problem_notes(notes, [problems], query_problems)
+        reason = "no labels and no relevance: similar results may still be wrong"
+        return CheckResult(NOT_JUDGED, reason, overlap=overlap, **facts, **noted)
 
     settings: dict[str, Any] = {"protocol": protocol, "pairs": pairs, "device": device, "progress": progress}
-    on_old = judge_gallery(sets.gallery, answers.truths[0], asked, chosen, **settings)
-    on_new = None
-    if sets.gallery_new is not None:
-        on_new = judge_gallery(sets.gallery_new, answers.truths[1], [new], chosen, **settings)
-    views = [view for view in (on_old, on_new) if view is not None]
-    facts |= _conditions([*notes, *answers.notes], [view.condition for view in views], query_conditions)
-    facts |= _scores(on_old, on_new, chosen, how)
-    if not sets.comparable:
-        return CheckResult(INCOMPATIBLE, _sizes(sets), **facts)
-    before, after = on_old.judgements
+    old_gallery = run_queries(inputs.gallery, truths.per_gallery[0], query_sets, chosen, **settings)
+    new_gallery = None
+    if inputs.gallery_new is not None:
+        new_gallery = run_queries(inputs.gallery_new, truths.per_gallery[1], [new], chosen, **settings)
+    searched = [view for view in (old_gallery, new_gallery) if view is not None]
+    facts |= _problem_notes([*notes, *truths.notes], [view.problems for view in searched], query_problems)
+    facts |= _scores(old_gallery, new_gallery, chosen, resampling)
+    if not inputs.comparable:
+        return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts)
+    before, after = old_gallery.outcomes
     drawn = "classes of queries" if cluster_by_class else "queries"
-    verdict, reason = judge_gain(facts["gain"], min_gain, units(how, before), drawn)
-    # At chance and shown to be worse: where chance is high or queries are few, the interval alone reaches down to it.
+    decision, reason = verdict(facts["gain"], min_gain, units(resampling, before), drawn)
+    # Both conditions: with a high chance score or few queries, the interval of a good score reaches down to chance.
     at_chance = facts["self_test"].low > facts["chance"] >= facts["cross_test"].low and facts["gain"].high < 0
-    if at_chance and units(how, before) >= FEWEST_UNITS:
-        verdict, reason = INCOMPATIBLE, "the new queries find what blind search would: the two spaces are unrelated"
-    hit_names, labels = _names(answers, on_old, sets, protocol)
-    if answers.codes is not None and answers.classes is not None:
-        facts["by_class"] = class_changes(before.values, after.values, answers.codes, answers.classes)
+    if at_chance and units(resampling, before) >= FEWEST_UNITS:
+        reason = "the new queries score no better than a random ranking: the two spaces are unrelated"
+        decision = INCOMPATIBLE
+    hit_names, labels = _names(truths, old_gallery, inputs, protocol)
+    if truths.codes is not None and truths.classes is not None:
+        facts["by_class"] = class_changes(before.values, after.values, truths.codes, truths.classes)
     return CheckResult(
-        verdict,
+        decision,
         reason,
         changes=changed_queries(before, after, pairing.names, hit_names, labels),
-        thresholds=compare_thresholds(before, after, on_old.threshold_pairs, how, far=far, threshold=threshold),
+        thresholds=compare_thresholds(
+            before, after, old_gallery.threshold_pairs, resampling, far=far, threshold=threshold
+        ),
         **facts,
     )
 
 
 def check_options(protocol: str, confidence: float, min_gain: float, resamples: int) -> None:
-    """Refuse what no check can be made with."""
+    """Refuse options that no check can be made with."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
     if not 0.5 <= confidence < 1:
@@ -159,21 +167,23 @@ def check_options(protocol: str, confidence: float, min_gain: float, resamples: 
         raise HoldfastError(f"resamples must be at least {needed} at confidence {confidence:g}; got {resamples}")
 
 
-def _scores(on_old: GalleryView, on_new: GalleryView | None, score: Score, how: Resampling) -> dict[str, Any]:
-    """The tests there are, the gain and what a new index would add."""
-    pairs = on_old.score_pairs
+def _scores(
+    old_gallery: GalleryOutcomes, new_gallery: GalleryOutcomes | None, score: Score, resampling: Resampling
+) -> dict[str, Any]:
+    """Scores of the tests, the gain, and what re-embedding the gallery would add."""
+    pairs, truth = old_gallery.score_pairs, old_gallery.truth
     found: dict[str, Any] = {
-        "chance": score.chance(on_old.truth.count_right()[on_old.truth.judged()], on_old.truth.size()),
-        "self_test": score_estimate(on_old.judgements[0], score, pairs, how),
+        "chance": score.chance(truth.count_right()[truth.has_answer()], truth.size()),
+        "self_test": score_estimate(old_gallery.outcomes[0], score, pairs, resampling),
     }
-    if on_new is not None:
-        found["new_self_test"] = score_estimate(on_new.judgements[0], score, on_new.score_pairs, how)
-    if len(on_old.judgements) == 2:
-        before, after = on_old.judgements
-        found["cross_test"] = score_estimate(after, score, pairs, how)
-        found["gain"] = gain_estimate(before, after, score, (pairs, pairs), how)
-        if on_new is not None:
-            adds = gain_estimate(after, on_new.judgements[0], score, (pairs, on_new.score_pairs), how)
+    if new_gallery is not None:
+        found["new_self_test"] = score_estimate(new_gallery.outcomes[0], score, new_gallery.score_pairs, resampling)
+    if len(old_gallery.outcomes) == 2:
+        before, after = old_gallery.outcomes
+        found["cross_test"] = score_estimate(after, score, pairs, resampling)
+        found["gain"] = gain_estimate(before, after, score, (pairs, pairs), resampling)
+        if new_gallery is not None:
+            adds = gain_estimate(after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling)
             found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds))
     return found
 
@@ -183,43 +193,50 @@ def _share_reached(gain: Estimate, adds: Estimate) -> float:
     return gain.value / possible if possible > 0 else float("nan")
 
 
-def _conditions(notes: list[str], galleries: Sequence[Condition], queries: Sequence[Condition]) -> dict[str, Any]:
-    """Notes on the state of every feature set, and their bad rows."""
-    told = list(notes)
-    for condition in galleries:
-        told += condition.notes("left out of the search")
-    for condition in queries:
-        told += condition.notes("they find nothing and count as wrong")
-    spoilt = [condition for condition in (*galleries, *queries) if condition.not_finite or condition.zero]
-    bad = {condition.name: {"not_finite": condition.not_finite, "zero": condition.zero} for condition in spoilt}
-    return {"notes": told, "bad_rows": bad}
+def _problem_notes(
+    notes: list[str], galleries: Sequence[VectorProblems], queries: Sequence[VectorProblems]
+) -> dict[str, Any]:
+    """Notes on unusable or rescaled vectors of every feature set, and the numbers of the unusable rows."""
+    found = list(notes)
+    for problems in galleries:
+        found += problems.notes("left out of the search")
+    for problems in queries:
+        found += problems.notes("they find nothing and count as wrong")
+    bad = {
+        problems.name: {"not_finite": problems.not_finite, "zero": problems.zero}
+        for problems in (*galleries, *queries)
+        if problems.not_finite or problems.zero
+    }
+    return {"notes": found, "bad_rows": bad}
 
 
-def _sizes(sets: Sets) -> str:
-    return f"the new queries have {sets.new.dim} numbers each and the old gallery's vectors {sets.gallery.dim}"
+def _sizes(inputs: CheckInputs) -> str:
+    return f"the new queries have {inputs.new.dim} numbers each and the old gallery's vectors {inputs.gallery.dim}"
 
 
 def _names(
-    answers: Answers, view: GalleryView, sets: Sets, protocol: str
+    truths: GroundTruths, view: GalleryOutcomes, inputs: CheckInputs, protocol: str
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
-    """What a hit is called, and the labels of queries and of hits."""
-    if answers.codes is None or answers.classes is None:
-        return sets.gallery.names(), None
-    hit_labels = answers.classes[view.truth.gallery]  # type: ignore[attr-defined]
-    hit_names = hit_labels if protocol == "template" else sets.gallery.names()
-    return hit_names, (answers.classes[answers.codes], hit_labels)
+    """The name of each possible hit, and the labels of queries and of hits."""
+    if truths.codes is None or truths.classes is None:
+        return inputs.gallery.names(), None
+    hit_labels = truths.classes[view.truth.gallery]  # type: ignore[attr-defined]
+    hit_names = hit_labels if protocol == "template" else inputs.gallery.names()
+    return hit_names, (truths.classes[truths.codes], hit_labels)
 
 
 def changed_queries(
-    old: Judgement,
-    new: Judgement,
+    old: QueryOutcomes,
+    new: QueryOutcomes,
     query_names: np.ndarray,
     gallery_names: np.ndarray,
     labels: tuple[np.ndarray, np.ndarray] | None,
 ) -> Changes:
-    """By the first hit, whatever the score. ``gallery_names``: what a hit's number stands for.
+    """Queries with a first hit that became right or wrong.
 
-    labels: of every query, and of everything that can be hit; None where there are no classes.
+    query_names: the name of each query.
+    gallery_names: the name of each gallery row, or class.
+    labels: of every query and of every gallery row; None without classes.
     """
     known = ~np.isnan(old.values)
     before, after = old.right[:, 0] & known, new.right[:, 0] & known
@@ -241,9 +258,11 @@ def changed_queries(
 
 
 def class_changes(old: np.ndarray, new: np.ndarray, codes: np.ndarray, classes: np.ndarray) -> list[dict[str, Any]]:
-    """Each class's mean score under old and new queries, the largest loss (in queries) first.
+    """The mean score of each class under old and new queries, the largest loss (in queries) first.
 
-    old, new: the score of every query. codes: the class number of every query.
+    old, new: the score of every query.
+    codes: the class number of every query.
+    classes: the label of each class number.
     """
     present, member = np.unique(codes, return_inverse=True)
     sizes = np.bincount(member)
@@ -265,11 +284,14 @@ _BINS = 80
 
 
 def compare_thresholds(
-    old: Judgement, new: Judgement, pairs: Pairs, how: Resampling, *, far: float, threshold: float | None
+    old: QueryOutcomes, new: QueryOutcomes, pairs: Pairs, resampling: Resampling, *, far: float, threshold: float | None
 ) -> Thresholds | None:
-    """FAR and TAR at ``threshold``, or at the one where the old queries have ``far``, for old and new queries.
+    """False- and true-accept rates of old and new queries at one threshold.
 
-    A pair is accepted if its cosine is at least the threshold. None where pairs of one kind are missing.
+    far: the threshold is the one at which the old queries have this false-accept rate,
+    threshold: unless it is given.
+
+    A pair is accepted if its cosine is at least the threshold. None if pairs of one kind are missing.
     """
     same = pairs.same
     if same.all() or not same.any():
@@ -278,12 +300,12 @@ def compare_thresholds(
     at = threshold_at_far(old_impostors, far) if threshold is None else threshold
     accepted = np.stack([old_impostors >= at, new_impostors >= at]).astype(np.float64)
     query = pairs.query[~same]
-    # A query's pairs stand or fall together, so it is queries (or their classes) that are drawn, not pairs.
-    members = query if how.clusters is None else how.clusters[query]
-    draws = resampled_means(accepted, resamples=how.resamples, seed=how.seed, clusters=members)
-    low, high = percentile_interval(draws[:, 1] - draws[:, 0], len(np.unique(members)), how.confidence)
+    # Pairs of one query are dependent, so queries (or their classes) are resampled, not pairs.
+    members = query if resampling.clusters is None else resampling.clusters[query]
+    draws = resampled_means(accepted, resamples=resampling.resamples, seed=resampling.seed, clusters=members)
+    low, high = percentile_interval(draws[:, 1] - draws[:, 0], len(np.unique(members)), resampling.confidence)
     old_far, new_far = (float(row.mean()) for row in accepted)
-    again = threshold_at_far(new_impostors, old_far)
+    refitted = threshold_at_far(new_impostors, old_far)
     return Thresholds(
         threshold=float(at),
         given=threshold is not None,
@@ -294,15 +316,15 @@ def compare_thresholds(
         new_tar=float((new.compared[same] >= at).mean()),
         far_change=Estimate(new_far - old_far, low, high),
         verdict="higher" if low > 0 else "lower" if high < 0 else "holds",
-        new_threshold=again,
-        new_threshold_far=float((new_impostors >= again).mean()),
-        new_threshold_tar=float((new.compared[same] >= again).mean()),
+        new_threshold=refitted,
+        new_threshold_far=float((new_impostors >= refitted).mean()),
+        new_threshold_tar=float((new.compared[same] >= refitted).mean()),
         histogram=_histogram(old.compared, new.compared, same),
     )
 
 
 def _histogram(old: np.ndarray, new: np.ndarray, same: np.ndarray) -> dict[str, list[float]]:
-    """The share of pairs in each bin of cosines, named by its lower end, for a picture."""
+    """The share of pairs in each bin of cosines; a bin is named by its lower end."""
     both = np.concatenate([old, new])
     low, high = np.floor(20 * both.min()) / 20, np.ceil(20 * both.max()) / 20  # round ends read better on an axis
     edges = np.linspace(low, high if high > low else low + 0.05, _BINS + 1)
@@ -315,15 +337,19 @@ HITS = 10
 
 
 def overlap_of_hits(
-    gallery: FeatureSet, query_sets: Sequence[Tensor], how: Resampling, device: torch.device | str, progress: Progress
-) -> tuple[Overlap, Condition]:
+    gallery: FeatureSet,
+    query_sets: Sequence[Tensor],
+    resampling: Resampling,
+    device: torch.device | str,
+    progress: Progress,
+) -> tuple[Overlap, VectorProblems]:
     """The share of the first ten hits that old and new queries have in common, and how often the first is the same."""
-    condition = Condition(gallery.name, len(gallery))
+    problems = VectorProblems(gallery.name, len(gallery))
     k = min(HITS, len(gallery))
-    found, _ = search_blocks(unit_blocks(gallery, condition, device, progress), query_sets, k, gallery.name)
+    found, _ = search_blocks(unit_blocks(gallery, problems, device, progress), query_sets, k, gallery.name)
     old, new = (part.indices.cpu().numpy() for part in found)
     shared = (old[:, :, None] == new[:, None, :]).any(2).mean(1)
     first = (old[:, 0] == new[:, 0]).astype(np.float64)
-    options = {"confidence": how.confidence, "resamples": how.resamples, "seed": how.seed}
+    options = {"confidence": resampling.confidence, "resamples": resampling.resamples, "seed": resampling.seed}
     estimates = [Estimate(float(v.mean()), *mean_interval(v, **options)) for v in (shared, first)]  # type: ignore[arg-type]
-    return Overlap(k, *estimates), condition
+    return Overlap(k, *estimates), problems

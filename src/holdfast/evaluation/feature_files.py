@@ -1,7 +1,4 @@
-"""Read features from npy, npz, parquet, or a model's folder in a feature store.
-
-Features in parquet files, as vector databases export them. Needs pyarrow.
-"""
+"""Read features from npy, npz and parquet files (the last needs pyarrow), or from a folder of a feature store."""
 
 import math
 import tempfile
@@ -18,15 +15,19 @@ from holdfast.errors import HoldfastError, how_to_install, unknown_name
 from holdfast.evaluation.feature_set import ArrayRows, FeatureSet, MappedRows, Rows, check_shape
 from holdfast.storage import read_array
 
-_BAD_ARRAY = (ValueError, EOFError, tokenize.TokenError)  # what numpy raises on an npy that is none
+_BAD_ARRAY = (ValueError, EOFError, tokenize.TokenError)  # raised by numpy for a file that is not npy
+_BATCH = 8192  # rows of a parquet file read at a time
 
 
 def read_features(path: Path | str, role: str) -> FeatureSet:
-    """The features in ``path``; ``role`` ("query" or "gallery") says which half of a feature store's folder is meant.
+    """Features from a file or a folder of a feature store, with their labels and ids. Nothing is unpickled.
 
-    npz: arrays ``features``, ``labels`` and, if there are, ``ids``. npy: features alone, with ``NAME.labels.npy`` and
-    ``NAME.ids.npy`` beside it. parquet: columns of those names. A folder: query.npy or gallery.npy with the labels one
-    folder up, as the feature store writes them. Labels and ids may be missing. Nothing is unpickled.
+    path: one of these; labels and ids may be missing.
+        npz: arrays ``features``, ``labels`` and ``ids``.
+        npy: features, with ``NAME.labels.npy`` and ``NAME.ids.npy`` in the same folder.
+        parquet: columns ``features`` (lists of equal length), ``labels`` and ``ids``.
+        folder: query.npy or gallery.npy, with the labels one folder up, as the feature store writes them.
+    role: "query" or "gallery"; which file of the folder to read.
     """
     path = Path(path)
     if not path.exists():
@@ -79,7 +80,7 @@ def _read_npz(path: Path) -> FeatureSet:
 
 
 def _stored_member(path: Path, info: zipfile.ZipInfo) -> Rows:
-    """An array that lies uncompressed in the archive is mapped in its place."""
+    """Map an array that is stored uncompressed in the archive."""
     with path.open("rb") as file:
         file.seek(info.header_offset + 26)  # the lengths of name and extra field in the member's own header
         name, extra = np.frombuffer(file.read(4), dtype="<u2")
@@ -96,32 +97,21 @@ def _npy_rows(path: Path) -> Rows:
 
 
 def _mapped(path: Path, file: BinaryIO) -> Rows:
-    """The array whose npy header starts where ``file`` stands."""
+    """Map the array with the npy header at the position of ``file``."""
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = header(file)
     check_shape(str(path), shape, dtype)
     needed, there = file.tell() + math.prod(shape) * dtype.itemsize, path.stat().st_size
     if there < needed:
-        raise HoldfastError(f"{path}: cut short: {there} bytes, but its header asks for {needed}")
+        raise HoldfastError(f"{path}: cut short: {there} bytes, but its header needs {needed}")
     if shape[0] == 0 or shape[1] == 0:
         return ArrayRows(np.empty(shape, dtype))
     return MappedRows(path, dtype, (shape[0], shape[1]), file.tell(), "F" if fortran else "C")
 
 
 def _read_parquet(path: Path) -> FeatureSet:
-
-    return read_parquet(path)
-
-
-_BATCH = 8192
-
-
-def read_parquet(path: Path) -> FeatureSet:
-    """Columns ``features`` (lists of equal length) and, if there are, ``labels`` and ``ids``.
-
-    A column of lists cannot be mapped: it is copied, batch by batch, to a temporary file without a name.
-    """
+    """A column of lists cannot be mapped, so it is copied, batch by batch, to an unnamed temporary file."""
     file, _ = open_parquet(path, {"features"})
     kind = file.schema_arrow.field("features").type
     if not _holds_lists(kind):
@@ -130,7 +120,7 @@ def read_parquet(path: Path) -> FeatureSet:
     count = file.metadata.num_rows
     if count == 0:
         raise HoldfastError(f"{path}: holds no rows")
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the rows that are mapped from it)
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 (must stay open as long as the rows mapped from it)
     dim = None
     for batch in file.iter_batches(_BATCH, columns=["features"]):
         lists = batch.column(0)

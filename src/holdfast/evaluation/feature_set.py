@@ -1,4 +1,4 @@
-"""Features of any origin, with labels and ids where they have them. Files are read block by block, never whole."""
+"""Features from any framework, with optional labels and ids. Files are read block by block."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,15 +12,15 @@ from holdfast.errors import HoldfastError
 
 
 class Rows(Protocol):
-    """N x d numbers of which some are read at a time."""
+    """N x d numbers, read in parts."""
 
     shape: tuple[int, int]
 
     def block(self, start: int, stop: int) -> np.ndarray:
-        """Rows start .. stop as an array of their own."""
+        """A copy of rows start .. stop."""
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """The rows of these numbers, in this order."""
+        """The rows with these numbers, in this order."""
 
 
 class ArrayRows:
@@ -38,7 +38,7 @@ class ArrayRows:
 
 
 class MappedRows:
-    """Rows of an array inside a file, mapped anew for every read: what was read before does not stay in memory."""
+    """Rows of an array in a file, mapped again for every read, so that no rows stay in memory."""
 
     def __init__(self, path: Path | Any, dtype: np.dtype, shape: tuple[int, int], offset: int, order: str) -> None:
         self._where = {"filename": path, "dtype": dtype, "shape": shape, "offset": offset, "order": order}
@@ -56,9 +56,13 @@ class MappedRows:
 
 @dataclass(frozen=True)
 class FeatureSet:
-    """Features (N x d) of one model over one set of images, as they were given: checked for shape, not for content.
+    """Features (N x d) of one model over one set of images; shapes are checked, values are not.
 
-    labels: N classes, numbers or text, or None. ids: N different names, numbers or text, or None.
+    name: used in messages.
+    rows: the features.
+    labels: N classes, numbers or text, or None.
+    ids: N different names, numbers or text, or None.
+    dim: d.
     """
 
     name: str
@@ -81,25 +85,43 @@ class FeatureSet:
             twice = self.ids[np.sort(first[times > 1])]
             if len(twice):
                 raise HoldfastError(
-                    f"{self.name}: {len(twice)} ids occur more than once ({some(twice)}); make ids unique"
+                    f"{self.name}: {len(twice)} ids occur more than once ({shorten(twice)}); make ids unique"
                 )
 
     def __len__(self) -> int:
         return self.rows.shape[0]
 
     def names(self) -> np.ndarray:
-        """The ids, or the row numbers from 0 where there are none."""
+        """The ids, or row numbers from 0 without ids."""
         return np.arange(len(self)) if self.ids is None else self.ids
 
 
 def feature_set(
     name: str, features: ArrayLike, labels: ArrayLike | None = None, ids: ArrayLike | None = None
 ) -> FeatureSet:
-    """A FeatureSet of arrays in memory."""
+    """A FeatureSet of arrays in memory.
+
+    name: used in messages.
+    features: N x d.
+    labels, ids: N each, or None.
+    """
     array = features if isinstance(features, np.ndarray) else np.asarray(features)
     check_shape(name, array.shape, array.dtype)
     given = [None if values is None else np.asarray(values) for values in (labels, ids)]
     return FeatureSet(name, ArrayRows(array), *given)
+
+
+def rows_of_ids(ids: np.ndarray, features: FeatureSet, source: str) -> np.ndarray:
+    """The row number in ``features`` of each of ``ids``, compared as text; refused if one is missing.
+
+    source: the name of the set that the ids come from, for the message.
+    """
+    assert features.ids is not None
+    row = {str(name): i for i, name in enumerate(features.ids)}
+    missing = [name for name in ids if str(name) not in row]
+    if missing:
+        raise HoldfastError(f"{features.name}: lacks {len(missing)} ids of {source}: {shorten(missing)}")
+    return np.array([row[str(name)] for name in ids])
 
 
 def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -107,14 +129,14 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         raise HoldfastError(f"{name}: features must be a matrix of numbers, one row each, but are {dtype} {shape}")
 
 
-def some(values: Sequence[Any] | np.ndarray, most: int = 5) -> str:
-    """The first few of many, for a message."""
+def shorten(values: Sequence[Any] | np.ndarray, most: int = 5) -> str:
+    """The first ``most`` of ``values`` for a message."""
     shown = ", ".join(str(value) for value in values[:most])
     return f"{shown}, ..." if len(values) > most else shown
 
 
 def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
-    """One number or text per row; bytes become text, whole numbers int64 or, where they are too large for it, text."""
+    """One number or text per row; bytes become text, whole numbers int64, or text if they are too large for it."""
     if values.shape != (count,):
         raise HoldfastError(f"{what} have shape {values.shape}, but there are {count} rows of features")
     if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
@@ -126,7 +148,7 @@ def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
     if values.dtype.kind == "f" and bool((np.isfinite(values) & (values == np.floor(values))).all()):
         return values.astype(np.int64)
     if values.dtype.kind == "u" and bool((values > np.iinfo(np.int64).max).any()):
-        return values.astype(str)  # hashes of 64 bits: int64 would make other numbers of them
+        return values.astype(str)  # 64-bit hashes do not fit int64
     if values.dtype.kind in "iub":
         return values.astype(np.int64)
     raise HoldfastError(f"{what} are {values.dtype}; give whole numbers or text")

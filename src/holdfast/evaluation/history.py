@@ -1,7 +1,4 @@
-"""A whole history of models: every one's queries on every earlier gallery, with intervals.
-
-The features of a whole history of models, from a run folder or from files.
-"""
+"""Check a history of models: the queries of each on the gallery of every earlier one, with intervals."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,14 +12,15 @@ from holdfast.encoders import FeatureStore, ModelFeatures, read_space_maps
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.check import check_options
 from holdfast.evaluation.estimates import Estimate
-from holdfast.evaluation.feature_set import FeatureSet, some
-from holdfast.evaluation.inputs import Source, opened
-from holdfast.evaluation.judge import ClassTruth, class_codes
+from holdfast.evaluation.feature_set import FeatureSet, rows_of_ids, shorten
+from holdfast.evaluation.inputs import Source, open_features
 from holdfast.evaluation.matrix import Cell, matrix_cells
 from holdfast.evaluation.protocols import average_precisions
-from holdfast.evaluation.result import COMPATIBLE, INCOMPATIBLE, NOT_SHOWN, HistoryResult, judge_gain
+from holdfast.evaluation.query_outcomes import ClassGroundTruth, class_codes
+from holdfast.evaluation.result import HistoryResult
 from holdfast.evaluation.scores import Score, parse_score
-from holdfast.evaluation.search import Condition, Progress, float32
+from holdfast.evaluation.search import Progress, VectorProblems, float32
+from holdfast.evaluation.verdict import COMPATIBLE, INCOMPATIBLE, NOT_SHOWN, verdict
 from holdfast.geometry import nearest
 from holdfast.metrics import (
     average_accuracy,
@@ -34,74 +32,12 @@ from holdfast.metrics import (
     resampled_means,
 )
 from holdfast.metrics.resampling import RESAMPLES
-from holdfast.run_folder import RunFolder, no_finished_run
-from holdfast.scenarios.slot_compatibility import refuse_strangers_in
+from holdfast.run_folder import RunFolder, not_a_run_error
+from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
 from holdfast.space_map import SpaceMap
 
 Models = str | Path | Sequence[tuple[Source, Source]]
 """A run folder, or (queries, gallery) of each model, oldest first."""
-
-
-def read_history(
-    models: Models,
-) -> tuple[list[str], list[ModelFeatures], np.ndarray, np.ndarray, Sequence[SpaceMap | None]]:
-    """Names, features, query and gallery classes, and maps (empty for models that are no run).
-
-    A run whose models' slots do not belong together is refused, where the models are still there.
-    """
-    if isinstance(models, str | Path):
-        folder = RunFolder(models)
-        if not folder.features.is_dir():
-            if folder.metrics.exists():
-                raise HoldfastError(f"{models}: a run without its stored features (no features/ in it)")
-            raise no_finished_run(models)
-        store = FeatureStore(folder.features)
-        stored = store.read_all()
-        refuse_strangers_in(folder, len(stored))
-        names = [str(number) for number in range(1, len(stored) + 1)]
-        maps = read_space_maps(folder, len(stored))
-        return names, stored, *store.labels(), maps
-    sets = [
-        (opened(query, f"queries {t}", "query"), opened(gallery, f"gallery {t}", "gallery"))
-        for t, (query, gallery) in enumerate(models, start=1)
-    ]
-    if not sets:
-        raise HoldfastError("a history needs at least two models")
-    query, gallery = sets[0]
-    if query.labels is None:
-        raise HoldfastError(f"{query.name}: has no labels, and a history cannot be judged without")
-    codes, (gallery_codes,), _ = class_codes(query.labels, gallery)
-    features = [ModelFeatures(_rows_like(query, later[0]), _rows_like(gallery, later[1])) for later in sets]
-    return [str(t + 1) for t in range(len(sets))], features, codes, gallery_codes, []
-
-
-def odd_vectors(features: Sequence[ModelFeatures]) -> list[str]:
-    """Notes on zero vectors and on lengths; what is not finite is refused by the matrix, which names it."""
-    notes = []
-    for t, model in enumerate(features, start=1):
-        for what, rows in (("queries", model.query), ("gallery", model.gallery)):
-            condition = Condition(f"{what} of model {t}", len(rows))
-            condition.look_at(np.arange(len(rows)), float32(np.array(rows), "cpu"))
-            notes += replace(condition, not_finite=[]).notes("they are like nothing, and find the first item")
-    return notes
-
-
-def _rows_like(first: FeatureSet, later: FeatureSet) -> np.ndarray:
-    """The features of ``later`` in the order of ``first``: by id where both have ids, else row by row."""
-    if len(first) != len(later):
-        raise HoldfastError(
-            f"{later.name} has {len(later)} rows and {first.name} {len(first)}; they must be the same images"
-        )
-    rows = np.arange(len(later))
-    if first.ids is not None and later.ids is not None:
-        by_id = {str(name): i for i, name in enumerate(later.ids)}
-        missing = [name for name in first.ids if str(name) not in by_id]
-        if missing:
-            raise HoldfastError(f"{later.name}: lacks {len(missing)} ids of {first.name}: {some(missing)}")
-        rows = np.array([by_id[str(name)] for name in first.ids])
-    if first.labels is not None and later.labels is not None and (first.labels != later.labels[rows]).any():
-        raise HoldfastError(f"{later.name}: its labels are not those of {first.name}; are they the same images?")
-    return later.rows.take(rows)
 
 
 Cells = list[list[Estimate | None]]
@@ -120,21 +56,33 @@ def check_history(
     device: torch.device | str = "cpu",
     progress: Progress = lambda stage, done, total: None,
 ) -> HistoryResult:
-    """Judge a run folder, or (queries, gallery) of each model, oldest first and all over the same images.
+    """Check the newest of several models on the gallery of every earlier one.
 
-    The matrix equals the evaluation's; each cell below the diagonal gets the verdict that ``check`` would give it. AC,
-    AA and ACA get intervals by drawing queries jointly for all cells. The verdict is the newest model's: compatible
-    if it is so on every older gallery, incompatible if it is so on any. A run's learned maps are used.
+    models: a run folder, or (queries, gallery) of each model in the forms that ``check`` takes, oldest first, all over
+        the same images. Maps that a run learned between its models are used.
+    score: "top1", "recall@K" or "mAP".
+    protocol: "instance" searches single items, "template" one mean vector per class.
+    confidence: of the two-sided intervals, at least 0.5 and below 1.
+    min_gain: smallest accepted gain, as a fraction of 1; negative to accept a small loss.
+    cluster_by_class: resample whole classes of queries.
+    resamples: number of bootstrap resamples.
+    seed: of the resamples.
+    device: where the search runs.
+    progress: called with the stage, the amount done and the total.
+
+    The matrix equals ``compatibility_matrix``. Each cell below the diagonal has the verdict that ``check`` gives. The
+    intervals of AC, AA and ACA resample the queries of all cells together. The overall verdict is "compatible" if the
+    newest model is compatible on every earlier gallery, and "incompatible" if it is incompatible on any.
     """
     chosen = parse_score(score)
     check_options(protocol, confidence, min_gain, resamples)
     if chosen.of_pairs:
-        raise HoldfastError(f"a history is judged by a score of queries (top1, recall@K or mAP), not {score}")
-    names, features, query_codes, gallery_codes, maps = read_history(models)
+        raise HoldfastError(f"a history needs a score of queries (top1, recall@K or mAP), not {score}")
+    names, features, query_codes, gallery_codes, maps = _read_history(models)
     total = len(features)
     if total < 2:
         raise HoldfastError("a history needs at least two models")
-    truth = ClassTruth(query_codes, np.unique(gallery_codes) if protocol == "template" else gallery_codes)
+    truth = ClassGroundTruth(query_codes, np.unique(gallery_codes) if protocol == "template" else gallery_codes)
     chosen.chance(truth.count_right(), truth.size())
     values = np.full((total, total, len(query_codes)), np.nan)
     cells = matrix_cells(features, query_codes, gallery_codes, protocol=protocol, maps=maps, device=device)
@@ -148,18 +96,18 @@ def check_history(
     matrix, gains = _intervals(values, {**options, "confidence": confidence})
     units = values.shape[2] if clusters is None else len(np.unique(clusters))
     what = "classes of queries" if cluster_by_class else "queries"
-    verdicts = [[None if gain is None else judge_gain(gain, min_gain, units, what)[0] for gain in row] for row in gains]
+    verdicts = [[None if gain is None else verdict(gain, min_gain, units, what)[0] for gain in row] for row in gains]
     uncertain = [
         {"query_model": names[t], "gallery_model": names[k], "gain": gains[t][k]}
         for t in range(total)
         for k in range(t)
         if verdicts[t][k] == NOT_SHOWN
     ]
-    verdict, reason = _newest(verdicts[-1][:-1], names, min_gain)
+    decision, reason = _newest(verdicts[-1][:-1], names, min_gain)
     summary = _summary(values, units, confidence, options)
-    carried = ["old galleries were carried through the maps that the run learned"] if any(maps) else []
+    mapped = ["old galleries were mapped by the maps that the run learned"] if any(maps) else []
     return HistoryResult(
-        verdict=verdict,
+        verdict=decision,
         reason=reason,
         score=chosen.name,
         protocol=protocol,
@@ -173,9 +121,67 @@ def check_history(
         gains=gains,
         verdicts=verdicts,
         uncertain=uncertain,
-        notes=[*carried, *odd_vectors(features)],
+        notes=[*mapped, *_vector_notes(features)],
         **summary,
     )
+
+
+def _read_history(
+    models: Models,
+) -> tuple[list[str], list[ModelFeatures], np.ndarray, np.ndarray, Sequence[SpaceMap | None]]:
+    """Names, features, query and gallery classes, and maps between models (empty unless ``models`` is a run).
+
+    A run with models of incompatible slots is refused, if its models still exist.
+    """
+    if isinstance(models, str | Path):
+        folder = RunFolder(models)
+        if not folder.features.is_dir():
+            if folder.metrics.exists():
+                raise HoldfastError(f"{models}: a run without its stored features (no features/ in it)")
+            raise not_a_run_error(models)
+        store = FeatureStore(folder.features)
+        stored = store.read_all()
+        refuse_incompatible_slots_in_run(folder, len(stored))
+        names = [str(number) for number in range(1, len(stored) + 1)]
+        maps = read_space_maps(folder, len(stored))
+        return names, stored, *store.labels(), maps
+    sets = [
+        (open_features(query, f"queries {t}", "query"), open_features(gallery, f"gallery {t}", "gallery"))
+        for t, (query, gallery) in enumerate(models, start=1)
+    ]
+    if not sets:
+        raise HoldfastError("a history needs at least two models")
+    query, gallery = sets[0]
+    if query.labels is None:
+        raise HoldfastError(f"{query.name}: has no labels; a history needs them")
+    codes, (gallery_codes,), _ = class_codes(query.labels, gallery)
+    features = [ModelFeatures(_rows_like(query, later[0]), _rows_like(gallery, later[1])) for later in sets]
+    return [str(t + 1) for t in range(len(sets))], features, codes, gallery_codes, []
+
+
+def _vector_notes(features: Sequence[ModelFeatures]) -> list[str]:
+    """Notes on zero vectors and on lengths; the matrix itself refuses vectors that are not finite."""
+    notes = []
+    for t, model in enumerate(features, start=1):
+        for what, rows in (("queries", model.query), ("gallery", model.gallery)):
+            problems = VectorProblems(f"{what} of model {t}", len(rows))
+            problems.inspect(np.arange(len(rows)), float32(np.array(rows), "cpu"))
+            notes += replace(problems, not_finite=[]).notes("they match nothing, and find the first item")
+    return notes
+
+
+def _rows_like(first: FeatureSet, later: FeatureSet) -> np.ndarray:
+    """The features of ``later`` in the order of ``first``: by id if both have ids, else row by row."""
+    if len(first) != len(later):
+        raise HoldfastError(
+            f"{later.name} has {len(later)} rows and {first.name} {len(first)}; they must be the same images"
+        )
+    rows = np.arange(len(later))
+    if first.ids is not None and later.ids is not None:
+        rows = rows_of_ids(first.ids, later, first.name)
+    if first.labels is not None and later.labels is not None and (first.labels != later.labels[rows]).any():
+        raise HoldfastError(f"{later.name}: its labels are not those of {first.name}; are they the same images?")
+    return later.rows.take(rows)
 
 
 def _outcomes(cell: Cell, score: Score) -> np.ndarray:
@@ -229,20 +235,20 @@ def _summary(values: np.ndarray, units: int, confidence: float, options: dict[st
 
 
 def _newest(verdicts: Sequence[str | None], names: Sequence[str], min_gain: float) -> tuple[str, str]:
-    """The verdict over one row of cells; models that cannot be compared are not compatible."""
+    """The verdict on the newest model from its verdicts on each earlier gallery; None is incompatible."""
     by_verdict = {
         wanted: [name for name, verdict in zip(names, verdicts) if verdict == wanted]
         for wanted in (None, INCOMPATIBLE, NOT_SHOWN)
     }
     newest, goal = f"model {names[-1]}", f"gain more than {100 * min_gain:+g} points"
     if by_verdict[None]:
-        others = some(by_verdict[None], 8)
+        others = shorten(by_verdict[None], 8)
         return INCOMPATIBLE, f"{newest} has features of another size than the gallery of model {others}"
     if by_verdict[INCOMPATIBLE]:
         fails = "does worse than the old model" if min_gain == 0 else f"does not {goal}"
-        return INCOMPATIBLE, f"{newest} {fails} on the gallery of model {some(by_verdict[INCOMPATIBLE], 8)}"
+        return INCOMPATIBLE, f"{newest} {fails} on the gallery of model {shorten(by_verdict[INCOMPATIBLE], 8)}"
     if by_verdict[NOT_SHOWN]:
         aim = "do better" if min_gain == 0 else goal
-        return NOT_SHOWN, f"{newest} is not shown to {aim} on the gallery of model {some(by_verdict[NOT_SHOWN], 8)}"
+        return NOT_SHOWN, f"{newest} is not shown to {aim} on the gallery of model {shorten(by_verdict[NOT_SHOWN], 8)}"
     does = "does better than the old model" if min_gain == 0 else f"is shown to {goal}"
     return COMPATIBLE, f"{newest} {does} on every older gallery"

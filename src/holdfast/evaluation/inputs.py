@@ -1,9 +1,4 @@
-"""What a check is given: feature sets that fit together, and what counts as right.
-
-Which row of the old queries and which row of the new ones are the same image.
-
-Which gallery items are relevant to which query, from a file.
-"""
+"""The inputs of a check: open feature sets, pair old and new queries, and read the right answers."""
 
 import csv
 from dataclasses import dataclass
@@ -13,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import FeatureSet, feature_set, some
-from holdfast.evaluation.judge import ClassTruth, RelevanceTruth, Truth, class_codes
+from holdfast.evaluation.feature_files import column, open_parquet, read_features
+from holdfast.evaluation.feature_set import FeatureSet, feature_set, shorten
+from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
 from holdfast.wording import are, counted, have
 
 
@@ -35,18 +30,18 @@ class Pairing:
 
 
 def pair_queries(old: FeatureSet, new: FeatureSet) -> Pairing:
-    """Pair by id where both have ids, in the order of the old set; else row by row.
+    """Pair queries by id if both sets have ids, in the order of the old set; else row by row.
 
-    Ids that only one of them has are left out and listed. Where both have labels, these must agree.
+    Ids that only one set has are left out and listed. If both sets have labels, they must agree.
     """
     if old.ids is not None and new.ids is not None:
-        # Exports disagree on whether an id is 7 or "7": then they are compared as text, as relevance files are.
+        # If ids are numbers in one set and text in the other, they are compared as text, as in relevance files.
         ids_old, ids_new = old.ids, new.ids
         if ids_old.dtype.kind != ids_new.dtype.kind:
             ids_old, ids_new = ids_old.astype(str), ids_new.astype(str)
         _, in_old, in_new = np.intersect1d(ids_old, ids_new, return_indices=True)
         if len(in_old) == 0:
-            examples = f"{some(ids_old, 2)} and {some(ids_new, 2)}"
+            examples = f"{shorten(ids_old, 2)} and {shorten(ids_new, 2)}"
             raise HoldfastError(f"{old.name}, {new.name}: no id is in both ({examples}), so no query can be paired")
         order = np.argsort(in_old)
         in_old, in_new = in_old[order], in_new[order]
@@ -79,7 +74,7 @@ def _common_labels(old: FeatureSet, new: FeatureSet, in_old: np.ndarray, in_new:
         raise HoldfastError(f"{old.name}, {new.name}: labels are numbers in one and text in the other")
     unequal = np.flatnonzero(before != after)
     if len(unequal):
-        which = some(in_old[unequal])
+        which = shorten(in_old[unequal])
         queries = counted(len(before), "query")
         raise HoldfastError(
             f"{old.name}, {new.name}: {len(unequal)} of {queries} {have(len(unequal))} another label in each "
@@ -95,8 +90,8 @@ Relevance = str | Path | list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Sets:
-    """The old gallery, old and new queries, and perhaps the gallery embedded anew."""
+class CheckInputs:
+    """The old gallery, old and new queries, and the gallery embedded by the new model, or None."""
 
     gallery: FeatureSet
     old: FeatureSet
@@ -117,7 +112,7 @@ class Sets:
 
     @property
     def comparable(self) -> bool:
-        """Whether new queries and the old gallery have vectors of one size."""
+        """Whether new queries and the old gallery have vectors of the same size."""
         return self.new.dim == self.gallery.dim
 
     def galleries(self) -> list[FeatureSet]:
@@ -129,17 +124,23 @@ class Sets:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What is right in each gallery. ``codes`` and ``classes`` (the label of each code) only where there are labels."""
+class GroundTruths:
+    """The right answers.
 
-    truths: list[Truth]
+    per_gallery: for the old gallery, and for the new one if it is given.
+    notes: for the reader of the result.
+    codes: the class number of each query; None without labels.
+    classes: the label of each class number; None without labels.
+    """
+
+    per_gallery: list[GroundTruth]
     notes: list[str]
     codes: np.ndarray | None = None
     classes: np.ndarray | None = None
 
 
-def opened(source: Source, name: str, role: str) -> FeatureSet:
-    """``source`` as a FeatureSet; ``name`` is what arrays are called, ``role`` "query" or "gallery"."""
+def open_features(source: Source, name: str, role: str) -> FeatureSet:
+    """``source`` as a FeatureSet. name: the name of arrays in messages. role: "query" or "gallery"."""
     if isinstance(source, FeatureSet):
         return source
     if isinstance(source, tuple):
@@ -151,47 +152,47 @@ def opened(source: Source, name: str, role: str) -> FeatureSet:
     return feature_set(name, source)
 
 
-def answers_for(sets: Sets, pairing: Pairing, relevance: Relevance | None) -> Answers | None:
-    """Relevant pairs if given, else classes; None where there is neither."""
+def ground_truths(inputs: CheckInputs, pairing: Pairing, relevance: Relevance | None) -> GroundTruths | None:
+    """From relevant pairs if they are given, else from labels; None without either."""
     if relevance is not None:
         if isinstance(relevance, str | Path):
             pairs = read_relevance(relevance)
         else:
             pairs = [(str(query), str(item)) for query, item in relevance]
-        found = [relevance_truth(pairs, pairing.names, gallery) for gallery in sets.galleries()]
+        found = [relevance_ground_truth(pairs, pairing.names, gallery) for gallery in inputs.galleries()]
         notes = found[0][1]
-        silent = int((~found[0][0].judged()).sum())
-        if silent:
+        unanswered = int((~found[0][0].has_answer()).sum())
+        if unanswered:
             queries = counted(len(pairing), "query")
-            notes = [*notes, f"relevance: {silent:,} of {queries} {have(silent)} no relevant item; left out"]
-        return Answers([truth for truth, _ in found], notes)
+            notes = [*notes, f"relevance: {unanswered:,} of {queries} {have(unanswered)} no relevant item; left out"]
+        return GroundTruths([truth for truth, _ in found], notes)
     if pairing.labels is None:
         return None
-    codes, gallery_codes, classes = class_codes(pairing.labels, *sets.galleries())
-    strange = int((~np.isin(codes, gallery_codes[0])).sum())
+    codes, gallery_codes, classes = class_codes(pairing.labels, *inputs.galleries())
+    unknown = int((~np.isin(codes, gallery_codes[0])).sum())
     notes = []
-    if strange:
+    if unknown:
         queries = counted(len(codes), "query")
-        notes.append(f"{strange:,} of {queries} {have(strange)} a class that is not in the old gallery")
-    return Answers([ClassTruth(codes, part) for part in gallery_codes], notes, codes, classes)
+        notes.append(f"{unknown:,} of {queries} {have(unknown)} a class that is not in the old gallery")
+    return GroundTruths([ClassGroundTruth(codes, part) for part in gallery_codes], notes, codes, classes)
 
 
-def pairing_notes(sets: Sets, pairing: Pairing) -> list[str]:
-    """What a reader must know of how queries, and galleries, were put side by side."""
+def pairing_notes(inputs: CheckInputs, pairing: Pairing) -> list[str]:
+    """Notes on how queries and galleries were paired."""
     found = []
-    if (sets.old.ids is None) != (sets.new.ids is None):
+    if (inputs.old.ids is None) != (inputs.new.ids is None):
         found.append("only one of the two query sets has ids, so queries were paired row by row")
-    if sets.gallery_new is not None and not _same_items(sets.gallery, sets.gallery_new):
+    if inputs.gallery_new is not None and not _same_items(inputs.gallery, inputs.gallery_new):
         found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
     for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
         if names:
             queries, were = counted(len(names), "query"), "was" if len(names) == 1 else "were"
-            found.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {some(names)}")
+            found.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {shorten(names)}")
     return found
 
 
 def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
-    """As far as can be told: by ids, else by labels, else by number, in any order."""
+    """Compared by ids, else by labels, else by number, in any order."""
     for one, other in ((first.ids, second.ids), (first.labels, second.labels)):
         if one is not None and other is not None:
             return bool(np.array_equal(np.sort(one.astype(str)), np.sort(other.astype(str))))
@@ -202,7 +203,7 @@ _COLUMNS = ("query", "gallery", "grade")
 
 
 def read_relevance(path: Path | str) -> list[tuple[str, str]]:
-    """(query id, gallery id) of every relevant pair: those with a grade above 0, or all where there are no grades.
+    """(query id, gallery id) of every relevant pair: those with a grade above 0, or all without grades.
 
     CSV or TSV, with a header ``query,gallery[,grade]`` or without one; or parquet with columns of those names.
     """
@@ -215,24 +216,24 @@ def read_relevance(path: Path | str) -> list[tuple[str, str]]:
     return readers[path.suffix.lower()](path)
 
 
-def relevance_truth(
+def relevance_ground_truth(
     pairs: list[tuple[str, str]], query_names: np.ndarray, gallery: FeatureSet
-) -> tuple[RelevanceTruth, list[str]]:
-    """The pairs as row numbers, and a note about those whose ids are nowhere."""
+) -> tuple[RelevanceGroundTruth, list[str]]:
+    """The pairs as row numbers, and a note on pairs with unknown ids."""
     query_of = {str(name): i for i, name in enumerate(query_names)}
     row_of = {str(name): i for i, name in enumerate(gallery.names())}
     unknown = [pair for pair in pairs if pair[0] not in query_of or pair[1] not in row_of]
     keys = {query_of[q] * len(gallery) + row_of[g] for q, g in pairs if q in query_of and g in row_of}
     if not keys:
-        known = f"queries are called {some(query_names, 2)}, gallery items {some(gallery.names(), 2)}"
+        known = f"queries are called {shorten(query_names, 2)}, gallery items {shorten(gallery.names(), 2)}"
         raise HoldfastError(f"relevance: none of {len(pairs)} pairs has ids of the features; {known}")
     notes = []
     if unknown:
-        named = some([f"{q} - {g}" for q, g in unknown])
+        named = shorten([f"{q} - {g}" for q, g in unknown])
         name = "names" if len(unknown) == 1 else "name"
         share = f"{len(unknown)} of {counted(len(pairs), 'pair')}"
         notes.append(f"relevance: {share} {name} an unknown query or item ({named}); ignored")
-    return RelevanceTruth(np.array(sorted(keys), dtype=np.int64), len(query_names), len(gallery)), notes
+    return RelevanceGroundTruth(np.array(sorted(keys), dtype=np.int64), len(query_names), len(gallery)), notes
 
 
 def _read_text(path: Path) -> list[tuple[str, str]]:
@@ -263,8 +264,6 @@ def _grade(cell: str, where: str) -> float:
 
 
 def _read_parquet(path: Path) -> list[tuple[str, str]]:
-    from holdfast.evaluation.feature_files import column, open_parquet
-
     file, names = open_parquet(path, {"query", "gallery"})
     query, gallery = (column(file, name) for name in _COLUMNS[:2])
     relevant = column(file, "grade") > 0 if "grade" in names else np.ones(len(query), dtype=bool)

@@ -1,9 +1,4 @@
-"""The compatibility matrix: every model's queries on every earlier model's gallery.
-
-A compatibility matrix as an array that shows itself in a notebook.
-
-From features to the numbers of a run: matrices under each protocol and what follows from them.
-"""
+"""The compatibility matrix: the score of every model's queries on every earlier model's gallery."""
 
 import html
 import math
@@ -13,14 +8,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from holdfast.encoders import ModelFeatures, carried_query
+from holdfast.encoders import ModelFeatures, change_basis
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.protocols import gallery_of, on_device, score_of
 from holdfast.geometry import unit
 from holdfast.metrics import compatibility_summary, compatible_pairs
-from holdfast.space_map import SpaceMap, carry
+
+FeatureMap = Callable[[Tensor], Tensor]
+"""From features of one model (N x d) to features in another model's space (N x d'); need not be unit vectors."""
 
 
 def compatibility_matrix(
@@ -30,34 +28,38 @@ def compatibility_matrix(
     *,
     protocol: str = "template",
     score: str = "top1",
-    maps: Sequence[SpaceMap | None] = (),
+    maps: Sequence[FeatureMap | None] = (),
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] = lambda cells: None,
 ) -> np.ndarray:
     """C[t, k], T x T: the score of model t's queries on model k's gallery for k <= t, in [0, 1].
 
-    models: per model a pair (query features Q x d, gallery features G x d), oldest first; every model over the same
-    images, whose classes are ``query_labels`` (Q) and ``gallery_labels`` (G). Rows are scaled to length 1, because
-    cosines are compared; NaN and infinite features are refused. Compact features bring their basis, and give the same
-    scores as full ones.
-    NaN above the diagonal, and where two models' features have different sizes and so cannot be compared.
-    maps: for methods that learn one, per model the map from the previous model's features to its own (None: both live
-    in one space). Model k's gallery is then carried image by image through the maps of models k+1 .. t before it is
-    averaged or searched.
+    models: for each model a pair (query features Q x d, gallery features G x d), oldest first, all over the same
+        images. Rows are scaled to length 1; NaN and infinite features are refused. Compact features (``ModelFeatures``
+        with a basis) give the same scores as full ones.
+    query_labels: the class of each query, Q.
+    gallery_labels: the class of each gallery image, G.
     protocol: "template" averages the gallery per class, as the paper does; "instance" searches every image.
+    score: a name in ``SCORES``.
+    maps: for each model a function from the previous model's features to its own, or None if both share a space.
+        Model k's gallery passes through the maps of models k+1 .. t, image by image, before it is averaged or searched.
+    device: where the scores are computed.
+    progress: called with 1 after each cell.
+
+    NaN above the diagonal, and for two models with features of different sizes.
     """
-    judge = score_of(score)
+    score_cell = score_of(score)
     matrix = np.full((len(models), len(models)), np.nan)
     cells = matrix_cells(models, query_labels, gallery_labels, protocol=protocol, maps=maps, device=device)
     for cell in cells:
         if cell.gallery is not None:
-            matrix[cell.t, cell.k] = judge(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
+            matrix[cell.t, cell.k] = score_cell(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
         progress(1)
-    return matrix.view(ShownMatrix)
+    return matrix.view(NotebookMatrix)
 
 
 class Cell(NamedTuple):
-    """What one cell of the matrix compares: unit features and labels. No gallery where the two have unequal sizes."""
+    """Unit features and labels of one cell. gallery: None if the two models have features of different sizes."""
 
     t: int
     k: int
@@ -73,15 +75,15 @@ def matrix_cells(
     gallery_labels: ArrayLike,
     *,
     protocol: str,
-    maps: Sequence[SpaceMap | None] = (),
+    maps: Sequence[FeatureMap | None] = (),
     device: torch.device | str = "cpu",
 ) -> Iterator[Cell]:
-    """The cells of the lower triangle row by row, each model made ready once; see ``compatibility_matrix``."""
+    """The cells of the lower triangle row by row; see ``compatibility_matrix``. Each model is prepared once."""
     query_y = on_device(np.asarray(query_labels), device)
     gallery_y = on_device(np.asarray(gallery_labels), device)
     if maps and len(maps) != len(models):
         raise HoldfastError(f"{len(maps)} maps for {len(models)} models; give one (or None) for each model")
-    # Galleries stay on the device, in the space of the model at hand; queries, the larger part, pass through once.
+    # Galleries stay on the device, in the space of the current model; queries are copied to it once.
     galleries: list[Tensor | None] = []  # None where a chain of maps is broken
     searchable: list[tuple[Tensor, Tensor] | None] = []
     bases: list[Tensor | None] = []
@@ -94,8 +96,8 @@ def matrix_cells(
         if step is not None:
             if any(basis is not None for basis in bases):
                 raise HoldfastError("maps between models read full features, but these are compact")
-            galleries = [_carried(gallery, step.to(device)) for gallery in galleries]
-            searchable = [None if kept is None else gallery_of(protocol, kept, gallery_y) for kept in galleries]
+            galleries = [None if gallery is None else mapped(gallery, step) for gallery in galleries]
+            searchable = [None if one is None else gallery_of(protocol, one, gallery_y) for one in galleries]
         galleries.append(own)
         searchable.append(gallery_of(protocol, own, gallery_y))
         query = _unit_features(query_features, len(query_y), f"queries of model {t + 1}", device)
@@ -103,17 +105,19 @@ def matrix_cells(
         sizes.append(features.full_dim)
         for k, found in enumerate(searchable):
             if found is not None and (found[0].shape[1] if bases[k] is None else sizes[k]) == sizes[t]:
-                yield Cell(t, k, carried_query(query, bases[t], bases[k]), query_y, *found)
+                yield Cell(t, k, change_basis(query, bases[t], bases[k]), query_y, *found)
             else:
                 yield Cell(t, k, query, query_y, None, gallery_y)
 
 
 @torch.no_grad()
-def _carried(gallery: Tensor | None, step: SpaceMap) -> Tensor | None:
-    """Carried one model on; None, now and for ever, for a gallery whose features do not fit the map."""
-    if gallery is None or gallery.shape[1] != step.enter.in_features:
+def mapped(features: Tensor, feature_map: FeatureMap) -> Tensor | None:
+    """Unit features after ``feature_map``; None if it declares ``in_features`` of another size."""
+    if getattr(feature_map, "in_features", features.shape[1]) != features.shape[1]:
         return None
-    return carry(gallery, [step])
+    if isinstance(feature_map, nn.Module):
+        feature_map = feature_map.to(features.device)
+    return F.normalize(feature_map(features), dim=-1)
 
 
 def _unit_features(features: ArrayLike, rows: int, what: str, device: torch.device | str) -> Tensor:
@@ -132,8 +136,8 @@ def _unit_features(features: ArrayLike, rows: int, what: str, device: torch.devi
 FAILS = "background:#f3b4a6;color:#000"
 
 
-class ShownMatrix(np.ndarray):
-    """An ordinary array; square ones are shown as a table with AC, AA and ACA, anything cut out of one as text."""
+class NotebookMatrix(np.ndarray):
+    """An array that a notebook shows as a table with AC, AA and ACA if it is square, else as text."""
 
     def _repr_html_(self) -> str:
         square = self.ndim == 2 and self.shape[0] == self.shape[1] > 0
@@ -141,24 +145,25 @@ class ShownMatrix(np.ndarray):
 
 
 def matrix_html(matrix: ArrayLike) -> str:
-    """C[t, k] in per cent, queries of model t in rows, galleries of model k in columns; red where t does not beat k.
+    """C[t, k] in per cent as an HTML table, with AC, AA % and ACA % below it.
 
-    Below it AC, AA % and ACA %. NaN (or None, as in JSON) is a dash below the diagonal, and nothing above it.
+    Rows are query models, columns are galleries; a cell is red if t does not beat k. NaN (or None, as in JSON) is a
+    dash below the diagonal and empty above it.
     """
     C = np.asarray(matrix, dtype=float)
-    kept = compatible_pairs(C)
+    compatible = compatible_pairs(C)
     heads = "".join(f"<th>gallery {k}</th>" for k in range(1, len(C) + 1))
-    rows = "".join(f"<tr><th>queries {t + 1}</th>{''.join(_cells(C, kept, t))}</tr>" for t in range(len(C)))
+    rows = "".join(f"<tr><th>queries {t + 1}</th>{''.join(_cells(C, compatible, t))}</tr>" for t in range(len(C)))
     found = compatibility_summary(C)
     scores = f"AC {_number(found['AC'], 1)}, AA {_number(found['AA'], 100)} %, ACA {_number(found['ACA'], 100)} %"
     return f"<table><tr><th>%</th>{heads}</tr>{rows}</table><p>{scores}</p>"
 
 
-def _cells(C: np.ndarray, kept: np.ndarray, t: int) -> Sequence[str]:
+def _cells(C: np.ndarray, compatible: np.ndarray, t: int) -> Sequence[str]:
     def cell(k: int) -> str:
         if k > t:
             return "<td></td>"
-        style = f' style="{FAILS}"' if k < t and not kept[t, k] else ""
+        style = f' style="{FAILS}"' if k < t and not compatible[t, k] else ""
         return f"<td{style}>{_number(C[t, k], 100)}</td>"
 
     return [cell(k) for k in range(len(C))]
@@ -168,19 +173,22 @@ def _number(value: Any, factor: int) -> str:
     return "–" if math.isnan(value) else f"{factor * value:.2f}"
 
 
-def judge_run(
+def evaluate_run(
     models: Sequence[ModelFeatures],
     query_labels: np.ndarray,
     gallery_labels: np.ndarray,
     *,
     protocols: Sequence[str] = ("template", "instance"),
     extra_scores: Sequence[str] = (),
-    maps: Sequence[SpaceMap | None] = (),
+    maps: Sequence[FeatureMap | None] = (),
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] = lambda cells: None,
 ) -> dict[str, Any]:
-    """Per protocol: AC, AA, ACA, AC_tau, AA_tau and the matrix of top-1; extra scores as matrices under "extras"."""
-    judged: dict[str, Any] = {}
+    """For each protocol AC, AA, ACA, AC_tau, AA_tau and the top-1 matrix; other scores as matrices in "extras".
+
+    extra_scores: names in ``SCORES``. The other parameters are those of ``compatibility_matrix``.
+    """
+    results: dict[str, Any] = {}
     for protocol in protocols:
 
         def matrix(score: str, protocol: str = protocol) -> np.ndarray:
@@ -196,7 +204,7 @@ def judge_run(
             )
 
         top1 = matrix("top1")
-        judged[protocol] = {**compatibility_summary(top1), "matrix": top1.tolist()}
+        results[protocol] = {**compatibility_summary(top1), "matrix": top1.tolist()}
         if extra_scores:
-            judged[protocol]["extras"] = {score: matrix(score).tolist() for score in extra_scores}
-    return judged
+            results[protocol]["extras"] = {score: matrix(score).tolist() for score in extra_scores}
+    return results

@@ -1,4 +1,4 @@
-"""The gallery as a service has it: items arrive over time, each is embedded once, by the model of its day."""
+"""Search in a mixed gallery: items arrive over time, and each is embedded once by the model then in use."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.encoders import ModelFeatures, carried_query
+from holdfast.encoders import ModelFeatures, change_basis
 from holdfast.errors import HoldfastError
+from holdfast.evaluation.matrix import FeatureMap, mapped
 from holdfast.evaluation.protocols import on_device
 from holdfast.geometry import nearest, unit
-from holdfast.space_map import SpaceMap, carry
 
 
 def mixed_gallery(
@@ -19,21 +19,30 @@ def mixed_gallery(
     query_labels: np.ndarray,
     gallery_labels: np.ndarray,
     *,
-    maps: Sequence[SpaceMap | None] = (),
+    maps: Sequence[FeatureMap | None] = (),
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
-    """What search over a gallery of mixed versions gives, as T models take over from each other.
+    """Search results over a gallery of mixed versions, as T models follow each other.
 
-    A T-th of each class arrives while each model is current (``arrivals``) and is never embedded again. Per model, in
-    [0, 1]: ``accuracy``, the share of its queries that find their class first among all items there so far;
-    ``reindexed``, the same with all of them embedded anew by this model, which is what one would pay for; ``queries``,
-    how many have an item of their class there at all (the others do not count). NaN where a version there cannot be
-    compared with the queries, for then there is no one ranking.
-    Under ``versions``, for the last model's queries on the whole gallery, per version: its ``share_of_gallery`` and its
-    ``share_of_hits``, the share of queries whose first place it takes (well below the former: its items are buried);
-    ``score_offset``, how much higher its items score as stored than they would embedded by the last model, the
-    mean over pairs of one class, and ``score_offset_others`` over pairs of different classes.
+    models: features of each model, oldest first.
+    query_labels, gallery_labels: the classes of queries and gallery images.
+    maps: for each model a function from the previous model's features to its own, or None.
+    seed: of the order in which items arrive.
+    device: where the search runs.
+
+    A T-th of each class arrives while each model is in use (``arrivals``) and is never embedded again. The result has
+    one value in [0, 1] for each model under these keys:
+    accuracy: share of its queries with a first hit of their class, among all items that have arrived. NaN if a version
+        cannot be compared with the queries.
+    reindexed: the same with all items embedded by this model.
+    queries: number of queries with an item of their class in the gallery; the others do not count.
+    versions: for the last model's queries on the whole gallery, one entry for each version:
+        share_of_gallery: its share of the items.
+        share_of_hits: its share of first hits; far below the former, its items are rarely shown.
+        score_offset: mean score of its items as stored minus that of the same items embedded by the last model, over
+            pairs of one class.
+        score_offset_others: the same over pairs of different classes.
     """
     if maps and len(maps) != len(models):
         raise HoldfastError(f"{len(maps)} maps for {len(models)} models; give one (or None) for each model")
@@ -45,7 +54,7 @@ def mixed_gallery(
     for t, model in enumerate(models):
         step = maps[t] if maps else None
         if step is not None:
-            versions = [version.mapped(step.to(device)) for version in versions]
+            versions = [version.mapped(step) for version in versions]
         basis = None if model.basis is None else on_device(np.asarray(model.basis), device)
         query = unit(on_device(np.asarray(model.query), device))
         fresh = unit(on_device(np.asarray(model.gallery), device))
@@ -59,11 +68,11 @@ def mixed_gallery(
         first, _ = _first_places(query, basis, model.full_dim, versions)
         accuracy.append(float("nan") if first is None else _share(gallery_y[first] == query_y, findable))
     first, winner = _first_places(query, basis, model.full_dim, versions)
-    told = []
+    entries = []
     for k, version in enumerate(versions):
         taken = float("nan") if winner is None else (winner == k).double().mean().item()
         offsets = _offsets(query, query_y, gallery_y, basis, model.full_dim, version, fresh)
-        told.append(
+        entries.append(
             {
                 "model": k + 1,
                 "items": len(version.rows),
@@ -73,11 +82,11 @@ def mixed_gallery(
                 "score_offset_others": offsets[1],
             }
         )
-    return {"accuracy": accuracy, "reindexed": reindexed, "queries": counted, "versions": told}
+    return {"accuracy": accuracy, "reindexed": reindexed, "queries": counted, "versions": entries}
 
 
 def arrivals(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """For each item the model, 0 .. count - 1, that is current when it arrives: a seeded, even share of each class."""
+    """For each item the model, 0 .. count - 1, in use when it arrives: a seeded, even share of each class."""
     labels = np.asarray(labels)
     arrival = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
@@ -88,25 +97,23 @@ def arrivals(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 class _Version:
-    """The items that came under one model: rows of the gallery, their vectors as stored (None: no longer readable)."""
+    """The items embedded by one model. rows: of the gallery; stored: their vectors, None if not comparable any more."""
 
     def __init__(self, rows: Tensor, stored: Tensor | None, basis: Tensor | None, full_dim: int) -> None:
         self.rows, self.stored, self.basis, self.full_dim = rows, stored, basis, full_dim
 
-    @torch.no_grad()
-    def mapped(self, step: SpaceMap) -> "_Version":
-        """One model on, for methods that learn a map."""
+    def mapped(self, step: FeatureMap) -> "_Version":
+        """The stored vectors in the next model's space."""
         if self.basis is not None:
             raise HoldfastError("maps between models read full features, but these are compact")
-        fits = self.stored is not None and self.stored.shape[1] == step.enter.in_features
-        stored = carry(self.stored, [step]) if fits and self.stored is not None else None
-        return _Version(self.rows, stored, None, step.leave.out_features)
+        stored = None if self.stored is None else mapped(self.stored, step)
+        return _Version(self.rows, stored, None, 0 if stored is None else stored.shape[1])
 
-    def as_met(self, query: Tensor, basis: Tensor | None, full_dim: int) -> tuple[Tensor, Tensor] | None:
-        """Queries and stored vectors whose inner products are cosines; None where the two cannot be compared."""
+    def comparable(self, query: Tensor, basis: Tensor | None, full_dim: int) -> tuple[Tensor, Tensor] | None:
+        """Queries and stored vectors with cosines as inner products; None if the two cannot be compared."""
         if self.stored is None or self.full_dim != full_dim:
             return None
-        return carried_query(query, basis, self.basis), self.stored
+        return change_basis(query, basis, self.basis), self.stored
 
 
 def _first_places(
@@ -117,10 +124,10 @@ def _first_places(
     for k, version in enumerate(versions):
         if len(version.rows) == 0:
             continue
-        met = version.as_met(query, basis, full_dim)
-        if met is None:
+        pair = version.comparable(query, basis, full_dim)
+        if pair is None:
             return None, None
-        found = nearest(*met, 1)
+        found = nearest(*pair, 1)
         scores.append(found.scores[:, 0])
         rows.append(version.rows[found.indices[:, 0]])
         holders.append(torch.full_like(rows[-1], k))
@@ -137,19 +144,19 @@ def _offsets(
     version: _Version,
     fresh: Tensor,
 ) -> tuple[float, float]:
-    """Mean score as stored minus mean score embedded anew, over pairs of one class and over the others.
+    """Mean score as stored minus mean score embedded by the last model, over pairs of one class and over the others.
 
-    Means over all pairs are products of sums, so that no matrix of scores is made.
+    Means over all pairs are computed from sums, without a matrix of scores.
     """
-    met = version.as_met(query, basis, full_dim)
-    if met is None or len(version.rows) == 0:
+    pair = version.comparable(query, basis, full_dim)
+    if pair is None or len(version.rows) == 0:
         return float("nan"), float("nan")
     labels, own = gallery_y[version.rows], int(max(query_y.max(), gallery_y.max())) + 1
     queries, items = torch.bincount(query_y, minlength=own).double(), torch.bincount(labels, minlength=own).double()
     pairs = float((queries * items).sum())
     others = float(len(query_y) * len(labels)) - pairs
     same, total = [], []
-    for q, g in (met, (query, fresh[version.rows])):
+    for q, g in (pair, (query, fresh[version.rows])):
         by_query, by_item = (
             torch.zeros(own, g.shape[1], dtype=torch.float64, device=g.device).index_add_(0, y, z.double())
             for y, z in ((query_y, q), (labels, g))

@@ -1,7 +1,7 @@
-"""How one cell of the compatibility matrix is scored: what the gallery is, and what counts as a success.
+"""Protocols and scores of one cell of the compatibility matrix.
 
-Every score takes unit features as tensors on one device, and labels as int64 tensors beside them; it gives a number in
-[0, 1]. Nearest neighbours come from ``geometry.nearest``, so ties go to the lower index.
+Every score takes unit features and int64 labels as tensors on one device and returns a number in [0, 1]. Nearest
+neighbours come from ``geometry.nearest``, so ties go to the lower index.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from holdfast.geometry import nearest, unit
 from holdfast.metrics import pair_scores, roc_auc, tar_at_far, verification_pairs
 
 VERIFICATION_PAIRS = 6000
-"""Pairs drawn for 1:1 verification, half of one class, where there are so many: the CL2R protocol's number."""
+"""Pairs drawn for 1:1 verification, half of them of one class, as in the CL2R protocol. Small sets have fewer."""
 
 
 def templates(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ def top_k(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: 
 
 
 def mean_average_precision(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
-    """``metrics.mean_average_precision``, ranked by the common search and on the device; NaN where no query counts."""
+    """``metrics.mean_average_precision`` with ``geometry.nearest``, on the device; NaN if no query counts."""
 
     def is_right(start: int, ranked: Tensor) -> Tensor:
         return gallery_labels[ranked] == query_labels[start : start + len(ranked), None]
@@ -63,10 +63,11 @@ def average_precisions(
     is_right: Callable[[int, Tensor], Tensor],
     progress: Callable[[int], None] = lambda queries: None,
 ) -> Tensor:
-    """AP of every query (Q, float64), the whole gallery ranked; NaN where nothing in it is right.
+    """Average precision of every query (Q, float64) over the whole gallery; NaN if nothing in it is right.
 
-    is_right: from the number of the first query and the gallery rows ranked for it and the next ones (b x N), whether
-    each is right (b x N, boolean).
+    is_right: called with the number of the first query of a block and the ranked gallery rows of the block (b x N);
+        returns whether each is right (b x N, boolean).
+    progress: called with the number of queries of each finished block.
     """
     ranks = torch.arange(1, len(gallery) + 1, device=query.device)
     found = query.new_empty(len(query), dtype=torch.float64)
@@ -79,17 +80,17 @@ def average_precisions(
     return found
 
 
-def _verification(judge: Callable[..., float]) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
+def _verification(metric: Callable[..., float]) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
     def score(query: Tensor, query_labels: Tensor, gallery: Tensor, gallery_labels: Tensor) -> float:
         labels = query_labels.cpu().numpy(), gallery_labels.cpu().numpy()
         pairs, same = verification_pairs(*labels, pairs_to_draw(*labels), seed=0)
-        return judge(pair_scores(query.cpu().numpy(), gallery.cpu().numpy(), pairs), same)
+        return metric(pair_scores(query.cpu().numpy(), gallery.cpu().numpy(), pairs), same)
 
     return score
 
 
 def pairs_to_draw(query_labels: np.ndarray, gallery_labels: np.ndarray, wanted: int = VERIFICATION_PAIRS) -> int:
-    """As many as wanted, or as small sets have of both kinds."""
+    """``wanted``, or fewer if the sets have fewer pairs of one kind."""
     classes, sizes = np.unique(gallery_labels, return_counts=True)
     of_class = dict(zip(classes.tolist(), sizes.tolist(), strict=True))
     same = sum(of_class.get(label, 0) for label in query_labels.tolist())
@@ -113,5 +114,5 @@ def score_of(name: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
 
 
 def on_device(array: object, device: torch.device | str) -> Tensor:
-    """An array (perhaps memory-mapped and so read-only) as a tensor of its own on ``device``."""
+    """A copy of an array, which may be memory-mapped and read-only, as a tensor on ``device``."""
     return torch.tensor(array, device=device)

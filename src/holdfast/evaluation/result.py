@@ -1,7 +1,4 @@
-"""What a check found: plain records that turn into JSON.
-
-How results show themselves in a notebook: a few lines of HTML, no scripts, no style sheets.
-"""
+"""Results of a check as plain records, their JSON, and their HTML in a notebook."""
 
 import html
 import math
@@ -10,17 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, final
 
 from holdfast.evaluation.estimates import Estimate
+from holdfast.evaluation.verdict import EXIT_CODES
 from holdfast.storage import without_nan
-
-COMPATIBLE, NOT_SHOWN, INCOMPATIBLE, NOT_JUDGED = "compatible", "not shown", "incompatible", "could not be judged"
-EXIT_CODES = {COMPATIBLE: 0, NOT_SHOWN: 1, INCOMPATIBLE: 1, NOT_JUDGED: 2}
-FEWEST_UNITS = 10
-"""With fewer queries (or classes, where these are drawn) nothing is called compatible or incompatible."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """Queries whose first hit changed from right to wrong (lost) or back (gained), and McNemar's exact p-value."""
+    """Queries with a first hit that became wrong (lost) or right (gained), and McNemar's exact p-value."""
 
     gained: int
     lost: int
@@ -30,15 +23,19 @@ class Changes:
 
 @dataclass(frozen=True)
 class Reindex:
-    """What re-embedding the gallery with the new model would add to the cross-test; how much of it is there already."""
+    """The gain of re-embedding the gallery with the new model.
+
+    adds: score of the new model on its own gallery minus the cross-test.
+    share_reached: (cross - self) / (new self - self); NaN unless re-embedding gains anything.
+    """
 
     adds: Estimate
-    share_reached: float  # (cross - self) / (new self - self); NaN unless re-indexing gains at all
+    share_reached: float
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """One score threshold on the old gallery under old and new queries: false-accept rate (FAR) and true (TAR)."""
+    """One score threshold on the old gallery with old and new queries: false- (FAR) and true-accept rate (TAR)."""
 
     threshold: float
     given: bool
@@ -57,7 +54,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Overlap:
-    """How alike the old and the new hits are; agreement, not accuracy."""
+    """How similar the old and the new hits are: agreement, not accuracy."""
 
     k: int
     shared: Estimate
@@ -65,8 +62,8 @@ class Overlap:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """What every check ends with."""
+class Result:
+    """The part that all results share."""
 
     kind: ClassVar[str]
 
@@ -85,8 +82,8 @@ class Judged:
 
 @final
 @dataclass(frozen=True)
-class CheckResult(Judged):
-    """May the new model's queries be used on the old gallery? Scores are in [0, 1]; None where not measured."""
+class CheckResult(Result):
+    """The result of ``check``. Scores are in [0, 1]; None if not measured."""
 
     kind: ClassVar[str] = "check"
 
@@ -116,16 +113,16 @@ class CheckResult(Judged):
     def _repr_html_(self) -> str:
         tests = ("self_test", "cross_test", "new_self_test", "gain")
         rows = [(name.replace("_", "-"), getattr(self, name)) for name in tests]
-        return pair_html(self.verdict, self.reason, rows, self.notes)
+        return check_html(self.verdict, self.reason, rows, self.notes)
 
 
 @final
 @dataclass(frozen=True)
-class HistoryResult(Judged):
-    """Every model's queries on every earlier gallery; the verdict is the newest model's on all of them.
+class HistoryResult(Result):
+    """The result of ``check_history``; the verdict is the newest model's on all earlier galleries.
 
-    matrix: T x T estimates, None above the diagonal and where two models cannot be compared. gains and verdicts: the
-    cells below the diagonal against the old model's own self-test.
+    matrix: T x T estimates, None above the diagonal and for models that cannot be compared.
+    gains, verdicts: for the cells below the diagonal, against the old model's own score.
     """
 
     kind: ClassVar[str] = "history"
@@ -148,23 +145,10 @@ class HistoryResult(Judged):
     notes: list[str] = field(default_factory=list)
 
     def _repr_html_(self) -> str:
-        return matrix_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
+        return history_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
 
 
-def judge_gain(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[str, str]:
-    """The verdict on a gain, and why: its whole interval must lie on one side of ``min_gain``."""
-    wanted = "no gain" if min_gain == 0 else f"the {100 * min_gain:+.2f} points asked for"
-    if units < FEWEST_UNITS:
-        have = "one alone is" if units == 1 else f"{units} {what} are"
-        return NOT_SHOWN, f"{have} too few to tell; at least {FEWEST_UNITS} are needed"
-    if gain.low > min_gain:
-        return COMPATIBLE, f"the whole interval of the gain lies above {wanted}"
-    if gain.high < min_gain:
-        return INCOMPATIBLE, f"the whole interval of the gain lies below {wanted}"
-    return NOT_SHOWN, f"the interval of the gain includes {wanted}; more queries would narrow it"
-
-
-def pair_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | None]], notes: Sequence[str]) -> str:
+def check_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | None]], notes: Sequence[str]) -> str:
     """The verdict, its reason, each test in per cent with its interval, and the notes."""
     body = "".join(
         f"<tr><td>{html.escape(name)}</td><td>{_per_cent(found.value)}</td>"
@@ -176,7 +160,7 @@ def pair_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | No
     return f"{_head(verdict, reason)}{table}{_list(notes)}"
 
 
-def matrix_html(
+def history_html(
     verdict: str,
     reason: str,
     models: Sequence[str],
@@ -186,7 +170,7 @@ def matrix_html(
 ) -> str:
     """The verdict, its reason, and the score of each query model (rows) on each gallery (columns), in per cent.
 
-    Below the diagonal also the interval of what is gained over the old model's own score, in points.
+    Below the diagonal also the interval of the gain over the old model's own score, in points.
     """
     head = "".join(f"<th>{html.escape(name)}</th>" for name in models)
     body = "".join(

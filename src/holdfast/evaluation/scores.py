@@ -1,4 +1,4 @@
-"""The scores a check can be made by, and what blind search would get."""
+"""The scores of a check, and the score of a random ranking."""
 
 import re
 from dataclasses import dataclass
@@ -12,20 +12,25 @@ KNOWN_SCORES = ("top1", "recall@K", "mAP", "auc", "tar@far=F")
 
 @dataclass(frozen=True)
 class Score:
-    """One score in [0, 1]. ``k``: hits looked at. ``far``: the false-accept rate of ``tar@far=F``."""
+    """One score in [0, 1].
+
+    kind: "hits", "mAP", "auc" or "tar".
+    k: number of hits that count.
+    far: the false-accept rate of ``tar@far=F``.
+    """
 
     name: str
-    kind: str  # "hits", "mAP", "auc" or "tar"
+    kind: str
     k: int = 1
     far: float = 0.0
 
     @property
     def of_pairs(self) -> bool:
-        """A score of all pairs together; the others are a mean over queries."""
+        """Whether it is a score of all pairs together; the others are a mean over queries."""
         return self.kind in ("auc", "tar")
 
     def chance(self, right: np.ndarray, rows: int) -> float:
-        """The mean of ``by_chance``; refused where the score cannot depend on the features: nothing is judged then."""
+        """The mean of ``by_chance``; refused if the score cannot depend on the features."""
         expected = self.by_chance(right[right > 0] if self.kind == "mAP" else right, rows)
         if np.isin(expected.round(12), (0, 1)).all():
             raise HoldfastError(
@@ -34,7 +39,10 @@ class Score:
         return float(expected.mean())
 
     def by_chance(self, right: np.ndarray, rows: int) -> np.ndarray:
-        """What each query gets on average from a gallery in random order, given how many of its rows are right for it.
+        """The expected score of each query in a random ranking.
+
+        right: number of right gallery rows for each query.
+        rows: number of gallery rows.
 
         hits: 1 - C(rows - R, k) / C(rows, k). mAP: (H + (R - 1) (rows - H) / (rows - 1)) / rows with H = 1 + 1/2 + ..
         + 1/rows, for R > 0. auc and tar are those of pairs in random order.
@@ -45,12 +53,12 @@ class Score:
             harmonic = float((1 / np.arange(1, rows + 1)).sum())
             return (harmonic + (right - 1) * (rows - harmonic) / max(1, rows - 1)) / rows
         counts, of_query = np.unique(right, return_inverse=True)
-        left = rows - np.arange(min(self.k, rows))  # rows to draw from, hit after hit
+        left = rows - np.arange(min(self.k, rows))  # rows left to draw from at each hit
         return 1 - np.array([np.prod((1 - count / left).clip(min=0)) for count in counts])[of_query]
 
 
 def parse_score(name: str) -> Score:
-    """``top1``, ``recall@5`` (or ``top5``: one of the first five is right), ``mAP``, ``auc``, ``tar@far=0.01``."""
+    """``top1``, ``recall@5`` or ``top5`` (one of the first five is right), ``mAP``, ``auc``, ``tar@far=0.01``."""
     if found := re.fullmatch(r"(?:top|recall@)([1-9]\d{0,5})", name):
         return Score(name, "hits", k=int(found[1]))
     if name in ("mAP", "auc"):

@@ -1,4 +1,4 @@
-"""Search a gallery of any size: it is read in blocks, and every block is put through the one search."""
+"""Exact search in a gallery of any size, read block by block."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_set import FeatureSet, some
+from holdfast.evaluation.feature_set import FeatureSet, shorten
 from holdfast.geometry import Neighbours, merge_neighbours, nearest, unit
 from holdfast.wording import are, counted
 
@@ -19,12 +19,12 @@ _LENGTH_TOLERANCE = 1e-3
 _SHORT, _LONG = 1e-9, 1e15
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done and how much there is."""
+"""Called with the stage, the amount done and the total."""
 
 
 @dataclass
-class Condition:
-    """What is wrong with the rows of one feature set."""
+class VectorProblems:
+    """Rows of one feature set that cannot be compared, and whether others had to be scaled to length 1."""
 
     name: str
     rows: int
@@ -32,8 +32,8 @@ class Condition:
     zero: list[int] = field(default_factory=list)
     rescaled: bool = False
 
-    def look_at(self, numbers: np.ndarray, raw: Tensor) -> Tensor:
-        """Note the rows of ``raw`` (n x d, the rows ``numbers``) that are no vectors; which are (n, boolean)."""
+    def inspect(self, numbers: np.ndarray, raw: Tensor) -> Tensor:
+        """Record the unusable rows of ``raw`` (n x d, the rows ``numbers``); returns which are usable (n, boolean)."""
         lengths = raw.norm(dim=1)
         finite = lengths.isfinite() & raw.isfinite().all(1) if not bool(lengths.isfinite().all()) else lengths >= 0
         good = finite & (lengths > 0)
@@ -47,7 +47,7 @@ class Condition:
         found = []
         for kind, rows in (("not finite", self.not_finite), ("zero", self.zero)):
             if rows:
-                which = f"row{'s' if len(rows) > 1 else ''} {some(rows, 10)}"
+                which = f"row{'s' if len(rows) > 1 else ''} {shorten(rows, 10)}"
                 share = f"{len(rows):,} of {counted(self.rows, 'vector')}"
                 found.append(f"{self.name}: {share} {are(len(rows))} {kind} ({which}); {consequence}")
         if self.rescaled:
@@ -55,18 +55,18 @@ class Condition:
         return found
 
 
-def unit_queries(queries: FeatureSet, rows: np.ndarray, device: torch.device | str) -> tuple[Tensor, Condition]:
-    """The queries of these row numbers as unit rows; one that is no vector becomes zeros and finds nothing."""
+def unit_queries(queries: FeatureSet, rows: np.ndarray, device: torch.device | str) -> tuple[Tensor, VectorProblems]:
+    """The queries of these row numbers as unit rows; an unusable query becomes zeros and finds nothing."""
     raw = float32(queries.rows.take(rows), device)
-    condition = Condition(queries.name, len(queries))
-    good = condition.look_at(rows, raw)
-    return unit(torch.where(good[:, None], raw, 0.0)), condition
+    problems = VectorProblems(queries.name, len(queries))
+    good = problems.inspect(rows, raw)
+    return unit(torch.where(good[:, None], raw, 0.0)), problems
 
 
 def unit_blocks(
-    gallery: FeatureSet, condition: Condition, device: torch.device | str, progress: Progress
+    gallery: FeatureSet, problems: VectorProblems, device: torch.device | str, progress: Progress
 ) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """Row numbers and unit rows, block after block; rows that are no vectors are left out and noted."""
+    """Row numbers and unit rows, block by block; unusable rows are left out and recorded in ``problems``."""
     height = max(1, BLOCK_BYTES // (4 * gallery.dim))
     if height > _CHUNK:
         height -= height % _CHUNK
@@ -74,7 +74,7 @@ def unit_blocks(
         stop = min(start + height, len(gallery))
         raw = float32(gallery.rows.block(start, stop), device)
         numbers = np.arange(start, stop)
-        good = condition.look_at(numbers, raw)
+        good = problems.inspect(numbers, raw)
         if not bool(good.all()):
             raw, numbers = raw[good], numbers[good.cpu().numpy()]
         if len(numbers):
@@ -85,7 +85,7 @@ def unit_blocks(
 def search_blocks(
     blocks: Iterator[tuple[np.ndarray, Tensor]], query_sets: Sequence[Tensor], k: int, name: str
 ) -> tuple[list[Neighbours], np.ndarray]:
-    """The ``k`` best rows for each set of unit queries, and the numbers of all rows that could be found."""
+    """The ``k`` best rows for each set of unit queries, and the numbers of all usable rows."""
     best: list[Neighbours | None] = [None] * len(query_sets)
     usable = []
     for numbers, features in blocks:
@@ -116,9 +116,9 @@ def class_templates(
 
 
 def float32(array: np.ndarray, device: torch.device | str) -> Tensor:
-    """Rows of numbers of any kind as float32 on ``device``.
+    """Rows of any number type as float32 on ``device``.
 
-    Rows so long or so short that their length would be lost in float32 are scaled first: only directions are compared.
+    Rows with a length that float32 cannot represent are scaled first: only directions are compared.
     """
     with np.errstate(over="ignore"):
         rows = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
@@ -127,6 +127,6 @@ def float32(array: np.ndarray, device: torch.device | str) -> Tensor:
     if len(extreme):
         exact = array[extreme].astype(np.float64)
         largest = np.abs(exact).max(axis=1, keepdims=True)
-        usable = np.isfinite(largest) & (largest > 0)  # NaN, infinite and zero rows stay what they are, to be named
+        usable = np.isfinite(largest) & (largest > 0)  # NaN, infinite and zero rows are kept, so that they are reported
         rows[torch.from_numpy(extreme)] = torch.from_numpy(np.divide(exact, largest, out=exact, where=usable)).float()
     return rows.to(device)

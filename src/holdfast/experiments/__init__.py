@@ -1,1 +1,1 @@
-"""One TOML per experiment, checked strictly, turned into calls of the library."""
+"""Experiments: recipes (TOML files, checked strictly), runs, sweeps, pre-training and logging."""

@@ -1,43 +1,97 @@
-"""Run a recipe from images to a report, into a folder that can be killed at any moment and resumed.
-
-Run a recipe from Python as ``holdfast run`` does.
-
-Whose folder is it: a run goes only where nothing is, or where the same recipe was run before.
-"""
+"""Run a recipe: train, evaluate and report it in a run folder. A run can be killed at any moment and resumed."""
 
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from holdfast.data import ImageSet, OpenSet
-from holdfast.data.device_images import DeviceImages, StreamedImages
+from holdfast.data.device_images import Images
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder, FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import judge_run, mixed_gallery
+from holdfast.evaluation import evaluate_run, mixed_gallery
 from holdfast.evaluation.matrix import matrix_html
+from holdfast.events import (
+    EvaluationBegan,
+    Event,
+    EventLog,
+    FeaturesBegan,
+    Note,
+    RunEnded,
+    RunWarning,
+    TaskBegan,
+    TasksPlanned,
+    read_events,
+)
 from holdfast.experiments.assemble import Experiment, SharedData, assemble
 from holdfast.experiments.load import read_recipe
-from holdfast.experiments.planned_steps import steps_per_task
-from holdfast.experiments.record import Sitting
+from holdfast.experiments.plan import steps_per_task
 from holdfast.experiments.schema import Recipe, check_recipe
 from holdfast.experiments.sinks import LoggedRun, Sinks, check_sinks, logging_to
 from holdfast.reports import write_report
 from holdfast.run_folder import FolderRefusedError, RunFolder
+from holdfast.run_session import RunSession
 from holdfast.scenarios import Task
 from holdfast.storage import TEMPORARY, read_json, without_nan, write_json, write_text
-from holdfast.training import walk
-from holdfast.training.event_log import Journal, read_events
+from holdfast.training import RunControl, train_scenario
+from holdfast.training.build import naming_table
 from holdfast.training.executors import refuse_without_gpu
-from holdfast.training.options import imitates_bf16
-from holdfast.training.ranks import ALONE, Ranks
+from holdfast.training.options import emulates_bf16
+from holdfast.training.ranks import Ranks
 from holdfast.wording import are, counted
 
-Log = Callable[[dict[str, Any]], None]
+
+def run_recipe(
+    recipe: str | Path,
+    out: str | Path,
+    settings: Sequence[str] = (),
+    *,
+    data: str | Path | None = None,
+    models: str | Path | None = None,
+    device: str = "auto",
+    resume: bool = False,
+    sinks: Sequence[str] = (),
+) -> "RunMetrics":
+    """Train, evaluate and report a recipe in the folder ``out``, as ``holdfast run`` does.
+
+    recipe: a TOML file, or the name of a built-in recipe.
+    out: the run folder.
+    settings: changes to the recipe, such as "train.epochs=10".
+    data: the folder of datasets; default: $HOLDFAST_DATA, else ``./data``.
+    models: the folder of pre-trained models; default: $HOLDFAST_MODELS, else ``./models``.
+    device: auto, cpu, cuda or cuda:N.
+    resume: continue the run in the folder; without it a folder with a run is refused.
+    sinks: log sinks besides the folder's own log: tensorboard, wandb, mlflow.
+    """
+    checked = check_recipe(read_recipe(str(recipe), settings))
+    shared = SharedData(None if data is None else Path(data), None if models is None else Path(models))
+    return RunMetrics(execute(checked, RunFolder(out), shared=shared, device=device, resume=resume, sinks=sinks))
+
+
+class RunMetrics(dict[str, Any]):
+    """The content of ``metrics.json`` as a dict; a notebook shows the matrix under each protocol."""
+
+    def __repr__(self) -> str:
+        scores = "; ".join(
+            f"{protocol} AC {_shown(found['AC'])} AA {_shown(found['AA'])} ACA {_shown(found['ACA'])}"
+            for protocol, found in self["protocols"].items()
+        )
+        return f"<{self['method']}, {counted(len(self['tasks']), 'model')}: {scores}>"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p><b>{html.escape(str(self['method']))}</b>, {counted(len(self['tasks']), 'model')}</p>"]
+        for protocol, scores in self["protocols"].items():
+            parts.append(f"<p>{html.escape(protocol)}</p>{matrix_html(scores['matrix'])}")
+        return "".join(parts)
+
+
+def _shown(score: float | None) -> str:
+    return "–" if score is None else f"{score:.3f}"
 
 
 def execute(
@@ -48,46 +102,52 @@ def execute(
     device: str = "auto",
     resume: bool = False,
     sinks: Sequence[str] = (),
-    watch: Log = lambda event: None,
-    ranks: Ranks = ALONE,
+    control: RunControl | None = None,
 ) -> dict[str, Any]:
-    """Train, evaluate and report ``recipe`` in ``folder``; what ``metrics.json`` says.
+    """Train, evaluate and report a checked recipe; returns the content of ``metrics.json``.
 
-    A folder that holds another recipe's run is refused; one that holds this recipe's needs ``resume``.
-    ``shared`` holds the data of several runs; ``watch`` sees every event, for a progress bar; ``sinks`` are names of
-    what the run is logged to beside its folder.
-    Of several ``ranks`` the first does all this; the others only train, and read what it found.
+    folder: where the run is written. A folder with a run of another recipe is refused.
+    shared: the data, if several runs share it.
+    device: auto, cpu, cuda or cuda:N.
+    resume: continue a run of this recipe in the folder; without it such a folder is refused.
+    sinks: names of log sinks.
+    control: receives the progress events, stops the run, and names the ranks that train together. The first rank does
+    everything; the others only train, and read the metrics that it wrote.
     """
+    control = control or RunControl()
+    ranks, on_event = control.ranks, control.on_event
     where = ranks.device or resolve_device(device)
-    refuse_without_gpu(recipe["train"]["executor"], where)  # before the folder is claimed, so that it stays free
+    with naming_table("train"):  # first, so that nothing is written if it is refused
+        refuse_without_gpu(recipe["train"]["executor"], where)
     check_sinks(sinks)
     if ranks.first:
-        claim(recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
+        claim_folder(recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
     shared = shared or SharedData()
     experiment = assemble(recipe, shared)
     images = shared.images(experiment.data.train, where, experiment.options.images)
     if not ranks.first:
-        return _follow(experiment, folder, images, ranks)
+        return _train_as_further_rank(experiment, folder, images, ranks)
     logged, steps = LoggedRun(folder, recipe.tables), _planned_steps(experiment)
-    with folder.held(), logging_to(sinks, logged, steps, warn=lambda text: watch(_warning(text))) as logs:
+    with folder.locked(), logging_to(sinks, logged, steps, warn=lambda text: on_event(RunWarning(text))) as logs:
         folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
-        sitting = Sitting(folder, {**describe(str(where)), "ranks": ranks.world})
-        for text in (*_overlap(experiment), *_slow(experiment, where), *sitting.changes()):
-            watch(_warning(text))
+        session = RunSession(folder, {**describe(str(where)), "ranks": ranks.world})
+        for text in (*_closed_set_warning(experiment), *_bf16_warning(experiment, where), *session.changes()):
+            on_event(RunWarning(text))
 
-        def watch_sitting(event: dict[str, Any]) -> None:
-            if event["event"] == "begin":
-                sitting.note()
-            watch(event)
+        def record_session(event: Event) -> None:
+            if isinstance(event, TaskBegan):
+                session.record()
+            on_event(event)
 
-        store = _train(recipe, experiment, folder, images, logs, watch_sitting, ranks)
-        sitting.note()  # of a finished run only the evaluation is done anew
-        watch({"event": "matrix"})
+        store = _train(recipe, experiment, folder, images, logs, replace(control, on_event=record_session))
+        session.record()  # if all tasks were trained before, only the evaluation is repeated
+        control.cancel.raise_if_requested()
+        on_event(EvaluationBegan())
         models, maps = store.read_all(), read_space_maps(folder, len(experiment.scenario))
         metrics: dict[str, Any] = {
             "method": recipe.method,
-            "protocols": judge_run(
+            "protocols": evaluate_run(
                 models,
                 *store.labels(),
                 protocols=[name for name in recipe["evaluation"]["protocols"] if name != "mixed"],
@@ -102,30 +162,53 @@ def execute(
             metrics["mixed"] = mixed_gallery(models, *store.labels(), maps=maps, device=where)
         if recipe["evaluation"]["compact"]:
             metrics["data"]["stored"] = _stored_record(models)
-        metrics = without_nan(metrics)  # what is returned is what is on disk
+        metrics = without_nan(metrics)  # so that the returned metrics equal those on disk
         write_json(folder.metrics, metrics)
         write_report([folder.path], folder.report)
         logs.summary(metrics["protocols"])
     ranks.wait()
-    watch({"event": "done"})
+    on_event(RunEnded())
     return metrics
 
 
-def _follow(
-    experiment: Experiment, folder: RunFolder, images: DeviceImages | StreamedImages, ranks: Ranks
-) -> dict[str, Any]:
-    """Train along with the first rank and leave the rest to it."""
-    walk(
-        experiment.scenario,
-        images,
-        folder,
-        make_encoder=experiment.make_encoder,
-        make_method=experiment.make_method,
-        options=experiment.options,
-        load_model=experiment.load_model,
-        load_reference=experiment.load_reference,
-        ranks=ranks,
-    )
+def claim_folder(
+    tables: Mapping[str, Any],
+    folder: RunFolder,
+    *,
+    resume: bool,
+    check: Callable[[dict[str, Any]], Mapping[str, Any]],
+) -> None:
+    """Refuse a folder that this run may not be written to.
+
+    A missing or empty folder is accepted. One with a run of an equal recipe is accepted if ``resume``.
+
+    tables: the tables of the recipe to run.
+    check: checks the tables of the recipe in the folder and fills in defaults.
+    """
+    if not folder.recipe.exists():
+        if folder.path.exists() and not folder.path.is_dir():
+            raise FolderRefusedError(f"{folder.path}: not a folder; choose another folder")
+        # A run killed while it wrote its first file leaves a temporary file and the lock. One that failed earlier, for
+        # example because data is missing, leaves error.txt.
+        if folder.path.exists() and not all(
+            entry in (folder.lock, folder.error) or entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()
+        ):
+            raise FolderRefusedError(f"{folder.path}: not empty and not a run folder; choose another folder")
+        return
+    try:
+        held = check(read_recipe(str(folder.recipe)))
+    except HoldfastError as error:  # a recipe of another kind, or not readable
+        place = f"{folder.recipe}: "
+        raise FolderRefusedError(place + str(error).removeprefix(place)) from error
+    if held != tables:
+        raise FolderRefusedError(f"{folder.path}: holds a run of another recipe; choose another folder")
+    if not resume:
+        raise FolderRefusedError(f"{folder.path}: holds a run of this recipe; pass resume=True to continue it")
+
+
+def _train_as_further_rank(experiment: Experiment, folder: RunFolder, images: Images, ranks: Ranks) -> dict[str, Any]:
+    """Train together with the first rank, which evaluates and writes everything."""
+    train_scenario(experiment.scenario, images, folder, experiment, control=RunControl(ranks=ranks))
     ranks.wait()
     return dict(read_json(folder.metrics))
 
@@ -134,24 +217,24 @@ def _train(
     recipe: Recipe,
     experiment: Experiment,
     folder: RunFolder,
-    images: DeviceImages | StreamedImages,
+    images: Images,
     logs: Sinks,
-    watch: Log,
-    ranks: Ranks,
+    control: RunControl,
 ) -> FeatureStore:
-    """Walk the scenario and keep the features of every model on the way."""
-    journal = Journal(folder.log)
+    """Train the scenario and store the features of every model."""
+    event_log = EventLog(folder.log)
 
-    def log(event: dict[str, Any]) -> None:
-        for each in (journal, logs, watch):  # watch last: it may end the run
-            each(event)
+    def on_event(event: Event) -> None:
+        for receiver in (event_log, logs, control.on_event):
+            receiver(event)
 
     store = FeatureStore(folder.features)
     store.open_for(experiment.data.query.labels, experiment.data.gallery.labels, experiment.data.fingerprint)
 
-    def keep_features(task: Task, encoder: Encoder) -> None:
+    def store_features(task: Task, encoder: Encoder) -> None:
         if not store.has(task.number):
-            watch({"event": "features", "task": task.number})
+            control.cancel.raise_if_requested()
+            control.on_event(FeaturesBegan(task.number))
             basis = compact_basis(encoder) if recipe["evaluation"]["compact"] else None
             size = recipe["evaluation"]["batch_size"]
             query, gallery = (
@@ -160,37 +243,32 @@ def _train(
             )
             store.write(task.number, ModelFeatures(query, gallery, None if basis is None else basis.numpy()))
 
-    watch({"event": "plan", "steps": _planned_steps(experiment)})
-    for text in _notes(experiment, images, ranks):
-        log({"event": "note", "text": text})
-    walk(
+    control.on_event(TasksPlanned(_planned_steps(experiment)))
+    for text in _notes(experiment, images, control.ranks):
+        on_event(Note(text))
+    train_scenario(
         experiment.scenario,
         images,
         folder,
-        make_encoder=experiment.make_encoder,
-        make_method=experiment.make_method,
-        options=experiment.options,
-        load_model=experiment.load_model,
-        load_reference=experiment.load_reference,
-        log=log,
-        after_task=keep_features,
-        ranks=ranks,
+        experiment,
+        after_task=store_features,
+        control=replace(control, on_event=on_event),
     )
     return store
 
 
-def _notes(experiment: Experiment, images: DeviceImages | StreamedImages, ranks: Ranks) -> Iterator[str]:
-    """What the log should say of how the run is carried out."""
-    if isinstance(images, StreamedImages):
+def _notes(experiment: Experiment, images: Images, ranks: Ranks) -> Iterator[str]:
+    """Notes for the log about how the run is executed."""
+    if images.streamed:
         yield f"streaming {len(images):,} images from host memory"
     if ranks.world > 1:
         eager = images.device.type == "cuda" and ranks.executor(experiment.options.executor) == "eager"
-        how = "; steps are eager, train.executor=graph captures them" if eager else ""
+        how = "; steps are eager, set train.executor=graph to capture them" if eager else ""
         yield f"{ranks.world} ranks share each batch of {experiment.options.batch_size}{how}"
 
 
-def _overlap(experiment: Experiment) -> Iterator[str]:
-    """Say that tested classes are trained on: it does not stop a run but changes what its numbers mean."""
+def _closed_set_warning(experiment: Experiment) -> Iterator[str]:
+    """A warning if classes of the test set are trained on."""
     overlap = experiment.data.overlap
     if overlap:
         some = ", ".join(overlap[:3]) + (", ..." if len(overlap) > 3 else "")
@@ -198,14 +276,10 @@ def _overlap(experiment: Experiment) -> Iterator[str]:
         yield f"not an open-set test: {classes}"
 
 
-def _slow(experiment: Experiment, where: torch.device) -> Iterator[str]:
-    """Say why nothing seems to happen: a step that takes seconds in float32 may then take minutes."""
-    if experiment.options.precision == "bf16" and imitates_bf16(where):
-        yield "this CPU has no bf16 and imitates it, many times slower than float32; train.precision=fp32 is quicker"
-
-
-def _warning(text: str) -> dict[str, Any]:
-    return {"event": "warning", "text": text}
+def _bf16_warning(experiment: Experiment, where: torch.device) -> Iterator[str]:
+    """A warning if the CPU emulates bf16: a step of seconds in float32 may then take minutes."""
+    if experiment.options.precision == "bf16" and emulates_bf16(where):
+        yield "this CPU emulates bf16, many times slower than float32; train.precision=fp32 is faster"
 
 
 def _planned_steps(experiment: Experiment) -> list[int]:
@@ -242,78 +316,6 @@ def _data_record(data: OpenSet) -> dict[str, Any]:
 
 
 def _stored_record(models: list[ModelFeatures]) -> dict[str, Any]:
-    """How many numbers the galleries keep of an item, model by model, and how many times fewer than full features."""
+    """Numbers stored per gallery item by each model, of full features, and the ratio of the two."""
     stored, full = [model.gallery.shape[1] for model in models], [model.full_dim for model in models]
     return {"numbers": stored, "full": full, "times_smaller": round(sum(full) / sum(stored), 3)}
-
-
-class RunMetrics(dict[str, Any]):
-    """What ``metrics.json`` says, as a dict; a notebook shows the matrix under each protocol."""
-
-    def __repr__(self) -> str:
-        scores = "; ".join(
-            f"{protocol} AC {_shown(found['AC'])} AA {_shown(found['AA'])} ACA {_shown(found['ACA'])}"
-            for protocol, found in self["protocols"].items()
-        )
-        return f"<{self['method']}, {counted(len(self['tasks']), 'model')}: {scores}>"
-
-    def _repr_html_(self) -> str:
-        parts = [f"<p><b>{html.escape(str(self['method']))}</b>, {counted(len(self['tasks']), 'model')}</p>"]
-        for protocol, scores in self["protocols"].items():
-            parts.append(f"<p>{html.escape(protocol)}</p>{matrix_html(scores['matrix'])}")
-        return "".join(parts)
-
-
-def _shown(score: float | None) -> str:
-    return "–" if score is None else f"{score:.3f}"
-
-
-def run_recipe(
-    recipe: str | Path,
-    out: str | Path,
-    settings: Sequence[str] = (),
-    *,
-    data: str | Path | None = None,
-    models: str | Path | None = None,
-    device: str = "auto",
-    resume: bool = False,
-    sinks: Sequence[str] = (),
-) -> RunMetrics:
-    """Train, evaluate and report a recipe (a TOML file or a built-in name) into the folder ``out``.
-
-    settings: what is changed in it, such as "train.epochs=10". data, models: where data sets and trained models lie.
-    resume: go on with the run in the folder. sinks: what to log to beside it (tensorboard, wandb, mlflow).
-    """
-    checked = check_recipe(read_recipe(str(recipe), settings))
-    shared = SharedData(None if data is None else Path(data), None if models is None else Path(models))
-    return RunMetrics(execute(checked, RunFolder(out), shared=shared, device=device, resume=resume, sinks=sinks))
-
-
-def claim(
-    tables: Mapping[str, Any],
-    folder: RunFolder,
-    *,
-    resume: bool,
-    check: Callable[[dict[str, Any]], Mapping[str, Any]],
-) -> None:
-    """Refuse a folder with something else in it; one with this recipe's run needs ``resume``. ``check``: raw tables
-    of a recipe to checked ones."""
-    if not folder.recipe.exists():
-        if folder.path.exists() and not folder.path.is_dir():
-            raise FolderRefusedError(f"{folder.path}: not a folder; choose another --out")
-        # A kill while the very first file was written leaves its temporary and the lock alone in the folder, a failure
-        # before it (data that is not there) only what it says.
-        if folder.path.exists() and not all(
-            entry in (folder.lock, folder.error) or entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()
-        ):
-            raise FolderRefusedError(f"{folder.path}: not empty and not a run folder; choose another --out")
-        return
-    try:
-        held = check(read_recipe(str(folder.recipe)))
-    except HoldfastError as error:  # a recipe of another kind or that nobody can read: not this one's in any case
-        place = f"{folder.recipe}: "
-        raise FolderRefusedError(place + str(error).removeprefix(place)) from error
-    if held != tables:
-        raise FolderRefusedError(f"{folder.path}: holds a run of another recipe; choose another --out")
-    if not resume:
-        raise FolderRefusedError(f"{folder.path}: holds a run of this recipe; add --resume to go on with it")

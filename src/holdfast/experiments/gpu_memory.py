@@ -1,4 +1,4 @@
-"""How much of a GPU a run will take, found by trying its network once before anything is started."""
+"""Predict the GPU memory of a run by trying its network once before anything is started."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,57 +7,59 @@ from functools import partial
 import torch
 
 from holdfast.data.augment import centre_crop
-from holdfast.data.device_images import DeviceImages, StreamedImages
+from holdfast.data.device_images import Images
 from holdfast.encoders import Encoder
 from holdfast.encoders.compact import compact_dim
 from holdfast.encoders.encode_loop import batch_size_for
 from holdfast.encoders.extract import extract
 from holdfast.experiments.assemble import Experiment
 from holdfast.methods import Method
-from holdfast.randomness import GLOBAL_GENERATOR
+from holdfast.randomness import GENERATOR_LOCK
 from holdfast.scenarios import Scenario
 from holdfast.training import FitOptions
 
 HEADROOM = 2.8
-"""A captured graph keeps memory of its own beside what the eager first steps leave cached, and fused kernels keep more
-for the way back: 2.64 times the plain step's peak was reserved for ResNet-32 (``results/bench/sweep-h200.json``)."""
+"""Memory reserved for training, relative to the peak of a plain step.
+
+A captured graph has its own memory besides what the eager first steps leave cached, and fused kernels keep more for
+the backward pass. Measured: 2.64 for ResNet-32 (``results/bench/sweep-h200.json``)."""
 
 PER_PROCESS = 700 * 2**20
-"""What CUDA and its libraries keep for each further process, beside its copy of the images: assumed, not measured."""
-
+"""Bytes of CUDA and its libraries in each further process, besides its images. Assumed, not measured."""
 
 PER_MAP = 5
-"""Copies of what is trained on features: weights, Adam's two averages, and gradients twice, because the eager first
-steps leave theirs cached and the captured graph has its own. Reckoned, not measured."""
+"""Copies of the weights that are trained on features: the weights, Adam's two averages, and two gradients, because the
+eager first steps leave theirs cached and the captured graph has its own. Calculated, not measured."""
 
 
 def bytes_per_run(
     experiment: Experiment,
-    images: DeviceImages | StreamedImages,
+    images: Images,
     test_batch: int | None = None,
     *,
     compact: bool = False,
 ) -> int:
-    """What one run takes beside the shared images: a batch through its network, the old model, the momentum,
-    what the buffer remembers, what is trained on features afterwards, and the features of the test images, for which it
-    takes larger batches than for training.
+    """Bytes that one run takes on the GPU, besides the shared images.
 
-    test_batch: how many test images at a time; None for as many as ``extract`` would take.
+    Counted are: a training batch through the network, the old model and the momentum; features kept for the buffer;
+    weights trained on features; and the features of the test images. If the scenario names pre-trained models, the
+    largest of them counts.
+
+    test_batch: test images at a time; None for the default of ``extract``.
     compact: whether test features are stored at the backbone's size (``evaluation.compact``).
-    Where models are brought in, the one that takes most.
     """
     run = (experiment, images, test_batch, compact)
     started = [task for task in experiment.scenario.tasks if task.start == "loaded"]
-    brought_in = dict.fromkeys(task.model for task in started if task.model)
-    if not brought_in:
+    pretrained = dict.fromkeys(task.model for task in started if task.model)
+    if not pretrained:
         return _bytes_of(experiment.make_encoder, *run)
-    return max(_bytes_of(partial(experiment.load_model, name), *run) for name in brought_in)
+    return max(_bytes_of(partial(experiment.load_model, name), *run) for name in pretrained)
 
 
 def _bytes_of(
     make_encoder: Callable[[], Encoder],
     experiment: Experiment,
-    images: DeviceImages | StreamedImages,
+    images: Images,
     test_batch: int | None,
     compact: bool,
 ) -> int:
@@ -67,43 +69,43 @@ def _bytes_of(
     views = 2 if experiment.make_method().reads_view else 1
     training = _peak(images.device, _train_on, encoder, images, options, views) + 3 * weights
     evaluation = _peak(images.device, _extract_from, encoder, experiment, images.device, test_batch)
-    evaluation += bytes_of_vectors(encoder, len(data.query), len(data.gallery), len(scenario), compact=compact)
-    evaluation += PER_MAP * bytes_on_features(experiment.make_method(), scenario, encoder.dim)
-    remembered = bytes_remembered(experiment.make_method(), scenario, encoder.dim)
+    evaluation += matrix_feature_bytes(encoder, len(data.query), len(data.gallery), len(scenario), compact=compact)
+    evaluation += PER_MAP * feature_phase_bytes(experiment.make_method(), scenario, encoder.dim)
+    kept = kept_feature_bytes(experiment.make_method(), scenario, encoder.dim)
     del encoder
     torch.cuda.empty_cache()
-    return int(HEADROOM * training) + remembered + evaluation + images.bytes_ahead(options.batch_size)
+    return int(HEADROOM * training) + kept + evaluation + images.prefetch_bytes(options.batch_size)
 
 
-def bytes_of_vectors(encoder: Encoder, queries: int, gallery: int, models: int, *, compact: bool) -> int:
-    """What the matrix keeps on the device: every model's gallery, one's queries, and of compact ones the bases."""
+def matrix_feature_bytes(encoder: Encoder, queries: int, gallery: int, models: int, *, compact: bool) -> int:
+    """Bytes of the compatibility matrix: the galleries of all models, the queries of one, and bases if compact."""
     size = compact_dim(encoder) if compact else encoder.dim
     bases = models * encoder.dim * size if size < encoder.dim else 0
     return 4 * ((queries + models * gallery) * size + bases)
 
 
-def bytes_remembered(method: Method, scenario: Scenario, dim: int) -> int:
-    """The table of what past models gave the buffer (``KeptFeatures``), at the task where it is largest; mostly 0."""
+def kept_feature_bytes(method: Method, scenario: Scenario, dim: int) -> int:
+    """Bytes of the past models' features of the buffer (``KeptFeatures``) at the largest task; 0 for most methods."""
     if not method.reads_kept:
         return 0
     return max(4 * len(task.buffer_indices) * (task.number - 1) * dim for task in scenario.tasks)
 
 
-def bytes_on_features(method: Method, scenario: Scenario, dim: int) -> int:
-    """The weights that ``method`` trains on features of size ``dim`` once a task is done, as FAN does a map; mostly 0.
+def feature_phase_bytes(method: Method, scenario: Scenario, dim: int) -> int:
+    """Bytes of the weights that ``method`` trains on features of size ``dim`` after a task, as FAN does; 0 for most.
 
-    The state of the random generator is left as it was.
+    The state of the random generator is not changed.
     """
     later = next((task for task in scenario.tasks if task.reference == "previous"), None)
     if later is None:
         return 0
-    with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
+    with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
         method.begin(later, dim)  # for the shapes
     phase = method.feature_phase()
     return 0 if phase is None else sum(parameter.nbytes for parameter in phase.parameters)
 
 
-def _train_on(encoder: Encoder, images: DeviceImages | StreamedImages, options: FitOptions, views: int) -> None:
+def _train_on(encoder: Encoder, images: Images, options: FitOptions, views: int) -> None:
     assert encoder.preprocess is not None
     some = torch.arange(min(options.batch_size, len(images)), device=images.device)
     with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bf16"):
@@ -120,7 +122,7 @@ def _extract_from(encoder: Encoder, experiment: Experiment, device: torch.device
 
 
 def _peak(device: torch.device, work: Callable[..., None], *arguments: object) -> int:
-    """The most that ``work`` had allocated on the device at a time, beside what was there before."""
+    """The peak of the bytes that ``work`` allocated on the device."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -129,10 +131,13 @@ def _peak(device: torch.device, work: Callable[..., None], *arguments: object) -
 
 
 def how_many_fit(wanted: int, each: int, device: torch.device, *, beside: int = 0) -> int:
-    """At most ``wanted`` runs of ``each`` bytes in nine tenths of what is free but for ``beside``.
+    """How many runs fit into 90 % of the free memory, at most ``wanted``; 0 if not even one fits.
 
-    A single one may have the last tenth as well; 0 where not even that is enough.
+    each: bytes of one run.
+    beside: bytes of the free memory that are needed for something else.
+
+    A single run may also use the last 10 %.
     """
     free, _ = torch.cuda.mem_get_info(device)
-    room = free - beside
-    return max(0, min(wanted, int(0.9 * room / max(each, 1)))) or int(each <= room)
+    available = free - beside
+    return max(0, min(wanted, int(0.9 * available / max(each, 1)))) or int(each <= available)

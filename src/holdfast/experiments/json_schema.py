@@ -1,8 +1,8 @@
-"""The JSON Schema of a recipe, for editors that complete and check while one types.
+"""The JSON Schema of recipes, for completion and checks in editors.
 
-Made from the same signatures that recipes are checked against. A section's options depend on the function it names, so
-each section is one of several objects told apart by ``name``. What only the data can say (class counts, sizes) is left
-to ``holdfast run``.
+It is made from the same signatures that recipes are checked against. The options of a section depend on the function
+that it names, so a section is one of several objects that differ in ``name``. Values that depend on the data (class
+counts, sizes) are checked by ``holdfast run`` only.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,18 +10,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast.data import DATASETS
+from holdfast.data import READERS
 from holdfast.encoders import BACKBONES, backbone_builder
 from holdfast.experiments.schema import (
     SPLITS,
     AdoptedSection,
+    BackboneExtras,
+    EvaluationSection,
     PreprocessSection,
-    _Evaluation,
-    _GivenBackbone,
-    _Top,
+    RunTables,
     options_schema,
 )
-from holdfast.experiments.update_schema import SECTIONS, OwnTop, VectorData
+from holdfast.experiments.update_recipes import SECTIONS, UpdateTop, VectorData
 from holdfast.methods import METHODS
 from holdfast.scenarios import SCENARIOS
 from holdfast.training import FitOptions
@@ -33,27 +33,27 @@ Schema = dict[str, Any]
 
 
 def recipe_json_schema() -> Schema:
-    """A schema for recipe files. One that ``extends`` another says only what it changes, so its sections are free."""
+    """The schema of recipes for ``holdfast run``. Sections of a recipe that ``extends`` another are not checked."""
     sections = {
         **_training(),
-        "data": _object({split: _by_name(DATASETS, _split_keys()) for split in SPLITS}, SPLITS),
+        "data": _object({split: _by_name(READERS, _split_keys()) for split in SPLITS}, SPLITS),
         "scenario": _by_name(SCENARIOS, leave_out={"num_slots", "seed", "models"}),
         "method": _method(),
-        "evaluation": _Evaluation.model_json_schema(),
+        "evaluation": EvaluationSection.model_json_schema(),
         "adopted": AdoptedSection.model_json_schema(),
     }
-    return _recipe("A Holdfast recipe", sections, _Top)
+    return _recipe("A Holdfast recipe", sections, RunTables)
 
 
 def own_recipe_json_schema() -> Schema:
-    """The same for recipes of ``holdfast start`` and ``holdfast update``."""
+    """The schema of recipes for ``holdfast start`` and ``holdfast update``."""
     sections = {name: section.model_json_schema() for name, section in SECTIONS.items()}
     sections["data"] = {"anyOf": [sections["data"], VectorData.model_json_schema()]}
-    return _recipe("A Holdfast recipe for own images", {**_training(), **sections}, OwnTop)
+    return _recipe("A Holdfast recipe for own images", {**_training(), **sections}, UpdateTop)
 
 
 def _training() -> dict[str, Schema]:
-    """What every recipe may say of how models are trained."""
+    """The sections that every recipe has: how models are trained."""
     return {
         "title": {"type": "string"},
         "seed": {"type": "integer", "minimum": 0, "default": 0},
@@ -107,7 +107,7 @@ def _settings(build: Callable[..., Any]) -> Schema:
 
 
 def _backbone() -> Schema:
-    given = _GivenBackbone.model_json_schema()["properties"]
+    given = BackboneExtras.model_json_schema()["properties"]
     choices = []
     for name in [*BACKBONES, "hf:"]:
         builder = backbone_builder(name)
@@ -115,7 +115,7 @@ def _backbone() -> Schema:
         options = options_schema(builder, leave_out={"name", *given}).model_json_schema()
         named = {"type": "string", "pattern": "^hf:"} if name == "hf:" else {"const": name}
         choices.append(_choice(named, options, given))
-    for pattern in ("^timm:", OWN_CODE):  # the model, or the user's own function, decides what it takes
+    for pattern in ("^timm:", OWN_CODE):  # the options are checked by timm or by the user's own function
         free = {"name": {"type": "string", "pattern": pattern}, **given}
         choices.append({"type": "object", "properties": free, "required": ["name"]})
     return {"type": "object", "required": ["name"], "oneOf": choices}

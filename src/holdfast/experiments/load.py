@@ -1,4 +1,4 @@
-"""Find a recipe, read it, apply what was set on the command line."""
+"""Find a recipe, read it, and apply settings such as "train.epochs=10"."""
 
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,27 +9,31 @@ from holdfast.errors import HoldfastError
 
 
 def builtin_folder() -> Path:
-    """Where the recipes that come with Holdfast are: in the package when installed, beside ``src`` in a checkout."""
+    """The folder of the built-in recipes: in the package if installed, beside ``src`` in a checkout."""
     packaged = Path(__file__).parent / "builtin"
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "recipes"
 
 
 def builtin_recipes() -> Iterator[tuple[str, Path]]:
-    """Names, such as ``cifar100-10/er``, and files."""
+    """(name, file) of every built-in recipe; a name is like ``cifar100-10/er``."""
     folder = builtin_folder()
     for path in sorted(folder.rglob("*.toml")):
         yield path.relative_to(folder).with_suffix("").as_posix(), path
 
 
 def read_recipe(source: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The tables of a recipe file, or of a built-in recipe by name, with ``--set`` applied; not yet checked.
+    """The tables of a recipe, not yet checked.
 
-    A recipe that begins with ``extends = "FILE"`` (relative to its own folder) says only what it changes in that one.
+    source: a TOML file, or the name of a built-in recipe.
+    overrides: settings that change it, such as "train.epochs=10"; see ``with_overrides``.
+
+    A recipe with ``extends = "FILE"`` (relative to its own folder) holds only the changes to that recipe.
     """
-    return with_overrides(_extended(find_recipe(source)), overrides)
+    return with_overrides(_read_extended(find_recipe(source)), overrides)
 
 
 def find_recipe(source: str) -> Path:
+    """The file of a recipe, by path or by the name of a built-in recipe."""
     path = Path(source)
     if path.is_file():
         return path
@@ -37,38 +41,39 @@ def find_recipe(source: str) -> Path:
     name = source.removeprefix("recipes/").removesuffix(".toml")
     if name in known:
         return known[name]
-    raise HoldfastError(f"{source}: no such file, and no built-in recipe of that name; known: {', '.join(known)}")
+    raise HoldfastError(f"{source}: no such file, and no built-in recipe of this name; known: {', '.join(known)}")
 
 
 def family(path: Path, methods: Collection[str]) -> str:
-    """What runs of a recipe are called by: its own name, or its folder's where there is one recipe per method."""
+    """The first part of the names of its runs: the file's name, or its folder's if the file is named after a method."""
     return path.resolve().parent.name if path.stem in methods else path.stem
 
 
 def with_overrides(recipe: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Apply ``a.b=value`` settings in order; values are read as TOML, and as plain text where that fails.
+    """The recipe with ``a.b=value`` settings applied in order.
 
-    Names come first: another ``method.name``, ``backbone.name`` or ``scenario.name`` brings none of the options that
-    belonged to the recipe's own; a method takes its settings from the recipe's ``[methods.NAME]`` table, if there is
-    one. ``scenario.tasks`` and ``scenario.increment`` replace each other.
+    Values are read as TOML, or as plain text if they are not valid TOML. Names are applied first: a new
+    ``method.name``, ``backbone.name`` or ``scenario.name`` removes the options of the old one. A new method takes its
+    options from the recipe's table ``[methods.NAME]``, if there is one. ``scenario.tasks`` and ``scenario.increment``
+    replace each other.
     """
     settings = [_setting(text) for text in overrides]
     changed: dict[str, Any] = _copy(recipe)
     for keys, value in settings:
         if len(keys) == 2 and keys[0] in ("method", "backbone", "scenario"):
-            _make_way(changed, keys[0], keys[1], value)
+            _remove_conflicts(changed, keys[0], keys[1], value)
     for keys, value in settings:
         table = changed
         for i, key in enumerate(keys[:-1]):
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise HoldfastError(f"--set {'.'.join(keys)}: {'.'.join(keys[: i + 1])} is not a table")
+                raise HoldfastError(f"setting {'.'.join(keys)}: {'.'.join(keys[: i + 1])} is not a table")
         table[keys[-1]] = value
     return changed
 
 
-def _make_way(recipe: dict[str, Any], section: str, key: str, value: Any) -> None:
-    """Take out of ``section`` what cannot stand beside the new ``value`` of ``key``."""
+def _remove_conflicts(recipe: dict[str, Any], section: str, key: str, value: Any) -> None:
+    """Remove options of ``section`` that do not fit the new ``value`` of ``key``."""
     table = recipe.get(section)
     if not isinstance(table, dict):
         return
@@ -85,35 +90,35 @@ def _setting(text: str) -> tuple[list[str], Any]:
     key, equals, value = text.partition("=")
     keys = key.strip().split(".")
     if not equals or not all(keys):
-        raise HoldfastError(f"--set {text!r}: write it as table.key=value, such as train.epochs=10")
+        raise HoldfastError(f"setting {text!r}: write it as table.key=value, such as train.epochs=10")
     try:
         return keys, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return keys, value.strip()
 
 
-def _extended(path: Path) -> dict[str, Any]:
-    """The recipe, on top of the one it extends. One step only: what a recipe says is then in two files at most."""
+def _read_extended(path: Path) -> dict[str, Any]:
+    """The recipe merged into the one it extends, which must not extend another itself."""
     own = _read(path)
     base = own.pop("extends", None)
     if base is None:
         return own
     if not isinstance(base, str) or not (path.parent / base).is_file():
-        raise HoldfastError(f"{path}: extends {base!r}, which is no file beside it; give a path from its folder")
+        raise HoldfastError(f"{path}: extends {base!r}, which does not exist; give a path relative to this file")
     tables = _read(path.parent / base)
     if "extends" in tables:
-        raise HoldfastError(f"{path}: extends {base}, which extends another recipe itself; name that one instead")
+        raise HoldfastError(f"{path}: extends {base}, which extends another recipe; extend that one instead")
     for section in ("method", "backbone", "scenario"):
         if "name" in _table(own, section):
-            raise HoldfastError(f"{path}: {section}.name is its base's to say; write a recipe of its own for another")
-    return _on_top(tables, own)
+            raise HoldfastError(f"{path}: {section}.name cannot be changed by extends; write a full recipe")
+    return _merge(tables, own)
 
 
-def _on_top(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """``base`` with the leaves of ``changes`` in place of its own."""
+def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``base``, changed in place: values of ``changes`` replace its own, tables are merged."""
     for key, value in changes.items():
         below = base.get(key)
-        base[key] = _on_top(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        base[key] = _merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return base
 
 
@@ -127,7 +132,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _table(of: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """The table under ``key``; empty where there is none, or something else that the check will refuse."""
+    """The table under ``key``; empty if there is none, or a value that is not a table (refused later by the check)."""
     found = of.get(key)
     return found if isinstance(found, dict) else {}
 

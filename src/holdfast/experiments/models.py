@@ -1,4 +1,4 @@
-"""The pre-trained models that a recipe names: found, loaded and checked before anything is trained."""
+"""Find, load and check the pre-trained models that a recipe names."""
 
 import os
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.encoders import Encoder, Preprocess, VectorInput
+from holdfast.encoders import Encoder, Input
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
-from holdfast.scenarios import ModelCard
+from holdfast.scenarios import ModelSpace
 from holdfast.storage import read_json
 from holdfast.training.slots import read_slots
 
@@ -22,12 +22,12 @@ def models_root(explicit: str | Path | None = None) -> Path:
 
 
 def named_models(scenario: Mapping[str, Any]) -> list[str]:
-    """The models a scenario section brings in, each once."""
+    """The models that a scenario section names, each once."""
     return list(dict.fromkeys([scenario["model"], *scenario["replace_with"]]))
 
 
 def with_head(scenario: Mapping[str, Any], method: Method) -> dict[str, Any]:
-    """The section with ``{head}`` in model names filled in, so that one recipe serves methods of both kinds."""
+    """The section with ``{head}`` in model names replaced, so that one recipe serves both kinds of methods."""
     head = head_of(method)
     named = {"model": scenario["model"], "replace_with": scenario["replace_with"]}
     filled = {
@@ -45,41 +45,42 @@ def head_of(method: Method) -> str:
 
 
 @dataclass(frozen=True)
-class BroughtIn:
-    """Models in folders under ``root``, fitted with the preprocessing of the run.
+class PretrainedModels:
+    """Models in folders under ``root``.
 
-    One preprocessing for the whole run, because the model in training and the one it is held to see the same tensors.
+    preprocess: replaces the preprocessing of every loaded model. A run has one preprocessing, because the model in
+    training and its reference model get the same tensors. None keeps that of each model.
     """
 
     root: Path
-    preprocess: Preprocess | VectorInput | None = None
+    preprocess: Input | None = None
 
     def load(self, name: str) -> Encoder:
-        """The model in float32, whatever it was saved in."""
+        """The model, converted to float32."""
         folder = self.root / Path(name).expanduser()
         if not folder.is_dir():
             raise HoldfastError(
-                f"model {name}: no such folder under {self.root.absolute()}; pre-train it (holdfast pretrain), or say "
-                f"where models are (--models or {VARIABLE})"
+                f"model {name}: no such folder under {self.root.absolute()}; pre-train it (holdfast pretrain), or give "
+                f"the folder of models (models, or {VARIABLE})"
             )
         encoder = Encoder.from_pretrained(folder).float()
         encoder.preprocess = self.preprocess or encoder.preprocess
-        # Names can be given to other weights: models fine-tuned from these say from which.
+        # A name can later be given to other weights, so the checksum of the weights is recorded too.
         weights = read_json(folder / "config.json")["weights_sha256"]
         encoder.info = {**encoder.info, "origin": {"model": name, "weights_sha256": weights}}
         return encoder
 
-    def card(self, name: str, method: Method) -> ModelCard:
-        """Size and slots of one model; refused where ``method`` cannot go on from it."""
+    def card(self, name: str, method: Method) -> ModelSpace:
+        """Size and slots of one model. A model that ``method`` cannot start from is refused."""
         encoder = self.load(name)
         own = method.feature_dim(encoder.feature_dim)
         if method.num_slots is None:
             if encoder.dim != own:
                 raise HoldfastError(
                     f"model {name}: its features are projected from {encoder.feature_dim} to {encoder.dim}; this "
-                    "method reads the backbone's own, so give it one pre-trained with a trainable classifier"
+                    "method uses unprojected features; choose a model pre-trained with a trainable classifier"
                 )
-            return ModelCard(encoder.dim)
+            return ModelSpace(encoder.dim)
         if "slots" not in encoder.info:
             raise HoldfastError(f"model {name}: has no slot record; pre-train it with a simplex method")
-        return ModelCard(encoder.dim, read_slots(encoder, self.root / name))
+        return ModelSpace(encoder.dim, read_slots(encoder, self.root / name))

@@ -1,8 +1,7 @@
-"""What a recipe may say. Everything is checked before anything runs, and the key at fault is named.
+"""The schema of recipes. A recipe is checked before anything runs; an error names the wrong key.
 
-A strict schema for the options of anything that is called with keywords: its signature is the schema.
-
-Recipes as TOML text; the standard library reads it but does not write it.
+The options of a dataset, scenario, backbone, method or of training are not listed here: they are the keyword
+parameters of the function or class that the recipe names.
 """
 
 import functools
@@ -15,21 +14,30 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
-from holdfast.data import DATASETS
+from holdfast.data import READERS
 from holdfast.encoders import backbone_builder
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation import PROTOCOLS
 from holdfast.methods import method_class
 from holdfast.scenarios import SCENARIOS
+from holdfast.storage import to_toml
 from holdfast.training import FitOptions
+from holdfast.training.build import BACKBONE_EXTRAS, FILLED_IN, naming_table
 from holdfast.training.options import OFF_FOR_VECTORS, refuse_augmentation
 
 
 class Strict(BaseModel):
+    """A table of a recipe: unknown keys and values of another type are refused."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Top(Strict):
+class RunTables(Strict):
+    """The top level of a recipe for ``holdfast run``.
+
+    methods: options of further methods, used if another method is set by name.
+    """
+
     title: str = ""
     seed: int = Field(0, ge=0)
     data: dict[str, Any]
@@ -44,7 +52,9 @@ class _Top(Strict):
 
 
 class PreprocessSection(Strict):
-    """mean, std, resize: for images. unit: for vectors."""
+    """mean, std, resize: for images.
+    unit: scale vectors to length 1.
+    """
 
     mean: list[float] | None = None
     std: list[float] | None = None
@@ -52,21 +62,28 @@ class PreprocessSection(Strict):
     unit: bool | None = None
 
 
-class _Evaluation(Strict):
+class EvaluationSection(Strict):
+    """protocols: how models are compared.
+    batch_size: images at a time; None for as many as fit the device.
+    compact: store features at the size of the backbone.
+    """
+
     protocols: list[Literal["template", "instance", "mixed"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
     batch_size: int | None = Field(None, ge=1)
     compact: bool = False
 
 
 class AdoptedSection(Strict):
-    """folder: of an adopted model, which the first task is held to. features: where its vectors lie, if moved."""
+    """folder: an adopted model; the first task is trained against its stored vectors.
+    features: the file of these vectors, if it was moved.
+    """
 
     folder: str
     features: str | None = None
 
 
-class _GivenBackbone(Strict):
-    """What any backbone may be given, whoever built it."""
+class BackboneExtras(Strict):
+    """Options of every backbone, besides those of its own builder."""
 
     weights: str | None = None
     weights_prefix: str | None = None
@@ -74,13 +91,12 @@ class _GivenBackbone(Strict):
     freeze: list[str] | None = None
 
 
-GIVEN_BACKBONE = tuple(_GivenBackbone.model_fields)
 SPLITS = ("train", "query", "gallery")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A checked recipe as plain tables with every default written out; the tables are what runs are compared by."""
+    """A checked recipe as plain tables with all defaults. Two runs are the same if their tables are equal."""
 
     tables: Mapping[str, Any]
 
@@ -97,19 +113,19 @@ class Recipe:
 
     @property
     def short_name(self) -> str:
-        """METHOD-tTASKS-sSEED, or iINCREMENT where the recipe says that instead."""
+        """METHOD-tTASKS-sSEED, or METHOD-iINCREMENT-sSEED if the recipe gives the increment."""
         scenario = self["scenario"]
         tasks = f"t{scenario['tasks']}" if scenario.get("tasks") else f"i{scenario.get('increment')}"
-        method = self.method.rpartition(":")[2]  # of one's own code, the class
+        method = self.method.rpartition(":")[2]  # module:Class of the user's own code
         return f"{method}-{tasks}-s{self.seed}"
 
     def to_toml(self) -> str:
-        return dumps(dict(self.tables))
+        return to_toml(self.tables)
 
 
 def check_recipe(raw: Mapping[str, Any]) -> Recipe:
-    """Check a recipe as read from TOML. ``methods`` (settings for other methods) is checked and dropped."""
-    top = validated(_Top, raw, "")
+    """Check the tables of a recipe for ``holdfast run`` and fill in defaults. ``methods`` is checked and dropped."""
+    top = validated(RunTables, raw, "")
     for name, options in top.pop("methods").items():
         method_section({"name": name, **options}, f"methods.{name}")
     data = top["data"]
@@ -122,16 +138,16 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
         data[split] = dataset_section(data[split], f"data.{split}")
     leave_out = {"num_slots", "seed", "models"}
     top["scenario"] = named_section(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
-    top["backbone"] = _backbone_beside(top["scenario"], top["backbone"])
+    top["backbone"] = _run_backbone_section(top["scenario"], top["backbone"])
     top["method"] = method_section(top["method"], "method")
     top["train"] = train_section(top["train"], data["train"])
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
-    top["evaluation"] = validated(_Evaluation, top["evaluation"], "evaluation")
-    adopted = top.pop("adopted")  # left out where there is none: recipes of older runs are equal to themselves
+    top["evaluation"] = validated(EvaluationSection, top["evaluation"], "evaluation")
+    adopted = top.pop("adopted")  # not filled in, so that recipes of older runs stay equal
     if adopted is not None:
         top["adopted"] = validated(AdoptedSection, adopted, "adopted")
     if set(top["evaluation"]["protocols"]) == {"mixed"}:
-        raise HoldfastError("evaluation.protocols: mixed gives no matrix; put template or instance beside it")
+        raise HoldfastError("evaluation.protocols: mixed gives no matrix; add template or instance")
     return Recipe(top)
 
 
@@ -143,6 +159,12 @@ def named_section(
     *,
     leave_out: set[str] | None = None,
 ) -> dict[str, Any]:
+    """Check a section with a ``name`` and the options of ``table[name]``.
+
+    kind: what the table lists, for the error message.
+    where: the key of the section, for the error message.
+    leave_out: parameters that are not options of a recipe.
+    """
     name, options = _split_name(section, where)
     if name not in table:
         raise HoldfastError(f"{where}.name: {unknown_name(kind, name, table)}")
@@ -150,7 +172,7 @@ def named_section(
 
 
 def method_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The options of a method, which may be the user's own."""
+    """The options of a method, which may be the user's own code."""
     name, _ = _split_name(section, where)
     try:
         build = method_class(name)
@@ -158,15 +180,16 @@ def method_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise HoldfastError(f"{where}.name: {error}") from error
     try:
         return named_section(section, {name: build}, "method", where)
-    except (NameError, PydanticUserError) as error:  # types of the user's own that TOML has no way to write
+    except (NameError, PydanticUserError) as error:  # the user's own types, which TOML cannot write
         reason = str(error).splitlines()[0]
         raise HoldfastError(f"{where}.name: the signature of {name} cannot be read ({reason})") from error
 
 
 def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options of a dataset's reader, with ``split`` and ``per_class``."""
     own = {key: section[key] for key in ("split", "per_class") if key in section}
     rest = {key: value for key, value in section.items() if key not in own}
-    checked = named_section(rest, DATASETS, "dataset", where)
+    checked = named_section(rest, READERS, "dataset", where)
     if not isinstance(own.get("split"), str):
         raise HoldfastError(f'{where}.split: missing; name the split to read, such as "train"')
     per_class = own.get("per_class")
@@ -176,17 +199,18 @@ def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def train_section(section: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of training on ``data``; for vectors, whatever changes pictures is off."""
+    """The options of training on ``data``. For vectors, image augmentation is switched off."""
     holds_vectors = data["name"] == "vectors"
     given = {**OFF_FOR_VECTORS, **section} if holds_vectors else section
     options = validated(options_schema(FitOptions, leave_out={"seed"}), given, "train")
     if holds_vectors:
-        refuse_augmentation(options)
+        with naming_table("train"):
+            refuse_augmentation(options)
     return options
 
 
-def _backbone_beside(scenario: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Networks come from the recipe or from the models a scenario brings in, never from both."""
+def _run_backbone_section(scenario: Mapping[str, Any], section: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Networks come either from the recipe's backbone or from the models that a scenario names, not from both."""
     if "model" not in scenario:
         if section is None:
             raise HoldfastError("backbone: missing")
@@ -197,18 +221,19 @@ def _backbone_beside(scenario: Mapping[str, Any], section: Mapping[str, Any] | N
 
 
 def backbone_section(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a backbone's builder, with ``BackboneExtras``."""
     name, options = _split_name(section, "backbone")
     builder = backbone_builder(name)
-    given = {key: options.pop(key) for key in GIVEN_BACKBONE if key in options}
-    given = {key: value for key, value in validated(_GivenBackbone, given, "backbone").items() if value is not None}
+    given = {key: options.pop(key) for key in BACKBONE_EXTRAS if key in options}
+    given = {key: value for key, value in validated(BackboneExtras, given, "backbone").items() if value is not None}
     for key in ("weights_prefix", "weights_skip"):
         if key in given and "weights" not in given:
-            raise HoldfastError(f"backbone.{key}: says how to read backbone.weights, which is missing")
-    if builder is None:  # timm takes whatever its model takes
+            raise HoldfastError(f"backbone.{key}: needs backbone.weights, which is missing")
+    if builder is None:  # timm checks the options itself
         return {"name": name, **options, **given}
     try:
-        schema = options_schema(builder, leave_out={"name", *GIVEN_BACKBONE})
-    except (NameError, PydanticUserError) as error:  # types of the user's own that TOML has no way to write
+        schema = options_schema(builder, leave_out={"name", *BACKBONE_EXTRAS})
+    except (NameError, PydanticUserError) as error:  # the user's own types, which TOML cannot write
         reason = str(error).splitlines()[0]
         raise HoldfastError(f"backbone.name: the signature of {name} cannot be read ({reason})") from error
     return {"name": name, **validated(schema, options, "backbone"), **given}
@@ -222,22 +247,21 @@ def _split_name(section: Mapping[str, Any], where: str) -> tuple[str, dict[str, 
     return name, options
 
 
-FILLED_IN = frozenset({"slots", "in_channels", "namespace"})
-"""Options that a recipe may leave out although the callable has no default: they follow from the data."""
-
-
 def options_schema(callee: Callable[..., Any], *, leave_out: Collection[str] = ()) -> type[BaseModel]:
-    """A model whose fields are the keyword options of ``callee``; a trailing underscore (``lambda_``) is dropped."""
+    """A model with one field per keyword option of ``callee``; a trailing underscore (``lambda_``) is dropped.
+
+    leave_out: parameters that are not options.
+    """
     return _schema(callee, frozenset(leave_out))
 
 
-@functools.cache  # a table of a hundred runs asks for the same few again and again
+@functools.cache  # a sweep of a hundred runs needs the same few
 def _schema(callee: Callable[..., Any], leave_out: frozenset[str]) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(callee, eval_str=True).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             continue
-        # What has no default and may be given by position is what the caller passes: a data root, labels.
+        # Parameters without a default that may be positional are passed by the caller: a data root, labels.
         given = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.default is parameter.empty
         if name in leave_out or (given and name not in FILLED_IN and not inspect.isclass(callee)):
             continue
@@ -251,34 +275,28 @@ def _schema(callee: Callable[..., Any], leave_out: frozenset[str]) -> type[BaseM
 
 
 def validated(schema: type[BaseModel], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """``values`` checked against ``schema``, defaults filled in; the first mistake in one line that names the key."""
-    _refuse_what_json_bends(values, where)
+    """``values`` checked against ``schema``, with defaults. The error names the first wrong key, in one line."""
+    _refuse_non_json(values, where)
     try:
-        # Through JSON, where a list is a valid tuple even in strict mode, as it must be in TOML.
+        # As JSON, because a list is then accepted for a tuple even in strict mode; TOML has no tuples.
         checked = schema.model_validate_json(json.dumps(values))
     except ValidationError as error:
         raise HoldfastError(_one_line(error, schema, where)) from None
     return checked.model_dump(mode="json")
 
 
-def _refuse_what_json_bends(value: Any, where: str) -> None:
-    """Dates and infinities are TOML but no JSON: they would arrive as something else."""
+def _refuse_non_json(value: Any, where: str) -> None:
+    """Refuse dates and infinities: TOML has them, JSON does not."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            _refuse_what_json_bends(item, f"{where}.{key}" if where else str(key))
+            _refuse_non_json(item, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list | tuple):
         for item in value:
-            _refuse_what_json_bends(item, where)
+            _refuse_non_json(item, where)
     elif isinstance(value, float) and not math.isfinite(value):
         raise HoldfastError(f"{where}: must be a finite number, got {value}")
     elif value is not None and not isinstance(value, str | bool | int | float):
-        raise HoldfastError(f"{where}: dates and times have no place in a recipe, got {value}")
-
-
-def keywords(callee: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Recipe options as arguments of a callee: ``lambda`` is ``lambda_`` again; what is filled in later is left out."""
-    names = {name.rstrip("_"): name for name in inspect.signature(callee).parameters}
-    return {names[key]: value for key, value in options.items() if not (key in FILLED_IN and value is None)}
+        raise HoldfastError(f"{where}: a recipe cannot hold dates and times, got {value}")
 
 
 def _one_line(error: ValidationError, schema: type[BaseModel], where: str) -> str:
@@ -289,39 +307,3 @@ def _one_line(error: ValidationError, schema: type[BaseModel], where: str) -> st
     if first["type"] == "missing":
         return f"{key}: missing"
     return f"{key}: {first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}"
-
-
-def dumps(table: dict[str, Any]) -> str:
-    """TOML for nested tables of numbers, strings, booleans and lists; None is left out, as TOML has none."""
-    return "\n".join(_lines(table, ())).strip() + "\n"
-
-
-def _lines(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict) and value is not None}
-    nested = {key: value for key, value in table.items() if isinstance(value, dict)}
-    lines = []
-    if path and (plain or not nested):
-        lines.append(f"[{'.'.join(_key(part) for part in path)}]")
-    lines += [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
-    if lines:
-        lines.append("")
-    for key, value in nested.items():
-        lines += _lines(value, (*path, key))
-    return lines
-
-
-def _key(key: str) -> str:
-    return key if key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key) else _value(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(item) for item in value)}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, bool | str):
-        # A JSON string is a TOML basic string, but for the delete character.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, int | float):
-        return repr(value)
-    raise HoldfastError(f"TOML has no way to write {value!r}")

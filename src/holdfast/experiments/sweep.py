@@ -1,230 +1,309 @@
-"""Many runs of a few recipes: planned, packed onto one device, each in its own folder.
+"""Carry out many runs on one device, in threads of one process or shared over several processes.
 
-What is kept of a run that failed while others go on.
+Between two tasks a run is mostly Python: it reads and writes models, takes a first step, captures a CUDA graph.
+Threads of one process do this in turns; several processes do it at the same time. A crash of one process stops only
+the runs of that process.
 """
 
-import itertools
-import shlex
-import sys
+import contextlib
+import multiprocessing
+import signal
 import threading
-import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.cuda_streams import PER_PRIORITY
 from holdfast.errors import HoldfastError
+from holdfast.events import Event, OnEvent, RunEnded, RunFailed
 from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.execute import claim, execute
-from holdfast.experiments.load import family, find_recipe, read_recipe
-from holdfast.experiments.schema import Recipe, check_recipe
-from holdfast.methods import METHODS
-from holdfast.run_folder import FolderRefusedError, RunFolder
-from holdfast.storage import read_json, write_text
+from holdfast.experiments.execute import claim_folder, execute
+from holdfast.experiments.plan import PlannedRun
+from holdfast.experiments.run_threads import INTERRUPTED, Outcome, RunThreads
+from holdfast.experiments.schema import check_recipe
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json
+from holdfast.training import Cancellation, RunControl
 
-Watch = Callable[[str, dict[str, Any]], None]
-Outcome = dict[str, Any] | HoldfastError
-"""What a run found, or why it failed."""
+Watch = Callable[[str, Event], None]
+"""Called with the name of a run and one of its events."""
+
+POLL_SECONDS = 0.2
+"""How often the parent process checks for cancellation while no message arrives."""
+
+STOP, NO_MORE = "stop", "no more"
 
 
 @dataclass(frozen=True)
-class PlannedRun:
-    """One cell of a sweep; ``name`` is its folder."""
+class SweepOptions:
+    """How the runs of a sweep are carried out.
 
-    name: str
-    recipe: Recipe
-    command: str
+    device: where all of them train.
+    parallel: how many run at the same time. On a GPU a process takes at most ``PER_PRIORITY`` of them.
+    processes: how many processes share them; each reads its own copy of the data.
+    sinks: names of log sinks (tensorboard, wandb, mlflow) for every run.
+    """
 
-
-def plan(
-    sources: Sequence[str],
-    *,
-    methods: Sequence[str] = (),
-    tasks: Sequence[int] = (),
-    seeds: Sequence[int] = (),
-    settings: Sequence[str] = (),
-) -> list[PlannedRun]:
-    """Every combination, each recipe checked before any of them runs; an empty list leaves what the recipe says."""
-    planned: dict[str, PlannedRun] = {}
-    axes: tuple[Sequence[Any], ...] = (sources, methods or [None], tasks or [None], seeds or [None])
-    for source, method, count, seed in itertools.product(*axes):
-        own = [f"method.name={method}"] if method else []
-        own += [f"scenario.tasks={count}"] if count is not None else []
-        own += [f"seed={seed}"] if seed is not None else []
-        recipe = check_recipe(read_recipe(source, [*own, *settings]))
-        name = f"{family(find_recipe(source), METHODS)}-{recipe.short_name}"
-        if name in planned:
-            raise HoldfastError(f"{source}: two runs of this sweep would be called {name}; leave one of them out")
-        changes = (word for setting in [*own, *settings] for word in ("--set", setting))
-        command = shlex.join(["holdfast", "run", source, *changes])
-        planned[name] = PlannedRun(name, recipe, command)
-    return list(planned.values())
+    device: torch.device
+    parallel: int = 1
+    processes: int = 1
+    sinks: Sequence[str] = ()
 
 
 def run_all(
     runs: Sequence[PlannedRun],
     folder: Path,
+    options: SweepOptions,
     *,
     shared: SharedData,
-    device: torch.device,
-    parallel: int,
-    processes: int = 1,
-    sinks: Sequence[str] = (),
     watch: Watch = lambda name, event: None,
     ended: Callable[[str], None] = lambda name: None,
-    stop: threading.Event | None = None,
+    cancel: Cancellation | None = None,
 ) -> dict[str, Outcome]:
-    """Carry out the runs, at most ``parallel`` at a time; per run its metrics, or why it failed.
+    """Carry out the runs, each in ``folder`` / its name; returns by name the metrics, or the error of a failed run.
 
-    On a GPU each runs in a thread with a stream of its own, so no more than ``PER_PRIORITY`` go at once in one process.
-    ``processes`` shares the threads out over several, each with its own copy of the data. A run that fails leaves the
-    others alone, and its traceback in ``error.txt``; a folder that is not its own it leaves as it was.
-    Finished runs in the folder are read, not repeated; unfinished ones go on where they were.
-    Networks with dropout share one stream of random numbers: their runs can be repeated one by one only.
-    Once ``stop`` is set, runs end at their next event and none is begun; ``ended`` hears of each, however it ended.
+    runs: as from ``plan``.
+    options: device and number of runs at the same time.
+    shared: the data, read once per process.
+    watch: called with (name, event) for every event of every run.
+    ended: called with the name of each run that was started, when it ends for any reason.
+    cancel: stops the runs between two steps; no further run starts.
+
+    Finished runs in the folder are read, not repeated; unfinished ones are resumed. The traceback of a failed run is
+    written to ``error.txt`` in its folder. A folder that holds something else is left unchanged.
+    Networks with dropout share one random generator: their runs are reproducible only one at a time.
     """
-    stop = stop or threading.Event()
-    if processes > 1:
-        from holdfast.experiments.sweep_processes import run_in_processes
-
-        return run_in_processes(
-            runs, folder, shared=shared, device=device, parallel=parallel, processes=processes, sinks=sinks,
-            watch=watch, ended=ended, stop=stop,
-        )  # fmt: skip
-
-    def one(seats: "Seats", run: PlannedRun) -> Future[Outcome]:
-        return seats.submit(run, watch=lambda event: watch(run.name, event), ended=lambda: ended(run.name))
-
-    with Seats(folder, shared=shared, device=device, count=parallel, sinks=sinks, stop=stop) as seats:
-        futures = {run.name: one(seats, run) for run in runs}
+    cancel = cancel or Cancellation()
+    if options.processes > 1:
+        return _run_in_processes(runs, folder, options, shared=shared, watch=watch, ended=ended, cancel=cancel)
+    with RunThreads(options.device, options.parallel, cancel) as threads:
+        futures = {
+            run.name: _submit(
+                threads, run, folder, shared, options, on_event=partial(watch, run.name), ended=partial(ended, run.name)
+            )
+            for run in runs
+        }
         try:
             return {name: future.result() for name, future in futures.items()}
         except KeyboardInterrupt:
-            stop.set()  # each thread ends at its next event, behind its last checkpoint
+            cancel.cancel()  # each run saves a checkpoint and ends
             raise
 
 
-class Seats:
-    """Threads that carry out runs, each with a stream of its own, which it keeps from run to run; leaving waits."""
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        shared: SharedData,
-        device: torch.device,
-        count: int,
-        sinks: Sequence[str],
-        stop: threading.Event,
-    ) -> None:
-        self._folder, self._shared, self._device, self._sinks, self._stop = folder, shared, device, sinks, stop
-        streams = []
-        if device.type == "cuda":
-            streams = different_streams(lambda: torch.cuda.Stream(device), min(count, PER_PRIORITY))
-        own = threading.local()  # with its stream a thread keeps the memory of its graphs
-
-        def begin_thread() -> None:
-            own.stream = streams.pop() if streams else None
-
-        self._own = own
-        self._pool = ThreadPoolExecutor(max_workers=len(streams) or count, initializer=begin_thread)
-        self._turns = _quick_turns()
-
-    def __enter__(self) -> "Seats":
-        self._turns.__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self._pool.shutdown(cancel_futures=exception[0] is not None)
-        self._turns.__exit__(None, None, None)
-
-    def submit(
-        self, run: PlannedRun, *, watch: Callable[[dict[str, Any]], None], ended: Callable[[], None]
-    ) -> Future[Outcome]:
-        return self._pool.submit(self._one, run, watch, ended)
-
-    def _one(self, run: PlannedRun, watch: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> Outcome:
-        if self._stop.is_set():
-            return HoldfastError(INTERRUPTED)
-
-        def watch_until_stopped(event: dict[str, Any]) -> None:
-            if self._stop.is_set() and event["event"] != "done":  # what is finished may be recorded
-                raise KeyboardInterrupt
-            watch(event)
-
-        try:
-            with torch.cuda.stream(self._own.stream):  # which does nothing for None
-                return _go_on(run, self._folder, self._shared, self._device, self._sinks, watch_until_stopped)
-        except KeyboardInterrupt:
-            return HoldfastError(INTERRUPTED)
-        except Exception as error:  # whatever it is, the other runs go on
-            if not isinstance(error, FolderRefusedError):
-                write_text(RunFolder(self._folder / run.name).error, traceback.format_exc())
-            failure = failure_of(error)
-            watch({"event": "failed", "text": str(failure)})
-            return failure
-        finally:
-            ended()
-
-
-@contextmanager
-def _quick_turns() -> Iterator[None]:
-    """A thread needs the interpreter for some microseconds at a time; Python would let it wait 5 ms for each turn."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
-
-
-def different_streams(make: Callable[[], torch.cuda.Stream], wanted: int) -> list[torch.cuda.Stream]:
-    """As many as ``wanted``, or as there are: torch hands out the same few over and over.
-
-    Two runs on one stream would not only wait for each other: what one does while the other captures its step would
-    become a part of that step.
-    """
-    found: dict[int, torch.cuda.Stream] = {}
-    while len(found) < wanted:
-        stream = make()
-        if stream.cuda_stream in found:
-            break
-        found[stream.cuda_stream] = stream
-    return list(found.values())
-
-
-def _go_on(
+def _submit(
+    threads: RunThreads,
     run: PlannedRun,
     folder: Path,
     shared: SharedData,
-    device: torch.device,
-    sinks: Sequence[str],
-    watch: Callable[[dict[str, Any]], None],
-) -> dict[str, Any]:
+    options: SweepOptions,
+    *,
+    on_event: OnEvent,
+    ended: Callable[[], None] = lambda: None,
+) -> Future[Outcome]:
+    """Queue one run, to be started, resumed, or read if it is finished."""
     target = RunFolder(folder / run.name)
-    claim(run.recipe.tables, target, resume=True, check=lambda raw: check_recipe(raw).tables)
-    if target.metrics.exists() and target.recipe.exists():
-        watch({"event": "done"})
-        return dict(read_json(target.metrics))
-    return execute(run.recipe, target, shared=shared, device=str(device), resume=True, sinks=sinks, watch=watch)
+
+    def work(control: RunControl) -> dict[str, Any]:
+        claim_folder(run.recipe.tables, target, resume=True, check=lambda raw: check_recipe(raw).tables)
+        if target.metrics.exists() and target.recipe.exists():
+            control.on_event(RunEnded())
+            return dict(read_json(target.metrics))
+        return execute(
+            run.recipe,
+            target,
+            shared=shared,
+            device=str(options.device),
+            resume=True,
+            sinks=options.sinks,
+            control=control,
+        )
+
+    return threads.submit(work, on_event=on_event, error_file=target.error, ended=ended)
 
 
-INTERRUPTED = "interrupted"
-"""All that is said of a run that was stopped: no failure, for the same command again goes on with it."""
+def _run_in_processes(
+    runs: Sequence[PlannedRun],
+    folder: Path,
+    options: SweepOptions,
+    *,
+    shared: SharedData,
+    watch: Watch,
+    ended: Callable[[str], None],
+    cancel: Cancellation,
+) -> dict[str, Outcome]:
+    """``run_all`` with the parallel runs divided evenly over the processes."""
+    processes = max(1, min(options.processes, options.parallel, len(runs)))
+    threads = [len(range(i, options.parallel, processes)) for i in range(processes)]
+    with _started_workers(folder, shared, options, threads) as workers:
+        found = _Dispatcher(workers, runs, watch, ended, cancel).run()
+    left = HoldfastError(INTERRUPTED if cancel.requested else "not started: every process of the sweep has died")
+    return {run.name: found.get(run.name, left) for run in runs}
 
 
-def failure_of(error: Exception) -> HoldfastError:
-    """The error in one line, without the frames it came through.
+@dataclass
+class _Worker:
+    """A process as its parent sees it.
 
-    Those hold the run's networks, graphs and streams, and a sweep keeps its failures until the last run has ended.
+    threads: how many runs it carries out at the same time.
+    running: names of the runs that it has been given and that have not ended.
     """
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
-    for each in (error, failure):
-        each.__traceback__ = each.__context__ = each.__cause__ = None
-    return failure
+
+    process: SpawnProcess
+    connection: Connection
+    threads: int
+    running: set[str] = field(default_factory=set)
+
+    def send(self, message: PlannedRun | str) -> None:
+        with contextlib.suppress(OSError):  # the process has died, which ``_receive`` notices
+            self.connection.send(message)
+
+
+class _Dispatcher:
+    """Gives each free thread of a worker the next run, and receives events and results."""
+
+    def __init__(
+        self,
+        workers: Sequence[_Worker],
+        runs: Sequence[PlannedRun],
+        watch: Watch,
+        ended: Callable[[str], None],
+        cancel: Cancellation,
+    ) -> None:
+        self._alive = list(workers)
+        self._waiting = deque(runs)
+        self._watch, self._ended, self._cancel = watch, ended, cancel
+        self._stop_sent = False
+        self._found: dict[str, Outcome] = {}
+
+    def run(self) -> dict[str, Outcome]:
+        """Return once no run is waiting or running."""
+        while self._alive:
+            self._forward_stop()
+            self._assign_runs()
+            if not any(worker.running for worker in self._alive):
+                break
+            try:
+                self._receive()
+            except KeyboardInterrupt:
+                self._cancel.cancel()
+                self._forward_stop()
+                while any(worker.running for worker in self._alive):  # each run saves a checkpoint and ends
+                    self._receive()
+                raise
+        return self._found
+
+    def _forward_stop(self) -> None:
+        if self._cancel.requested and not self._stop_sent:
+            self._stop_sent = True
+            self._waiting.clear()
+            for worker in self._alive:
+                worker.send(STOP)
+
+    def _assign_runs(self) -> None:
+        """The worker with most free threads first, so that a few runs are spread over all workers."""
+        while self._waiting:
+            worker = min(self._alive, key=lambda one: len(one.running) - one.threads)
+            if len(worker.running) >= worker.threads:
+                return
+            run = self._waiting.popleft()
+            worker.running.add(run.name)
+            worker.send(run)
+
+    def _receive(self) -> None:
+        ready = wait([worker.connection for worker in self._alive], POLL_SECONDS)
+        for worker in [worker for worker in self._alive if worker.connection in ready]:
+            try:
+                name, event, outcome = worker.connection.recv()
+            except (EOFError, OSError):
+                self._remove_dead(worker)
+                continue
+            if event is not None:
+                self._watch(name, event)
+            else:
+                self._end(worker, name, outcome)
+
+    def _remove_dead(self, worker: _Worker) -> None:
+        self._alive.remove(worker)
+        worker.process.join()
+        failure = HoldfastError(f"its process ended with exit code {worker.process.exitcode}")
+        for name in sorted(worker.running):
+            self._watch(name, RunFailed(str(failure)))
+            self._end(worker, name, failure)
+
+    def _end(self, worker: _Worker, name: str, outcome: Outcome) -> None:
+        worker.running.discard(name)
+        self._found[name] = outcome
+        self._ended(name)
+
+
+@contextlib.contextmanager
+def _started_workers(
+    folder: Path, shared: SharedData, options: SweepOptions, threads: Sequence[int]
+) -> Iterator[list[_Worker]]:
+    """One process per entry of ``threads``. At the end of the block they finish; after an exception they are killed."""
+    context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
+    on_cpu = options.device.type == "cpu"
+    torch_threads = max(1, torch.get_num_threads() // len(threads)) if on_cpu else None
+    workers = []
+    try:
+        for count in threads:
+            here, there = context.Pipe()
+            arguments = (there, folder, shared.root, shared.models, options, count, torch_threads)
+            process = context.Process(target=_work, args=arguments, daemon=True)
+            process.start()
+            there.close()  # the pipe then ends when the process ends
+            workers.append(_Worker(process, here, count))
+        yield workers
+        for worker in workers:
+            worker.send(NO_MORE)
+            worker.process.join()
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.connection.close()
+
+
+def _work(
+    connection: Connection,
+    folder: Path,
+    data: Path | None,
+    models: Path,
+    options: SweepOptions,
+    threads: int,
+    torch_threads: int | None,
+) -> None:
+    """The main function of a worker: carry out the runs that arrive on ``connection``, send events and results."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent sends STOP
+    if torch_threads is not None:
+        torch.set_num_threads(torch_threads)
+    shared, cancel, sending = SharedData(data, models), Cancellation(), threading.Lock()
+
+    def send(name: str, event: Event | None, outcome: Outcome | None = None) -> None:
+        with sending, contextlib.suppress(OSError):  # the parent has died; the loop below then ends
+            connection.send((name, event, outcome))
+
+    def send_result(name: str, done: Future[Outcome]) -> None:
+        send(name, None, done.result())
+
+    with RunThreads(options.device, threads, cancel) as pool:
+        while (message := _next_message(connection)) != NO_MORE:
+            if message == STOP:
+                cancel.cancel()
+                continue
+            future = _submit(pool, message, folder, shared, options, on_event=partial(send, message.name))
+            future.add_done_callback(partial(send_result, message.name))
+        cancel.cancel()
+
+
+def _next_message(connection: Connection) -> Any:
+    try:
+        return connection.recv()
+    except EOFError:  # the parent was killed
+        return NO_MORE

@@ -1,4 +1,4 @@
-"""The gallery: items embedded by successive models, searched by the newest, exactly; nothing is embedded again."""
+"""The gallery: items embedded by successive models, searched together by the newest one."""
 
 from holdfast.gallery.attached.gallery import AttachedGallery, open_gallery
 from holdfast.gallery.attached.source import Address
@@ -7,6 +7,7 @@ from holdfast.gallery.engines import ENGINES, open_engine
 from holdfast.gallery.engines.protocol import Engine, Found
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit, Item
+from holdfast.gallery.protocol import OpenGallery, SearchableGallery, WritableGallery, writable
 from holdfast.gallery.versions import Version
 
 __all__ = [
@@ -19,7 +20,11 @@ __all__ = [
     "Gallery",
     "Hit",
     "Item",
+    "OpenGallery",
+    "SearchableGallery",
     "Version",
+    "WritableGallery",
     "open_engine",
     "open_gallery",
+    "writable",
 ]

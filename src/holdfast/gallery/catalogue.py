@@ -1,14 +1,12 @@
-"""Which items there are and which version holds each: the one place that decides, in one SQLite file.
+"""The catalogue: which items exist and which version holds each, in one SQLite file.
 
-Vectors live in the engine, and two stores cannot be written in one step. So every stored vector has a key of its own
-that is never used again, and a key counts only while the catalogue says that an item owns it:
+Vectors are stored in the engine, and two stores cannot be written in one step. So every stored vector has a key that
+is never reused, and a vector counts only while the catalogue says that an item owns its key:
 
-1. keys are noted as unsettled, 2. the engine stores the vectors, 3. one transaction gives the keys to their items and
-notes the keys these had before as unsettled: from here on the write is acknowledged, 4. the engine deletes what is
-unsettled, and the notes go. Killed anywhere, what is unsettled belongs to nobody and is deleted when the gallery is
-opened again.
-
-How often each item was a hit: counted in memory, written to the catalogue now and then.
+1. The keys are recorded as unsettled. 2. The engine stores the vectors. 3. One transaction gives the keys to their
+items and records the items' earlier keys as unsettled; from here on the write is acknowledged. 4. The engine deletes
+the unsettled keys, and their records are removed. After a kill at any point the unsettled keys belong to no item, and
+are deleted when the gallery is opened again.
 """
 
 import contextlib
@@ -35,21 +33,21 @@ CREATE INDEX items_by_version ON items (version);
 CREATE TABLE fields (name TEXT PRIMARY KEY);
 CREATE TABLE unsettled (key INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 """
-# Galleries made before hits were counted have no such table.
-_HITS = "CREATE TABLE IF NOT EXISTS hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
+# Galleries created by early versions have no such table.
+_HITS_TABLE = "CREATE TABLE IF NOT EXISTS hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
 _COLUMNS = "key, id, version, label, metadata, path"
-_AT_ONCE = 500
+_MOST_SQL_VALUES = 500
 
 
 class Catalogue:
-    """Safe for many threads: one connection, one at a time. Every change is on disk when its call returns."""
+    """Safe for many threads: they share one connection and a lock. Every change is on disk when its call returns."""
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         if not new and not path.exists():
-            raise HoldfastError(f"{path}: no such file; it belongs to every gallery")
+            raise HoldfastError(f"{path}: no such file; every gallery has one, restore it from a backup")
         self._path = path
         self._lock = threading.RLock()
-        self._handed_over = 0
+        self._key_changes = 0
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -57,30 +55,30 @@ class Catalogue:
             self._connection.execute("PRAGMA foreign_keys = ON")
             if new:
                 self._connection.executescript(_TABLES)
-            self._connection.execute(_HITS)
+            self._connection.execute(_HITS_TABLE)
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
-        except sqlite3.OperationalError as error:  # the file may be whole: SQLite writes beside it even to read
+        except sqlite3.OperationalError as error:  # the file may be intact: SQLite writes next to it even to read
             raise UnavailableError(f"{path}: cannot be opened ({error}); is the disk full or read-only?") from error
         except sqlite3.DatabaseError as error:
             raise HoldfastError(f"{path}: not readable as a gallery's catalogue ({error})") from error
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: on disk when the block is left, undone where it raises."""
+        """One transaction: committed to disk at the end of the block, rolled back if the block raises."""
         with self._lock:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException as error:
-                if self._connection.in_transaction:  # some errors, a full disk among them, have undone it already
+                if self._connection.in_transaction:  # some errors, such as a full disk, have ended it already
                     self._connection.execute("ROLLBACK")
                 if isinstance(error, sqlite3.OperationalError):
                     raise UnavailableError(f"{self._path}: cannot be written ({error})") from error
                 raise
 
-    def still(self) -> AbstractContextManager[object]:
-        """While this is held no other thread changes or reads anything here."""
+    def locked(self) -> AbstractContextManager[object]:
+        """A context in which no other thread reads or changes the catalogue."""
         return self._lock
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -93,7 +91,7 @@ class Catalogue:
         return default if row is None else json.loads(row[0])
 
     def put_version(self, number: int, record: dict[str, Any], settings: dict[str, Any]) -> None:
-        """Add a version, or change its record, and settings with it."""
+        """Add a version, or change its record, and change settings in the same transaction."""
         with self._change() as change:
             values = (number, json.dumps(record))
             change.execute(
@@ -106,7 +104,7 @@ class Catalogue:
             _put_settings(change, settings)
 
     def remove_version(self, number: int, settings: dict[str, Any]) -> None:
-        """Take out a version that holds no items (SQLite refuses it where it does), and change settings with it."""
+        """Remove a version without items, and change settings in one transaction. SQLite refuses one with items."""
         with self._change() as change:
             change.execute("DELETE FROM unsettled WHERE version = ?", (number,))
             change.execute("DELETE FROM versions WHERE number = ?", (number,))
@@ -118,7 +116,7 @@ class Catalogue:
         return {number: json.loads(record) for number, record in rows}
 
     def reserve(self, count: int, version: int) -> range:
-        """New keys for vectors that are about to be stored, noted as unsettled."""
+        """New keys for vectors that are about to be stored, recorded as unsettled."""
         with self._change() as change:
             row = change.execute("SELECT value FROM settings WHERE name = 'next_key'").fetchone()
             first = 1 if row is None else int(row[0])
@@ -127,10 +125,12 @@ class Catalogue:
             change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key in keys])
         return keys
 
-    def hand_over(self, items: Sequence[Stored]) -> int:
-        """Give the keys to their items; how many were there before, and gave up the key they had."""
+    def assign_keys(self, items: Sequence[Stored]) -> int:
+        """Give the keys to their items; how many items existed before and lost their earlier key."""
         with self._change() as change:
-            retired = [key for part in _parts([item.id for item in items]) for key, _ in _retire(change, part)]
+            released = [
+                key for chunk in _chunks([item.id for item in items]) for key, _ in _release_keys(change, chunk)
+            ]
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(item.key,) for item in items])
             change.executemany(
                 f"INSERT INTO items ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
@@ -138,23 +138,23 @@ class Catalogue:
             )
             fields = {name for item in items for name in item.fields()} - self._fields
             change.executemany("INSERT OR IGNORE INTO fields VALUES (?)", [(name,) for name in fields])
-            # Under the lock that look-ups take: who reads the counter before and after sees every change in between.
-            self._handed_over += bool(retired)
+            # Under the lock of look-ups: two readings of the counter show every change in between.
+            self._key_changes += bool(released)
         self._fields |= fields
-        return len(retired)
+        return len(released)
 
     def remove(self, ids: Sequence[str]) -> list[str]:
-        """Take items out of the gallery; the ids that were there."""
+        """Remove items; the ids that existed."""
         with self._change() as change:
-            gone = [name for part in _parts(list(dict.fromkeys(ids))) for _, name in _retire(change, part)]
+            gone = [name for chunk in _chunks(list(dict.fromkeys(ids))) for _, name in _release_keys(change, chunk)]
             change.executemany("DELETE FROM hits WHERE id = ?", [(name,) for name in gone])
-            self._handed_over += bool(gone)
+            self._key_changes += bool(gone)
         return gone
 
-    def move(self, items: Sequence[Stored], keys: Sequence[int], version: int) -> int:
-        """Give items new keys in another version; how many. One that gave up its key since it was read stays as it is.
+    def change_version(self, items: Sequence[Stored], keys: Sequence[int], version: int) -> int:
+        """Give items new keys in another version; how many. Items replaced since they were read stay unchanged.
 
-        Its new key stays unsettled then: the vector made of what it was belongs to nobody.
+        Their new keys stay unsettled, because the vectors belong to their earlier content.
         """
         moved = 0
         with self._change() as change:
@@ -165,13 +165,13 @@ class Catalogue:
                         "UPDATE unsettled SET key = ?, version = ? WHERE key = ?", (item.key, item.version, key)
                     )
                     moved += 1
-            self._handed_over += bool(moved)
+            self._key_changes += bool(moved)
         return moved
 
     def add_hits(self, counts: Mapping[str, int]) -> None:
-        """Add to how often items were hits; those that are gone are passed over. The one change that is not flushed."""
+        """Add to the counts of hits; ids that no longer exist are ignored. The only change without a flush to disk."""
         with self._lock:
-            # In a write-ahead log this spares the flush: the last counts may be lost with the power, nothing else.
+            # With a write-ahead log this omits the flush: a power failure may lose the last counts, nothing else.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             try:
                 with self._change() as change:
@@ -184,7 +184,7 @@ class Catalogue:
                 self._connection.execute("PRAGMA synchronous = FULL")
 
     def unsettled(self) -> dict[int, list[int]]:
-        """Keys that belong to nobody, by version."""
+        """Keys that belong to no item, by version."""
         found: dict[int, list[int]] = {}
         with self._lock:
             for key, version in self._connection.execute("SELECT key, version FROM unsettled"):
@@ -192,14 +192,14 @@ class Catalogue:
         return found
 
     def settle(self, keys: Iterable[int]) -> None:
-        """The engine holds these keys no longer."""
+        """Remove the records of keys that the engine has deleted."""
         with self._change() as change:
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(key,) for key in keys])
 
     def by_key(self, keys: Sequence[int]) -> tuple[dict[int, Stored], int]:
-        """The items that own these keys, and how often keys have been taken from items so far."""
+        """The items that own these keys, by key, and the value of ``changes``."""
         with self._lock:
-            return {item.key: item for item in self._select("key", keys)}, self._handed_over
+            return {item.key: item for item in self._select("key", keys)}, self._key_changes
 
     def by_id(self, ids: Sequence[str]) -> dict[str, Stored]:
         with self._lock:
@@ -214,33 +214,34 @@ class Catalogue:
             return [_stored(row) for row in self._connection.execute(query, (version,))]
 
     def counts(self) -> dict[int, int]:
-        """Items by version; versions without any are left out."""
+        """Number of items by version; versions without items are left out."""
         with self._lock:
             return dict(self._connection.execute("SELECT version, count(*) FROM items GROUP BY version").fetchall())
 
-    def described(self) -> dict[str, int]:
-        """How many items have a label, and how many the path of an image."""
+    def label_and_path_counts(self) -> dict[str, int]:
+        """How many items have a label, and how many have the path of an image."""
         with self._lock:
             row = self._connection.execute("SELECT count(label), count(path) FROM items").fetchone()
         return {"labelled": row[0], "with_path": row[1]}
 
     @property
     def fields(self) -> set[str]:
-        """The names that any item ever had: what can be filtered by."""
+        """The names of all metadata fields that an item ever had, and ``label``: they can be filtered by."""
         return set(self._fields)
 
     @property
     def changes(self) -> int:
-        return self._handed_over
+        """How often keys have been taken from items since the catalogue was opened."""
+        return self._key_changes
 
     def close(self) -> None:
         with self._lock:
             self._connection.close()
 
     def _select(self, column: str, values: Sequence[Any]) -> Iterator[Stored]:
-        for part in _parts(values):
-            marks = ", ".join("?" * len(part))
-            for row in self._connection.execute(f"SELECT {_COLUMNS} FROM items WHERE {column} IN ({marks})", part):
+        for chunk in _chunks(values):
+            marks = ", ".join("?" * len(chunk))
+            for row in self._connection.execute(f"SELECT {_COLUMNS} FROM items WHERE {column} IN ({marks})", chunk):
                 yield _stored(row)
 
 
@@ -249,8 +250,8 @@ def _put_settings(change: sqlite3.Connection, settings: dict[str, Any]) -> None:
     change.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
 
 
-def _retire(change: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[int, str]]:
-    """Take these ids out of the items and note their keys as unsettled; (key, id) of those that were there."""
+def _release_keys(change: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[int, str]]:
+    """Delete these ids and record their keys as unsettled; (key, id) of those that existed."""
     marks = ", ".join("?" * len(ids))
     rows = change.execute(f"DELETE FROM items WHERE id IN ({marks}) RETURNING key, version, id", list(ids)).fetchall()
     change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key, version, _ in rows])
@@ -262,17 +263,19 @@ def _stored(row: Sequence[Any]) -> Stored:
     return Stored(key, name, version, label, json.loads(metadata), path)
 
 
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))
+def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    return (values[start : start + _MOST_SQL_VALUES] for start in range(0, len(values), _MOST_SQL_VALUES))
 
 
 FLUSH_AT = 1000
-"""Items with counts that are not written yet; writing them takes some 2 ms of one search's time."""
+"""Items with counts in memory; writing them takes about 2 ms of one search."""
 
 
-class HitCounts:
-    """Any thread may count. A process that is killed, or a disk that is full, loses the counts of up to ``FLUSH_AT``
-    items, and nothing else."""
+class HitCounter:
+    """Counts how often each item was a hit, in memory, and writes the counts to the catalogue now and then.
+
+    Any thread may count. A killed process or a full disk loses the counts of up to ``FLUSH_AT`` items.
+    """
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
@@ -290,5 +293,5 @@ class HitCounts:
         with self._lock:
             counts, self._counts = self._counts, Counter()
         if counts:
-            with contextlib.suppress(UnavailableError):  # a full disk: a search was answered all the same
+            with contextlib.suppress(UnavailableError):  # a full disk: the search has its answer nevertheless
                 self._catalogue.add_hits(counts)

@@ -1,4 +1,4 @@
-"""Which items a search may return: conditions on their label and metadata, all of which must hold."""
+"""Filters of a search: conditions on label and metadata, all of which must hold."""
 
 import math
 import operator
@@ -15,7 +15,7 @@ Value = str | int | float | bool
 LABEL = "label"
 LONGEST_TEXT = 8192
 LARGEST_WHOLE = 2**53
-"""Stores compare numbers as doubles: beyond this two whole numbers may be one."""
+"""Stores compare numbers as doubles, which cannot tell larger whole numbers apart."""
 _VERSION_HINT = "no item has a field 'version'; items of some versions only: indexed_by (gallery search --indexed-by)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
@@ -23,7 +23,7 @@ _COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": op
 
 @dataclass(frozen=True)
 class Condition:
-    """One field: equal to one of ``among``, or, where that is empty, a number within ``bounds`` (gt, gte, lt, lte)."""
+    """One field: equal to one of ``among``; if that is empty, a number within ``bounds`` (gt, gte, lt, lte)."""
 
     field: str
     among: tuple[Value, ...] = ()
@@ -34,10 +34,13 @@ Filter = tuple[Condition, ...]
 
 
 def parse_filter(given: Mapping[str, Any] | None, known: Collection[str]) -> Filter | None:
-    """A filter as users write it: ``{"shop": "north", "price": {"lt": 20}, "label": ["cat", "dog"]}``.
+    """Parse a filter such as ``{"shop": "north", "price": {"lt": 20}, "label": ["cat", "dog"]}``.
 
-    known: the fields that any item has. A field is compared by type: the text "3" is not the number 3; a whole number
-    equals the same float. An item without the field does not fit.
+    Values are compared by type: the text "3" is not the number 3, but a whole number equals the same float. An item
+    without the field does not match.
+
+    given: the filter; None or empty for no filter.
+    known: the fields that any item has.
     """
     if not given:
         return None
@@ -54,18 +57,18 @@ def parse_filter(given: Mapping[str, Any] | None, known: Collection[str]) -> Fil
             continue
         values = list(wanted) if isinstance(wanted, list | tuple | set) else [wanted]
         if not values:
-            raise HoldfastError(f"filter on {field}: an empty list fits nothing; leave the field out")
-        conditions.append(Condition(field, among=tuple(_wanted(field, value) for value in values)))
+            raise HoldfastError(f"filter on {field}: an empty list matches nothing; leave the field out")
+        conditions.append(Condition(field, among=tuple(_filter_value(field, value) for value in values)))
     return tuple(conditions)
 
 
-def fits(where: Filter, fields: Mapping[str, Value]) -> bool:
-    """Whether an item with these fields fits; what every engine must agree with."""
-    return all(condition.field in fields and _fits(condition, fields[condition.field]) for condition in where)
+def matches(where: Filter, fields: Mapping[str, Value]) -> bool:
+    """Whether an item with these fields matches; the reference for every engine."""
+    return all(condition.field in fields and _matches(condition, fields[condition.field]) for condition in where)
 
 
 def checked_name(name: object) -> str:
-    """A metadata field's name: letters, digits and underscores, so that every store can hold it as it is."""
+    """The name of a metadata field, if every store can hold it unchanged: letters, digits and underscores."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise HoldfastError(f"metadata field {name!r}: use at most 64 letters, digits and underscores, no digit first")
     if name == LABEL:
@@ -74,7 +77,7 @@ def checked_name(name: object) -> str:
 
 
 def plain_value(what: str, value: object) -> Value:
-    """A value that every store compares alike: text, a finite number or true and false."""
+    """The value, if all stores compare it in the same way: text, a finite number, true or false."""
     if isinstance(value, bool | str):
         return value
     if isinstance(value, int) and abs(value) <= LARGEST_WHOLE:
@@ -85,7 +88,7 @@ def plain_value(what: str, value: object) -> Value:
 
 
 def check_text(what: str, text: str) -> None:
-    """Refuse text that some store could not hold, or be asked for."""
+    """Refuse text that some store could not hold or search for."""
     if len(text) > LONGEST_TEXT:
         raise HoldfastError(f"{what[:80]}: {len(text)} characters; at most {LONGEST_TEXT} are kept")
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text):
@@ -93,12 +96,14 @@ def check_text(what: str, text: str) -> None:
 
 
 def stored_field(field: str, value: Value) -> tuple[str, Value]:
-    """A field as Qdrant's engines store it: true and false as text under a name of their own, for no filter of
-    qdrant-edge's Python package finds them as they are (0.9.0 takes the true of a match for the number 1)."""
+    """A field as the Qdrant engines store it: true and false as text under a separate name.
+
+    Filters of qdrant-edge's Python package cannot find booleans: 0.9.0 reads True as the number 1.
+    """
     return (f"{field}-bool", str(value)) if isinstance(value, bool) else (field, value)
 
 
-def _wanted(field: str, value: object) -> Value:
+def _filter_value(field: str, value: object) -> Value:
     found = plain_value(f"filter on {field}", value)
     if isinstance(found, str):
         check_text(f"filter on {field}", found)
@@ -119,7 +124,7 @@ def _bounds(field: str, wanted: Mapping[str, Any]) -> tuple[tuple[str, float], .
     return tuple(found)
 
 
-def _fits(condition: Condition, value: Value) -> bool:
+def _matches(condition: Condition, value: Value) -> bool:
     if condition.among:
         return any(_kind(value) is _kind(wanted) and value == wanted for wanted in condition.among)
     if isinstance(value, bool | str):

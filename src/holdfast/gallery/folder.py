@@ -1,20 +1,21 @@
-"""The names in a gallery's folder, and the lock that keeps a second process out."""
+"""The files in a gallery's folder, and the lock that keeps a second process out."""
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
-from typing import IO
+
+from filelock import BaseFileLock
 
 from holdfast.errors import HoldfastError
+from holdfast.file_lock import acquire_lock
 
 
 class GalleryFolder:
-    """``catalogue.sqlite`` decides what there is; ``vectors`` belongs to the engine, ``versions/0001`` to a model."""
+    """``catalogue.sqlite``: items and versions. ``vectors``: the embedded engine. ``versions/0001``: a model."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock: BaseFileLock | None = None
 
     @property
     def catalogue(self) -> Path:
@@ -32,33 +33,28 @@ class GalleryFolder:
         return self.versions / f"{number:04d}"
 
     def lock(self) -> None:
-        """Ours until ``unlock`` or the end of the process, however it ends."""
-        file = (self.path / "lock").open("a", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-            raise HoldfastError(
-                f"{self.path}: the gallery is open elsewhere; close it there first, or have holdfast serve keep it "
-                "open: commands then go through the service"
-            ) from None
-        self._lock = file
+        """Keep other processes out until ``unlock``, or until this process ends."""
+        busy = HoldfastError(
+            f"{self.path}: the gallery is open elsewhere; close it there first, or have holdfast serve keep it "
+            "open: commands then go through the service"
+        )
+        self._lock = acquire_lock(self.path / "lock", busy=busy)
 
     def unlock(self) -> None:
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def bytes_on_disk(self) -> int:
-        """What the files take up, holes left out."""
+        """Size of all files, without the holes of sparse files."""
         return bytes_below(self.path)
 
 
 def bytes_below(folder: Path) -> int:
-    """What all files below a folder take up, holes left out; those that come or go meanwhile may be missed."""
+    """Size of all files below a folder, without holes; files created or deleted meanwhile may be missed."""
     total = 0
-    for place, _, names in os.walk(folder):
+    for parent, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
-                total += 512 * os.lstat(os.path.join(place, name)).st_blocks
+                total += 512 * os.lstat(os.path.join(parent, name)).st_blocks
     return total

@@ -1,7 +1,4 @@
-"""Items of vectors in a file, read some at a time: npz, npy or parquet, as ``holdfast check`` reads them.
-
-Metadata of many items in one CSV file: a column that says whose, and a column for each field.
-"""
+"""Items from files: vectors in npz, npy or parquet, read in blocks, and metadata of many items in one CSV file."""
 
 import csv
 import math
@@ -17,21 +14,22 @@ import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_files import open_parquet, read_features
-from holdfast.evaluation.feature_set import some
+from holdfast.evaluation.feature_set import shorten
 from holdfast.gallery.filters import LABEL, LARGEST_WHOLE, Value, check_text, checked_name
 from holdfast.gallery.items import MOST_FIELDS, Item
 
 VECTOR_SUFFIXES = frozenset((".npz", ".npy", ".parquet"))
 PATHS = "paths"
-_READ = ("features", "labels", "ids")
-_ROWS = 4096
+_FEATURE_ARRAYS = ("features", "labels", "ids")
+_BLOCK_ROWS = 4096
 
 
 class VectorFile:
-    """Vectors with ids and, where the file has them, labels, paths of images and metadata.
+    """Vectors with ids and, if the file has them, labels, paths of images and metadata.
 
-    ``fields`` are the further arrays or columns, one text, number or truth value a row: metadata; ``ignored`` those
-    that cannot be, each with the reason. A missing value (null, NaN) leaves the field out of that item.
+    fields: names of further arrays or columns with one text, number or boolean per row; they become metadata. An item
+        with a missing value (null, NaN) does not get the field.
+    ignored: names of other arrays or columns, each with the reason.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,12 +41,12 @@ class VectorFile:
         self._rows, self._labels, self._ids = found.rows, found.labels, found.ids
         self.width = found.dim
         self.has_labels = found.labels is not None
-        kinds = _parquet_kinds(path) if path.suffix.lower() == ".parquet" else _npz_kinds(path, len(found))
-        self.ignored = {name: reason for name, reason in kinds.items() if reason}
-        fields = [name for name, reason in kinds.items() if not reason and name != PATHS]
+        problems = _parquet_unusable(path) if path.suffix.lower() == ".parquet" else _npz_unusable(path, len(found))
+        self.ignored = {name: reason for name, reason in problems.items() if reason}
+        fields = [name for name, reason in problems.items() if not reason and name != PATHS]
         self.fields = fields[:MOST_FIELDS]
         self.ignored |= dict.fromkeys(fields[MOST_FIELDS:], f"an item has at most {MOST_FIELDS} fields")
-        self._columns = [name for name in kinds if name in self.fields or (name == PATHS and not kinds[name])]
+        self._columns = [name for name in problems if name in self.fields or (name == PATHS and not problems[name])]
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -57,13 +55,17 @@ class VectorFile:
         return (str(one) for one in self._ids)
 
     def items(self, *, embed: bool) -> Iterator[Item]:
-        """Every row as an item, its vector as input of the version (``embed``) or as a feature. Paths in the file are
-        relative to its folder."""
+        """Every row as an item. Paths in the file are relative to its folder.
+
+        embed: True if the vectors are the model's input, False if they are features.
+        """
         start = 0
         for columns, count in self._blocks():
             vectors = self._rows.block(start, start + count).astype(np.float32, copy=False)
             for row in range(count):
-                values = {name: value for name, column in columns.items() if (value := _there(column[row])) is not None}
+                values = {
+                    name: value for name, column in columns.items() if (value := _present(column[row])) is not None
+                }
                 path = values.pop(PATHS, None)
                 yield Item(
                     str(self._ids[start + row]),
@@ -76,26 +78,26 @@ class VectorFile:
             start += count
 
     def _blocks(self) -> Iterator[tuple[dict[str, list[Value | None]], int]]:
-        """The further columns of some rows at a time, in the file's order, and how many rows these are."""
+        """Metadata columns of a block of rows, and the number of rows, in the file's order."""
         if self.path.suffix.lower() == ".parquet" and self._columns:
             file, _ = open_parquet(self.path, set(self._columns))
-            for batch in file.iter_batches(_ROWS, columns=self._columns):
+            for batch in file.iter_batches(_BLOCK_ROWS, columns=self._columns):
                 yield {name: batch.column(name).to_pylist() for name in self._columns}, len(batch)
             return
         arrays = _npz_arrays(self.path, self._columns) if self._columns else {}
-        for start in range(0, len(self), _ROWS):
-            stop = min(len(self), start + _ROWS)
+        for start in range(0, len(self), _BLOCK_ROWS):
+            stop = min(len(self), start + _BLOCK_ROWS)
             yield {name: array[start:stop].tolist() for name, array in arrays.items()}, stop - start
 
 
-def _npz_kinds(path: Path, count: int) -> dict[str, str]:
-    """What else an npz holds; by name why it cannot be metadata, empty where it can. An npy holds nothing else."""
+def _npz_unusable(path: Path, count: int) -> dict[str, str]:
+    """The other arrays of an npz file, by name: why the array cannot be metadata, "" if it can. Empty for npy."""
     if path.suffix.lower() != ".npz":
         return {}
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
     found = {}
-    for name in (name for name in names if name not in _READ):
+    for name in (name for name in names if name not in _FEATURE_ARRAYS):
         found[name] = _bad_name(name)
         if not found[name]:
             try:
@@ -120,10 +122,10 @@ def _npz_arrays(path: Path, names: list[str]) -> dict[str, np.ndarray]:
         raise HoldfastError(f"{path}: {', '.join(names)}: not readable as plain arrays ({error})") from error
 
 
-def _parquet_kinds(path: Path) -> dict[str, str]:
-    """As ``_npz_kinds``, of the columns of a parquet file."""
+def _parquet_unusable(path: Path) -> dict[str, str]:
+    """As ``_npz_unusable``, for the columns of a parquet file."""
     file, names = open_parquet(path, set())
-    return {name: _bad_name(name) or _bad_column(file, name) for name in names if name not in _READ}
+    return {name: _bad_name(name) or _bad_column(file, name) for name in names if name not in _FEATURE_ARRAYS}
 
 
 def _bad_column(file: Any, name: str) -> str:
@@ -155,51 +157,60 @@ def _bad_name(name: str) -> str:
     return ""
 
 
-def _there(value: Value | None) -> Value | None:
+def _present(value: Value | None) -> Value | None:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 _KEYS = ("id", "path")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,15})")  # 007 is a name, not a number
 _NUMBER = re.compile(r"-?((0|[1-9][0-9]{0,15})(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_TRUTH = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
 class MetadataTable:
-    """By id: the fields of an item, a ``label`` among them where ``has_labels``; an empty cell leaves its field out."""
+    """Metadata read from a CSV file.
+
+    name: of the file.
+    rows: fields by id, with ``label`` among them if ``has_labels``. An empty cell gives no field.
+    """
 
     name: str
     rows: dict[str, dict[str, Value]]
     has_labels: bool
 
-    def of(self, id: str) -> tuple[dict[str, Value], str | None]:
-        """Metadata and label of an item; nothing where it has no row."""
+    def fields_of(self, id: str) -> tuple[dict[str, Value], str | None]:
+        """Metadata and label of an item; empty and None if it has no row."""
         found = dict(self.rows.get(id, {}))
         label = found.pop(LABEL, None)
         return found, None if label is None else str(label)
 
-    def meet(self, ids: Iterable[str], what: str) -> dict[str, int]:
-        """How many rows have no item (``what``), and how many items no row; refused where no row has one."""
-        asked = set(ids)
-        known = len(asked & self.rows.keys())
+    def count_unmatched(self, ids: Iterable[str], what: str) -> dict[str, int]:
+        """How many rows have no item, and how many items no row; refused if no row has an item.
+
+        what: "image" or "vector", for the names of the counts.
+        """
+        given = set(ids)
+        known = len(given & self.rows.keys())
         if not known:
-            called = f"rows are called {some(list(self.rows), 2)}, {what}s {some(sorted(asked), 2)}"
+            called = f"rows are called {shorten(list(self.rows), 2)}, {what}s {shorten(sorted(given), 2)}"
             raise HoldfastError(f"{self.name}: none of its {len(self.rows)} rows names one of the {what}s; {called}")
-        return {f"rows_without_{what}": len(self.rows) - known, f"{what}s_without_row": len(asked) - known}
+        return {f"rows_without_{what}": len(self.rows) - known, f"{what}s_without_row": len(given) - known}
 
 
 def read_metadata(path: Path) -> MetadataTable:
-    """A CSV file in UTF-8, separated by commas, with a header: ``id`` (or ``path``, the same), then fields.
+    """Read a CSV file in UTF-8, separated by commas, with a header: ``id`` (or ``path``) and one column per field.
 
-    A column whose cells are all numbers becomes numbers, whole ones where all are whole; true and false likewise; any
-    other is text. Numbers with leading zeros, or too large for a store to tell apart, make a column text.
+    A column of numbers becomes numbers, whole numbers if all are whole. A column of true and false becomes booleans.
+    Any other column is text, also one that has numbers with leading zeros or beyond 2^53.
     """
     header, lines = _read(path)
     key = next((name for name in _KEYS if name in header), None)
     if key is None:
         apart = "" if len(header) > 1 else "; columns are separated by commas"
-        raise HoldfastError(f"{path}: no column id or path, which say whose a row is; it has {some(header)}{apart}")
+        raise HoldfastError(
+            f"{path}: no column id or path to say which item a row belongs to; it has {shorten(header)}{apart}"
+        )
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise HoldfastError(f"{path}: two columns are called {twice!r}")
@@ -239,7 +250,7 @@ def read_metadata(path: Path) -> MetadataTable:
 
 
 def _read(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Header and rows, each with the number of the line it ends on; empty lines are passed over."""
+    """Header and rows, each row with the number of its last line; empty lines are skipped."""
     found = []
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -259,10 +270,10 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def _values(cells: list[str]) -> list[Value]:
-    """The cells of a column, in the one kind that all of them have; what stands for an empty one is not used."""
+    """The cells of a column, converted to the type that all of them have. Values of empty cells are not used."""
     given = [cell for cell in cells if cell]
-    if given and all(cell.lower() in _TRUTH for cell in given):
-        return [_TRUTH.get(cell.lower(), False) for cell in cells]
+    if given and all(cell.lower() in _BOOLEANS for cell in given):
+        return [_BOOLEANS.get(cell.lower(), False) for cell in cells]
     numbers = {cell: _number(cell) for cell in set(given)}
     if not given or None in numbers.values():
         return list(cells)

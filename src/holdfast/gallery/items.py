@@ -1,4 +1,4 @@
-"""What goes into a gallery and what comes out of it."""
+"""Items of a gallery: as they are added, as they are stored, and as hits of a search."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from holdfast.encoders.preprocess import OneImage
+from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name, plain_value
 
@@ -18,17 +18,19 @@ MOST_FIELDS = 64
 
 @dataclass(frozen=True)
 class Item:
-    """One thing to find again.
+    """One item to add to a gallery.
 
-    id: text of at most 512 characters, unique in the gallery; never used as a file's name.
-    image or vector: what is embedded, or its feature by the version it is added to: all K - 1 numbers, or the compact
-    ones. With neither, the image is read from ``path``.
-    metadata: flat, names to text, numbers, true or false; what searches filter by, with the label.
-    path: where the image lies, for those who want to see it or embed it again; stored as given, made absolute.
+    id: text of at most 512 characters, unique in the gallery; never used as a file name.
+    image: the image to embed (or the input vector, for models that take vectors).
+    vector: instead of an image, its feature by the version it is added to: full (K - 1 numbers) or compact. Without
+        image and vector the image is read from ``path``.
+    metadata: names to text, numbers, true or false; searches can filter by them.
+    label: the class, text; searches can filter by it.
+    path: the image's file, used to show the image and to re-embed it; stored as an absolute path.
     """
 
     id: str
-    image: OneImage | None = None
+    image: ImageLike | None = None
     vector: ArrayLike | None = None
     metadata: Mapping[str, Value] = field(default_factory=dict)
     label: str | None = None
@@ -37,7 +39,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Hit:
-    """One answer: the cosine of the query's and the item's full features, and which version embedded the item."""
+    """One search result.
+
+    score: cosine of the full features of query and item.
+    version: the version that embedded the item.
+    """
 
     id: str
     score: float
@@ -57,7 +63,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Stored:
-    """An item as the catalogue knows it."""
+    """An item as the catalogue stores it."""
 
     key: int
     id: str
@@ -70,11 +76,12 @@ class Stored:
         return Hit(self.id, score, self.version, self.label, self.metadata, self.path)
 
     def fields(self) -> dict[str, Value]:
-        """What an engine filters by."""
+        """The fields that an engine can filter by."""
         return {**self.metadata, **({} if self.label is None else {LABEL: self.label})}
 
 
 def checked_id(given: object) -> str:
+    """The id, if it is text of an allowed length."""
     if not isinstance(given, str) or not 0 < len(given) <= LONGEST_ID:
         raise HoldfastError(f"id {str(given)[:40]!r}: an id is text of 1 to {LONGEST_ID} characters")
     check_text(f"id {given!r}", given)
@@ -82,7 +89,7 @@ def checked_id(given: object) -> str:
 
 
 def checked(item: Item, key: int, version: int) -> Stored:
-    """The item's words and numbers, refused where a store could not hold them as they are."""
+    """The item without image and vector; refused if some store could not hold its text and numbers unchanged."""
     name = checked_id(item.id)
     if len(item.metadata) > MOST_FIELDS:
         raise HoldfastError(f"item {name!r}: {len(item.metadata)} metadata fields; at most {MOST_FIELDS} are kept")
@@ -97,5 +104,5 @@ def checked(item: Item, key: int, version: int) -> Stored:
         check_text(f"label of item {name!r}", label)
     path = None if item.path is None else str(Path(item.path).absolute())
     if path is not None and not path.isascii() and any(unicodedata.category(letter) == "Cs" for letter in path):
-        raise HoldfastError(f"item {name!r}: the path of its image is no Unicode text; rename the file or its folder")
+        raise HoldfastError(f"item {name!r}: the path of its image is not valid Unicode; rename the file or its folder")
     return Stored(key, name, version, label, metadata, path)

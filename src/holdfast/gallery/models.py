@@ -1,12 +1,13 @@
-"""A gallery's models at work: images and vectors in, vectors as they are stored out.
+"""The models of a gallery: they embed images and convert vectors between versions and their stored form.
 
-Where vectors lie: full features, their compact form by version, and the way from one version to another.
+Also used by attached galleries: batch sizes by device, forward passes in full float32, preprocessing of one image.
 """
 
+import contextlib
 import functools
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,29 +18,29 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from holdfast.encoders import Encoder, VectorInput
-from holdfast.encoders.compact import carried_query, compacted
-from holdfast.encoders.preprocess import OneImage
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.encoders import Encoder
+from holdfast.encoders.compact import change_basis, to_compact
+from holdfast.encoders.encode_loop import batch_size_for
+from holdfast.encoders.preprocess import ImageLike
+from holdfast.errors import HoldfastError, UnavailableError, unknown_name
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.forward_pass import batch_sizes, enough_memory, full_features, images_at_once
 from holdfast.gallery.items import Item, Stored, checked
 from holdfast.gallery.versions import MODEL, Version, read_basis
 
-Refused = Callable[[Item, HoldfastError], None]
+OnRefused = Callable[[Item, HoldfastError], None]
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """An item that is ready to be stored; its key is not known yet."""
+class EmbeddedItem:
+    """An item that can be stored; its key is assigned later."""
 
     item: Stored
     vector: np.ndarray
 
 
 class Models:
-    """The versions of a gallery; encoders and bases are read from its folder when first needed.
+    """The versions of a gallery. Encoders and bases are read from its folder when first needed.
 
     device: where encoders are loaded and embed.
     """
@@ -48,61 +49,70 @@ class Models:
         self._folder = folder
         self.device, self.sizes = device, batch_sizes(device)
         self._versions = {number: Version(**record) for number, record in catalogue.versions().items()}
-        self.leaving: int | None = catalogue.setting("leaving")  # the version that a rollback is taking out
-        self._dismissed: dict[int, Version] = {}
+        self.rollback_version: int | None = catalogue.setting("leaving")  # the version that a rollback is removing
+        self._removed: dict[int, Version] = {}
         self._encoders: dict[int, Encoder] = {}
-        self._encoding = threading.RLock()  # one forward pass at a time: torch has the cores' threads anyway
+        self._encoding = threading.RLock()  # one forward pass at a time: torch uses all cores for it anyway
         self.basis_of = functools.lru_cache(maxsize=2)(lambda number: read_basis(folder.version(number)))
-        self._carriage = Carriage(self.basis_of)
+        self._converter = BasisConverter(self.basis_of)
 
     def versions(self) -> list[Version]:
         return list(self._versions.values())
 
     def newest(self) -> Version:
-        """The version that embeds what is added and asked: the last one that is not being taken out."""
-        return [one for one in self.versions() if one.number != self.leaving][-1]
+        """The version that embeds new items and queries: the last one that is not being rolled back."""
+        return [one for one in self.versions() if one.number != self.rollback_version][-1]
 
     def version(self, number: int | None) -> Version:
-        """The version of this number; None is the newest."""
+        """The version with this number; None is the newest."""
         if number is None:
             return self.newest()
-        found = self._versions.get(number) or self._dismissed.get(number)
+        found = self._versions.get(number) or self._removed.get(number)
         if found is None:
             raise unknown_name("version", str(number), self._versions)
         return found
 
-    def welcome(self, version: Version, encoder: Encoder) -> None:
-        """A version that is registered; whoever looks sees the versions before or after, never something between."""
+    def add_version(self, version: Version, encoder: Encoder) -> None:
+        """Add a registered version. Other threads see either the old or the new versions."""
         self._encoders[version.number] = encoder
         self._versions = {**self._versions, version.number: version}
 
-    def dismiss(self, number: int) -> None:
-        """A version that was taken out; searches under way may still name it, so its files stay until ``forget``."""
-        self._dismissed[number] = self._versions[number]
+    def remove_version(self, number: int) -> None:
+        """Remove a version. Running searches may still use it, so its files stay until ``delete_model``."""
+        self._removed[number] = self._versions[number]
         self._versions = {known: one for known, one in self._versions.items() if known != number}
-        self.leaving = None
+        self.rollback_version = None
 
-    def forget(self, number: int) -> None:
-        """Remove the model of a version that was not taken in after all, or that no search holds any longer."""
+    def delete_model(self, number: int) -> None:
+        """Delete the model's files: of a version that was not registered after all, or that no search uses any more."""
         shutil.rmtree(self._folder.version(number), ignore_errors=True)
         self._encoders.pop(number, None)
-        self._dismissed.pop(number, None)
+        self._removed.pop(number, None)
         self.basis_of.cache_clear()
-        self._carriage = Carriage(self.basis_of)
+        self._converter = BasisConverter(self.basis_of)
 
-    def carry(self, vectors: np.ndarray, source: Version, target: Version) -> np.ndarray:
-        return self._carriage.carry(vectors, source, target)
+    def encoder(self, version: Version) -> Encoder:
+        with self._encoding:
+            if version.number not in self._encoders:
+                folder = self._folder.version(version.number) / MODEL
+                # Only the encoder in use stays in memory: calls rarely alternate between versions.
+                with explain_out_of_memory(self.device):
+                    self._encoders = {version.number: Encoder.from_pretrained(folder, device=self.device)}
+            return self._encoders[version.number]
+
+    def convert(self, vectors: np.ndarray, source: Version, target: Version) -> np.ndarray:
+        return self._converter.convert(vectors, source, target)
 
     def stored_form(self, vector: ArrayLike, version: Version, what: str) -> np.ndarray:
-        """A vector that a user gave, 1-D, as ``version`` stores it."""
+        """A vector from a user as ``version`` stores it, 1-D; ``what`` names it in errors."""
         return stored_form(version, lambda: self.basis_of(version.number), vector, what)
 
-    def query_vector(self, image: OneImage | None, vector: ArrayLike | None, version: Version) -> np.ndarray:
-        """An image, or a vector that a user gave, as ``version`` stores it, 1-D."""
+    def query_vector(self, image: ImageLike | None, vector: ArrayLike | None, version: Version) -> np.ndarray:
+        """An image, or a vector from a user, as ``version`` stores it, 1-D."""
         if vector is not None:
             return self.stored_form(vector, version, "query")
         encoder = self.encoder(version)
-        (row,) = self.image_vectors(ready(encoder, image), version, encoder)
+        (row,) = self.image_vectors(preprocess_image(encoder, image), version, encoder)
         return unit_row(row, "image", version.number)
 
     def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
@@ -110,15 +120,18 @@ class Models:
         with self._encoding:
             full = full_features(encoder, images, self.device)
         basis = self.basis_of(version.number)
-        found: np.ndarray = (full if basis is None else compacted(full, basis)).numpy()
+        found: np.ndarray = (full if basis is None else to_compact(full, basis)).numpy()
         return found
 
-    def embedded(self, items: Sequence[Item], version: Version, refused: Refused | None) -> list[Prepared]:
-        """Items ready to be stored; of an id given twice the last good one. A bad one is refused, or raises."""
-        found: dict[str, Prepared] = {}
+    def embed_items(self, items: Sequence[Item], version: Version, refused: OnRefused | None) -> list[EmbeddedItem]:
+        """Items with their vectors. Of items with the same id the last good one is kept.
+
+        refused: called with each bad item and the reason; None raises the reason.
+        """
+        found: dict[str, EmbeddedItem] = {}
         opened: dict[str, tuple[Item, Stored, Tensor]] = {}
         encoder = self.encoder(version) if any(item.vector is None for item in items) else None
-        at_once = 0 if encoder is None else images_at_once(encoder, self.device)
+        batch_size = 0 if encoder is None else forward_batch_size(encoder, self.device)
 
         def refuse(item: Item, error: HoldfastError) -> None:
             if refused is None:
@@ -130,7 +143,7 @@ class Models:
             rows = self.image_vectors(torch.cat([image for _, _, image in opened.values()]), version, encoder)
             for (item, stored, _), row in zip(opened.values(), rows, strict=True):
                 try:
-                    found[stored.id] = Prepared(stored, unit_row(row, f"item {stored.id!r}", version.number))
+                    found[stored.id] = EmbeddedItem(stored, unit_row(row, f"item {stored.id!r}", version.number))
                 except HoldfastError as error:
                     refuse(item, error)
             opened.clear()
@@ -140,49 +153,37 @@ class Models:
                 stored = checked(item, 0, version.number)
                 if item.vector is None:
                     assert encoder is not None
-                    opened[stored.id] = (item, stored, _opened(item, encoder))
+                    opened[stored.id] = (item, stored, _open_image(item, encoder))
+                elif item.image is not None:
+                    raise HoldfastError(f"item {item.id!r}: give an image or a vector, not both")
                 else:
-                    found[stored.id] = Prepared(stored, self._given(item, version))
+                    vector = self.stored_form(item.vector, version, f"item {item.id!r}")
+                    found[stored.id] = EmbeddedItem(stored, vector)
                     opened.pop(stored.id, None)
             except HoldfastError as error:
                 refuse(item, error)
-            if opened and len(opened) == at_once:
+            if opened and len(opened) == batch_size:
                 embed_opened()
         if opened:
             embed_opened()
         return list(found.values())
 
-    def _given(self, item: Item, version: Version) -> np.ndarray:
-        if item.image is not None:
-            raise HoldfastError(f"item {item.id!r}: give an image or a vector, not both")
-        assert item.vector is not None
-        return self.stored_form(item.vector, version, f"item {item.id!r}")
 
-    def encoder(self, version: Version) -> Encoder:
-        with self._encoding:
-            if version.number not in self._encoders:
-                folder = self._folder.version(version.number) / MODEL
-                # Only the one in use stays in memory: versions come one after the other, seldom back and forth.
-                with enough_memory(self.device):
-                    self._encoders = {version.number: Encoder.from_pretrained(folder, device=self.device)}
-            return self._encoders[version.number]
-
-
-def _opened(item: Item, encoder: Encoder) -> Tensor:
+def _open_image(item: Item, encoder: Encoder) -> Tensor:
     image = item.path if item.image is None else item.image
     if image is None:
         raise HoldfastError(f"item {item.id!r}: has neither image nor vector nor path")
     try:
-        return ready(encoder, image)
+        return preprocess_image(encoder, image)
     except HoldfastError as error:
         raise HoldfastError(f"item {item.id!r}: {error}") from error
 
 
-def ready(encoder: Encoder, image: OneImage | None) -> Tensor:
+def preprocess_image(encoder: Encoder, image: ImageLike | None) -> Tensor:
     """One image, opened and preprocessed, 1 x C x H x W."""
     if encoder.preprocess is None or image is None:
         raise HoldfastError("no image, or a model that takes none")
-    if isinstance(encoder.preprocess, VectorInput) and isinstance(image, str | Path | PIL.Image.Image):
+    if encoder.preprocess.takes_vectors and isinstance(image, str | Path | PIL.Image.Image):
         takes = f"the model takes vectors of {encoder.preprocess.channels} numbers, not images"
         add = "add them from a file (holdfast gallery add GALLERY FILE.npz --version N)"
         raise HoldfastError(f"{takes}; {add}, search by --id, in Python or by the service (POST /v1/search/vector)")
@@ -192,14 +193,19 @@ def ready(encoder: Encoder, image: OneImage | None) -> Tensor:
     return tensor
 
 
-OUTSIDE = 1e-3
-"""How much of a full feature's length may lie outside its model's span: rounding leaves some 1e-7."""
+OUTSIDE_TOLERANCE = 1e-3
+"""How much of a full feature's length may lie outside its model's span; rounding leaves about 1e-7."""
 
 
 def stored_form(version: Version, basis: Callable[[], Tensor | None], given: ArrayLike, what: str) -> np.ndarray:
-    """One vector of a version, full or compact, of any length, as it is stored: unit, float32.
+    """One vector of a version as it is stored: unit length, float32, 1-D.
 
-    A full feature that its model cannot have made is refused: its compact form would be another vector.
+    A full feature outside the span of its model is refused: its compact form would be another vector.
+
+    version: the version that made the vector.
+    basis: returns the version's compact basis; called only for a full feature that is stored compactly.
+    given: full or compact, of any length.
+    what: names the vector in errors.
     """
     try:
         vector = np.asarray(given, dtype=np.float32)
@@ -219,37 +225,120 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
         return vector
     own = basis()
     assert own is not None
-    return unit_row(compacted(torch.from_numpy(vector)[None], own)[0].numpy(), what, version.number)
+    return unit_row(to_compact(torch.from_numpy(vector)[None], own)[0].numpy(), what, version.number)
 
 
 def unit_row(row: np.ndarray, what: str, number: int) -> np.ndarray:
-    """The compact form of a unit feature (1-D), made unit again where rounding left it a little off."""
+    """The compact form (1-D) of a unit feature of version ``number``, with the rounding error of its length removed."""
     length = float(np.linalg.norm(row))
     if not np.isfinite(length):
         raise HoldfastError(f"{what}: version {number} gives NaN or infinity")
     if length < 1e-6:
         raise HoldfastError(f"{what}: version {number} gives a zero feature, which has no direction")
-    if abs(length - 1) > OUTSIDE:
-        outside = f"only {length:.3f} of its length lies where features of version {number} lie"
+    if abs(length - 1) > OUTSIDE_TOLERANCE:
+        outside = f"only {length:.3f} of its length is in the span of version {number}'s features"
         raise HoldfastError(f"{what}: {outside}; is the vector another model's?")
     return row / np.float32(length)
 
 
-class Carriage:
-    """Carries stored vectors of one version to where another version's lie; each small matrix is made once."""
+class BasisConverter:
+    """Converts stored vectors of one version into the basis of another; each matrix is computed once."""
 
     def __init__(self, basis_of: Callable[[int], Tensor | None]) -> None:
         self._basis_of = basis_of
         self._matrices: dict[tuple[int, int], np.ndarray] = {}
 
-    def carry(self, vectors: np.ndarray, source: Version, target: Version) -> np.ndarray:
-        """N x stored_dim of ``source`` -> N x stored_dim of ``target``; the length, at most 1, belongs to the score."""
+    def convert(self, vectors: np.ndarray, source: Version, target: Version) -> np.ndarray:
+        """N x stored_dim of ``source`` -> N x stored_dim of ``target``; lengths, at most 1, belong to the scores."""
         if source.number == target.number:
             return vectors
         pair = (source.number, target.number)
         if pair not in self._matrices:
             own, other = self._basis_of(source.number), self._basis_of(target.number)
             identity = torch.eye(source.stored_dim)
-            self._matrices[pair] = carried_query(identity, own, other).contiguous().numpy()
+            self._matrices[pair] = change_basis(identity, own, other).contiguous().numpy()
         product: Any = vectors @ self._matrices[pair]
         return np.ascontiguousarray(product, dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """Batch sizes by purpose.
+
+    add: items of one durable write of ``add``.
+    reembed: items of one durable write of a backfill or a rollback.
+    queries: images of several clients that a service embeds together.
+    """
+
+    add: int
+    reembed: int
+    queries: int
+
+
+_ON_CPU = BatchSizes(add=256, reembed=32, queries=32)
+# A GPU is idle while a batch is written and while the next one is collected, so batches are larger there.
+_ON_GPU = BatchSizes(add=512, reembed=256, queries=256)
+
+
+def batch_sizes(device: torch.device) -> BatchSizes:
+    """The sizes for the kind of device that embeds."""
+    return _ON_CPU if device.type == "cpu" else _ON_GPU
+
+
+def forward_batch_size(encoder: Encoder, device: torch.device) -> int:
+    """Images (or vectors that the model takes) of one forward pass; a search by image waits for at most one pass."""
+    assert encoder.preprocess is not None  # ``read_candidate`` refuses such models
+    return batch_size_for(device, encoder.preprocess.input_shape)
+
+
+def full_features(encoder: Encoder, images: Tensor, device: torch.device) -> Tensor:
+    """Unit features of preprocessed images (N x C x H x W), N x dim on the CPU, computed on ``device``."""
+    with explain_out_of_memory(device), _NO_TF32.on(device):
+        return encoder.encode(images, device=device)
+
+
+@contextlib.contextmanager
+def explain_out_of_memory(device: torch.device) -> Iterator[None]:
+    """Report a full GPU memory in one line. Other programs may use it too, so the same call may work later."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UnavailableError(
+            f"{device}: not enough free memory to embed; stop other programs that use it, or choose another device "
+            "(--device cpu; in Python device='cpu')"
+        ) from error
+
+
+class _NoTF32:
+    """While any thread is inside, a GPU multiplies float32 numbers as float32 in convolutions.
+
+    torch's default, TF32, keeps 10 bits of each number: the same image then gets another vector with another batch
+    size, and scores differ by about 1e-4 from those of the CPU. The setting applies to the whole process.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+        self._inside = 0
+        self._before = ""
+
+    @contextlib.contextmanager
+    def on(self, device: torch.device) -> Iterator[None]:
+        if device.type != "cuda":
+            yield
+            return
+        with self._lock:
+            if self._inside == 0:
+                self._before = self._convolutions.fp32_precision
+                self._convolutions.fp32_precision = "ieee"
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._inside == 0:
+                    self._convolutions.fp32_precision = self._before
+
+
+_NO_TF32 = _NoTF32()

@@ -1,9 +1,9 @@
-"""The newest version taken out again: the one before it asks from now on and embeds its items again.
+"""Rollback: remove the newest version; the version before it embeds queries again and re-embeds its items.
 
-1. The version is marked as leaving: from here on the one before it embeds what is added and asked. 2. Its items move
-back, batch by batch; what cannot is dropped if that was asked for. 3. The version, empty now, leaves the catalogue.
-4. Searches that may still see it end, and its vectors and its model are removed. Killed before 3, the same call goes
-on; after 3 what is left belongs to nobody and is removed when the gallery is opened.
+1. The version is marked for removal: from here on the version before it embeds new items and queries. 2. Its items are
+re-embedded, batch by batch; with ``drop`` those that cannot be are deleted. 3. The version, now empty, is removed from
+the catalogue. 4. Once running searches have ended, its vectors and its model are deleted. After a kill before step 3
+the same call continues; after step 3 the rest is deleted when the gallery is opened.
 """
 
 import os
@@ -14,86 +14,87 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.moving import Moving, move
+from holdfast.gallery.reembed import ReembedProgress, reembed
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version, slots_of_kept
+from holdfast.gallery.versions import Version, merged_slots_of
 
-_DROPPED_AT_ONCE = 256
+_DELETE_BATCH = 256
 
 
 def roll_back(
-    parts: GalleryState, *, drop: bool, rate: float | None, stop: threading.Event, progress: Callable[[Moving], None]
+    state: GalleryState,
+    *,
+    drop: bool,
+    rate: float | None,
+    stop: threading.Event,
+    on_progress: Callable[[ReembedProgress], None],
 ) -> dict[str, Any]:
-    """Take the newest version out; see ``Gallery.rollback``."""
-    with parts.writing:
-        leaving, before = _leaving_and_before(parts)
+    """Remove the newest version; see ``Gallery.rollback``."""
+    with state.writing:
+        versions = state.models.versions()
+        if len(versions) < 2:
+            raise HoldfastError("the gallery has one version; there is none before it to roll back to")
+        removed, before = versions[-1], versions[-2]
         if not drop:
-            _refuse_losses(parts.catalogue, leaving)
-        parts.catalogue.put_settings({"leaving": leaving.number})
-        parts.models.leaving = leaving.number
+            _refuse_losses(state.catalogue, removed)
+        state.catalogue.put_settings({"leaving": removed.number})
+        state.models.rollback_version = removed.number
     query = "SELECT key FROM items WHERE version = ? AND path IS NOT NULL ORDER BY key"
-    keys = array("q", (key for (key,) in parts.catalogue.read(query, (leaving.number,))))
-    state = move(parts, keys, before, rate=rate, stop=stop, progress=progress)
-    result = {"version": leaving.number, "newest": before.number, "moved": state.moved, "dropped": 0, "finished": False}
+    keys = array("q", (key for (key,) in state.catalogue.read(query, (removed.number,))))
+    done = reembed(state, keys, before, rate=rate, stop=stop, on_progress=on_progress)
+    result = {"version": removed.number, "newest": before.number, "moved": done.moved, "dropped": 0, "finished": False}
     if stop.is_set():
         return result
-    left = [name for (name,) in parts.catalogue.read("SELECT id FROM items WHERE version = ?", (leaving.number,))]
+    left = [id for (id,) in state.catalogue.read("SELECT id FROM items WHERE version = ?", (removed.number,))]
     if left and not drop:
-        why = f" ({state.reasons[0]['reason']})" if state.reasons else ""
+        why = f" ({done.reasons[0]['reason']})" if done.reasons else ""
         raise HoldfastError(
-            f"{len(left)} of version {leaving.number}'s items could not be embedded again{why}; put their images back "
+            f"{len(left)} of version {removed.number}'s items could not be embedded again{why}; put their images back "
             "and roll back again, let drop (--drop) delete the items, or cancel (--cancel)"
         )
-    for start in range(0, len(left), _DROPPED_AT_ONCE):
-        with parts.writing:
-            result["dropped"] += len(parts.writer.remove(left[start : start + _DROPPED_AT_ONCE]))
-    _take_out(parts, leaving)
+    for start in range(0, len(left), _DELETE_BATCH):
+        with state.writing:
+            result["dropped"] += len(state.writer.remove(left[start : start + _DELETE_BATCH]))
+    _remove_version(state, removed)
     return {**result, "finished": True}
 
 
-def cancel(parts: GalleryState) -> int:
-    """Let the version that is leaving stay, as the newest; what has moved back stays where it is. Its number."""
-    with parts.writing:
-        number = parts.models.leaving
+def cancel_rollback(state: GalleryState) -> int:
+    """Keep the version that is being removed, as the newest; its number. Items already re-embedded stay so."""
+    with state.writing:
+        number = state.models.rollback_version
         if number is None:
             raise HoldfastError("no version is being rolled back; there is nothing to cancel")
-        parts.catalogue.put_settings({"leaving": None})
-        parts.models.leaving = None
+        state.catalogue.put_settings({"leaving": None})
+        state.models.rollback_version = None
     return number
 
 
-def _leaving_and_before(parts: GalleryState) -> tuple[Version, Version]:
-    versions = parts.models.versions()
-    if len(versions) < 2:
-        raise HoldfastError("the gallery has one version; there is none before it to roll back to")
-    return versions[-1], versions[-2]
-
-
-def _refuse_losses(catalogue: Catalogue, leaving: Version) -> None:
-    """Before anything is changed: items that no other version can embed, for their images are not at hand."""
-    rows = catalogue.read("SELECT path FROM items WHERE version = ?", (leaving.number,))
+def _refuse_losses(catalogue: Catalogue, removed: Version) -> None:
+    """Refuse, before anything is changed, if items have no image for another version to embed."""
+    rows = catalogue.read("SELECT path FROM items WHERE version = ?", (removed.number,))
     lost = sum(path is None or not os.path.exists(path) for (path,) in rows)
     if lost:
         raise HoldfastError(
-            f"{lost} of version {leaving.number}'s {len(rows)} items have no image at hand to embed again and would be "
+            f"{lost} of version {removed.number}'s {len(rows)} items have no image at hand to embed again and would be "
             "lost; put the images back, or let drop (--drop) delete those items"
         )
 
 
-def _take_out(parts: GalleryState, leaving: Version) -> None:
-    with parts.writing:
-        parts.writer.sweep()
-        remaining = [one for one in parts.models.versions() if one.number != leaving.number]
-        slots = slots_of_kept([parts.folder.version(one.number) for one in remaining])
+def _remove_version(state: GalleryState, removed: Version) -> None:
+    with state.writing:
+        state.writer.delete_unowned()
+        remaining = [one for one in state.models.versions() if one.number != removed.number]
+        slots = merged_slots_of([state.folder.version(one.number) for one in remaining])
         settings = {
             "leaving": None,
-            # Numbers are never used again: a hit that said "version 3" must not come to mean another model.
-            "last_version": leaving.number,
+            # Numbers are never reused: "version 3" in an earlier hit must not come to mean another model.
+            "last_version": removed.number,
             "slots": None if slots is None else slots.to_json(),
         }
-        parts.catalogue.remove_version(leaving.number, settings)
-        parts.models.dismiss(leaving.number)
-    parts.searches.wait()
-    with parts.writing:
-        parts.engine.drop(leaving.collection)
-        parts.models.forget(leaving.number)
+        state.catalogue.remove_version(removed.number, settings)
+        state.models.remove_version(removed.number)
+    state.searches.wait()
+    with state.writing:
+        state.engine.drop(removed.collection)
+        state.models.delete_model(removed.number)

@@ -1,110 +1,143 @@
-"""One question to all versions, merged by true cosine."""
+"""Search all versions of a gallery, merged by true cosine."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import html
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
-from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.engines.protocol import Engine
-from holdfast.gallery.filters import Filter
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.gallery.filters import Filter, Value
 from holdfast.gallery.items import Hit
-from holdfast.gallery.models import Models
+from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 
+MOST_HITS = 10_000
 TRIES = 3
 
 
+class Hits(list[Hit]):
+    """Search results, best first. A notebook shows them as a table, without paths of files."""
+
+    def _repr_html_(self) -> str:
+        if not self:
+            return "<p>no hits</p>"
+        columns = {
+            "": [str(rank) for rank in range(1, len(self) + 1)],
+            "id": [hit.id for hit in self],
+            "label": [hit.label or "" for hit in self],
+            "score": [f"{hit.score:.4f}" for hit in self],
+            "version": [str(hit.version) for hit in self],
+            "metadata": [_metadata_text(hit.metadata) for hit in self],
+        }
+        columns = {name: cells for name, cells in columns.items() if any(cells)}
+        head, rows = "".join(f"<th>{name}</th>" for name in columns), zip(*columns.values(), strict=True)
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _metadata_text(metadata: Mapping[str, Value]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in metadata.items())
+
+
 @dataclass(frozen=True)
-class Question:
-    """A query vector as ``source`` stores it, and which items it asks for: ``k``, the item ``itself`` left out."""
+class SearchArguments:
+    """One search.
+
+    vector: the query, as version ``source`` stores vectors.
+    k: number of hits.
+    where: filter on label and metadata; None for none.
+    exact: compare every vector.
+    exclude_id: an item that is left out. By id, because its key changes when it is re-embedded.
+    indexed_by: only items of these versions; None for all.
+    """
 
     vector: np.ndarray
     source: Version
     k: int
-    where: Filter | None
-    exact: bool
-    itself: str | None = None  # by id: its key changes when it moves
-    indexed_by: frozenset[int] | None = None  # None: whichever version embedded them
+    where: Filter | None = None
+    exact: bool = False
+    exclude_id: str | None = None
+    indexed_by: frozenset[int] | None = None
 
 
-class SearchesUnderWay:
-    """Who searches now, so that what searches use is taken away only once those that may see it have ended."""
+def search_versions(state: GalleryState, arguments: SearchArguments) -> list[Hit]:
+    """The best items of all versions, or of ``indexed_by``, each once.
 
-    def __init__(self) -> None:
-        self._ended = threading.Condition()
-        self._begun = 0
-        self._running: set[int] = set()
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        with self._ended:
-            self._begun += 1
-            number = self._begun
-            self._running.add(number)
-        try:
-            yield
-        finally:
-            with self._ended:
-                self._running.remove(number)
-                self._ended.notify_all()
-
-    def wait(self) -> None:
-        """Until every search that has begun by now has ended; later ones are not waited for."""
-        with self._ended:
-            last = self._begun
-            self._ended.wait_for(lambda: all(number > last for number in self._running))
-
-
-def search_all(engine: Engine, catalogue: Catalogue, models: Models, question: Question) -> list[Hit]:
-    """The best items of all versions, or of those asked for, each once.
-
-    An item that moves to another version while this runs might be missed in both: then the answer is thrown away.
-    Where items keep moving, the catalogue is held still for the few milliseconds of one search; whoever stores vectors
-    or builds an index meanwhile goes on, for only the catalogue moves items.
+    A search could miss an item that changes its version meanwhile, so the result is discarded if any item did. After
+    ``TRIES`` such searches the catalogue is locked for the few milliseconds of one search. Others may still store
+    vectors and build indexes then, because only the catalogue says which version an item belongs to.
     """
     for _ in range(TRIES):
-        before = catalogue.changes
-        hits, after = _search(engine, catalogue, models, question)
+        before = state.catalogue.changes
+        hits, after = _search(state, arguments)
         if after == before:
             return hits
-    with catalogue.still():
-        return _search(engine, catalogue, models, question)[0]
+    with state.catalogue.locked():
+        return _search(state, arguments)[0]
 
 
-def stored_item(engine: Engine, catalogue: Catalogue, models: Models, name: str) -> tuple[Version, np.ndarray]:
+def stored_item(state: GalleryState, id: str) -> tuple[Version, np.ndarray]:
     """Version and vector of an item."""
-    while found := catalogue.by_id([name]).get(name):
-        # It may move between look-up and fetch, and its version may be taken out: then it is looked up again.
-        for version in models.versions():
+    while found := state.catalogue.by_id([id]).get(id):
+        # The item may get another version between look-up and fetch: then it is looked up again.
+        for version in state.models.versions():
             if version.number == found.version:
-                vectors = engine.fetch(version.collection, [found.key])
+                vectors = state.engine.fetch(version.collection, [found.key])
                 if found.key in vectors:
                     return version, vectors[found.key]
-    raise HoldfastError(f"no item {name!r} in the gallery")
+    raise HoldfastError(f"no item {id!r} in the gallery")
 
 
-def _search(engine: Engine, catalogue: Catalogue, models: Models, question: Question) -> tuple[list[Hit], int]:
-    # A version has a collection of its own in every engine: those of other versions are not asked at all.
-    wanted_by = question.indexed_by
-    versions = [one for one in models.versions() if wanted_by is None or one.number in wanted_by]
-    carried = [models.carry(question.vector[None], question.source, version)[0] for version in versions]
-    wanted = question.k + (question.itself is not None)
+def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit], int]:
+    """The hits, and the catalogue's count of changes when their keys were looked up."""
+    among, k = arguments.indexed_by, arguments.k
+    versions = [one for one in state.models.versions() if among is None or one.number in among]
+    queries = [state.models.convert(arguments.vector[None], arguments.source, version)[0] for version in versions]
+    wanted = k + (arguments.exclude_id is not None)
     while True:
         answers = [
-            engine.search(version.collection, vector, wanted, question.where, exact=question.exact)
-            for version, vector in zip(versions, carried, strict=True)
+            state.engine.search(version.collection, query, wanted, arguments.where, exact=arguments.exact)
+            for version, query in zip(versions, queries, strict=True)
         ]
-        owned, changes = catalogue.by_key([one.key for found in answers for one in found])
-        kept_keys = {key for key, item in owned.items() if item.id != question.itself}
-        live = [[one for one in found if one.key in kept_keys] for found in answers]
-        # A vector that is being written or deleted belongs to nobody; where such took up places, more are asked for.
-        if all(len(found) < wanted or len(kept) >= question.k for found, kept in zip(answers, live, strict=True)):
+        items, changes = state.catalogue.by_key([one.key for found in answers for one in found])
+        kept_keys = {key for key, item in items.items() if item.id != arguments.exclude_id}
+        owned = [[one for one in found if one.key in kept_keys] for found in answers]
+        # Vectors that are being written or deleted belong to no item. If they displaced others, fetch more.
+        if all(len(found) < wanted or len(kept) >= k for found, kept in zip(answers, owned, strict=True)):
             break
         wanted *= 2
-    # The scores are inner products with the carried query, its length included: cosines of full features.
-    merged = sorted((one for kept in live for one in kept), key=lambda one: (-one.score, one.key))
-    return [owned[one.key].hit(one.score) for one in merged[: question.k]], changes
+    # Scores are inner products with the converted query, its length included: cosines of full features.
+    merged = sorted((one for kept in owned for one in kept), key=lambda one: (-one.score, one.key))
+    return [items[one.key].hit(one.score) for one in merged[:k]], changes
+
+
+def checked_k(image: Any, vector: Any, id: str | None, k: Any) -> int:
+    """``k`` as an int; refused unless exactly one of image, vector and id is given and ``k`` is in range."""
+    given = [name for name, value in (("image", image), ("vector", vector), ("id", id)) if value is not None]
+    if len(given) != 1:
+        raise HoldfastError(f"search takes one of image, vector and id, not {' and '.join(given) or 'none'}")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
+        raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
+    return int(k)
+
+
+def checked_indexed_by(indexed_by: Any, known: Collection[int]) -> frozenset[int] | None:
+    """The versions to search, given as one number or several; None for all. Numbers not in ``known`` are refused.
+
+    A version without items is accepted: callers that search version by version need not know which have items.
+    """
+    if indexed_by is None:
+        return None
+    given = list(indexed_by) if isinstance(indexed_by, Iterable) and not isinstance(indexed_by, str) else [indexed_by]
+    if not given:
+        raise HoldfastError(
+            "indexed_by: an empty list matches nothing; leave it out to search the items of all versions"
+        )
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, int | np.integer):
+            raise HoldfastError(f"indexed_by takes numbers of versions, got {one!r}")
+        if one not in known:
+            raise unknown_name("version", str(one), known)
+    return frozenset(int(one) for one in given)

@@ -1,51 +1,146 @@
-"""What a gallery consists of, for those who look at it or change it as a whole."""
+"""The parts of an open gallery, their locks, and the writer that keeps catalogue and engine consistent."""
 
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
-from holdfast.gallery.engines.protocol import Engine
+from holdfast.gallery.engines.protocol import SwitchingEngine
 from holdfast.gallery.folder import GalleryFolder
-from holdfast.gallery.models import Models
-from holdfast.gallery.searching import SearchesUnderWay
-from holdfast.gallery.writing import Writer
+from holdfast.gallery.items import Stored
+from holdfast.gallery.models import EmbeddedItem, Models
+from holdfast.gallery.versions import Version
+
+INDEX_FROM = 5000
+"""Vectors that no index holds are compared one by one: about 2 ms per search at 512 numbers each."""
 
 
 @dataclass(frozen=True)
 class GalleryState:
-    """What the parts are called, and the locks.
+    """The parts of an open gallery, and its locks.
 
-    writing: held while something is written.
-    registering: held by the one who registers a model, also while it embeds. Taken before ``writing``, never after it.
-    moving: held, for as long as it takes, by the one who moves items or vectors.
+    writing: held during every write to catalogue and engine.
+    registering: held while a model is registered, also while it embeds. Acquired before ``writing``, never after it.
+    maintenance: held during a backfill, a rollback or a migration to another engine.
     """
 
     folder: GalleryFolder
-    engine: Engine
     catalogue: Catalogue
+    engine: SwitchingEngine
     models: Models
-    writer: Writer
-    writing: Any  # threading.RLock, which is a function to type checkers
-    searches: SearchesUnderWay = field(default_factory=SearchesUnderWay)
+    writing: Any = field(default_factory=threading.RLock)  # RLock is a function to type checkers
     registering: threading.Lock = field(default_factory=threading.Lock)
-    moving: "Turn" = field(default_factory=lambda: Turn())
+    maintenance: "MaintenanceLock" = field(default_factory=lambda: MaintenanceLock())
+    searches: "ActiveSearches" = field(default_factory=lambda: ActiveSearches())
+
+    @property
+    def writer(self) -> "Writer":
+        """Writes to catalogue and engine; the caller holds ``writing``."""
+        return Writer(self.catalogue, self.engine, self.models)
 
 
-class Turn:
-    """Held by one at a time, with what it is held for."""
+class MaintenanceLock:
+    """A lock that knows what it is held for. A second holder is refused, not kept waiting."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.what: str | None = None
+        self.held_for: str | None = None
 
-    def take(self, what: str) -> bool:
-        """Whether it was free; it is not waited for."""
+    @contextmanager
+    def hold(self, task: str) -> Iterator[None]:
+        """Hold the lock for ``task``: backfill, rollback or move."""
         if not self._lock.acquire(blocking=False):
-            return False
-        self.what = what
-        return True
+            raise HoldfastError(f"a {self.held_for or 'move'} of this gallery is running; wait for it, or stop it")
+        self.held_for = task
+        try:
+            yield
+        finally:
+            self.held_for = None
+            self._lock.release()
 
-    def give_back(self) -> None:
-        self.what = None
-        self._lock.release()
+
+class ActiveSearches:
+    """The searches that run now, so that data they may use is removed only after they have ended."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Condition()
+        self._started = 0
+        self._running: set[int] = set()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count the block as a running search."""
+        with self._ended:
+            self._started += 1
+            number = self._started
+            self._running.add(number)
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._running.remove(number)
+                self._ended.notify_all()
+
+    def wait(self) -> None:
+        """Return when every search that has started before this call has ended."""
+        with self._ended:
+            last = self._started
+            self._ended.wait_for(lambda: all(number > last for number in self._running))
+
+
+class Writer:
+    """Writes to catalogue and engine in an order that survives a kill at any moment (see ``catalogue``).
+
+    One thread at a time.
+    """
+
+    def __init__(self, catalogue: Catalogue, engine: SwitchingEngine, models: Models) -> None:
+        self._catalogue, self._engine, self._models = catalogue, engine, models
+
+    def store(self, embedded: Sequence[EmbeddedItem], version: Version) -> tuple[int, int]:
+        """Store new items; how many, and how many of them replaced an item with the same id."""
+        if not embedded:
+            return 0, 0
+        if version.number == self._models.rollback_version or version not in self._models.versions():
+            raise HoldfastError(f"version {version.number} is taken out by a rollback; add with another version")
+        keys = self._catalogue.reserve(len(embedded), version.number)
+        items = [replace(one.item, key=key) for one, key in zip(embedded, keys, strict=True)]
+        vectors = np.stack([one.vector for one in embedded])
+        self._engine.upsert(version.collection, keys, vectors, [item.fields() for item in items])
+        replaced = self._catalogue.assign_keys(items)
+        self.delete_unowned()
+        return len(items), replaced
+
+    def store_reembedded(self, items: Sequence[Stored], vectors: np.ndarray, version: Version) -> int:
+        """Store new vectors of items that move to ``version``; how many items had not changed since they were read."""
+        keys = self._catalogue.reserve(len(items), version.number)
+        self._engine.upsert(version.collection, keys, vectors, [item.fields() for item in items])
+        moved = self._catalogue.change_version(items, keys, version.number)
+        self.delete_unowned()
+        return moved
+
+    def remove(self, ids: Sequence[str]) -> list[str]:
+        """Remove items; the ids that existed."""
+        removed = self._catalogue.remove(ids)
+        self.delete_unowned()
+        return removed
+
+    def delete_unowned(self) -> None:
+        """Delete vectors that belong to no item."""
+        unsettled = self._catalogue.unsettled()
+        for number, keys in unsettled.items():
+            self._engine.delete(self._models.version(number).collection, keys)
+        if unsettled:
+            self._catalogue.settle([key for keys in unsettled.values() for key in keys])
+
+    def build_due_indexes(self) -> None:
+        """Build the index of every version with at least ``INDEX_FROM`` unindexed vectors that are a tenth of all."""
+        for version in self._models.versions():
+            unindexed = self._engine.unindexed(version.collection)
+            if unindexed >= INDEX_FROM and 10 * unindexed >= self._engine.count(version.collection):
+                self._engine.build_index(version.collection)

@@ -1,7 +1,4 @@
-"""A version of a gallery is one model: a folder with its copy, and the basis its vectors are stored in.
-
-What vectors that somebody has already are to a version: features it made, or what it has yet to embed.
-"""
+"""A version of a gallery is one model: a folder with its copy, and the basis in which its vectors are stored."""
 
 import json
 import shutil
@@ -23,16 +20,22 @@ from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_array, read_json, replacing_folder, write_array
 
 MODEL, BASIS = "model", "basis.npy"
-_FILES = ("config.json", "model.safetensors")
+_MODEL_FILES = ("config.json", "model.safetensors")
 
 
 @dataclass(frozen=True)
 class Version:
-    """What the catalogue keeps of a model.
+    """The catalogue's record of a model.
 
-    source: the folder it was registered from. dim: numbers of a full feature, K - 1 for a simplex. stored_dim: numbers
-    of a stored vector. slots: K, None for a model without a slot registry. checks: one verdict for each older version.
-    backbone: the network's name; None in galleries that were made before it was kept.
+    number: the version's number, never reused.
+    source: the folder it was registered from.
+    weights_sha256: checksum of its weights.
+    dim: numbers of a full feature, K - 1 for a simplex.
+    stored_dim: numbers of a stored vector.
+    slots: K, None for a model without a slot registry.
+    registered: date and time in UTC, ISO 8601.
+    checks: one compatibility check for each older version that could be checked.
+    backbone: the network's name; None in galleries created by early versions.
     """
 
     number: int
@@ -55,7 +58,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that wants to be a version: read, but not yet kept."""
+    """A model that may become a version: read, but not yet copied into the gallery."""
 
     folder: Path
     encoder: Encoder
@@ -78,17 +81,17 @@ class Candidate:
 
 
 def read_candidate(folder: Path) -> Candidate:
-    """A model folder as a version to be; refused unless it can be given images."""
+    """Read a model folder; refused if the model has no preprocess."""
     encoder = Encoder.from_pretrained(folder)
     if encoder.preprocess is None:
-        raise HoldfastError(f"{folder}: this model has no preprocess, so it cannot be given images; save it with one")
+        raise HoldfastError(f"{folder}: this model has no preprocess, so it cannot embed images; save it with one")
     slots = encoder.info.get("slots")
     registry = None if slots is None else SlotRegistry.from_json(slots)
     if registry is not None and registry.num_slots != encoder.dim + 1:
         raise HoldfastError(
-            f"{folder}: features of {encoder.dim} numbers do not lie in a simplex of {registry.num_slots} slots"
+            f"{folder}: features of {encoder.dim} numbers do not fit a simplex of {registry.num_slots} slots"
         )
-    sha256 = read_json(folder / _FILES[0])["weights_sha256"]
+    sha256 = read_json(folder / _MODEL_FILES[0])["weights_sha256"]
     return Candidate(folder, encoder, compact_basis(encoder), sha256, registry)
 
 
@@ -97,10 +100,10 @@ def _backbone_name(encoder: Encoder) -> str:
     return type(encoder.backbone).__name__ if spec is None else str(spec["name"])
 
 
-def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:
-    """Everybody's slots once ``new`` joins models with features of ``dim`` numbers and the slots ``known``.
+def merged_slots(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:
+    """The slots of all models if ``new`` joins models with the slots ``known`` and features of ``dim`` numbers.
 
-    Refused: slots on one side only, other sizes, and what ``SlotRegistry.meet`` refuses.
+    Refused: slots on one side only, other sizes, and registries that ``SlotRegistry.merge`` refuses.
     """
     mine = new.registry
     if known is None or mine is None:
@@ -113,46 +116,49 @@ def slots_together(known: SlotRegistry | None, new: Candidate, dim: int) -> Slot
             raise HoldfastError(f"{new.folder}: features of {new.encoder.dim} numbers, the gallery's have {dim}")
         return None
     try:
-        return known.meet(mine)
+        return known.merge(mine)
     except HoldfastError as error:
         raise HoldfastError(f"{new.folder}: does not fit the gallery's models: {error}") from error
 
 
-def keep_model(candidate: Candidate, folder: Path) -> None:
-    """Copy the model and its basis into the gallery, so that it outlives the folder it came from."""
+def copy_model(candidate: Candidate, folder: Path) -> None:
+    """Copy the model and its basis into the gallery; the source folder is then no longer needed."""
     with replacing_folder(folder) as temporary:
         (temporary / MODEL).mkdir()
-        for name in _FILES:
+        for name in _MODEL_FILES:
             shutil.copyfile(candidate.folder / name, temporary / MODEL / name)
         if candidate.basis is not None:
             write_array(temporary / BASIS, candidate.basis.numpy())
 
 
 def read_basis(folder: Path) -> Tensor | None:
-    """The basis of a kept model; None where full features are stored."""
+    """The basis of a copied model; None if full features are stored."""
     path = folder / BASIS
     return torch.from_numpy(np.ascontiguousarray(read_array(path))) if path.exists() else None
 
 
-def registry_of(value: Any) -> SlotRegistry | None:
-    """A registry as the catalogue keeps it."""
+def registry_from_json(value: Any) -> SlotRegistry | None:
+    """A registry from the catalogue's JSON."""
     return None if value is None else SlotRegistry.from_json(json.loads(json.dumps(value)))
 
 
-def slots_of_kept(folders: Iterable[Path]) -> SlotRegistry | None:
-    """Everybody's slots among kept models, read from their descriptions; None where they have none."""
+def merged_slots_of(folders: Iterable[Path]) -> SlotRegistry | None:
+    """The slots of all copied models, read from their config files; None if they have none."""
     together: SlotRegistry | None = None
     for folder in folders:
-        registry = registry_of(read_json(folder / MODEL / _FILES[0]).get("info", {}).get("slots"))
-        together = registry if together is None or registry is None else together.meet(registry)
+        registry = registry_from_json(read_json(folder / MODEL / _MODEL_FILES[0]).get("info", {}).get("slots"))
+        together = registry if together is None or registry is None else together.merge(registry)
     return together
 
 
 @dataclass(frozen=True)
-class VectorsTaken:
-    """features: the sizes of a feature, full and compact. input: the size of what the model embeds, None for images.
+class VectorSizes:
+    """The sizes of vectors that can be added to a version.
 
-    adopted: the model was adopted, so that the vectors somebody stored are its input.
+    version: its number.
+    features: sizes of a feature, full and compact.
+    input: size of the vectors that the model embeds, None for a model that embeds images.
+    adopted: whether the model was adopted; vectors of an existing store are then its input.
     """
 
     version: int
@@ -160,24 +166,26 @@ class VectorsTaken:
     input: int | None
     adopted: bool
 
-    def embedded(self, width: int, embed: bool | None, name: str) -> bool:
-        """Whether vectors of ``width`` numbers are to be embedded; refused where they fit nothing, or both.
+    def is_input(self, width: int, embed: bool | None, name: str) -> bool:
+        """Whether vectors of ``width`` numbers are the model's input (True) or its features (False).
 
-        embed: what the user says; None: what the size says. An adopted model's vectors of its input's size are input.
-        Any other model that takes vectors as large as its features cannot be guessed about: taken for the wrong one,
-        every answer would be wrong and none would look it.
+        Refused: a size that fits neither. Also a size that fits both, unless the model was adopted or ``embed`` is
+        given, because a wrong guess would silently give wrong search results.
+
+        embed: the user's choice; None to decide by size.
+        name: of the file, for errors.
         """
         as_input, as_feature = width == self.input and embed is not False, width in self.features and embed is not True
         if as_input and as_feature and not self.adopted:
             raise HoldfastError(
-                f"{name}: version {self.version} takes vectors of {width} numbers and gives such too; say --embed "
+                f"{name}: both input and features of version {self.version} have {width} numbers; say --embed "
                 "(they are its input) or --no-embed (its features)"
             )
         if not as_input and not as_feature:
-            raise HoldfastError(f"{name}: vectors of {width} numbers, but {self._wanted(embed)}")
+            raise HoldfastError(f"{name}: vectors of {width} numbers, but {self._accepted(embed)}")
         return as_input
 
-    def _wanted(self, embed: bool | None) -> str:
+    def _accepted(self, embed: bool | None) -> str:
         if embed and self.input is None:
             return f"version {self.version} embeds images, not vectors; leave out --embed"
         found = [] if embed else [f"features of {' or '.join(map(str, self.features))}"]
@@ -185,11 +193,11 @@ class VectorsTaken:
         return f"version {self.version} has {' and '.join(found)}; is --version right?"
 
 
-def vectors_taken(folder: Path, version: Version) -> VectorsTaken:
-    """Read from the description of the kept model: the model itself need not be loaded for it."""
+def vector_sizes(folder: Path, version: Version) -> VectorSizes:
+    """The sizes of a copied model, read from its config file; the model is not loaded."""
     config = read_json(folder / MODEL / "config.json")
     taken = input_from_json(config["preprocess"])
-    return VectorsTaken(
+    return VectorSizes(
         version.number,
         tuple(sorted({version.dim, version.stored_dim})),
         taken.width if isinstance(taken, VectorInput) else None,

@@ -1,7 +1,7 @@
-"""Exact nearest neighbours by cosine: the one search everything uses.
+"""Exact nearest neighbours by cosine, used by every search in the project.
 
-Both sides are walked in chunks, so memory stays bounded whatever their sizes. Equal scores go to the lower gallery
-index, on every device and for every chunk size, so that a ranking can be repeated.
+Queries and gallery are processed in chunks, so memory is bounded. Equal scores are ordered by gallery index, on every
+device and for every chunk size, so that a ranking can be repeated.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from torch import Tensor
 from holdfast.errors import HoldfastError
 
 CHUNK_ELEMENTS = 1 << 24
-"""Scores held at once: 64 MB of float32."""
+"""Number of scores in memory at a time: 64 MB of float32."""
 
 
 class Neighbours(NamedTuple):
@@ -25,8 +25,12 @@ class Neighbours(NamedTuple):
 def nearest(queries: Tensor, gallery: Tensor, k: int = 1, *, chunk_elements: int = CHUNK_ELEMENTS) -> Neighbours:
     """The ``k`` gallery rows with the largest inner product for each query, exactly.
 
-    queries: Q x d and gallery: N x d, unit rows for cosine (nothing is normalised here); same device.
-    k is cut to N. Ties go to the lower index. Peak extra memory is about 2 x chunk_elements scores.
+    queries: Q x d. Pass unit rows for cosine; rows are not normalised here.
+    gallery: N x d, on the same device.
+    k: neighbours per query; at most N are returned.
+    chunk_elements: scores computed at a time; peak extra memory is about twice as many.
+
+    Ties go to the lower gallery index.
     """
     if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]:
         raise HoldfastError(
@@ -40,14 +44,14 @@ def nearest(queries: Tensor, gallery: Tensor, k: int = 1, *, chunk_elements: int
     k = min(k, len(gallery))
     gallery_chunk = max(k, min(len(gallery), 1 << 14))
     query_chunk = max(1, chunk_elements // gallery_chunk)
-    parts = [_for_block(block, gallery, k, gallery_chunk) for block in queries.split(query_chunk)]
+    parts = [_search_block(block, gallery, k, gallery_chunk) for block in queries.split(query_chunk)]
     if not parts:
         empty = queries.new_empty(0, k)
         return Neighbours(empty, empty.long())
     return Neighbours(torch.cat([p.scores for p in parts]), torch.cat([p.indices for p in parts]))
 
 
-def _for_block(queries: Tensor, gallery: Tensor, k: int, gallery_chunk: int) -> Neighbours:
+def _search_block(queries: Tensor, gallery: Tensor, k: int, gallery_chunk: int) -> Neighbours:
     best: Neighbours | None = None
     for start in range(0, len(gallery), gallery_chunk):
         found = _top(queries @ gallery[start : start + gallery_chunk].T, k)
@@ -64,7 +68,7 @@ def _top(scores: Tensor, k: int) -> Neighbours:
         return Neighbours(values, columns)
     k = min(k, scores.shape[1])
     values, columns = scores.topk(k, dim=1)
-    # topk may take any of the columns that share the k-th score: those rows are sorted in full, stably.
+    # topk may choose any of the columns with the k-th score, so rows with such ties are sorted in full, stably.
     tied = (scores >= values[:, -1:]).sum(1) > k
     if bool(tied.any()):
         values, columns = values.clone(), columns.clone()
@@ -78,7 +82,7 @@ def _top(scores: Tensor, k: int) -> Neighbours:
 def merge_neighbours(earlier: Neighbours, later: Neighbours, k: int) -> Neighbours:
     """The ``k`` best of two searches of the same queries, in an earlier and a later part of one gallery.
 
-    Every index of ``earlier`` is below every one of ``later``, so a stable sort keeps ties in order.
+    Every index of ``earlier`` is below every index of ``later``, so a stable sort keeps ties in order.
     """
     scores = torch.cat([earlier.scores, later.scores], 1)
     indices = torch.cat([earlier.indices, later.indices], 1)

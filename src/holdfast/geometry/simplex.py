@@ -1,11 +1,9 @@
-"""The regular d-Simplex: K class prototypes, fixed for ever, as far from one another as K vectors can be.
+"""The regular d-Simplex: K fixed class prototypes with the largest possible angle between any two.
 
-With K classes the prototypes live in d = K - 1 dimensions. The paper's listing (Appendix D) builds them as a matrix:
-the identity, one last row of (1 - sqrt K)/(K - 1), the column mean subtracted. Every row of it differs from a multiple
-of one coordinate axis only by a constant, so a logit is a coordinate minus a multiple of the coordinate sum: O(K) per
-sample, and the K x (K - 1) matrix (1.9 GB at K = 22,000) never exists.
-
-From a simplex of K classes into one of more, without disturbing what already lies there.
+K prototypes need d = K - 1 dimensions. The paper's listing (Appendix D) builds them as a matrix: the identity, one last
+row of (1 - sqrt K)/(K - 1), then the column mean is subtracted. Every row of the result is a multiple of one coordinate
+axis plus a constant. A logit is therefore a coordinate minus a multiple of the sum of all coordinates, which takes O(K)
+per sample. The K x (K - 1) matrix (1.9 GB at K = 22,000) is never built.
 """
 
 import math
@@ -23,11 +21,12 @@ Scale = Literal["unit", "frobenius"]
 class DSimplex:
     """K fixed prototypes w_0 .. w_{K-1} in K - 1 dimensions with w_i . w_j = -1/(K-1) for i != j.
 
-    scale: "unit" gives rows of length 1; "frobenius" divides the whole matrix by its norm as the paper's listing does,
-    which gives rows of length 1/sqrt(K).
+    num_classes: K, at least 2.
+    scale: "unit" (default) gives rows of length 1. "frobenius" divides the whole matrix by its norm as the paper's
+        listing does, which gives rows of length 1/sqrt(K).
 
-    Differs from the paper: its listing normalises by the Frobenius norm; the authors' released code normalises each
-    row, and so does the default here. Directions are the same; only the size of the logits changes.
+    Differs from the paper: the listing normalises by the Frobenius norm. The authors' released code normalises each
+    row, and so does the default here. The directions are the same; only the size of the logits differs.
 
     >>> DSimplex(3).dense().shape
     torch.Size([3, 2])
@@ -42,7 +41,7 @@ class DSimplex:
         self.scale = scale
         n = num_classes - 1
         last = (1 - math.sqrt(num_classes)) / n  # the constant last row before centring
-        mean = (1 + last) / num_classes  # what centring subtracts from every entry
+        mean = (1 + last) / num_classes  # centring subtracts this from every entry
         length = math.sqrt(n / num_classes) if scale == "unit" else math.sqrt(n)
         # Row j < n is diagonal * e_j - shift * 1; the last row is last_entry * 1.
         self._diagonal = 1 / length
@@ -51,13 +50,13 @@ class DSimplex:
 
     @property
     def dim(self) -> int:
-        """The dimension of the space the prototypes live in, K - 1."""
+        """Dimension of the prototypes, K - 1."""
         return self.num_classes - 1
 
     def logits(self, z: Tensor) -> Tensor:
         """W z for raw features z (N x (K-1)): N x K, in z's dtype.
 
-        One pass over z and one over the result; nothing of size K x K is made, forward or backward.
+        No K x K tensor is built in the forward or the backward pass.
         """
         if z.shape[-1] != self.dim:
             raise HoldfastError(
@@ -66,7 +65,7 @@ class DSimplex:
         return _Logits.apply(z, self._diagonal, self._shift, self._last_entry)
 
     def combine(self, weights: Tensor) -> Tensor:
-        """W^T y for weights y (... x K): the prototypes added up with these weights, ... x (K-1), without W."""
+        """W^T y for weights y (... x K): the weighted sum of the prototypes, ... x (K-1), without building W."""
         if weights.shape[-1] != self.num_classes:
             raise HoldfastError(f"{weights.shape[-1]} weights for {self.num_classes} prototypes")
         return _combined(weights, self._diagonal, self._shift, self._last_entry)
@@ -86,7 +85,7 @@ class DSimplex:
         last = (indices == self.dim).unsqueeze(-1)
         rows = torch.where(last, constant(self._last_entry), constant(-self._shift))
         rows = rows.expand(*indices.shape, self.dim).clone()
-        # The last class has no coordinate of its own: its scatter adds zero at coordinate 0.
+        # The last class has no coordinate axis: its scatter adds zero at coordinate 0.
         column = torch.where(last, 0, indices.unsqueeze(-1))
         return rows.scatter_add_(-1, column, torch.where(last, constant(0.0), constant(self._diagonal)))
 
@@ -95,7 +94,7 @@ class DSimplex:
 
 
 class _Logits(torch.autograd.Function):
-    """W z without W. Written out because autograd's own backward of the concatenation would copy N x K twice."""
+    """W z without building W. Autograd's backward pass of the concatenation would copy N x K twice."""
 
     generate_vmap_rule = True
 
@@ -119,16 +118,21 @@ def _combined(weights: Tensor, diagonal: float, shift: float, last_entry: float)
     return torch.add(common, rest, alpha=diagonal)
 
 
-def grown(z: Tensor, num_classes: int, more: int) -> Tensor:
-    """Features z (N x (K-1)) of a simplex of ``num_classes`` = K in the space of one with ``more`` = K2 > K classes.
+def embed_in_larger_simplex(z: Tensor, num_classes: int, more: int) -> Tensor:
+    """Map features of a simplex of K classes into the space of a simplex of K2 > K classes.
 
-    Each row is multiplied by ((K-1)/K) W2[:K]^T W, with W and W2 the two simplexes. Because the rows of W add up to
-    zero, that matrix is a rotation times a number near 1: every cosine between features stays as it was. An old class
-    comes to lie on its vertex of the larger simplex up to a cosine of sqrt((K-1) K2 / (K (K2-1))): 0.9997 from 1000 to
-    2000. Worked in float64 and given back in z's dtype; neither matrix is made.
+    z: features, N x (K-1).
+    num_classes: K.
+    more: K2.
+    Returns N x (K2-1), computed in float64 and returned in z's dtype.
+
+    Each row is multiplied by ((K-1)/K) W2[:K]^T W, with W and W2 the two simplexes. The rows of W sum to zero, so this
+    matrix is an isometry times a number near 1, and every cosine between features is unchanged. The cosine between an
+    old class's mapped vertex and its vertex in the larger simplex is sqrt((K-1) K2 / (K (K2-1))): 0.9997 from 1000 to
+    2000 classes. Neither matrix is built.
     """
     if more <= num_classes:
-        raise HoldfastError(f"a simplex of {num_classes} classes grows to more than that, not to {more}")
+        raise HoldfastError(f"a simplex of {num_classes} classes must grow to more than {num_classes}, got {more}")
     scores = DSimplex(num_classes).logits(z.double())
     combined = DSimplex(more).combine(F.pad(scores, (0, more - num_classes)))
     return ((num_classes - 1) / num_classes * combined).to(z.dtype)

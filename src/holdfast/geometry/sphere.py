@@ -1,4 +1,4 @@
-"""The unit sphere: where features are compared."""
+"""Unit vectors, cosines and angles."""
 
 import torch
 from torch import Tensor
@@ -8,15 +8,15 @@ from torch.nn import functional as F
 def unit(z: Tensor, *, eps: float = 1e-12) -> Tensor:
     """Rows of ``z`` (... x d) scaled to length 1, in at least float32; a zero row stays zero.
 
-    Half precision is widened first: a bf16 norm is wrong in the third digit, and every cosine with it.
+    Half precision is converted first: a norm in bf16 is wrong in the third digit, and so are cosines from it.
     """
-    return F.normalize(widened(z), dim=-1, eps=eps)
+    return F.normalize(at_least_float32(z), dim=-1, eps=eps)
 
 
 def cosine_matrix(a: Tensor, b: Tensor) -> Tensor:
     """Cosines of every row of ``a`` (N x d) with every row of ``b`` (M x d): N x M, at least float32.
 
-    Autocast would quietly run the product in half precision, so it is switched off around it.
+    Autocast is switched off for the product, because it would run it in half precision.
     """
     with torch.autocast(a.device.type, enabled=False):
         return unit(a) @ unit(b).T
@@ -30,12 +30,12 @@ def paired_cosine(a: Tensor, b: Tensor) -> Tensor:
 def angle(a: Tensor, b: Tensor) -> Tensor:
     """Angle in radians, 0..pi, between row i of ``a`` and row i of ``b``.
 
-    By the half-angle form 2 atan2(|a - b|, |a + b|), which keeps its digits near 0 and pi where arccos loses half.
+    Computed as 2 atan2(|a - b|, |a + b|), which is accurate near 0 and pi, where arccos loses half the digits.
     """
     a, b = unit(a), unit(b)
     return 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
 
 
-def widened(z: Tensor) -> Tensor:
-    """Half precision as float32; float32 and float64 as they are."""
+def at_least_float32(z: Tensor) -> Tensor:
+    """``z`` as float32 if it is in half precision, unchanged otherwise."""
     return z if z.dtype in (torch.float32, torch.float64) else z.float()

@@ -1,4 +1,4 @@
-"""Make a foreign model version 0, from its stored vectors alone."""
+"""Make another model version 0 from its stored vectors alone."""
 
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,26 @@ def adopt(
     seed: int = 0,
     steps: int = STEPS,
 ) -> Adoption:
-    """Judge the three ways on held-out classes and write the best, or ``way``, to the folder ``out``.
+    """Compare three ways to adopt stored vectors on held-out classes, and write the best, or ``way``, to ``out``.
 
-    features, labels: the stored vectors and their classes (``read_stored``). new: a new model's features of the same
-    items, by id or row by row; with them all three ways are judged by its queries, without only what a projection does
-    to the stored vectors is. new_model: that model's folder; by the way of a map, the model with the map behind it is
-    written too. slots: vertices of the projection's simplex; None is twice the classes, or two more than the
-    vectors have numbers if that is more: below that a projection loses dimensions.
-    held_out: the share of classes that nothing is fitted to. What is written was fitted again, to all classes.
-    steps: of Adam, for each fit that has no closed form.
-    ``out`` None writes nothing. A new model trained as a whole may reach more than the linear layers tried here.
+    features: the stored vectors: a file (npz, npy, parquet), a ``FeatureSet`` or an array, N x D.
+    labels: their classes: a file or an array; None takes those in the features' file.
+    out: folder of the adopted model; None writes nothing.
+    new: a new model's features of the same items, paired by id or row by row. With them the queries of the new model
+        decide between the ways; without them only the effect of a projection on the stored vectors is measured.
+    new_model: the folder of that model. If the way is "map", the model followed by the map is written too.
+    way: "projection", "means" or "map"; None takes the best.
+    slots: vertices of the projection's simplex. None: twice the number of classes, and at least D + 2, below which a
+        projection loses dimensions.
+    held_out: share of the classes that nothing is fitted to, between 0 and 1.
+    confidence: of the two-sided intervals, at least 0.5 and below 1.
+    min_gain: a way is good enough if its gain is shown to be above this fraction of 1.
+    resamples: number of bootstrap resamples.
+    seed: of the split by class, the fits and the resamples.
+    steps: Adam steps of each fit without a closed form.
+
+    The written model is fitted again to all classes. A new model trained as a whole may score higher than the linear
+    layers tried here.
     """
     check_options("instance", confidence, min_gain, resamples)
     if way is not None and way not in WAYS:
@@ -57,23 +67,25 @@ def adopt(
     if way == MAP and new is None:
         raise HoldfastError("the way of a map needs a new model's features of the same items; give them as new")
     stored = read_stored(features, labels)
-    target = None if out is None else _free(Path(out))
+    target = None if out is None else _unused(Path(out))
     model = None if new_model is None else Encoder.from_pretrained(new_model)
     paired = None if new is None else paired_rows(stored, _new_set(new))
     if model is not None and paired is not None and model.dim != paired.shape[1]:
         raise HoldfastError(f"{new_model}: gives {model.dim} numbers, but its features here have {paired.shape[1]}")
     split = split_classes(stored.labels, held_out=held_out, seed=seed, name=stored.name)
-    room = slots or max(2 * len(stored.class_names), stored.dim + 2)
-    if room == stored.dim + 1:
-        raise HoldfastError(f"slots {room}: its simplex has the vectors' own {stored.dim} dimensions; take one more")
-    registry = SlotRegistry(room).take_left(stored.class_names)
+    num_slots = slots or max(2 * len(stored.class_names), stored.dim + 2)
+    if num_slots == stored.dim + 1:
+        raise HoldfastError(
+            f"slots {num_slots}: its simplex has the vectors' own {stored.dim} dimensions; take one more"
+        )
+    registry = SlotRegistry(num_slots).take_left(stored.class_names)
     slot = torch.tensor([registry.slot(name) for name in stored.class_names])
     trial = Trial(
         stored.vectors,
         paired,
         stored.labels,
         slot[torch.from_numpy(stored.labels)],
-        DSimplex(room),
+        DSimplex(num_slots),
         split,
         confidence,
         resamples,
@@ -94,10 +106,10 @@ def adopt(
         queries=len(split.queries),
         confidence=confidence,
         min_gain=min_gain,
-        as_stored=trial.score(trial.judged(stored.vectors, stored.vectors)),
-        new_alone=None if paired is None else trial.score(trial.judged(paired, paired)),
+        as_stored=trial.score(trial.outcomes(stored.vectors, stored.vectors)),
+        new_alone=None if paired is None else trial.score(trial.outcomes(paired, paired)),
         ways=ways,
-        notes=_notes(room, stored.dim, stored.has_ids, paired is not None),
+        notes=_notes(num_slots, stored.dim, stored.has_ids, paired is not None),
     )
     if target is not None:
         _write(target, found, trial, registry, stored, _origin(features, labels, stored), model)
@@ -136,7 +148,7 @@ def _write(
 
 
 def _origin(features: Source, labels: str | Path | ArrayLike | None, stored: StoredVectors) -> dict[str, Any]:
-    """Where the vectors lie, for those who train against them later; nothing of it for arrays in memory."""
+    """Where the vectors are stored, for later training against them; None for arrays in memory."""
     file = Path(features).absolute() if isinstance(features, str | Path) else None
     return {
         "path": None if file is None else str(file),
@@ -152,7 +164,7 @@ def _notes(slots: int, dim: int, has_ids: bool, has_new: bool) -> list[str]:
     if slots - 1 < dim:
         notes.append(f"{slots} slots are fewer than the vectors' {dim} numbers, so the projection loses dimensions")
     if not has_ids:
-        notes.append("the vectors have no ids: new models cannot be trained against them, only judged")
+        notes.append("the vectors have no ids: new models cannot be trained against them, only checked")
     if has_new:
         notes.append(
             "a new model that was trained on the held-out classes gains more on them than on classes it never saw"
@@ -160,7 +172,7 @@ def _notes(slots: int, dim: int, has_ids: bool, has_new: bool) -> list[str]:
     return notes
 
 
-def _free(path: Path) -> Path:
+def _unused(path: Path) -> Path:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise HoldfastError(f"{path}: already there; give the adopted model a folder of its own")
     return path

@@ -1,7 +1,7 @@
-"""An adopted model on disk: an encoder of stored vectors, its class prototypes, and where all that came from.
+"""An adopted model on disk: an encoder of stored vectors, its class prototypes, and a record of their origin.
 
-``config.json`` and ``model.safetensors`` make it a model folder like any other, whose input are the stored vectors.
-``adopted.json`` says by which way, from which file and with what evidence. The vectors themselves are not copied.
+``config.json`` and ``model.safetensors`` make it a model folder like any other; its inputs are the stored vectors.
+``adopted.json`` records the way, the file of the vectors and the report. The vectors themselves are not copied.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from holdfast.checksums import refuse_broken_seal, seal, sha256_of
+from holdfast.checksums import sha256_of, verify_checksums, write_checksums
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_set import some
+from holdfast.evaluation.feature_set import shorten
 from holdfast.geometry import unit
 from holdfast.lifecycle.adoption_result import MAP, PROJECTION, Adoption
 from holdfast.lifecycle.stored_vectors import StoredVectors, read_stored
@@ -31,7 +31,12 @@ RECORD, PROTOTYPES, MAPPED = "adopted.json", "prototypes.safetensors", "mapped"
 
 @dataclass(frozen=True)
 class Adopted:
-    """An adopted model, read. record: what ``adopted.json`` says. registry: the slots, by the way of a projection."""
+    """An adopted model.
+
+    record: the contents of ``adopted.json``.
+    prototypes: unit class means, C x dim.
+    registry: the slots; None unless the way is a projection.
+    """
 
     folder: Path
     encoder: Encoder
@@ -50,21 +55,21 @@ class Adopted:
         return self.encoder.dim
 
     def carried(self, vectors: Tensor) -> Tensor:
-        """Stored vectors (N x D) in the space that is compared in: unit, N x ``dim``."""
+        """Stored vectors (N x D) in the space that new models are trained into: unit, N x ``dim``."""
         return self.encoder.encode(vectors)
 
     def on_store(self, z: Tensor) -> Tensor:
-        """New models' features (N x ``dim``) as queries (N x D) for the store as it is, of the length they have.
+        """New models' features (N x ``dim``) as queries (N x D) for a search of the unchanged vectors; not normalised.
 
-        Through a projection P the inner product with a stored h is |P h| cos(z, P h): the true order only where P is an
-        isometry, as it is where none better was found.
+        With a projection P the inner product with a stored h is |P h| cos(z, P h). The order is exact only if P is an
+        isometry, which it is unless a better projection was found.
         """
         return z if self.encoder.projection is None else z @ self.encoder.projection.weight.detach()
 
     def reference(self, names: np.ndarray, *, features: str | Path | None = None) -> StoredReference:
-        """What a training is held to: for each image called ``names`` its stored vector, zeros where there is none.
+        """The reference for training: for each image in ``names`` its stored vector, zeros if there is none.
 
-        features: where the file lies now, if it was moved; another file than the adopted one is refused.
+        features: the file of the vectors, if it was moved. A file with other contents is refused.
         """
         stored = self.stored(features)
         if not stored.has_ids:
@@ -74,23 +79,23 @@ class Adopted:
         known = torch.from_numpy(rows >= 0)
         if not bool(known.any()):
             raise HoldfastError(
-                f"{stored.name}: none of its ids ({some(stored.ids, 2)}) is a training image ({some(names, 2)})"
+                f"{stored.name}: none of its ids ({shorten(stored.ids, 2)}) is a training image ({shorten(names, 2)})"
             )
         table = torch.zeros(len(names), self.dim)
         table[known] = self.carried(stored.vectors[torch.from_numpy(rows[rows >= 0])])
         return StoredReference(table)
 
     def stored(self, features: str | Path | None = None) -> StoredVectors:
-        """The adopted vectors, read again from where they lie."""
-        told = self.record["features"]
-        path = Path(features or told["path"])
-        if told["sha256"] is None:
+        """The adopted vectors, read from their file."""
+        source = self.record["features"]
+        path = Path(features or source["path"])
+        if source["sha256"] is None:
             raise HoldfastError(f"{self.folder}: was adopted from arrays in memory; adopt a file to train against it")
         if not path.is_file():
-            raise HoldfastError(f"{path}: not there any more; say where the adopted features lie now")
-        if sha256_of(path) != told["sha256"]:
+            raise HoldfastError(f"{path}: no such file; give the present location of the adopted features")
+        if sha256_of(path) != source["sha256"]:
             raise HoldfastError(f"{path}: not the features that {self.folder} was adopted from (sha256 differs)")
-        return read_stored(path, told["labels"])
+        return read_stored(path, source["labels"])
 
 
 def write_adopted(
@@ -104,7 +109,13 @@ def write_adopted(
     features: dict[str, Any],
     new_model: Encoder | None = None,
 ) -> None:
-    """Write the folder in one step. matrix: P of a projection, or the map; new_model: what the map is put behind."""
+    """Write the folder in one step.
+
+    matrix: the projection or the map; None for class means.
+    registry: the slots of a projection.
+    features: the origin of the vectors.
+    new_model: the model that the map is appended to.
+    """
     projected = matrix if way == PROJECTION else None
     backbone = build_backbone("identity", in_channels=stored.dim)
     dim = stored.dim if projected is None else len(projected)
@@ -134,7 +145,7 @@ def write_adopted(
         if way == MAP and matrix is not None:
             write_tensors(temporary / "map.safetensors", {"map": matrix})
         write_json(temporary / RECORD, record)
-        seal(temporary)
+        write_checksums(temporary)
 
 
 def read_adopted(folder: str | Path) -> Adopted:
@@ -142,7 +153,7 @@ def read_adopted(folder: str | Path) -> Adopted:
     folder = Path(folder)
     if not (folder / RECORD).is_file():
         raise HoldfastError(f"{folder}: no adopted model here (no {RECORD}); make one with holdfast adopt")
-    refuse_broken_seal(folder)
+    verify_checksums(folder)
     record = read_json(folder / RECORD)
     if not isinstance(record, dict) or record.get("format") != FORMAT or record.get("format_version") != 1:
         raise HoldfastError(f"{folder / RECORD}: does not describe an adopted model this Holdfast can read")
@@ -156,9 +167,9 @@ def read_adopted(folder: str | Path) -> Adopted:
 
 
 def mapped_encoder(model: Encoder, matrix: Tensor) -> Encoder:
-    """``model`` with the map (D x its dim) behind its projection: an encoder whose features lie in the old space.
+    """``model`` with the map (D x its dim) appended to its projection: an encoder into the old space.
 
-    A linear layer with its length undone changes no direction, so the result gives the mapped features exactly.
+    Features are compared by direction, so the result equals mapping the model's unit features.
     """
     if matrix.shape[1] != model.dim:
         raise HoldfastError(f"the map takes features of {matrix.shape[1]} numbers, this model gives {model.dim}")

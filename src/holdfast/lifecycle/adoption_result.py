@@ -1,10 +1,10 @@
-"""What an adoption found: the three ways side by side, and which of them is offered."""
+"""The result of an adoption: the three ways compared, and the choice among them."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 from holdfast.evaluation.estimates import Estimate
-from holdfast.evaluation.result import COMPATIBLE
+from holdfast.evaluation.verdict import COMPATIBLE, non_inferior
 from holdfast.storage import without_nan
 
 PROJECTION, MEANS, MAP = "projection", "means", "map"
@@ -19,10 +19,12 @@ WAYS = {
 @final
 @dataclass(frozen=True)
 class Later:
-    """A new model's queries on the store, on held-out classes, against the old queries there.
+    """A new model's queries on the stored vectors, on held-out classes, compared with the old queries.
 
-    cross: their score. gain: over what the store gives today. untouched: the gain where the store is searched as it is
-    although the way compares through a projection; None where that is the same.
+    cross: the score of the new queries.
+    gain: over the score of the old queries.
+    verdict, reason: as in ``check``.
+    untouched: the gain if the stored vectors are searched without the projection; None if there is no projection.
     """
 
     cross: Estimate
@@ -35,10 +37,13 @@ class Later:
 @final
 @dataclass(frozen=True)
 class Way:
-    """One way on held-out classes. stored, stored_gain: the stored vectors by themselves; None where it leaves them be.
+    """One way to adopt, measured on held-out classes.
 
-    settings: what was chosen, on classes that are neither fitted nor held out. later: None without a new model's
-    features.
+    name: a key of ``WAYS``.
+    settings: the chosen settings; chosen on classes that are neither fitted nor held out.
+    stored: the score of the stored vectors after a projection; None if the way does not change them.
+    stored_gain: their gain over the vectors as stored; None likewise.
+    later: a new model's queries; None without a new model's features.
     """
 
     name: str
@@ -51,10 +56,17 @@ class Way:
 @final
 @dataclass(frozen=True)
 class Adoption:
-    """The report: scores in [0, 1], top-1 among held-out classes, with intervals.
+    """The report of an adoption. Scores are top-1 among held-out classes, in [0, 1], with intervals.
 
-    chosen: the way that was written. good_enough: whether a new model's queries, on held-out classes, are shown to beat
-    the old ones by more than ``min_gain``; None where no new model was at hand to tell.
+    chosen: the way that was written.
+    reason: why it was chosen.
+    good_enough: whether a new model's queries are shown to beat the old ones by more than ``min_gain`` on held-out
+        classes; None without a new model's features.
+    vectors, dim, classes: number of stored vectors, their size, number of classes.
+    held_out_classes, queries: number of classes held out from all fitting, and of their queries.
+    as_stored: the score of the stored vectors.
+    new_alone: the score of the new model with everything embedded by it.
+    ways: one entry for each way.
     """
 
     chosen: str
@@ -86,26 +98,28 @@ def _is_good(later: Later) -> bool:
 
 
 def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
-    """The way to offer, why, and whether it is good enough.
+    """The name of the chosen way, the reason, and whether it is good enough.
 
-    With a new model's features: the largest gain of its queries, among the ways where one is shown if there are any;
-    of equals the one that changes least. Without: the projection if the stored vectors are
-    shown to gain by it, else prototypes at the means, which leave them as they are.
+    wanted: the caller's choice, or None.
+
+    With a new model's features: the way with the largest gain of its queries, first among ways with a shown gain; of
+    equal ways the one that changes least. Without: the projection if the stored vectors are shown to gain by it, else
+    the class means, which do not change the vectors.
     """
-    judged = {way.name: way.later for way in ways if way.later is not None}
-    if judged:
-        by_change = sorted(judged, key=_LEAST_CHANGE.index)
-        best = max(by_change, key=lambda name: (_is_good(judged[name]), judged[name].gain.value))
+    measured = {way.name: way.later for way in ways if way.later is not None}
+    if measured:
+        by_change = sorted(measured, key=_LEAST_CHANGE.index)
+        best = max(by_change, key=lambda name: (_is_good(measured[name]), measured[name].gain.value))
         name = wanted or best
-        good = _is_good(judged[name])
-        any_good = any(map(_is_good, judged.values()))
-        reason = "asked for" if wanted else "the largest gain of new queries on held-out classes"
+        good = _is_good(measured[name])
+        any_good = any(map(_is_good, measured.values()))
+        reason = "requested" if wanted else "the largest gain of new queries on held-out classes"
         if not any_good:
             reason += "; none of the ways is good enough: no gain is shown on held-out classes"
         return name, reason, good
     if wanted:
-        return wanted, "asked for; what later models reach is not known without a new model's features", None
+        return wanted, "requested; the score of later models is not known without a new model's features", None
     projected = next(way for way in ways if way.name == PROJECTION)
-    if projected.stored_gain is not None and projected.stored_gain.low > 0:
+    if projected.stored_gain is not None and non_inferior(projected.stored_gain):
         return PROJECTION, "the stored vectors are shown to gain by it on held-out classes", None
-    return MEANS, "it leaves the stored vectors as they are, and the projection is not shown to improve them", None
+    return MEANS, "it does not change the stored vectors, and the projection is not shown to improve them", None

@@ -1,11 +1,8 @@
-"""The three ways tried on classes that none of them was fitted to.
+"""Fit the three ways to adopt stored vectors, and measure each on classes that it was not fitted to.
 
-Way (a): a bias-free projection that leads stored vectors into a simplex.
-
-Way (c): a linear map, without bias, from a new model's features to the old space. Also what (a) and (b) learn here.
-
-Without a bias the map of a unit vector and of the raw one have the same direction, so it can be put behind the new
-model's own projection and served as one model.
+The projection maps stored vectors into a simplex. The class means serve as prototypes in the vectors' own space. The
+map leads a new model's features into that space. Maps and projections have no bias: they map a vector and its unit
+vector to the same direction, so they can be appended to the new model's own projection and served as one model.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,28 +14,170 @@ from torch import Tensor, nn
 
 from holdfast.evaluation import feature_set
 from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
-from holdfast.evaluation.judge import ClassTruth, Judgement, judge_gallery
-from holdfast.evaluation.result import judge_gain
+from holdfast.evaluation.query_outcomes import ClassGroundTruth, QueryOutcomes, run_queries
 from holdfast.evaluation.scores import parse_score
+from holdfast.evaluation.verdict import verdict
 from holdfast.geometry import DSimplex, nearest, unit
 from holdfast.lifecycle.adoption_result import MAP, MEANS, PROJECTION, Later, Way
 from holdfast.lifecycle.stored_vectors import ClassSplit
 from holdfast.losses import class_means, cosine_logits, cross_entropy, hoc_terms, info_nce, simplex_cross_entropy
 
 PULLS = (float("inf"), 10.0, 1.0, 0.1)
-"""How strongly the projection is held to an isometry, strongest first; infinity is the isometry itself."""
+"""Weights that pull the projection to an isometry, strongest first; infinity gives the isometry itself."""
 STEPS = 300
 BATCH = 512
 _RATE = 0.01
-_FIRST_SCALE = 10.0  # unit vectors on unit vertices give logits of at most 1, with which nothing is ever learned
+_FIRST_SCALE = 10.0  # with scale 1, unit vectors and unit vertices give logits of at most 1: too small to learn from
+
+LAMBDAS = (0.1, 0.5, 0.9)
+"""Weights of the cross-entropy in the HOC loss that are tried for the heads."""
+_TOP1 = parse_score("top1")
+
+RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+"""Ridge strengths that are tried, relative to the mean eigenvalue of X^T X."""
+SCALE, RHO = 16.0, 5.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The data of an adoption and how it is measured.
+
+    old: stored unit vectors, N x D.
+    new: a new model's unit vectors of the same items, N x D', or None.
+    labels: N.
+    slots: the vertex of each vector's class in ``simplex``, N.
+    split: rows to fit with, to choose settings by, and held out.
+    confidence, resamples, min_gain: of the verdicts.
+    seed: of fits and resamples.
+    steps: Adam steps of each fit without a closed form.
+    """
+
+    old: Tensor
+    new: Tensor | None
+    labels: np.ndarray
+    slots: Tensor
+    simplex: DSimplex
+    split: ClassSplit
+    confidence: float
+    resamples: int
+    min_gain: float
+    seed: int
+    steps: int = STEPS
+
+    def outcomes(self, queries: Tensor, gallery: Tensor) -> QueryOutcomes:
+        """Held-out queries on the held-out part of the gallery; both arguments are N x d, of all items."""
+        part = self.split
+        truth = ClassGroundTruth(self.labels[part.queries], self.labels[part.gallery])
+        stored = feature_set("stored", gallery[torch.from_numpy(part.gallery)].numpy())
+        vectors = unit(queries[torch.from_numpy(part.queries)])
+        return run_queries(stored, truth, [vectors], _TOP1, protocol="instance").outcomes[0]
+
+    def resampling(self) -> Resampling:
+        """Whole classes are resampled: the result is about other classes, not about other images of these."""
+        return Resampling(self.confidence, self.resamples, self.seed, self.labels[self.split.queries])
+
+    def score(self, outcomes: QueryOutcomes) -> Estimate:
+        return score_estimate(outcomes, _TOP1, None, self.resampling())
+
+    def gain(self, before: QueryOutcomes, after: QueryOutcomes) -> Estimate:
+        return gain_estimate(before, after, _TOP1, (None, None), self.resampling())
+
+    def chosen_by(self, queries: Tensor, gallery: Tensor) -> float:
+        """Top-1 on the classes that settings are chosen by; arguments as for ``outcomes``."""
+        part = self.split
+        query_rows, gallery_rows = (torch.from_numpy(rows) for rows in (part.choose_queries, part.choose_gallery))
+        found = nearest(unit(queries[query_rows]), unit(gallery[gallery_rows])).indices[:, 0].numpy()
+        return float((self.labels[part.choose_gallery][found] == self.labels[part.choose_queries]).mean())
+
+    @property
+    def fit(self) -> Tensor:
+        return torch.from_numpy(self.split.fit)
+
+    def later(self, before: QueryOutcomes, queries: Tensor, gallery: Tensor, untouched: Tensor | None = None) -> Later:
+        """A new model's queries against the old ones. untouched: its queries for a search without the projection."""
+        after = self.outcomes(queries, gallery)
+        gain = self.gain(before, after)
+        decision, reason = verdict(gain, self.min_gain, units(self.resampling(), before), "classes of queries")
+        as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old))
+        return Later(self.score(after), gain, decision, reason, as_is)
+
+
+def try_ways(trial: Trial) -> Iterator[Way]:
+    """Each way in turn, fitted and measured; the map only with a new model's features."""
+    as_stored = trial.outcomes(trial.old, trial.old)
+    yield _projection(trial, as_stored)
+    yield _means(trial, as_stored)
+    if trial.new is not None:
+        yield _map(trial, as_stored, trial.new)
+
+
+def fitted_projection(trial: Trial, pull: float, rows: Tensor | slice) -> Tensor:
+    """The projection fitted to these rows of the store."""
+    old, slots = trial.old[rows], trial.slots[rows]
+    return fit_projection(old, slots, trial.simplex, pull=pull, seed=trial.seed, steps=trial.steps)
+
+
+def best_pull(trial: Trial) -> tuple[float, Tensor]:
+    """The pull with the best projection on the classes for choosing, the strongest if equal, and the projection."""
+    tried = [(pull, fitted_projection(trial, pull, trial.fit)) for pull in PULLS]
+    return max(tried, key=lambda one: trial.chosen_by(trial.old @ one[1].T, trial.old @ one[1].T))
+
+
+def _projection(trial: Trial, as_stored: QueryOutcomes) -> Way:
+    pull, matrix = best_pull(trial)
+    projected = unit(trial.old @ matrix.T)
+    after = trial.outcomes(projected, projected)
+    settings: dict[str, object] = {"pull": pull, "slots": trial.simplex.num_classes}
+    later = None
+    if trial.new is not None:
+        fit, new = trial.fit, trial.new
+        fitted = (new[fit], projected[fit], trial.slots[fit], trial.simplex)
+        heads = {
+            lambda_: simplex_head(*fitted, lambda_=lambda_, seed=trial.seed, steps=trial.steps) for lambda_ in LAMBDAS
+        }
+        lambda_ = max(heads, key=lambda one: trial.chosen_by(new @ heads[one].T, projected))
+        settings["lambda"] = lambda_
+        z = unit(new @ heads[lambda_].T)
+        later = trial.later(as_stored, z, projected, z @ matrix)
+    return Way(PROJECTION, settings, trial.score(after), trial.gain(as_stored, after), later)
+
+
+def _means(trial: Trial, as_stored: QueryOutcomes) -> Way:
+    if trial.new is None:
+        return Way(MEANS, {})
+    fit, new = trial.fit, trial.new
+    labels = torch.from_numpy(trial.labels)
+    heads = {
+        lambda_: means_head(new[fit], trial.old[fit], labels[fit], lambda_=lambda_, seed=trial.seed, steps=trial.steps)
+        for lambda_ in LAMBDAS
+    }
+    lambda_ = max(heads, key=lambda one: trial.chosen_by(new @ heads[one].T, trial.old))
+    return Way(MEANS, {"lambda": lambda_}, later=trial.later(as_stored, new @ heads[lambda_].T, trial.old))
+
+
+def best_map(trial: Trial, new: Tensor) -> tuple[dict[str, object], Tensor]:
+    """The best of Procrustes and ridge maps on the classes for choosing: its settings and the map (D x D')."""
+    fit = trial.fit
+    maps: list[tuple[dict[str, object], Tensor]] = [
+        ({"map": "procrustes"}, procrustes_map(new[fit], trial.old[fit])),
+        *(({"map": "ridge", "ridge": ridge}, ridge_map(new[fit], trial.old[fit], ridge)) for ridge in RIDGES),
+    ]
+    return max(maps, key=lambda one: trial.chosen_by(new @ one[1].T, trial.old))
+
+
+def _map(trial: Trial, as_stored: QueryOutcomes, new: Tensor) -> Way:
+    settings, matrix = best_map(trial, new)
+    return Way(MAP, settings, later=trial.later(as_stored, new @ matrix.T, trial.old))
 
 
 def aligned_isometry(vectors: Tensor, slots: Tensor, simplex: DSimplex) -> Tensor:
-    """The (K-1) x D matrix with orthonormal columns that leads class means nearest to their vertices (Procrustes).
+    """The (K-1) x D matrix with orthonormal columns that brings class means nearest to their vertices (Procrustes).
 
-    Where K - 1 >= D it keeps every cosine between stored vectors exactly; where K - 1 < D its rows are orthonormal,
-    and what lies outside K - 1 dimensions is lost.
-    vectors: N x D unit. slots: the vertex of each.
+    vectors: N x D unit.
+    slots: the vertex of each, N.
+
+    If K - 1 >= D it keeps every cosine between stored vectors. If K - 1 < D its rows are orthonormal, and the
+    vectors lose D - (K - 1) dimensions.
     """
     classes, codes = slots.unique(return_inverse=True)
     means = class_means(vectors, codes, len(classes)).double()
@@ -47,7 +186,7 @@ def aligned_isometry(vectors: Tensor, slots: Tensor, simplex: DSimplex) -> Tenso
 
 
 def _free_directions(cross: Tensor) -> Tensor:
-    """A touch of a fixed random matrix: where classes are fewer than dimensions, the SVD must still choose the rest."""
+    """``cross`` plus tiny fixed noise: with fewer classes than dimensions it makes the SVD well defined."""
     noise = torch.randn(cross.shape, generator=torch.Generator().manual_seed(0), dtype=cross.dtype)
     return cross + 1e-6 * cross.abs().mean() * noise
 
@@ -70,14 +209,14 @@ def fit_projection(
         held = (matrix - start).square().sum() / min(start.shape)
         return simplex_cross_entropy(log_scale.exp() * vectors[rows] @ matrix.T, slots[rows], simplex) + pull * held
 
-    descend([matrix, log_scale], loss, len(vectors), seed=seed, steps=steps)
+    minimise([matrix, log_scale], loss, len(vectors), seed=seed, steps=steps)
     return matrix.detach()
 
 
-def descend(
+def minimise(
     parameters: Sequence[nn.Parameter], loss: Callable[[Tensor], Tensor], count: int, *, seed: int, steps: int = STEPS
 ) -> None:
-    """Adam over random batches of ``count`` rows, with a rate that falls to 0 along a cosine; the same for one seed."""
+    """Minimise ``loss`` by Adam over random batches of ``count`` rows, with a cosine schedule; fixed by ``seed``."""
     draw = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(parameters, lr=_RATE)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -89,141 +228,6 @@ def descend(
         falling.step()
 
 
-LAMBDAS = (0.1, 0.5, 0.9)
-"""Tried for the heads of (a) and (b): the share of cross-entropy in the HOC loss."""
-_TOP1 = parse_score("top1")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Stored unit vectors (N x D), perhaps a new model's (N x D') of the same items, and how their classes are split.
-
-    labels: N; slots: the vertex of each vector's class in ``simplex``.
-    """
-
-    old: Tensor
-    new: Tensor | None
-    labels: np.ndarray
-    slots: Tensor
-    simplex: DSimplex
-    split: ClassSplit
-    confidence: float
-    resamples: int
-    min_gain: float
-    seed: int
-    steps: int = STEPS
-
-    def judged(self, queries: Tensor, gallery: Tensor) -> Judgement:
-        """Held-out queries on the held-out part of the store, both N x d of all items."""
-        part = self.split
-        truth = ClassTruth(self.labels[part.queries], self.labels[part.gallery])
-        stored = feature_set("stored", gallery[torch.from_numpy(part.gallery)].numpy())
-        asked = unit(queries[torch.from_numpy(part.queries)])
-        return judge_gallery(stored, truth, [asked], _TOP1, protocol="instance").judgements[0]
-
-    def how(self) -> Resampling:
-        """Whole classes are drawn: what is asked is how other classes would fare, not other images of these."""
-        return Resampling(self.confidence, self.resamples, self.seed, self.labels[self.split.queries])
-
-    def score(self, judgement: Judgement) -> Estimate:
-        return score_estimate(judgement, _TOP1, None, self.how())
-
-    def gain(self, before: Judgement, after: Judgement) -> Estimate:
-        return gain_estimate(before, after, _TOP1, (None, None), self.how())
-
-    def chosen_by(self, queries: Tensor, gallery: Tensor) -> float:
-        """Top-1 on the classes that settings are chosen by."""
-        part = self.split
-        asked, searched = (torch.from_numpy(rows) for rows in (part.choose_queries, part.choose_gallery))
-        found = nearest(unit(queries[asked]), unit(gallery[searched])).indices[:, 0].numpy()
-        return float((self.labels[part.choose_gallery][found] == self.labels[part.choose_queries]).mean())
-
-    @property
-    def fit(self) -> Tensor:
-        return torch.from_numpy(self.split.fit)
-
-    def later(self, before: Judgement, queries: Tensor, gallery: Tensor, untouched: Tensor | None = None) -> Later:
-        """untouched: the queries as they are put to the store as it is, where that is another comparison."""
-        after = self.judged(queries, gallery)
-        gain = self.gain(before, after)
-        verdict, reason = judge_gain(gain, self.min_gain, units(self.how(), before), "classes of queries")
-        as_is = None if untouched is None else self.gain(before, self.judged(untouched, self.old))
-        return Later(self.score(after), gain, verdict, reason, as_is)
-
-
-def try_ways(trial: Trial) -> Iterator[Way]:
-    """Each way as it is done with; those that need a new model's features only where they are there for (c)."""
-    as_stored = trial.judged(trial.old, trial.old)
-    yield _projection(trial, as_stored)
-    yield _means(trial, as_stored)
-    if trial.new is not None:
-        yield _map(trial, as_stored, trial.new)
-
-
-def fitted_projection(trial: Trial, pull: float, rows: Tensor | slice) -> Tensor:
-    """The projection fitted to these rows of the store."""
-    old, slots = trial.old[rows], trial.slots[rows]
-    return fit_projection(old, slots, trial.simplex, pull=pull, seed=trial.seed, steps=trial.steps)
-
-
-def best_pull(trial: Trial) -> tuple[float, Tensor]:
-    """The pull whose projection finds most on the choosing classes, the strongest of equals, and the projection."""
-    tried = [(pull, fitted_projection(trial, pull, trial.fit)) for pull in PULLS]
-    return max(tried, key=lambda one: trial.chosen_by(trial.old @ one[1].T, trial.old @ one[1].T))
-
-
-def _projection(trial: Trial, as_stored: Judgement) -> Way:
-    pull, matrix = best_pull(trial)
-    projected = unit(trial.old @ matrix.T)
-    after = trial.judged(projected, projected)
-    settings: dict[str, object] = {"pull": pull, "slots": trial.simplex.num_classes}
-    later = None
-    if trial.new is not None:
-        fit, new = trial.fit, trial.new
-        fitted = (new[fit], projected[fit], trial.slots[fit], trial.simplex)
-        heads = {
-            lambda_: simplex_head(*fitted, lambda_=lambda_, seed=trial.seed, steps=trial.steps) for lambda_ in LAMBDAS
-        }
-        lambda_ = max(heads, key=lambda one: trial.chosen_by(new @ heads[one].T, projected))
-        settings["lambda"] = lambda_
-        z = unit(new @ heads[lambda_].T)
-        later = trial.later(as_stored, z, projected, z @ matrix)
-    return Way(PROJECTION, settings, trial.score(after), trial.gain(as_stored, after), later)
-
-
-def _means(trial: Trial, as_stored: Judgement) -> Way:
-    if trial.new is None:
-        return Way(MEANS, {})
-    fit, new = trial.fit, trial.new
-    labels = torch.from_numpy(trial.labels)
-    heads = {
-        lambda_: means_head(new[fit], trial.old[fit], labels[fit], lambda_=lambda_, seed=trial.seed, steps=trial.steps)
-        for lambda_ in LAMBDAS
-    }
-    lambda_ = max(heads, key=lambda one: trial.chosen_by(new @ heads[one].T, trial.old))
-    return Way(MEANS, {"lambda": lambda_}, later=trial.later(as_stored, new @ heads[lambda_].T, trial.old))
-
-
-def best_map(trial: Trial, new: Tensor) -> tuple[dict[str, object], Tensor]:
-    """Procrustes, or the ridge that finds most on the choosing classes: the settings and the map (D x D')."""
-    fit = trial.fit
-    maps: list[tuple[dict[str, object], Tensor]] = [
-        ({"map": "procrustes"}, procrustes_map(new[fit], trial.old[fit])),
-        *(({"map": "ridge", "ridge": ridge}, ridge_map(new[fit], trial.old[fit], ridge)) for ridge in RIDGES),
-    ]
-    return max(maps, key=lambda one: trial.chosen_by(new @ one[1].T, trial.old))
-
-
-def _map(trial: Trial, as_stored: Judgement, new: Tensor) -> Way:
-    settings, matrix = best_map(trial, new)
-    return Way(MAP, settings, later=trial.later(as_stored, new @ matrix.T, trial.old))
-
-
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Times the mean eigenvalue of X^T X."""
-SCALE, RHO = 16.0, 5.0
-
-
 def ridge_map(new: Tensor, old: Tensor, strength: float) -> Tensor:
     """D x D' with least |new M^T - old|^2 + r |M|^2, r = strength x trace(new^T new) / D'; in double inside."""
     x, y = new.double(), old.double()
@@ -233,7 +237,7 @@ def ridge_map(new: Tensor, old: Tensor, strength: float) -> Tensor:
 
 
 def procrustes_map(new: Tensor, old: Tensor) -> Tensor:
-    """D x D' with orthonormal rows or columns, whichever are fewer, that brings ``new`` nearest to ``old``."""
+    """D x D' with orthonormal rows or columns, whichever are fewer, that maps ``new`` nearest to ``old``."""
     u, _, vh = torch.linalg.svd(old.double().T @ new.double(), full_matrices=False)
     return (u @ vh).float()
 
@@ -241,23 +245,20 @@ def procrustes_map(new: Tensor, old: Tensor) -> Tensor:
 def simplex_head(
     new: Tensor, old: Tensor, slots: Tensor, simplex: DSimplex, *, lambda_: float, seed: int, steps: int = STEPS
 ) -> Tensor:
-    """(K-1) x D': HOC (Eq. 2) on the simplex, a linear layer on new features against old ones that are there already.
-
-    Starts from the ridge map, as far as a map goes without classes.
-    """
+    """(K-1) x D': a linear layer on new features, trained by HOC (Eq. 2) on the simplex; starts from the ridge map."""
     weight = nn.Parameter(ridge_map(new, old, 1e-2))
 
     def loss(rows: Tensor) -> Tensor:
-        z = _raised(new[rows] @ weight.T)
+        z = _scaled(new[rows] @ weight.T)
         terms = hoc_terms(z, old[rows], slots[rows], simplex, lambda_=lambda_, rho=RHO)
         return terms["ce"] + terms["nce"]
 
-    descend([weight], loss, len(new), seed=seed, steps=steps)
+    minimise([weight], loss, len(new), seed=seed, steps=steps)
     return weight.detach()
 
 
 def means_head(new: Tensor, old: Tensor, labels: Tensor, *, lambda_: float, seed: int, steps: int = STEPS) -> Tensor:
-    """D x D': the loss of ``means_hoc`` in the old space, a linear layer on new features; from the ridge map on."""
+    """D x D': a linear layer on new features, trained by ``means_hoc``'s loss in the old space, from the ridge map."""
     _, codes = labels.unique(return_inverse=True)
     prototypes = unit(class_means(old, codes, int(codes.max()) + 1))
     weight = nn.Parameter(ridge_map(new, old, 1e-2))
@@ -267,10 +268,10 @@ def means_head(new: Tensor, old: Tensor, labels: Tensor, *, lambda_: float, seed
         ce = cross_entropy(cosine_logits(z, prototypes, scale=SCALE), codes[rows])
         return lambda_ * ce + (1 - lambda_) * info_nce(z, old[rows], codes[rows], rho=RHO)
 
-    descend([weight], loss, len(new), seed=seed, steps=steps)
+    minimise([weight], loss, len(new), seed=seed, steps=steps)
     return weight.detach()
 
 
-def _raised(z: Tensor) -> Tensor:
-    """Unit rows times ``SCALE``: simplex cross-entropy reads lengths too, which a linear layer learns slowly."""
+def _scaled(z: Tensor) -> Tensor:
+    """Unit rows times ``SCALE``: simplex cross-entropy depends on lengths, which a linear layer learns slowly."""
     return SCALE * unit(z)

@@ -1,7 +1,4 @@
-"""The model that the next one goes on from: its network, classes, slots, buffer and what it was judged by.
-
-Images that travel with a model: the buffer that is replayed, and those it is judged by.
-"""
+"""The model that an update starts from: its network, classes, slots, replay buffer and held-out samples."""
 
 import tomllib
 from collections import Counter
@@ -12,90 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.checksums import SEAL, refuse_broken_seal
-from holdfast.encoders import Encoder, Preprocess, VectorInput
+from holdfast.checksums import CHECKSUM_FILE, verify_checksums
+from holdfast.encoders import Encoder, Input
 from holdfast.encoders.backbones import is_own_code
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.inputs import Picture, Reader
+from holdfast.lifecycle.samples import Reader, Sample
 from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_array, read_json, write_array, write_json
-
-
-@dataclass(frozen=True, eq=False)
-class KeptImages:
-    """Pictures by path and hash, and their pixels where these are embedded; new ones only ever join at the end."""
-
-    pictures: tuple[Picture, ...] = ()
-    embedded: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.pictures)
-
-    def pixels(self, reader: Reader, what: str) -> np.ndarray:
-        """N x H x W x C; refused where a file is gone or not the one that was kept. ``what`` names them."""
-        if self.embedded is not None:
-            if len(self) and self.embedded.shape[1:] != reader.shape:
-                raise HoldfastError(f"{what}: embedded as {self.embedded.shape[1:]}, but {reader.shape} is asked for")
-            return self.embedded
-        gone = [one.path for one in self.pictures if not one.path.is_file()]
-        left = frozenset(self.pictures if gone else self.left(reader).pictures)
-        changed = [one.path for one in self.pictures if one not in left]
-        for bad, how in ((gone, "gone"), (changed, "changed (sha256 differs)")):
-            if bad:
-                raise HoldfastError(
-                    f"{what}: {len(bad)} of {len(self)} images are {how}, the first is {bad[0]}; put them back, or "
-                    "draw others with --buffer-from FOLDER"
-                )
-        return reader.read(self.pictures)
-
-    def left(self, reader: Reader) -> "KeptImages":
-        """Those whose files are still there and unchanged; all of them where they are embedded."""
-        return self if self.embedded is not None else KeptImages(tuple(reader.unchanged(self.pictures)))
-
-    def joined(self, pictures: Sequence[Picture], pixels: np.ndarray) -> "KeptImages":
-        """With more pictures at the end; ``pixels`` are theirs, kept only where the others' are."""
-        embedded = None if self.embedded is None else np.concatenate([self.embedded, pixels])
-        return KeptImages((*self.pictures, *pictures), embedded)
-
-    def with_pixels(self, pixels: np.ndarray) -> "KeptImages":
-        """Embedded: the files are no longer needed."""
-        return replace(self, embedded=pixels)
-
-    def counts(self) -> Counter[str]:
-        return Counter(picture.name for picture in self.pictures)
-
-    def save(self, folder: Path, stem: str) -> None:
-        items = [{"class": one.name, "path": str(one.path), "sha256": one.sha256} for one in self.pictures]
-        write_json(folder / f"{stem}.json", {"embedded": self.embedded is not None, "images": items})
-        if self.embedded is not None:
-            write_array(folder / f"{stem}.npy", self.embedded)
-
-    @classmethod
-    def load(cls, folder: Path, stem: str) -> "KeptImages | None":
-        """None where the folder has none."""
-        path = folder / f"{stem}.json"
-        if not path.exists():
-            return None
-        record = read_json(path)
-        try:
-            items = tuple(Picture(item["class"], Path(item["path"]), item["sha256"]) for item in record["images"])
-            embedded = read_array(folder / f"{stem}.npy") if record["embedded"] else None
-        except (KeyError, TypeError):
-            raise HoldfastError(f"{path}: not a record of kept images") from None
-        if embedded is not None and len(embedded) != len(items):
-            raise HoldfastError(f"{path}: {len(items)} images recorded, {len(embedded)} embedded")
-        return cls(items, embedded)
-
 
 BUFFER, HELD_OUT, METHOD, RECIPE = "buffer", "held_out", "method.safetensors", "recipe.toml"
 
 
 @dataclass(frozen=True, eq=False)
 class Parent:
-    """A model folder that Holdfast wrote; read once, and never written to.
+    """A model folder that Holdfast wrote; it is read once and never changed.
 
-    number: of its task; 0 for a model that was pre-trained. classes: those it knows, by arrival.
-    buffer: None where the folder has none, as those of ``holdfast run`` and ``pretrain``.
+    number: number of its task; 0 for a pre-trained model.
+    classes: the classes it knows, in order of arrival.
+    buffer: samples to replay; None if the folder has none, as after ``holdfast run`` and ``pretrain``.
+    held_out: samples that no version was trained on.
     """
 
     folder: Path
@@ -103,15 +35,15 @@ class Parent:
     weights_sha256: str
     number: int
     classes: tuple[str, ...]
-    buffer: KeptImages | None
-    held_out: KeptImages
+    buffer: "SampleSet | None"
+    held_out: "SampleSet"
 
     @property
     def info(self) -> dict[str, Any]:
         return self.encoder.info
 
     @property
-    def preprocess(self) -> Preprocess | VectorInput:
+    def preprocess(self) -> Input:
         assert self.encoder.preprocess is not None
         return self.encoder.preprocess
 
@@ -120,21 +52,21 @@ class Parent:
         return self.folder / METHOD
 
     def record(self) -> dict[str, str]:
-        """Which model it is, without where it lies."""
+        """The model's name and the hash of its weights, without its location."""
         return {"name": self.folder.resolve().name, "weights_sha256": self.weights_sha256}
 
 
 def read_parent(folder: Path) -> Parent:
-    """Refused: a folder changed since it was written, a model that was adopted, images that are not square."""
+    """Read a model. Refused: a folder changed since it was written, an adopted model, images that are not square."""
     description = describe_model(folder)
-    refuse_broken_seal(folder)
+    verify_checksums(folder)
     encoder = Encoder.from_pretrained(folder).float()
     if encoder.preprocess is None:
-        raise HoldfastError(f"{folder}: has no preprocess, so nothing says what its images or vectors are")
+        raise HoldfastError(f"{folder}: has no preprocess, so it is not known which images or vectors it takes")
     refuse_adopted(folder, encoder.info)
     height, width = encoder.preprocess.height_width
     if height != width:
-        raise HoldfastError(f"{folder}: takes images of {height} x {width}; only squares are read from files")
+        raise HoldfastError(f"{folder}: takes images of {height} x {width}; only square images are read from files")
     info = encoder.info
     owners = SlotRegistry.from_json(info["slots"]).owners if "task" in info and "slots" in info else {}
     return Parent(
@@ -143,13 +75,13 @@ def read_parent(folder: Path) -> Parent:
         str(description["weights_sha256"]),
         int(info.get("task", 0)),
         tuple(info.get("classes", owners)),
-        KeptImages.load(folder, BUFFER),
-        KeptImages.load(folder, HELD_OUT) or KeptImages(),
+        SampleSet.load(folder, BUFFER),
+        SampleSet.load(folder, HELD_OUT) or SampleSet(),
     )
 
 
 def describe_model(folder: Path) -> dict[str, Any]:
-    """A model's ``config.json``, of which only the outside is looked at yet."""
+    """A model's ``config.json``, checked for its main keys only."""
     if not (folder / "config.json").is_file():
         raise HoldfastError(f"{folder}: no model here; give a folder with config.json and model.safetensors")
     description = read_json(folder / "config.json")
@@ -159,28 +91,28 @@ def describe_model(folder: Path) -> dict[str, Any]:
 
 
 def refuse_adopted(folder: Path, info: object) -> None:
-    """Of such a model only vectors are left, so no network can be trained on from it."""
+    """Refuse an adopted model: it consists of vectors, and has no network that could be trained further."""
     if isinstance(info, Mapping) and "adopted" in info:
         raise HoldfastError(
-            f"{folder}: an adopted model, of which only vectors are left; train the next one by holdfast run with a "
-            "table [adopted]"
+            f"{folder}: an adopted model, which has stored vectors but no network; train the next one by holdfast run "
+            "with a table [adopted]"
         )
 
 
 def own_code_of(description: Mapping[str, Any]) -> str | None:
-    """The name of the user's code that the network is built by; None for Holdfast's own networks."""
+    """The name of the user's code that builds the network; None for Holdfast's own networks."""
     spec = description["backbone"]
     name = spec.get("name") if isinstance(spec, Mapping) else None
     return name if isinstance(name, str) and is_own_code(name) else None
 
 
-def recipe_beside(folder: Path) -> dict[str, Any] | None:
-    """The recipe that the model was made by, without its backbone: a model folder never names code to be run.
+def recorded_recipe(folder: Path) -> dict[str, Any] | None:
+    """The recipe the model was trained by, without its backbone: a model folder must never name code to run.
 
-    That of the folder itself, or of the run it belongs to (RUN/models/NN); None where there is neither.
+    It is read from the folder, or from the run that the model belongs to (RUN/models/NN). None if neither has one.
     """
     models = folder.resolve().parent
-    if (folder / SEAL).exists():
+    if (folder / CHECKSUM_FILE).exists():
         path = folder / RECIPE
     elif models.name == "models":
         path = models.parent / RECIPE
@@ -194,3 +126,74 @@ def recipe_beside(folder: Path) -> dict[str, Any] | None:
         raise HoldfastError(f"{path}: not valid TOML: {error}") from None
     tables.pop("backbone", None)
     return tables
+
+
+@dataclass(frozen=True, eq=False)
+class SampleSet:
+    """Samples saved with a model, by path and hash; new ones are only ever appended.
+
+    embedded: their pixels or vectors (N x H x W x C), so that the files are not needed; None if not saved.
+    """
+
+    samples: tuple[Sample, ...] = ()
+    embedded: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def hashes(self) -> frozenset[str]:
+        return frozenset(one.sha256 for one in self.samples)
+
+    def pixels(self, reader: Reader, what: str) -> np.ndarray:
+        """N x H x W x C. Refused if a file is gone or changed; ``what`` names the samples in the message."""
+        if self.embedded is not None:
+            if len(self) and self.embedded.shape[1:] != reader.shape:
+                raise HoldfastError(f"{what}: saved as {self.embedded.shape[1:]}, but {reader.shape} is needed")
+            return self.embedded
+        gone = [one.path for one in self.samples if not one.path.is_file()]
+        unchanged = frozenset(self.samples if gone else self.unchanged(reader).samples)
+        changed = [one.path for one in self.samples if one not in unchanged]
+        for bad, how in ((gone, "gone"), (changed, "changed (sha256 differs)")):
+            if bad:
+                raise HoldfastError(
+                    f"{what}: {len(bad)} of {len(self)} images are {how}, the first is {bad[0]}; put them back, or "
+                    "draw others with --buffer-from FOLDER (buffer_from in Python)"
+                )
+        return reader.read(self.samples)
+
+    def unchanged(self, reader: Reader) -> "SampleSet":
+        """The samples with files that still exist and are unchanged; all of them if they are embedded."""
+        return self if self.embedded is not None else SampleSet(tuple(reader.unchanged(self.samples)))
+
+    def extended(self, samples: Sequence[Sample], pixels: np.ndarray) -> "SampleSet":
+        """With more samples at the end. ``pixels`` are theirs, kept only if this set is embedded."""
+        embedded = None if self.embedded is None else np.concatenate([self.embedded, pixels])
+        return SampleSet((*self.samples, *samples), embedded)
+
+    def with_pixels(self, pixels: np.ndarray) -> "SampleSet":
+        return replace(self, embedded=pixels)
+
+    def class_counts(self) -> Counter[str]:
+        return Counter(one.class_name for one in self.samples)
+
+    def save(self, folder: Path, stem: str) -> None:
+        items = [{"class": one.class_name, "path": str(one.path), "sha256": one.sha256} for one in self.samples]
+        write_json(folder / f"{stem}.json", {"embedded": self.embedded is not None, "images": items})
+        if self.embedded is not None:
+            write_array(folder / f"{stem}.npy", self.embedded)
+
+    @classmethod
+    def load(cls, folder: Path, stem: str) -> "SampleSet | None":
+        """None if the folder has none."""
+        path = folder / f"{stem}.json"
+        if not path.exists():
+            return None
+        record = read_json(path)
+        try:
+            samples = tuple(Sample(item["class"], Path(item["path"]), item["sha256"]) for item in record["images"])
+            embedded = read_array(folder / f"{stem}.npy") if record["embedded"] else None
+        except (KeyError, TypeError):
+            raise HoldfastError(f"{path}: not a list of saved samples") from None
+        if embedded is not None and len(embedded) != len(samples):
+            raise HoldfastError(f"{path}: lists {len(samples)} samples, but {len(embedded)} are embedded")
+        return cls(samples, embedded)

@@ -1,187 +1,197 @@
-"""One version laid out: its images, its task, and what will be kept for the version after it."""
+"""The plan of one version: its images, its task, and the samples that are saved for the next version."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from holdfast.data import ImageSet
 from holdfast.data.images import canonical_order
 from holdfast.errors import HoldfastError
-from holdfast.experiments.schema import Recipe
-from holdfast.lifecycle.inputs import Picture, Reader, held_out, reader_to_judge
-from holdfast.lifecycle.parent import KeptImages, Parent
-from holdfast.methods import Method
-from holdfast.scenarios import SlotRegistry, Task
+from holdfast.lifecycle.parent import Parent, SampleSet
+from holdfast.lifecycle.samples import Reader, Sample, distinct, held_out_mask
+from holdfast.lifecycle.settings import VersionSettings
+from holdfast.scenarios import SlotRegistry, Task, next_task
 from holdfast.scenarios.task import buffer_indices
 from holdfast.wording import counted
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What one version is made of.
+    """The data of one version.
 
-    images: the buffer's, in its order, then the new ones in canonical order; labels by arrival.
-    classes: all by arrival. task: over ``images``. fingerprint: of the new images.
-    next_rows: rows of ``images`` that the next version's buffer consists of, in its order.
-    judged: the images to judge by, all of them; kept_out: those that later versions are judged by.
+    images: those of the buffer, in its order, then the new ones in canonical order; labels in order of arrival.
+    classes: all class names in order of arrival.
+    task: over ``images``.
+    fingerprint: of the new images.
+    buffer: samples that the next version replays.
+    next_rows: rows of ``images`` that ``buffer`` consists of, in its order.
+    checked: all samples that this version is checked on.
+    held_out: held-out samples that are saved for later versions.
     """
 
     images: ImageSet
     classes: tuple[str, ...]
     task: Task
     fingerprint: str
-    buffer: KeptImages
+    buffer: SampleSet
     next_rows: np.ndarray
-    judged: KeptImages
-    kept_out: KeptImages
+    checked: SampleSet
+    held_out: SampleSet
 
     @property
     def num_trained(self) -> int:
         return len(self.task.new_indices)
 
 
-def lay_out(
-    pictures: Sequence[Picture],
-    reader: Reader,
-    recipe: Recipe,
-    method: Method,
-    parent: Parent | None,
-    buffer: KeptImages,
-    *,
-    share: float,
-    replaced: bool = False,
-    registry: SlotRegistry,
-) -> Plan:
-    """A pure function of the files, the recipe and the model before.
+@dataclass(frozen=True, eq=False)
+class VersionContext:
+    """What a plan depends on besides the new samples.
 
-    ``share`` of the new pictures is held out. ``registry``: who owns which slot so far. A picture that is in the
-    buffer already is replayed, not new. Known classes keep their slots and their buffer, which is filled up where it
-    has fewer than ``buffer.per_class``; new ones take the next slots in the order of their names.
+    settings: how the version is trained.
+    reader: reads samples as they are trained on.
+    parent: the model before; None for the first version.
+    registry: the slots assigned so far.
+    replaced: whether another network takes the place of the parent's.
     """
-    known = parent.classes if parent else ()
-    earlier = parent.held_out if parent else KeptImages()
-    trained = frozenset(one.sha256 for one in buffer.pictures)
-    held = held_out(pictures, share, frozenset(one.sha256 for one in earlier.pictures))
-    held &= np.array([one.sha256 not in trained for one in pictures])
-    replayed = frozenset((one.name, one.sha256) for one in buffer.pictures)
-    fresh = [one for one, out in zip(pictures, held, strict=True) if not out and (one.name, one.sha256) not in replayed]
-    if not fresh:
-        all_ = "the one image is" if len(pictures) == 1 else f"all {len(pictures)} images are"
-        raise HoldfastError(f"nothing to train on: {all_} held out or in the buffer already")
-    replayed_pixels = buffer.pixels(reader, "buffer")
-    names = sorted({one.name for one in fresh})
-    classes = (*known, *(name for name in names if name not in known))
-    pixels = reader.read(fresh)
-    order, fingerprint = canonical_order(pixels, _numbered(fresh, names), names, source="new images")
-    fresh, pixels = [fresh[row] for row in order], pixels[order]
 
-    labels = _numbered([*buffer.pictures, *fresh], classes)
-    together = np.concatenate([replayed_pixels, pixels]) if len(buffer) else pixels
+    settings: VersionSettings
+    reader: Reader
+    parent: Parent | None
+    registry: SlotRegistry
+    replaced: bool = False
+
+
+def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionContext) -> Plan:
+    """A pure function of the files, the settings and the model before.
+
+    A new sample that is in the buffer already is replayed and not new. Known classes keep their slots and their
+    buffer, which is filled up to ``buffer_per_class``. New classes take the next slots in the order of their names.
+    """
+    settings, parent = context.settings, context.parent
+    known = parent.classes if parent else ()
+    earlier = parent.held_out if parent else SampleSet()
+    held = held_out_mask(samples, settings.held_out_share, earlier.hashes())
+    trained = buffer.hashes()
+    held &= np.array([one.sha256 not in trained for one in samples])
+    replayed = frozenset((one.class_name, one.sha256) for one in buffer.samples)
+    new = [
+        one for one, out in zip(samples, held, strict=True) if not out and (one.class_name, one.sha256) not in replayed
+    ]
+    if not new:
+        all_ = "the one image is" if len(samples) == 1 else f"all {len(samples)} images are"
+        raise HoldfastError(f"nothing to train on: {all_} held out or in the buffer already")
+    buffer_pixels = buffer.pixels(context.reader, "buffer")
+    names = sorted({one.class_name for one in new})
+    classes = (*known, *(name for name in names if name not in known))
+    pixels = context.reader.read(new)
+    order, fingerprint = canonical_order(pixels, _labels(new, names), names, source="new images")
+    new, pixels = [new[row] for row in order], pixels[order]
+
+    labels = _labels([*buffer.samples, *new], classes)
+    together = np.concatenate([buffer_pixels, pixels]) if len(buffer) else pixels
     images = ImageSet(together, labels, classes, fingerprint)
-    registry = _with_new(registry, classes, method, parent)
-    number = parent.number + 1 if parent else 1
-    loaded = replaced or number == 1
-    task = Task(
-        number=number,
-        new_classes=tuple(range(len(known), len(classes))),
-        seen_classes=tuple(range(len(classes))),
-        new_indices=np.arange(len(buffer), len(images)),
-        buffer_indices=np.arange(len(buffer)),
-        registry=registry,
-        slots=tuple(registry.slot(name) for name in classes),
-        start="scratch" if parent is None else "loaded" if loaded else "previous",
-        reference="none" if parent is None else "loaded" if number == 1 else "previous",
-        model=str(parent.folder) if parent and loaded else None,
-    )
-    chosen = _chosen(labels[len(buffer) :], buffer, classes, recipe["buffer"]["per_class"], recipe.seed)
-    more = once([one for one, out in zip(pictures, held, strict=True) if out], earlier)
-    later = _first(more, earlier, recipe["held_out"]["per_class"])
+    task = _task(classes, len(known), len(buffer), len(images), context)
+    joining = _rows_for_buffer(labels[len(buffer) :], buffer, classes, settings)
+    more = distinct([one for one, out in zip(samples, held, strict=True) if out], earlier.samples)
     return Plan(
         images,
         classes,
         task,
         fingerprint,
-        buffer.joined([fresh[row] for row in chosen], pixels[chosen]),
-        np.concatenate([task.buffer_indices, len(buffer) + chosen]),
-        _joined(earlier, more, recipe, parent),
-        _joined(earlier, later, recipe, parent),
+        buffer.extended([new[row] for row in joining], pixels[joining]),
+        np.concatenate([task.buffer_indices, len(buffer) + joining]),
+        _extended(earlier, more, context),
+        _extended(earlier, _up_to(settings.held_out_per_class, more, earlier), context),
     )
 
 
-def drawn_buffer(pictures: Sequence[Picture], reader: Reader, recipe: Recipe, parent: Parent) -> KeptImages:
-    """A buffer for a model that has none, or lost it: ``buffer.per_class`` images of each of its classes.
+def draw_buffer(samples: Sequence[Sample], context: VersionContext) -> SampleSet:
+    """A new buffer: ``buffer_per_class`` samples of each class of the model before.
 
-    What is held out is not drawn, nor what would be if it came as new.
+    Held-out samples, and those that would be held out if they came as new, are not drawn.
     """
-    held = held_out(pictures, recipe["held_out"]["share"], frozenset(one.sha256 for one in parent.held_out.pictures))
-    known = [one for one, out in zip(pictures, held, strict=True) if not out and one.name in parent.classes]
-    names = sorted({one.name for one in known})
+    settings, parent = context.settings, context.parent
+    assert parent is not None
+    held = held_out_mask(samples, settings.held_out_share, parent.held_out.hashes())
+    known = [one for one, out in zip(samples, held, strict=True) if not out and one.class_name in parent.classes]
+    names = sorted({one.class_name for one in known})
     if not names:
-        raise HoldfastError(f"--buffer-from: has no image of a class that {parent.folder} knows")
-    pixels = reader.read(known)
-    order, _ = canonical_order(pixels, _numbered(known, names), names, source="--buffer-from")
+        raise HoldfastError(
+            f"--buffer-from (buffer_from in Python): has no image of a class that {parent.folder} knows"
+        )
+    order, _ = canonical_order(context.reader.read(known), _labels(known, names), names, source="--buffer-from")
     ordered = [known[row] for row in order]
-    rows = buffer_indices(
-        _numbered(ordered, parent.classes), range(len(parent.classes)), recipe["buffer"]["per_class"], recipe.seed
-    )
-    return KeptImages(tuple(ordered[row] for row in rows))
+    labels, classes = _labels(ordered, parent.classes), range(len(parent.classes))
+    rows = buffer_indices(labels, classes, settings.buffer_per_class, settings.fit.seed)
+    return SampleSet(tuple(ordered[row] for row in rows))
 
 
-def _numbered(pictures: Sequence[Picture], names: Sequence[str]) -> np.ndarray:
+def _labels(samples: Sequence[Sample], names: Sequence[str]) -> np.ndarray:
     number = {name: label for label, name in enumerate(names)}
-    return np.array([number[one.name] for one in pictures], dtype=np.int64)
+    return np.array([number[one.class_name] for one in samples], dtype=np.int64)
 
 
-def _with_new(registry: SlotRegistry, classes: Sequence[str], method: Method, parent: Parent | None) -> SlotRegistry:
+def _task(classes: Sequence[str], num_known: int, num_buffer: int, num_images: int, context: VersionContext) -> Task:
+    parent = context.parent
+    task = next_task(
+        parent.number + 1 if parent else 1,
+        classes,
+        num_known,
+        _with_new_classes(classes, context),
+        new_indices=np.arange(num_buffer, num_images),
+        buffer_indices=np.arange(num_buffer),
+    )
+    if parent is not None and (context.replaced or task.number == 1):
+        task = replace(task, start="loaded", model=str(parent.folder))
+        return replace(task, reference="loaded") if task.number == 1 else task
+    return task
+
+
+def _with_new_classes(classes: Sequence[str], context: VersionContext) -> SlotRegistry:
+    registry, parent = context.registry, context.parent
     new = [name for name in classes if name not in registry.owners]
-    if method.num_slots is None:  # no simplex: a slot is no more than the number of a class
-        return SlotRegistry(len(registry.owners) + len(new), registry.owners).take_left(new)
     needed = len(registry.owners) + len(new)
+    if not context.settings.takes_slots():  # without a simplex a slot is only the number of a class
+        return SlotRegistry(needed, registry.owners).take_left(new)
     free = registry.num_slots - len(registry.owners)
     if len(new) > free:
-        where: Path | str = parent.folder if parent else "MODEL"
-        way_out = f"holdfast slots grow {where} --to {needed} makes room" if parent else f"set --slots {needed} or more"
+        how = (
+            f"holdfast slots grow {parent.folder} --to {needed} adds them"
+            if parent
+            else f"set --slots {needed} or more"
+        )
         short = f"{counted(len(new), 'new class')}, but {free} of {registry.num_slots} slots are free"
-        raise HoldfastError(f"{short}; {needed} slots would do: {way_out}")
-    # What was pre-trained fills up from the left, and other models of that family may; fine-tuning goes from the right.
+        raise HoldfastError(f"{short}; {needed} slots would do: {how}")
+    # Pre-training takes slots from the left, as other models of that family may; fine-tuning takes them from the right.
     right = parent is not None and "pretrained" in parent.info
     return registry.take_right(new) if right else registry.take_left(new)
 
 
-def _chosen(labels: np.ndarray, buffer: KeptImages, classes: Sequence[str], per_class: int, seed: int) -> np.ndarray:
-    """Rows of the new images that join the buffer, class after class by arrival."""
-    have = buffer.counts()
-    rows = [buffer_indices(labels, [label], max(0, per_class - have[name]), seed) for label, name in enumerate(classes)]
+def _rows_for_buffer(
+    labels: np.ndarray, buffer: SampleSet, classes: Sequence[str], settings: VersionSettings
+) -> np.ndarray:
+    """Rows of the new images that join the buffer, class by class in order of arrival."""
+    counts, per_class, seed = buffer.class_counts(), settings.buffer_per_class, settings.fit.seed
+    rows = [
+        buffer_indices(labels, [label], max(0, per_class - counts[name]), seed) for label, name in enumerate(classes)
+    ]
     return np.concatenate(rows)
 
 
-def once(pictures: Sequence[Picture], earlier: KeptImages) -> list[Picture]:
-    """Each content once: an image that both asks and is stored would find itself."""
-    seen = {one.sha256 for one in earlier.pictures}
-    found: list[Picture] = []
-    for one in pictures:
-        if one.sha256 not in seen:
-            seen.add(one.sha256)
-            found.append(one)
-    return found
-
-
-def _first(pictures: Sequence[Picture], earlier: KeptImages, per_class: int) -> list[Picture]:
-    """So many of each class that there are ``per_class`` with the earlier ones, by their hash: as good as random."""
-    have: Counter[str] = Counter(earlier.counts())
-    kept: list[Picture] = []
-    for one in sorted(pictures, key=lambda picture: (picture.name, picture.sha256)):
-        if have[one.name] < per_class:
-            have[one.name] += 1
+def _up_to(per_class: int, samples: Sequence[Sample], earlier: SampleSet) -> list[Sample]:
+    """So many of each class that there are ``per_class`` with the earlier ones, in the order of their hashes."""
+    counts = earlier.class_counts()
+    kept: list[Sample] = []
+    for one in sorted(samples, key=lambda sample: (sample.class_name, sample.sha256)):
+        if counts[one.class_name] < per_class:
+            counts[one.class_name] += 1
             kept.append(one)
     return kept
 
 
-def _joined(earlier: KeptImages, more: Sequence[Picture], recipe: Recipe, parent: Parent | None) -> KeptImages:
+def _extended(earlier: SampleSet, more: Sequence[Sample], context: VersionContext) -> SampleSet:
     if earlier.embedded is None:
-        return KeptImages((*earlier.pictures, *more))
-    assert parent is not None
-    return earlier.joined(more, reader_to_judge(recipe, parent.preprocess).read(more))
+        return SampleSet((*earlier.samples, *more))
+    assert context.parent is not None
+    return earlier.extended(more, context.settings.check_reader(context.parent.preprocess).read(more))

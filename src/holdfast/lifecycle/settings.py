@@ -1,147 +1,364 @@
-"""How the next version is trained: the recipe, held against the model it goes on from."""
+"""How a version is trained: plain settings, recorded in every version folder and used again by the next update."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.encoders import Preprocess, VectorInput
-from holdfast.encoders.preprocess import KIND, input_from_json
+from holdfast.encoders import Encoder, Input, Preprocess, VectorInput, backbone_builder
+from holdfast.encoders.preprocess import VECTORS_KIND, input_from_json
 from holdfast.errors import HoldfastError
-from holdfast.experiments.assemble import encoder_maker, method_maker
-from holdfast.experiments.load import read_recipe, with_overrides
-from holdfast.experiments.schema import Recipe
-from holdfast.experiments.update_schema import DEFAULTS, VECTOR_DEFAULTS, check_update_recipe, without_the_run
-from holdfast.lifecycle.parent import Parent, describe_model, own_code_of, read_parent, recipe_beside, refuse_adopted
-from holdfast.methods import METHODS, Method
-from holdfast.randomness import GLOBAL_GENERATOR
+from holdfast.lifecycle.parent import (
+    Parent,
+    describe_model,
+    own_code_of,
+    read_parent,
+    recorded_recipe,
+    refuse_adopted,
+)
+from holdfast.lifecycle.samples import ImageFiles, Reader, VectorRows
+from holdfast.methods import Method, method_class
+from holdfast.pixels import Colour
+from holdfast.randomness import GENERATOR_LOCK
+from holdfast.training import FitOptions
+from holdfast.training.build import BACKBONE_EXTRAS, FILLED_IN, build_method, encoder_maker, fit_options
+from holdfast.training.options import OFF_FOR_VECTORS
+
+DEFAULT_SIZE = 32
+DEFAULT_FIT = FitOptions(epochs=30, batch_size=32, optimizer="adamw", lr=1e-3, schedule="cosine")
+"""Few epochs and a learning rate that suits most networks."""
 
 
-def start_settings(recipe: str | None, overrides: Sequence[str], *, vectors: bool = False) -> Recipe:
-    """The recipe of version 1, for images or vectors: the one named, or the defaults; it must name a backbone."""
-    usual = VECTOR_DEFAULTS if vectors else DEFAULTS
-    raw = without_the_run(read_recipe(recipe)) if recipe is not None else usual
-    checked = check_update_recipe(with_overrides(raw, overrides), vectors=vectors)
-    if not checked["backbone"]:
-        raise HoldfastError("backbone: missing; the first version needs a network")
-    return checked
+@dataclass(frozen=True)
+class VersionSettings:
+    """How one version of a model is trained.
+
+    method: name of the method (``holdfast.methods``).
+    method_options: options of the method by name; others take the method's defaults. ``slots`` is set by ``start`` and
+        ``update``.
+    backbone: name of the network. None: a small one for the first version, and the model's own for the next ones.
+    backbone_options: options of the network's builder; also ``weights``, ``weights_prefix``, ``weights_skip`` and
+        ``freeze``.
+    fit: optimiser, batches, augmentation and seed. Augmentation is switched off for vectors.
+    size: side of the square that images are scaled and cut to, in pixels. None: 32, or that of the model.
+    colour: "rgb" or "grey". None: "rgb", or that of the model.
+    features, labels: names of the two arrays or columns in a file of vectors.
+    preprocess: ``mean`` and ``std`` per channel and ``resize`` for images, ``unit`` for vectors. Default: mean and
+        standard deviation of the training images.
+    buffer_per_class: samples of each class that later versions replay.
+    held_out_share: share of the new samples that is never trained on, from 0 to 0.9.
+    held_out_per_class: held-out samples of each class that later versions are checked on.
+    title: a title for the record.
+    vectors: whether samples are vectors. None: decided by the data or the model.
+    """
+
+    method: str = "simplex_hoc"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    backbone: str | None = None
+    backbone_options: Mapping[str, Any] = field(default_factory=dict)
+    fit: FitOptions = DEFAULT_FIT
+    size: int | None = None
+    colour: Colour | None = None
+    features: str = "features"
+    labels: str = "labels"
+    preprocess: Mapping[str, Any] = field(default_factory=dict)
+    buffer_per_class: int = 20
+    held_out_share: float = 0.2
+    held_out_per_class: int = 20
+    title: str = ""
+    vectors: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("buffer_per_class", "held_out_per_class"):
+            if getattr(self, name) < 0:
+                raise HoldfastError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not 0 <= self.held_out_share <= 0.9:
+            raise HoldfastError(f"held_out_share must lie between 0 and 0.9, got {self.held_out_share:g}")
+        if self.size is not None and self.size < 1:
+            raise HoldfastError(f"size must be at least 1 pixel, got {self.size}")
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, Any], *, vectors: bool | None = None) -> "VersionSettings":
+        """From the tables of a recipe; keys that are missing take the defaults."""
+        method, backbone = dict(tables["method"]), dict(tables.get("backbone") or {})
+        data, held_out = tables.get("data", {}), tables.get("held_out", {})
+        fit = fit_options(tables.get("train", {}), seed=tables.get("seed", 0))
+        numbers = {
+            "buffer_per_class": tables.get("buffer", {}).get("per_class"),
+            "held_out_share": held_out.get("share"),
+            "held_out_per_class": held_out.get("per_class"),
+        }
+        return cls(
+            method=method.pop("name"),
+            method_options=method,
+            backbone=backbone.pop("name", None),
+            backbone_options=backbone,
+            fit=fit,
+            preprocess={key: value for key, value in tables.get("preprocess", {}).items() if value is not None},
+            title=tables.get("title", ""),
+            vectors=vectors,
+            **{key: data[key] for key in ("size", "colour", "features", "labels") if data.get(key) is not None},
+            **{key: value for key, value in numbers.items() if value is not None},
+        )
+
+    def tables(self) -> dict[str, Any]:
+        """As the tables of a recipe, every default written out; ``recipe.toml`` and ``update.json`` contain them."""
+        data: dict[str, Any] = {"features": self.features, "labels": self.labels}
+        tables = {
+            "title": self.title,
+            "seed": self.fit.seed,
+            "data": data if self.vectors else {"size": self.size, "colour": self.colour},
+            "backbone": {} if self.backbone is None else {"name": self.backbone, **self._backbone_options()},
+            "method": {"name": self.method, **_with_defaults(method_class(self.method), self.method_options)},
+            "train": {key: value for key, value in asdict(self.fit).items() if key != "seed"},
+            "preprocess": self.all_preprocess(),
+            "buffer": {"per_class": self.buffer_per_class},
+            "held_out": {"share": self.held_out_share, "per_class": self.held_out_per_class},
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(tables))  # tuples become lists, as in a file
+        return plain
+
+    def _backbone_options(self) -> dict[str, Any]:
+        assert self.backbone is not None
+        builder = backbone_builder(self.backbone)
+        if builder is None:
+            return dict(self.backbone_options)
+        own = {key: value for key, value in self.backbone_options.items() if key not in BACKBONE_EXTRAS}
+        extras = {key: value for key, value in self.backbone_options.items() if key in BACKBONE_EXTRAS}
+        return {**_with_defaults(builder, own, leave_out=("name", *BACKBONE_EXTRAS)), **extras}
+
+    def all_preprocess(self) -> dict[str, Any]:
+        """The preprocessing options, None for those that are not set."""
+        return {key: self.preprocess.get(key) for key in ("mean", "std", "resize", "unit")}
+
+    def with_slots(self, slots: int) -> "VersionSettings":
+        return replace(self, method_options={**self.method_options, "slots": slots})
+
+    def takes_slots(self) -> bool:
+        """Whether the method trains into the slots of a simplex."""
+        return "slots" in inspect.signature(method_class(self.method)).parameters
+
+    def build_method(self) -> Method:
+        """A new method, without state."""
+        slots = {"slots": 0} if self.takes_slots() and self.method_options.get("slots") is None else {}
+        return build_method(self.method, {**self.method_options, **slots})
+
+    def encoder_maker(self, preprocess: Input) -> Callable[[], Encoder]:
+        """What builds a new encoder with this backbone and method."""
+        return encoder_maker({"name": self.backbone, **self.backbone_options}, preprocess, self.build_method)
+
+    def training_reader(self, preprocess: Input | None) -> Reader:
+        """Reads samples as they are trained on. preprocess: that of the model before, if there is one."""
+        if self.vectors:
+            return VectorRows(self.features, self.labels, preprocess.channels if preprocess else None)
+        assert self.size is not None
+        assert self.colour is not None
+        return ImageFiles(self.size, self.colour)
+
+    def check_reader(self, preprocess: Input) -> Reader:
+        """Reads samples as ``Encoder.encode`` takes them."""
+        if not isinstance(preprocess, Preprocess):
+            return self.training_reader(preprocess)
+        return ImageFiles(preprocess.height_width[0], preprocess.colour, preprocess.resize)
+
+
+def _with_defaults(
+    callee: Callable[..., Any], options: Mapping[str, Any], *, leave_out: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """``options`` and the defaults of ``callee`` for the others, with the names that recipes use."""
+    given = {name.rstrip("_"): value for name, value in options.items()}
+    filled: dict[str, Any] = {}
+    for name, parameter in inspect.signature(callee).parameters.items():
+        if name in FILLED_IN:
+            filled[name] = None
+        elif name not in leave_out and parameter.default is not parameter.empty:
+            filled[name.rstrip("_")] = parameter.default
+    return {**filled, **given}
+
+
+def default_settings(*, vectors: bool) -> VersionSettings:
+    """The settings of a first version if none are given: d-Simplex-HOC on a small network."""
+    title, backbone = ("Own vectors", "mlp") if vectors else ("Own images", "resnet32")
+    return start_settings(VersionSettings(title=title, backbone=backbone, method_options={"lambda": 0.3}), vectors)
+
+
+def start_settings(settings: VersionSettings, vectors: bool) -> VersionSettings:
+    """``settings`` of a first version with everything decided but the slots."""
+    settings = _for_kind(settings, vectors)
+    if settings.backbone is None:
+        settings = replace(settings, backbone="mlp" if vectors else "resnet32")
+    return settings if vectors else _with_image_format(settings, DEFAULT_SIZE, "rgb")
 
 
 def update_settings(
-    model: Path, recipe: str | None, overrides: Sequence[str], replace_with: str | None
-) -> tuple[Parent, Recipe]:
-    """The model and the recipe of what follows it; whatever contradicts the model is refused by the key's name.
+    model: Path, settings: VersionSettings | None, replace_with: str | None
+) -> tuple[Parent, VersionSettings]:
+    """The model, and the settings of the version after it. Settings that contradict the model are refused by name.
 
-    Without a recipe the model's own is used again.
+    settings: None for those that the model was trained with.
+    replace_with: the name of another backbone, or a model folder.
     """
     description = describe_model(model)
     refuse_adopted(model, description.get("info"))
-    given = without_the_run(read_recipe(recipe)) if recipe is not None else None
-    beside = recipe_beside(model)
-    if given is None and beside is None:
-        raise HoldfastError(f"{model}: no recipe of its training lies beside it; name one with --recipe")
-    raw = with_overrides(given if given is not None else without_the_run(beside or {}), overrides)
-    made_by = _table(beside, "method").get("name") if beside else None
-    if given is None:
-        _table(raw, "method").pop("slots", None)  # slots may have been added since
-    if replace_with is not None and not (Path(replace_with) / "config.json").is_file():
-        own = _table(raw, "backbone")
-        raw["backbone"] = {**(own if own.get("name", replace_with) == replace_with else {}), "name": replace_with}
-    _fill_in(raw, description, model)
-    preprocess = description["preprocess"]
-    checked = check_update_recipe(raw, vectors=isinstance(preprocess, Mapping) and preprocess.get("kind") == KIND)
-    _build_own_code(description, checked, model)
+    recorded = recorded_recipe(model)
+    if settings is None:
+        settings = VersionSettings.from_tables(recorded_tables(model))
+    if replace_with is not None and not is_model(replace_with) and settings.backbone != replace_with:
+        settings = replace(settings, backbone=replace_with, backbone_options={})
+    settings = _completed(settings, description, model)
+    _build_own_code(description, settings, model)
     parent = read_parent(model)
-    _refuse_contradictions(checked, parent, made_by, replaced=replace_with is not None)
-    return parent, checked
+    method = recorded.get("method") if recorded else None
+    trained_by = method.get("name") if isinstance(method, Mapping) else None
+    _refuse_contradictions(settings, parent, trained_by, replaced=replace_with is not None)
+    return parent, settings
 
 
-def method_of(recipe: Recipe) -> Method:
-    """A fresh method; its slots are in the recipe by now."""
-    return method_maker(recipe, 0)()
+def is_model(name: str) -> bool:
+    """Whether ``name`` is a model folder; otherwise it names a backbone."""
+    return (Path(name) / "config.json").is_file()
 
 
-def _table(raw: dict[str, Any], name: str) -> dict[str, Any]:
-    table = raw.setdefault(name, {})
-    return table if isinstance(table, dict) else {}
+def recorded_tables(model: Path) -> dict[str, Any]:
+    """The tables of the recipe that ``model`` was trained by, as ``VersionSettings.from_tables`` reads them.
+
+    Without ``method.slots``: slots may have been added since.
+    """
+    refuse_adopted(model, describe_model(model).get("info"))
+    recorded = recorded_recipe(model)
+    if recorded is None:
+        raise HoldfastError(f"{model}: has no recipe of its training; give one with --recipe (settings in Python)")
+    tables = version_tables(recorded)
+    if isinstance(tables.get("method"), dict):
+        tables["method"] = {key: value for key, value in tables["method"].items() if key != "slots"}
+    return tables
 
 
-def _fill_in(raw: dict[str, Any], description: Mapping[str, Any], model: Path) -> None:
-    """What the recipe leaves open and the model decides: size, colour, slots."""
+def version_tables(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe of ``holdfast run`` as one of ``holdfast start``: training and replay without the data.
+
+    Size and colour are kept if its training set is a folder or a CSV file, and the columns' names if it is vectors.
+    Other recipes are copied unchanged.
+    """
+    if "scenario" not in recipe:
+        return dict(recipe)
+    scenario, data = recipe["scenario"], recipe.get("data")
+    if not isinstance(scenario, Mapping) or scenario.get("name") != "cl2r":
+        raise HoldfastError("scenario.name: only a run of cl2r trains one model after another; leave the table out")
+    train = data.get("train") if isinstance(data, Mapping) else None
+    own = train if isinstance(train, Mapping) and train.get("name") in ("folder", "csv", "vectors") else {}
+    tables = {key: value for key, value in recipe.items() if key not in ("scenario", "data", "evaluation")}
+    tables["data"] = {key: own[key] for key in ("size", "colour", "features", "labels") if key in own}
+    if "buffer_per_class" in scenario:
+        tables["buffer"] = {"per_class": scenario["buffer_per_class"]}
+    return tables
+
+
+def takes_vectors(description: Mapping[str, Any]) -> bool:
+    """Whether the model of this ``config.json`` takes vectors."""
     preprocess = description["preprocess"]
-    if isinstance(preprocess, Mapping) and "size" in preprocess:
-        data = _table(raw, "data")
-        data.setdefault("colour", preprocess.get("colour", "rgb"))
-        if not _table(raw, "train").get("resized_crop"):
-            data.setdefault("size", preprocess["size"][0])
+    return isinstance(preprocess, Mapping) and preprocess.get("kind") == VECTORS_KIND
+
+
+def _for_kind(settings: VersionSettings, vectors: bool) -> VersionSettings:
+    fit = replace(settings.fit, **OFF_FOR_VECTORS) if vectors else settings.fit  # type: ignore[arg-type]
+    if not vectors and settings.preprocess.get("unit") is not None:
+        raise HoldfastError("preprocess.unit is for vectors, and these are images; leave it out")
+    return replace(settings, fit=fit, vectors=vectors)
+
+
+def _with_image_format(settings: VersionSettings, size: int, colour: Colour) -> VersionSettings:
+    return replace(settings, size=settings.size or size, colour=settings.colour or colour)
+
+
+def _completed(settings: VersionSettings, description: Mapping[str, Any], model: Path) -> VersionSettings:
+    """``settings`` with size, colour and slots of the model if they are not set."""
+    settings = _for_kind(settings, takes_vectors(description))
+    if not settings.vectors:
+        preprocess = description["preprocess"]
+        own = preprocess if isinstance(preprocess, Mapping) and "size" in preprocess else {}
+        size = DEFAULT_SIZE if settings.fit.resized_crop or not own else own["size"][0]
+        settings = _with_image_format(settings, size, own.get("colour", "rgb"))
     slots = description.get("info", {}).get("slots")
-    method = _table(raw, "method")
-    takes_slots = "slots" in inspect.signature(METHODS.get(method.get("name", ""), object)).parameters
-    if takes_slots and isinstance(slots, Mapping) and description.get("dim") == slots.get("num_slots", 0) - 1:
-        own = method.setdefault("slots", slots["num_slots"])
-        if own != slots["num_slots"]:
-            raise HoldfastError(
-                f"method.slots: {own}, but {model} has {slots['num_slots']}; leave it out, or first "
-                f"holdfast slots grow {model} --to {own}"
-            )
+    if not settings.takes_slots() or not isinstance(slots, Mapping):
+        return settings
+    count = slots.get("num_slots", 0)
+    if description.get("dim") != count - 1:
+        return settings
+    own_slots = settings.method_options.get("slots") or count
+    if own_slots != count:
+        raise HoldfastError(
+            f"method.slots: {own_slots}, but {model} has {count}; leave it out, or first "
+            f"holdfast slots grow {model} --to {own_slots}"
+        )
+    return settings.with_slots(count)
 
 
-def _build_own_code(description: Mapping[str, Any], recipe: Recipe, model: Path) -> None:
-    """Build what the user's recipe names, so that the model may be rebuilt with it; a folder's word is not enough."""
+def _build_own_code(description: Mapping[str, Any], settings: VersionSettings, model: Path) -> None:
+    """Build the network that the caller names, so that the model can be rebuilt with it.
+
+    Code that only the model folder names is never run.
+    """
     code = own_code_of(description)
     if code is None:
         return
-    if recipe["backbone"].get("name") != code:
+    if settings.backbone != code:
         raise HoldfastError(
             f"{model}: its network is code of your own, {code}, which no model folder may name; give --recipe with "
-            f'backbone.name = "{code}"'
+            f'backbone.name = "{code}" (backbone="{code}" in Python)'
         )
-    _built_spec(recipe, input_from_json(description["preprocess"]))
+    _built_spec(settings, input_from_json(description["preprocess"]))
 
 
-def _built_spec(recipe: Recipe, preprocess: Any) -> Any:
-    with GLOBAL_GENERATOR:
-        encoder = encoder_maker(recipe, preprocess, lambda: method_of(recipe))()
+def _built_spec(settings: VersionSettings, preprocess: Any) -> Any:
+    with GENERATOR_LOCK:
+        encoder = settings.encoder_maker(preprocess)()
     return getattr(encoder.backbone, "backbone_spec", None)
 
 
-def _refuse_contradictions(recipe: Recipe, parent: Parent, made_by: str | None, *, replaced: bool) -> None:
-    if made_by is not None and recipe.method != made_by:
-        raise HoldfastError(f"method.name: {recipe.method}, but {parent.folder} was trained with {made_by}")
-    fresh = method_of(recipe)
+def _refuse_contradictions(
+    settings: VersionSettings, parent: Parent, trained_by: str | None, *, replaced: bool
+) -> None:
+    method, folder = settings.method, parent.folder
+    if trained_by is not None and method != trained_by:
+        raise HoldfastError(f"method.name: {method}, but {folder} was trained with {trained_by}")
+    fresh = settings.build_method()
     if fresh.num_slots is None and parent.encoder.dim != fresh.feature_dim(parent.encoder.feature_dim):
-        raise HoldfastError(
-            f"method.name: {recipe.method} has no slots, but {parent.folder} was trained into those of a simplex"
-        )
+        raise HoldfastError(f"method.name: {method} has no slots, but {folder} was trained into those of a simplex")
     if fresh.num_slots is not None and fresh.num_slots != parent.encoder.dim + 1:
-        raise HoldfastError(f"method.name: {recipe.method} needs slots, but {parent.folder} was trained without any")
-    own = parent.preprocess
-    if recipe["backbone"] and not replaced:
-        _refuse_other_network(recipe, parent, own)
+        raise HoldfastError(f"method.name: {method} needs slots, but {folder} was trained without any")
+    if settings.backbone is not None and not replaced:
+        _refuse_other_network(settings, parent)
+    own, wanted = parent.preprocess, settings.all_preprocess()
     if isinstance(own, VectorInput):
-        if recipe["preprocess"]["unit"] not in (None, own.unit):
+        if wanted["unit"] not in (None, own.unit):
             unit, other = ("true", "false") if own.unit else ("false", "true")
-            raise HoldfastError(f"preprocess.unit: {other}, but {parent.folder} has {unit}")
+            raise HoldfastError(f"preprocess.unit: {other}, but {folder} has {unit}")
         return
-    for key, mine in (("mean", list(own.mean)), ("std", list(own.std))):
-        if recipe["preprocess"][key] not in (None, mine):
-            raise HoldfastError(f"preprocess.{key}: {recipe['preprocess'][key]}, but {parent.folder} has {mine}")
-    if recipe["data"]["colour"] != own.colour:
-        raise HoldfastError(f"data.colour: {recipe['data']['colour']}, but {parent.folder} takes {own.colour} images")
-    seen = recipe["train"]["resized_crop"] or recipe["data"]["size"]
-    if seen != own.height_width[0]:
-        raise HoldfastError(f"data.size: training would see {seen} pixels a side, but {parent.folder} takes "
+    assert isinstance(own, Preprocess)
+    for key, value in (("mean", list(own.mean)), ("std", list(own.std))):
+        if wanted[key] is not None and list(wanted[key]) != value:
+            raise HoldfastError(f"preprocess.{key}: {wanted[key]}, but {folder} has {value}")
+    if settings.colour != own.colour:
+        raise HoldfastError(f"data.colour: {settings.colour}, but {folder} takes {own.colour} images")
+    trained = settings.fit.resized_crop or settings.size
+    if trained != own.height_width[0]:
+        raise HoldfastError(f"data.size: training would see {trained} pixels a side, but {folder} takes "
                             f"{own.height_width[0]}")  # fmt: skip
 
 
-def _refuse_other_network(recipe: Recipe, parent: Parent, preprocess: Preprocess | VectorInput) -> None:
+def _refuse_other_network(settings: VersionSettings, parent: Parent) -> None:
     spec = getattr(parent.encoder.backbone, "backbone_spec", None)
-    named = recipe["backbone"]["name"]
-    mine = spec["name"] if isinstance(spec, Mapping) else type(parent.encoder.backbone).__name__
-    way_out = "leave the table out, or replace the network with --replace-with"
-    if named != mine:
-        raise HoldfastError(f"backbone.name: {named}, but the network of {parent.folder} is {mine}; {way_out}")
-    if "weights" in recipe["backbone"]:
-        raise HoldfastError(f"backbone.weights: {parent.folder} brings its own weights; {way_out}")
-    if not named.startswith(("hf:", "timm:")) and _built_spec(recipe, preprocess) != spec:
-        raise HoldfastError(f"backbone: options other than those of {parent.folder}; {way_out}")
+    own = spec["name"] if isinstance(spec, Mapping) else type(parent.encoder.backbone).__name__
+    advice = "leave the backbone out, or replace the network with --replace-with (replace_with in Python)"
+    assert settings.backbone is not None
+    if settings.backbone != own:
+        raise HoldfastError(
+            f"backbone.name: {settings.backbone}, but the network of {parent.folder} is {own}; {advice}"
+        )
+    if settings.backbone_options.get("weights") is not None:
+        raise HoldfastError(f"backbone.weights: {parent.folder} brings its own weights; {advice}")
+    if not own.startswith(("hf:", "timm:")) and _built_spec(settings, parent.preprocess) != spec:
+        raise HoldfastError(f"backbone: options other than those of {parent.folder}; {advice}")

@@ -10,21 +10,22 @@ from torch import Tensor
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import FeatureSet, feature_set
 from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import some
-from holdfast.evaluation.search import Condition, float32
+from holdfast.evaluation.feature_set import rows_of_ids, shorten
+from holdfast.evaluation.search import VectorProblems, float32
 from holdfast.geometry import unit
 from holdfast.storage import read_array
 from holdfast.wording import are, counted
 
 FEWEST_CLASSES = 8
-"""Fewer cannot be shared out: some to fit with, some to choose by, some held out, two or more of each."""
+"""Classes are needed to fit with, to choose by, and to hold out, at least two of each."""
 
 
 @dataclass(frozen=True)
 class StoredVectors:
     """N unit vectors (N x D, float32) with their classes.
 
-    labels: N, an index into ``class_names``. ids: N strings, row numbers where the file has none; ``has_ids`` says.
+    labels: N, indices into ``class_names``.
+    ids: N strings; row numbers if the file has none (``has_ids`` is False).
     """
 
     name: str
@@ -49,22 +50,25 @@ def read_stored(
 ) -> StoredVectors:
     """Vectors from a file (``read_features``), a FeatureSet or an array, with their classes.
 
-    labels: a file (npy, or text with one label a line) or an array; None takes those in the features' file. Refused:
-    another number of labels than of vectors, vectors that are zero or not finite, fewer than two classes.
+    features: N x D.
+    labels: a file (npy, or text with one label a line) or an array; None takes those in the features' file.
+    ids: N, for an array of features.
+
+    Refused: another number of labels than of vectors, vectors that are zero or not finite, fewer than two classes.
     """
-    found = _opened(features, ids)
+    found = _open(features, ids)
     given = found.labels if labels is None else _labels(labels)
     if given is None:
         raise HoldfastError(f"{found.name}: has no labels; give them (--labels), one for each vector")
     if given.shape != (len(found),):
         raise HoldfastError(f"{found.name}: {len(found)} vectors but labels of shape {given.shape}; one each is needed")
     vectors = float32(found.rows.block(0, len(found)), "cpu")
-    condition = Condition(found.name, len(found))
-    condition.look_at(np.arange(len(found)), vectors)
-    for kind, bad in (("not finite", condition.not_finite), ("zero", condition.zero)):
+    problems = VectorProblems(found.name, len(found))
+    problems.inspect(np.arange(len(found)), vectors)
+    for kind, bad in (("not finite", problems.not_finite), ("zero", problems.zero)):
         if bad:
             rows, them = ("row", "it") if len(bad) == 1 else ("rows", "them")
-            what = f"{counted(len(bad), 'vector')} {are(len(bad))} {kind} ({rows} {some(bad)})"
+            what = f"{counted(len(bad), 'vector')} {are(len(bad))} {kind} ({rows} {shorten(bad)})"
             raise HoldfastError(f"{found.name}: {what}; leave {them} out")
     names, codes = np.unique(given, return_inverse=True)
     if len(names) < 2:
@@ -80,14 +84,10 @@ def read_stored(
 
 
 def paired_rows(old: StoredVectors, new: FeatureSet) -> Tensor:
-    """The new model's unit vectors (N x D') in the old ones' order: by id where both have ids, else row by row."""
+    """The new model's unit vectors (N x D') in the old ones' order: by id if both have ids, else row by row."""
     rows = np.arange(len(new))
     if old.has_ids and new.ids is not None:
-        place = {str(name): row for row, name in enumerate(new.ids)}
-        missing = [name for name in old.ids if name not in place]
-        if missing:
-            raise HoldfastError(f"{new.name}: lacks {len(missing)} ids of {old.name}: {some(missing)}")
-        rows = np.array([place[name] for name in old.ids])
+        rows = rows_of_ids(old.ids, new, old.name)
     elif len(new) != len(old):
         raise HoldfastError(f"{new.name}: {len(new)} vectors, but {len(old)} in {old.name}; give both ids")
     vectors = float32(new.rows.take(rows), "cpu")
@@ -98,9 +98,11 @@ def paired_rows(old: StoredVectors, new: FeatureSet) -> Tensor:
 
 @dataclass(frozen=True)
 class ClassSplit:
-    """Rows by what they are for: fitting, choosing settings, and, of classes held out from both, queries and gallery.
+    """Rows by purpose; no class serves two purposes.
 
-    For choosing, ``choose_queries`` are asked of ``choose_gallery``; no class is in two parts.
+    fit: for fitting.
+    choose_queries, choose_gallery: for choosing settings.
+    queries, gallery: of the held-out classes.
     """
 
     fit: np.ndarray
@@ -111,9 +113,9 @@ class ClassSplit:
 
 
 def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) -> ClassSplit:
-    """``held_out`` of the classes aside, a fifth of the others to choose by, all at random by ``seed``.
+    """Hold out the share ``held_out`` of the classes and use a fifth of the others for choosing, at random by ``seed``.
 
-    Only classes with two vectors or more can be asked and found; half of each is asked, half is searched.
+    Only classes with two vectors or more are split: half of each are queries, half are the gallery.
     """
     if not 0 < held_out < 1:
         raise HoldfastError(f"held-out must be a share of the classes between 0 and 1, got {held_out:g}")
@@ -124,21 +126,21 @@ def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) 
         raise HoldfastError(
             f"{name}: {counted(len(usable), 'class')} with two vectors or more; at least {FEWEST_CLASSES} are needed"
         )
-    aside = min(max(2, round(held_out * len(usable))), len(usable) - 4)
-    chosen_by = max(2, round(0.2 * (len(usable) - aside)))
-    asked: dict[str, list[np.ndarray]] = {"test": [], "choose": []}
-    searched: dict[str, list[np.ndarray]] = {"test": [], "choose": []}
-    for place, label in enumerate(usable[: aside + chosen_by]):
-        part = "test" if place < aside else "choose"
+    num_held_out = min(max(2, round(held_out * len(usable))), len(usable) - 4)
+    num_choosing = max(2, round(0.2 * (len(usable) - num_held_out)))
+    queries: dict[str, list[np.ndarray]] = {"test": [], "choose": []}
+    gallery: dict[str, list[np.ndarray]] = {"test": [], "choose": []}
+    for place, label in enumerate(usable[: num_held_out + num_choosing]):
+        part = "test" if place < num_held_out else "choose"
         rows = draw.permutation(np.flatnonzero(labels == label))
-        asked[part].append(rows[: len(rows) // 2])
-        searched[part].append(rows[len(rows) // 2 :])
-    fitting = np.flatnonzero(~np.isin(labels, usable[: aside + chosen_by]))
-    parts = (np.sort(np.concatenate(found[part])) for part in ("choose", "test") for found in (asked, searched))
+        queries[part].append(rows[: len(rows) // 2])
+        gallery[part].append(rows[len(rows) // 2 :])
+    fitting = np.flatnonzero(~np.isin(labels, usable[: num_held_out + num_choosing]))
+    parts = (np.sort(np.concatenate(found[part])) for part in ("choose", "test") for found in (queries, gallery))
     return ClassSplit(fitting, *parts)
 
 
-def _opened(features: str | Path | FeatureSet | ArrayLike, ids: ArrayLike | None) -> FeatureSet:
+def _open(features: str | Path | FeatureSet | ArrayLike, ids: ArrayLike | None) -> FeatureSet:
     if isinstance(features, FeatureSet):
         return features
     if isinstance(features, str | Path):

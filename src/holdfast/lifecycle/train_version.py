@@ -1,154 +1,168 @@
-"""The work on one version in its folder: train, judge, write; the same command goes on after a kill."""
+"""Train one version in its folder, check it against the model before, and write it; a killed process can resume."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from holdfast.checksums import SEAL, refuse_broken_seal
-from holdfast.data.device_images import place
+from holdfast.checksums import CHECKSUM_FILE, verify_checksums
+from holdfast.data.device_images import Images, place_images
 from holdfast.data.sampler import steps_per_epoch
-from holdfast.encoders import Encoder, Preprocess, VectorInput
+from holdfast.encoders import Encoder, Input
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
-from holdfast.experiments.record import Sitting
-from holdfast.experiments.schema import Recipe
-from holdfast.lifecycle.inputs import reader_to_judge
+from holdfast.events import Event, EventLog, FeaturesBegan, RunEnded, TaskEvent, TasksPlanned
 from holdfast.lifecycle.parent import Parent
 from holdfast.lifecycle.plan import Plan
-from holdfast.lifecycle.write import judge, kept_features, remembered, write_version
+from holdfast.lifecycle.settings import VersionSettings
+from holdfast.lifecycle.write_version import KEPT, TrainedVersion, check_versions, write_version
 from holdfast.methods import Method
 from holdfast.run_folder import RunFolder
-from holdfast.scenarios import Task
-from holdfast.storage import TEMPORARY, read_json, sweep_temporaries, write_json, write_text
-from holdfast.training import FitOptions, fit
+from holdfast.run_session import RunSession
+from holdfast.scenarios import Task, next_task
+from holdfast.storage import TEMPORARY, read_json, read_tensors, remove_temporaries, to_toml, write_json, write_text
+from holdfast.training import RunControl, TaskInputs, buffer_features, train_task
 from holdfast.training.checkpoint import CheckpointFile, restore_method
-from holdfast.training.event_log import Journal
+from holdfast.training.kept_features import BufferFeatures
 
-Log = Callable[[dict[str, Any]], None]
 REQUEST = "update.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Making:
-    """All that decides what comes out, checked and laid out."""
+class VersionJob:
+    """Everything that decides how a version comes out.
 
-    recipe: Recipe
-    options: FitOptions
+    settings: how it is trained.
+    plan: its data.
+    preprocess: of the new model.
+    parent: the model before; None for the first version.
+    make_encoder: builds the network that training starts with.
+    replace_with: name of the backbone, or name and hash of the model, that replaces the parent's network.
+    new_buffer: whether the buffer is not the one that the parent replayed.
+    min_gain: for the verdict.
+    """
+
+    settings: VersionSettings
     plan: Plan
-    preprocess: Preprocess | VectorInput
+    preprocess: Input
     parent: Parent | None
+    make_encoder: Callable[[], Encoder]
     replace_with: str | dict[str, str] | None = None
     new_buffer: bool = False
     min_gain: float = 0.0
 
     def request(self) -> dict[str, Any]:
-        """What was asked for, by content: a folder that holds part of the same work may be gone on with."""
+        """What the job consists of, by content. A folder with the same request can be resumed."""
         plan = self.plan
         return {
             "version": plan.task.number,
             "from": self.parent.record() if self.parent else None,
             "replace_with": self.replace_with,
             "images": {"new": plan.num_trained, "fingerprint": plan.fingerprint},
-            "buffer": [one.sha256 for one in plan.buffer.pictures],
-            "judged": sorted(one.sha256 for one in plan.judged.pictures),
+            "buffer": [one.sha256 for one in plan.buffer.samples],
+            "judged": sorted(one.sha256 for one in plan.checked.samples),
             "embed_buffer": plan.buffer.embedded is not None,
             "min_gain": self.min_gain,
-            "recipe": dict(self.recipe.tables),
+            "recipe": self.settings.tables(),
         }
 
 
-def make(
-    making: Making,
-    out: Path,
-    method: Method,
-    first_encoder: Callable[[], Encoder],
-    device: torch.device,
-    watch: Log,
-) -> dict[str, Any]:
-    """Train into ``out`` unless it is done there already; what ``config.json`` then says in ``info``."""
-    folder, request, parent, plan = RunFolder(out), making.request(), making.parent, making.plan
-    _claim(folder, request)
-    if (out / SEAL).exists():
-        refuse_broken_seal(out)
-        watch({"event": "done"})
+def train_version(job: VersionJob, out: Path, device: torch.device, control: RunControl) -> dict[str, Any]:
+    """Train into ``out``, unless the version there is complete. Returns the model's ``info``."""
+    folder, request, parent, plan = RunFolder(out), job.request(), job.parent, job.plan
+    _refuse_other_contents(folder, request)
+    if (out / CHECKSUM_FILE).exists():
+        verify_checksums(out)
+        control.on_event(RunEnded())
         return Encoder.from_pretrained(out).info
-    reader = reader_to_judge(making.recipe, making.preprocess)
-    # Bad files are refused before the work, by the first version too: held out, they would be in every later one's way.
-    judged = plan.judged.pixels(reader, "held-out images")
-    encoder, task = first_encoder(), plan.task
+    # Unreadable held-out files are refused before the training: every later version would need them.
+    reader = job.settings.check_reader(job.preprocess)
+    pixels = plan.checked.pixels(reader, "held-out images")
+    encoder, task, method = job.make_encoder(), plan.task, job.settings.build_method()
     old = parent.encoder if parent and parent.encoder.dim == encoder.dim else None
     if old is None:
         task = replace(task, reference="none")  # features of two sizes cannot be compared
         plan = replace(plan, task=task)
     if parent and parent.number:
         restore_method(method, _task_before(parent, task), encoder.dim, parent.method_state)
-    with folder.held():
-        sweep_temporaries(out)
+    with folder.locked():
+        remove_temporaries(out)
         write_json(out / REQUEST, request)
-        write_text(folder.recipe, making.recipe.to_toml())
-        Sitting(folder, describe(str(device))).note()
-        journal, checkpoint = Journal(folder.log), CheckpointFile(folder.checkpoint)
+        write_text(folder.recipe, to_toml(request["recipe"]))
+        RunSession(folder, describe(str(device))).record()
+        event_log, checkpoint = EventLog(folder.log), CheckpointFile(folder.checkpoint)
 
-        def log(event: dict[str, Any]) -> None:
-            journal(event)
-            watch({**event, "task": 1} if "task" in event else event)  # of this sitting, whatever the version
+        def on_event(event: Event) -> None:
+            event_log(event)
+            # One version is one task for the progress display, whatever its number.
+            control.on_event(replace(event, task=1) if isinstance(event, TaskEvent) else event)
 
-        images = place(plan.images, device, making.options.images)
-        options = making.options
+        options = job.settings.fit
+        images = place_images(plan.images, device, options.images)
         counts = len(task.new_indices), len(task.buffer_indices)
-        watch({"event": "plan", "steps": [options.epochs * steps_per_epoch(*counts, options.batch_size)]})
-        kept, past = kept_features(method, task, images, parent, encoder.dim, anew=making.new_buffer)
-        fit(encoder, method, task, images, old=old, kept=kept, options=options, log=log, checkpoint=checkpoint)
-        watch({"event": "features", "task": 1})
+        control.on_event(TasksPlanned([options.epochs * steps_per_epoch(*counts, options.batch_size)]))
+        past = _past_features(method, job, images, encoder.dim)
+        inputs = TaskInputs(encoder, method, task, images, old, past, plan.next_rows)
+        features = train_task(inputs, options, checkpoint=checkpoint, control=replace(control, on_event=on_event))
+        control.on_event(FeaturesBegan(1))
         verdict = None
         if parent is not None:
-            verdict = judge(
-                parent.encoder,
-                encoder,
-                plan.judged.pictures,
-                judged,
-                [reader.called(one) for one in plan.judged.pictures],
-                frozenset(parent.classes),
-                min_gain=making.min_gain,
-                device=device,
+            labels = [reader.label(one) for one in plan.checked.samples]
+            verdict = check_versions(
+                parent, encoder, plan.checked.samples, pixels, labels, min_gain=job.min_gain, device=device
             )
-        past = remembered(method, encoder, images, plan, past)
-        info = write_version(out, encoder, method, plan, making.recipe, parent, verdict, past)
+        # Rows are positions in the next version's buffer: its images come first in its training set.
+        newest = None if features is None else BufferFeatures(torch.arange(len(features.rows)), features.features)
+        past = [] if newest is None else [*past, newest]
+        info = write_version(out, TrainedVersion(encoder, method, job.settings.method, plan, parent, past), verdict)
         checkpoint.clear()
-    watch({"event": "done"})
+    control.on_event(RunEnded())
     return info
 
 
-def _claim(folder: RunFolder, request: dict[str, Any]) -> None:
-    """Refuse a folder with something else in it; where the same was asked for before, the work goes on."""
+def _past_features(method: Method, job: VersionJob, images: Images, dim: int) -> list[BufferFeatures]:
+    """Features that past versions gave the buffered images, for methods that read them; rows never change.
+
+    If the buffer is a new one, or if no features of size ``dim`` are saved, they are computed by the parent alone.
+    """
+    parent, buffer = job.parent, job.plan.task.buffer_indices
+    if parent is None or not method.reads_kept or not len(buffer):
+        return []
+    files = [] if job.new_buffer else sorted((parent.folder / KEPT).glob("*.safetensors"))
+    past = [BufferFeatures(**read_tensors(file)[0]) for file in files]
+    if not any(one.features.shape[1] == dim for one in past):
+        past = [buffer_features(parent.encoder.to(images.device), images, buffer)]
+    return past
+
+
+def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
+    """Refuse a folder that holds anything but the beginning of this same job."""
     path = folder.path
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: not a folder; choose another --out")
     if (path / REQUEST).exists():
         before = read_json(path / REQUEST)
         if before != request:
-            others = ", ".join(_differences(before, request))
-            raise HoldfastError(
-                f"{path}: holds a version made of something else (other: {others}); choose another --out"
-            )
+            differences = ", ".join(_differences(before, request))
+            raise HoldfastError(f"{path}: holds another version (different: {differences}); choose another --out")
     elif path.exists() and not all(
         entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in path.iterdir()
     ):
-        raise HoldfastError(f"{path}: not empty and not a version in the making; choose another --out")
+        raise HoldfastError(f"{path}: not empty and not an unfinished version; choose another --out")
 
 
 def _differences(before: Any, request: dict[str, Any]) -> list[str]:
-    """The parts of a request that are not as they were; of the recipe the keys."""
+    """Keys of ``request`` with other values than in ``before``; for the recipe, its keys."""
     if not isinstance(before, dict):
-        return ["all of it"]
+        return ["everything"]
     found = [key for key in request if key != "recipe" and before.get(key) != request[key]]
-    was: Any = before.get("recipe")
-    now = request["recipe"]
-    for table in now if isinstance(was, dict) else ():
-        old, new = was.get(table), now[table]
+    old_recipe: Any = before.get("recipe")
+    new_recipe = request["recipe"]
+    for table in new_recipe if isinstance(old_recipe, dict) else ():
+        old, new = old_recipe.get(table), new_recipe[table]
         if isinstance(old, dict) and isinstance(new, dict):
             found += [f"{table}.{key}" for key in {**old, **new} if old.get(key) != new.get(key)]
         elif old != new:
@@ -157,18 +171,17 @@ def _differences(before: Any, request: dict[str, Any]) -> list[str]:
 
 
 def _task_before(parent: Parent, task: Task) -> Task:
-    """As much of the task before as its method's shapes depend on."""
-    seen = tuple(range(len(parent.classes)))
+    """The parent's task, as far as its method's shapes depend on it."""
+    seen = len(parent.classes)
     data = parent.info.get("data")
-    new = int(data["new_classes"]) if isinstance(data, dict) and "new_classes" in data else len(seen)
-    return Task(
-        number=parent.number,
-        new_classes=seen[len(seen) - new :],
-        seen_classes=seen,
-        new_indices=task.buffer_indices,
-        buffer_indices=task.buffer_indices,
-        registry=task.registry,
-        slots=task.slots[: len(seen)],
-        start=parent.info.get("start", "scratch" if parent.number == 1 else "previous"),
-        reference=parent.info.get("reference", "none" if parent.number == 1 else "previous"),
+    new = int(data["new_classes"]) if isinstance(data, dict) and "new_classes" in data else seen
+    before = next_task(
+        parent.number,
+        parent.classes,
+        seen - new,
+        task.registry,
+        new_indices=np.arange(0),
+        buffer_indices=np.arange(0),
     )
+    start, reference = (parent.info.get(key, getattr(before, key)) for key in ("start", "reference"))
+    return replace(before, start=start, reference=reference)

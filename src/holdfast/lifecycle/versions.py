@@ -1,13 +1,6 @@
-"""Train one version of a user's own model, judge it and write it; killed, it goes on.
+"""Train version 1 of a model on one's own images or vectors, and then each next version, compatible with the last."""
 
-Whether there is enough to learn from: classes to tell apart, and images of each.
-
-One's own images: version 1 from nothing, and then exactly the next version, compatible with the one in use.
-"""
-
-import os
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,294 +9,247 @@ import numpy as np
 import torch
 
 from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, VectorInput
+from holdfast.encoders import Encoder, Input
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.check import RESAMPLES, check_options
-from holdfast.experiments.assemble import encoder_maker, preprocess_of, trained_size, try_encoder
-from holdfast.experiments.schema import Recipe, keywords
-from holdfast.lifecycle.inputs import Picture, Reader, holds_vectors, reader_to_judge, reader_to_train
-from holdfast.lifecycle.parent import KeptImages, Parent, describe_model
-from holdfast.lifecycle.plan import Plan, drawn_buffer, lay_out, once
-from holdfast.lifecycle.settings import method_of, start_settings, update_settings
-from holdfast.lifecycle.train_version import Making, make
-from holdfast.methods import Method
-from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
+from holdfast.events import OnEvent, RunWarning, ignore_event
+from holdfast.lifecycle.parent import Parent, SampleSet, describe_model
+from holdfast.lifecycle.plan import Plan, VersionContext, draw_buffer, plan_version
+from holdfast.lifecycle.samples import (
+    Reader,
+    Sample,
+    distinct,
+    holds_vectors,
+    nested_classes,
+    refuse_one_class,
+    single_sample_classes,
+)
+from holdfast.lifecycle.settings import VersionSettings, default_settings, is_model, start_settings, update_settings
+from holdfast.lifecycle.train_version import VersionJob, train_version
+from holdfast.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.scenarios import SlotRegistry
-from holdfast.training import FitOptions
+from holdfast.training import Cancellation, RunControl
+from holdfast.training.build import preprocess_of, trained_size, try_encoder
 from holdfast.training.slots import read_slots
-from holdfast.wording import are, counted, first_few, have
+from holdfast.wording import are, counted
 
-Log = Callable[[dict[str, Any]], None]
 FEWEST_SLOTS = 100
 
 
 def start(
-    data: Path,
-    out: Path,
+    data: str | Path,
+    out: str | Path,
     *,
-    recipe: str | None = None,
-    overrides: Sequence[str] = (),
+    settings: VersionSettings | None = None,
     slots: int | None = None,
     embed_buffer: bool = False,
     device: str = "auto",
-    watch: Log = lambda event: None,
+    on_event: OnEvent = ignore_event,
+    cancel: Cancellation | None = None,
 ) -> dict[str, Any]:
-    """Version 1, from nothing: ``Encoder.from_pretrained(out)`` afterwards reads it. What it was trained on.
+    """Train version 1 of a model and write it to ``out``, from where ``Encoder.from_pretrained`` reads it.
 
-    slots: room for classes, now and later; by default the recipe's ``method.slots``, or twice the classes there are,
-    at least 100.
+    data: a folder with one folder of images per class, a CSV file of path,label, or vectors (npz, parquet).
+    out: folder of the new model. If it holds part of the same training, that training is resumed.
+    settings: method, network and training. Default: d-Simplex-HOC on a small network.
+    slots: vertices of the simplex, one for each class now and later. Default: the slots in ``settings``, or twice the
+        number of classes and at least 100.
+    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
+    device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
+    on_event: called with progress events (``holdfast.events``).
+    cancel: stops the training between two steps.
+
+    Returns the model's ``info``: version number, method, classes, slots and the numbers of images.
     """
-    settings = start_settings(recipe, overrides, vectors=holds_vectors(data))
-    where = resolve_device(device)
-    reader = reader_to_train(settings, None)
-    pictures = reader.find(data)
-    refuse_one_class(pictures, data)
-    _warn(nested_classes(pictures, data), watch)
-    _warn(lone_images(pictures, ()), watch)
-    if "slots" in settings["method"]:
-        own = slots or settings["method"]["slots"] or max(FEWEST_SLOTS, 2 * len({one.name for one in pictures}))
-        settings = Recipe({**settings.tables, "method": {**settings["method"], "slots": own}})
+    data, out = Path(data), Path(out)
+    vectors = holds_vectors(data)
+    settings = default_settings(vectors=vectors) if settings is None else start_settings(settings, vectors)
+    torch_device = resolve_device(device)
+    reader = settings.training_reader(None)
+    samples = reader.find(data)
+    refuse_one_class(samples, data)
+    _warn(nested_classes(samples, data), on_event)
+    _warn(single_sample_classes(samples, ()), on_event)
+    if settings.takes_slots():
+        twice = 2 * len({one.class_name for one in samples})
+        settings = settings.with_slots(slots or settings.method_options.get("slots") or max(FEWEST_SLOTS, twice))
     elif slots is not None:
-        raise HoldfastError(f"--slots: {settings.method} has none; leave it out")
-    method = method_of(settings)
-    plan = lay_out(
-        pictures,
-        reader,
-        settings,
-        method,
-        None,
-        KeptImages(),
-        share=settings["held_out"]["share"],
-        registry=SlotRegistry(method.num_slots or 1),
-    )
-    options = _options(settings)
-    preprocess = preprocess_of(settings["preprocess"], plan.images, size=trained_size(plan.images, options))
-    build = encoder_maker(settings, preprocess, lambda: method_of(settings))
-    _try(build, preprocess, settings, options)
+        raise HoldfastError(f"--slots (slots in Python): the method {settings.method} has none; leave it out")
+    registry = SlotRegistry(settings.build_method().num_slots or 1)
+    plan = plan_version(samples, SampleSet(), VersionContext(settings, reader, None, registry))
+    preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=trained_size(plan.images, settings.fit))
+    build = settings.encoder_maker(preprocess)
+    _try_once(build, preprocess, settings)
     if embed_buffer:
-        plan = _embedding(plan, settings, preprocess)
-    making = Making(settings, options, plan, preprocess, None)
-    return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
+        plan = _with_pixels(plan, settings, preprocess)
+    job = VersionJob(settings, plan, preprocess, None, _seeded(build, settings.fit.seed))
+    return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
 
 
 def update(
-    model: Path,
-    data: Path,
-    out: Path,
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
     *,
-    recipe: str | None = None,
-    overrides: Sequence[str] = (),
-    replace_with: str | None = None,
+    settings: VersionSettings | None = None,
+    replace_with: str | Path | None = None,
     embed_buffer: bool = False,
-    buffer_from: Path | None = None,
-    check_on: Path | None = None,
+    buffer_from: str | Path | None = None,
+    check_on: str | Path | None = None,
     min_gain: float = 0.0,
     device: str = "auto",
-    watch: Log = lambda event: None,
+    on_event: OnEvent = ignore_event,
+    cancel: Cancellation | None = None,
 ) -> dict[str, Any]:
-    """The version after ``model``, trained on ``data`` and the buffer, held to ``model`` and judged against it.
+    """Train the version after ``model``, compatible with it, check the two against each other, and write it to ``out``.
 
-    replace_with: another network (a backbone's name) or another model's folder instead of the model's own weights.
-    buffer_from: draw the buffer anew from these images. check_on: judge by these, and hold nothing out of ``data``.
+    model: folder of the model in use; it is only read.
+    data: the new images or vectors, as for ``start``. New classes take new slots; known classes may have new images.
+    out: folder of the new model. If it holds part of the same training, that training is resumed.
+    settings: method, network and training. Default: those that ``model`` was trained with.
+    replace_with: name of another backbone, or folder of another model, to train instead of the model's own network.
+    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
+    buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
+    check_on: data to check the new model on; nothing is held out of ``data`` then.
+    min_gain: the verdict is "compatible" if the gain is shown to be above this fraction of 1; -0.01 allows one
+        percentage point of loss.
+    device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
+    on_event: called with progress events (``holdfast.events``).
+    cancel: stops the training between two steps.
+
+    Returns the model's ``info``, with the verdict under ``evidence``; ``out`` also has check.json and check.html.
     """
+    model, data, out = Path(model), Path(data), Path(out)
+    replace_with = None if replace_with is None else str(replace_with)
     check_options("instance", 0.95, min_gain, RESAMPLES)
-    parent, settings = update_settings(model, recipe, overrides, replace_with)
-    where = resolve_device(device)
+    parent, settings = update_settings(model, settings, replace_with)
+    torch_device = resolve_device(device)
     if out.resolve() == model.resolve():
-        raise HoldfastError(f"{out}: --out must not be the model itself, whose stored vectors are still in use")
-    reader = reader_to_train(settings, parent.preprocess)
-    parent = _judged_by_what_is_left(parent, reader, watch)
-    method = method_of(settings)
-    buffer = parent.buffer or KeptImages()
+        raise HoldfastError(f"{out}: --out must not be the model itself, which is still in use")
+    reader = settings.training_reader(parent.preprocess)
+    parent = _without_lost_files(parent, reader, on_event)
+    registry, replacement = _slots_and_replacement(parent, settings, replace_with)
+    context = VersionContext(settings, reader, parent, registry, replaced=replace_with is not None)
+    buffer = parent.buffer or SampleSet()
     if buffer_from is not None:
-        buffer = drawn_buffer(reader.find(buffer_from), reader, settings, parent)
-    registry, brought_in = _slots_and_replacement(parent, method, replace_with)
-    pictures = reader.find(data)
-    _warn(nested_classes(pictures, data), watch)
-    _warn(lone_images(pictures, parent.classes), watch)
-    plan = lay_out(
-        pictures,
-        reader,
-        settings,
-        method,
-        parent,
-        buffer,
-        share=0.0 if check_on else settings["held_out"]["share"],
-        replaced=replace_with is not None,
-        registry=registry,
-    )
-    if check_on is not None:
-        held = {one.sha256 for one in parent.held_out.pictures}
-        trained = {one.sha256 for one in (*pictures, *buffer.pictures)} - held
-        plan = replace(plan, judged=_not_trained_on(reader.find(check_on), trained, watch))
-    options = _options(settings)
-    trained_size(plan.images, options)
-    build = _network(parent, settings, brought_in, replace_with)
-    _try(build, parent.preprocess, settings, options)
+        buffer = draw_buffer(reader.find(Path(buffer_from)), context)
+    samples = reader.find(data)
+    _warn(nested_classes(samples, data), on_event)
+    _warn(single_sample_classes(samples, parent.classes), on_event)
+    if check_on is None:
+        plan = plan_version(samples, buffer, context)
+    else:
+        plan = plan_version(samples, buffer, replace(context, settings=replace(settings, held_out_share=0.0)))
+        trained = {one.sha256 for one in (*samples, *buffer.samples)} - parent.held_out.hashes()
+        plan = replace(plan, checked=_without_trained(reader.find(Path(check_on)), trained, on_event))
+    trained_size(plan.images, settings.fit)
+    build = _network(parent, settings, replacement, replace_with)
+    _try_once(build, parent.preprocess, settings)
     if not len(buffer) and parent.classes:
-        text = f"{parent.folder} has no buffer: only the new images are trained on; --buffer-from FOLDER draws one"
-        watch({"event": "warning", "text": text})
+        text = (
+            f"{parent.folder} has no buffer, so only the new images are trained on; --buffer-from FOLDER (buffer_from "
+            "in Python) draws one"
+        )
+        on_event(RunWarning(text))
     if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
-        plan = _embedding(plan, settings, parent.preprocess)
-    making = Making(
+        plan = _with_pixels(plan, settings, parent.preprocess)
+    job = VersionJob(
         settings,
-        options,
         plan,
         parent.preprocess,
         parent,
-        replace_with=replace_with if brought_in is None else brought_in.info["origin"],
+        _seeded(build, settings.fit.seed),
+        replace_with=replace_with if replacement is None else replacement.info["origin"],
         new_buffer=buffer_from is not None,
         min_gain=min_gain,
     )
-    return make(making, out, method, lambda: _seeded(build, settings.seed), where, watch)
+    return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
 
 
-def _warn(text: str | None, watch: Log) -> None:
+def _warn(text: str | None, on_event: OnEvent) -> None:
     if text is not None:
-        watch({"event": "warning", "text": text})
+        on_event(RunWarning(text))
 
 
-def _not_trained_on(pictures: Sequence[Picture], trained: set[str], watch: Log) -> KeptImages:
-    """What ``--check-on`` names, each content once, without those that the new model is trained on."""
-    different = once(pictures, KeptImages())
+def _without_trained(samples: Sequence[Sample], trained: set[str], on_event: OnEvent) -> SampleSet:
+    """The samples of ``check_on``, each content once, without those that the new model is trained on."""
+    different = distinct(samples)
     left = tuple(one for one in different if one.sha256 not in trained)
     if len(left) < len(different):
-        trained_on, images = len(different) - len(left), counted(len(different), "image")
-        text = f"{trained_on} of {images} to check on {are(trained_on)} trained on; left out"
-        watch({"event": "warning", "text": text})
-    return KeptImages(left)
+        dropped, images = len(different) - len(left), counted(len(different), "image")
+        on_event(RunWarning(f"{dropped} of {images} to check on {are(dropped)} trained on; left out"))
+    return SampleSet(left)
 
 
-def _judged_by_what_is_left(parent: Parent, reader: Reader, watch: Log) -> Parent:
-    """Without the held-out images whose files are gone or changed: fewer to judge by, but no reason to stop."""
-    left = parent.held_out.left(reader)
+def _without_lost_files(parent: Parent, reader: Reader, on_event: OnEvent) -> Parent:
+    """``parent`` without the held-out samples that are gone or changed: the check then has fewer queries."""
+    left = parent.held_out.unchanged(reader)
     lost = len(parent.held_out) - len(left)
     if lost:
         images = counted(len(parent.held_out), "held-out image")
-        text = f"{lost} of {images} of earlier versions {are(lost)} gone or changed; left out"
-        watch({"event": "warning", "text": text})
+        on_event(RunWarning(f"{lost} of {images} of earlier versions {are(lost)} gone or changed; left out"))
     return replace(parent, held_out=left)
 
 
-def _options(recipe: Recipe) -> FitOptions:
-    return FitOptions(**keywords(FitOptions, recipe["train"]), seed=recipe.seed)
+def _try_once(build: Callable[[], Encoder], preprocess: Input, settings: VersionSettings) -> None:
+    with GENERATOR_LOCK:
+        try_encoder(build(), preprocess, settings.build_method(), settings.fit)
 
 
-def _try(
-    build: Callable[[], Encoder], preprocess: Preprocess | VectorInput, recipe: Recipe, options: FitOptions
-) -> None:
-    with GLOBAL_GENERATOR:
-        try_encoder(build(), preprocess, method_of(recipe), options)
+def _seeded(build: Callable[[], Encoder], seed: int) -> Callable[[], Encoder]:
+    def seeded() -> Encoder:
+        with GENERATOR_LOCK:
+            torch.manual_seed(derived_seed(seed, 0, "encoder"))
+            return build()
 
-
-def _seeded(build: Callable[[], Encoder], seed: int) -> Encoder:
-    with GLOBAL_GENERATOR:
-        torch.manual_seed(derived_seed(seed, 0, "encoder"))
-        return build()
+    return seeded
 
 
 def _network(
-    parent: Parent, recipe: Recipe, brought_in: Encoder | None, replace_with: str | None
+    parent: Parent, settings: VersionSettings, replacement: Encoder | None, replace_with: str | None
 ) -> Callable[[], Encoder]:
-    """What makes the network that training begins with, with the model's preprocessing and the recipe's freezing."""
+    """Builds the network that training starts with, with the parent's preprocessing and the settings' freezing."""
+    if replace_with is not None and replacement is None:
+        return settings.encoder_maker(parent.preprocess)
 
     def build() -> Encoder:
-        if replace_with is not None and brought_in is None:
-            return encoder_maker(recipe, parent.preprocess, lambda: method_of(recipe))()
-        source = Path(replace_with) if replace_with is not None else parent.folder
-        encoder = Encoder.from_pretrained(source).float()
+        encoder = Encoder.from_pretrained(parent.folder if replace_with is None else Path(replace_with)).float()
         encoder.preprocess = parent.preprocess
-        if brought_in is not None:
-            encoder.info["origin"] = brought_in.info["origin"]
-        if recipe["backbone"].get("freeze") is not None:
-            encoder.freeze(recipe["backbone"]["freeze"])
+        if replacement is not None:
+            encoder.info["origin"] = replacement.info["origin"]
+        if settings.backbone_options.get("freeze") is not None:
+            encoder.freeze(settings.backbone_options["freeze"])
         return encoder
 
     return build
 
 
 def _slots_and_replacement(
-    parent: Parent, method: Method, replace_with: str | None
+    parent: Parent, settings: VersionSettings, replace_with: str | None
 ) -> tuple[SlotRegistry, Encoder | None]:
-    """Who owns which slot before the new classes come, and the model brought in, whose slots must agree."""
-    if method.num_slots is None:
-        registry = SlotRegistry(max(1, len(parent.classes)), {name: i for i, name in enumerate(parent.classes)})
-    else:
+    """The slots assigned before the new classes come, and the replacing model, if it is one; their slots must agree."""
+    if settings.takes_slots():
         registry = read_slots(parent.encoder, parent.folder)
-    if replace_with is None or not (Path(replace_with) / "config.json").is_file():
+    else:
+        registry = SlotRegistry(max(1, len(parent.classes)), {name: i for i, name in enumerate(parent.classes)})
+    if replace_with is None or not is_model(replace_with):
         return registry, None
-    brought_in = Encoder.from_pretrained(replace_with)
     folder = Path(replace_with)
+    replacement = Encoder.from_pretrained(folder)
     weights = describe_model(folder)["weights_sha256"]
-    brought_in.info["origin"] = {"model": folder.resolve().name, "weights_sha256": weights}
-    if method.num_slots is not None:
+    replacement.info["origin"] = {"model": folder.resolve().name, "weights_sha256": weights}
+    if settings.takes_slots():
         try:
-            registry = registry.meet(read_slots(brought_in, folder))
+            registry = registry.merge(read_slots(replacement, folder))
         except HoldfastError as error:
             raise HoldfastError(f"--replace-with {replace_with}: {error}") from error
-    return registry, brought_in
+    return registry, replacement
 
 
-def _embedding(plan: Plan, recipe: Recipe, preprocess: Preprocess | VectorInput) -> Plan:
-    """The same with the pixels of what is kept, so that no file of it is needed any more."""
+def _with_pixels(plan: Plan, settings: VersionSettings, preprocess: Input) -> Plan:
+    """``plan`` with the pixels of the samples that are saved, so that their files are not needed any more."""
     buffer = plan.buffer.with_pixels(np.ascontiguousarray(plan.images.images[plan.next_rows]))
-    kept_out = plan.kept_out
-    if kept_out.embedded is None:
-        kept_out = kept_out.with_pixels(kept_out.pixels(reader_to_judge(recipe, preprocess), "held-out images"))
-    return replace(plan, buffer=buffer, kept_out=kept_out)
-
-
-NAMED = 5
-
-
-def refuse_one_class(pictures: Sequence[Picture], source: Path) -> None:
-    """With one class every feature is right, so training would teach nothing, and say that all went well."""
-    names = {one.name for one in pictures}
-    if len(names) == 1:
-        raise HoldfastError(
-            f"{source}: has one class only, {names.pop()!r}, and a model learns by telling classes apart; give two or "
-            "more, each as a folder or a label of its own"
-        )
-
-
-def nested_classes(pictures: Sequence[Picture], source: Path) -> str | None:
-    """A warning where classes hold no images themselves but several folders of them: ``source`` may be too high.
-
-    Images that lie deeper are no mistake by themselves, so one and the same folder in each class (``images``, say) is
-    taken as it is.
-    """
-    if not source.is_dir():
-        return None
-    top = source / "train" if (source / "train").is_dir() else source  # as ``folder_listing`` reads it
-    inside: defaultdict[str, set[str]] = defaultdict(set)
-    for one in pictures:
-        assert one.path is not None
-        _, *folders, _ = one.path.relative_to(os.path.abspath(top)).parts
-        inside[one.name].add(folders[0] if folders else "")
-    nested = sorted(name for name, found in inside.items() if "" not in found)
-    deeper = sorted({folder for name in nested for folder in inside[name]})
-    if len(deeper) < 2:
-        return None
-    which = f"{len(nested)} of {counted(len(inside), 'class')} ({first_few(nested)}) {have(len(nested))}"
-    only = f"no images directly inside, only folders of images ({first_few(deeper)})"
-    advice = f"if these folders are the classes, --data is one level too high: try {top / nested[0]}"
-    return f"{which} {only}, and each counts as one class; {advice}"
-
-
-def lone_images(pictures: Sequence[Picture], known: Collection[str]) -> str | None:
-    """A warning where classes that are not ``known`` yet come with a single image: it cannot be held out as well."""
-    contents: defaultdict[str, set[str]] = defaultdict(set)
-    for one in pictures:
-        contents[one.name].add(one.sha256)
-    lone = sorted(name for name, found in contents.items() if len(found) == 1 and name not in known)
-    if not lone:
-        return None
-    named = ", ".join(map(repr, lone[:NAMED])) + (f" and {len(lone) - NAMED} more" if len(lone) > NAMED else "")
-    have = "has a single example" if len(lone) == 1 else "have a single example each"
-    return (
-        f"{len(lone)} of {counted(len(contents), 'class')} {have} ({named}): trained on, so no version can "
-        "be judged by these classes until more come"
-    )
-
-
-__all__ = ["start", "update"]
+    held_out = plan.held_out
+    if held_out.embedded is None:
+        held_out = held_out.with_pixels(held_out.pixels(settings.check_reader(preprocess), "held-out images"))
+    return replace(plan, buffer=buffer, held_out=held_out)

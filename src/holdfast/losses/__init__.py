@@ -1,4 +1,7 @@
-"""One term of one equation per function, in float32 whatever the autocast around."""
+"""One term of one equation per function, in at least float32 under any autocast.
+
+The main terms also exist as modules, named ``...Loss``. A module holds the options and calls its function.
+"""
 
 from holdfast.losses.adversarial import (
     discrimination,
@@ -10,6 +13,7 @@ from holdfast.losses.adversarial import (
 from holdfast.losses.anchors import anchor_contrast, anchor_distillation, earliest_anchors, known_anchors
 from holdfast.losses.classes import class_counts, class_means, largest_radii, least_cosines
 from holdfast.losses.cross_entropy import (
+    SimplexCrossEntropyLoss,
     cosine_logits,
     cross_entropy,
     linear_logits,
@@ -17,17 +21,36 @@ from holdfast.losses.cross_entropy import (
     simplex_cross_entropy,
 )
 from holdfast.losses.distillation import (
+    FeatureDistillationLoss,
+    NeighbourTripletLoss,
+    SoftenedDistillationLoss,
+    SquaredDistillationLoss,
     feature_distillation,
     neighbour_triplet,
     softened_distillation,
     squared_distillation,
 )
-from holdfast.losses.hoc import hoc_loss, hoc_terms
-from holdfast.losses.info_nce import Negatives, info_nce
-from holdfast.losses.old_classes import align_rows, boundary_hinge, centre_pull, elastic_limit, old_class_cross_entropy
+from holdfast.losses.hoc import HOCLoss, hoc_loss, hoc_terms
+from holdfast.losses.info_nce import InfoNCELoss, Negatives, info_nce
+from holdfast.losses.old_classes import (
+    OldClassCrossEntropyLoss,
+    align_rows,
+    boundary_hinge,
+    centre_pull,
+    elastic_limit,
+    old_class_cross_entropy,
+)
 
 __all__ = [
+    "FeatureDistillationLoss",
+    "HOCLoss",
+    "InfoNCELoss",
     "Negatives",
+    "NeighbourTripletLoss",
+    "OldClassCrossEntropyLoss",
+    "SimplexCrossEntropyLoss",
+    "SoftenedDistillationLoss",
+    "SquaredDistillationLoss",
     "align_rows",
     "anchor_contrast",
     "anchor_distillation",

@@ -1,4 +1,4 @@
-"""AdvBCT's adversary: features of the new model made to look like the old one's."""
+"""AdvBCT's adversary: makes features of the new model hard to tell from those of the old model."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from holdfast.geometry import widened
+from holdfast.geometry import at_least_float32
 
 
 def reversed_gradient(z: Tensor, coefficient: Tensor) -> Tensor:
-    """z itself forward; backward its gradient times -coefficient."""
+    """Identity in the forward pass; multiplies the gradient by -coefficient in the backward pass."""
     return _Reversal.apply(z, coefficient)
 
 
 def reversal_coefficient(fraction: Tensor) -> Tensor:
-    """2 / (1 + exp(-10 p)) - 1 for the fraction p of training done: 0 at the start, near 1 soon after."""
+    """2 / (1 + exp(-10 p)) - 1 for the fraction p of training done: 0 at the start, above 0.96 from p = 0.4."""
     return 2 / (1 + torch.exp(-10 * fraction)) - 1
 
 
@@ -25,21 +25,27 @@ def epoch_weight(epoch: Tensor, epochs: int) -> Tensor:
 
 
 def discrimination(new_logits: Tensor, old_logits: Tensor) -> Tensor:
-    """How badly new (class 0) and old (class 1) features are told apart: NLL of both, N x 2 logits each."""
+    """Discriminator loss: cross-entropy of new features (class 0) plus that of old features (class 1).
+
+    new_logits, old_logits: the discriminator's logits, N x 2.
+    """
     with torch.autocast(new_logits.device.type, enabled=False):
-        new = F.cross_entropy(widened(new_logits), new_logits.new_zeros(len(new_logits), dtype=torch.long))
-        old = F.cross_entropy(widened(old_logits), old_logits.new_ones(len(old_logits), dtype=torch.long))
+        new = F.cross_entropy(at_least_float32(new_logits), new_logits.new_zeros(len(new_logits), dtype=torch.long))
+        old = F.cross_entropy(at_least_float32(old_logits), old_logits.new_ones(len(old_logits), dtype=torch.long))
     return new + old
 
 
 def elastic_radii(radii: Tensor, v: Tensor, tau: float) -> Tensor:
-    """R + (tau - R) sigmoid(v): between the measured radius and tau, wherever the learnable v puts it.
+    """R + (tau - R) sigmoid(v): a limit between the measured radius R and tau, set by the learnable v.
 
-    The original writes two cases, R below and above tau; both are this line. A class without a radius (NaN) has no
-    limit: infinity.
+    radii: R, one per class; NaN for a class without a radius, which gets the limit infinity.
+    v: learnable, one per class.
+    tau: the other end of the interval.
+
+    The original has separate formulas for R below and above tau; both equal this one.
     """
     known = ~radii.isnan()
-    measured = radii.nan_to_num(0.0)  # a NaN would reach the gradient of v even where nothing counts
+    measured = radii.nan_to_num(0.0)  # a NaN would reach the gradient of v
     return (measured + (tau - measured) * torch.sigmoid(v)).where(known, torch.inf)
 
 

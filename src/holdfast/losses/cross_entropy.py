@@ -1,62 +1,93 @@
-"""Cross-entropy against fixed or trainable prototypes.
-
-Softmax over cosines: a classifier whose rows and inputs live on the sphere.
-"""
+"""Cross-entropy over class logits, and the logits of linear, cosine and simplex classifiers."""
 
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast.geometry import DSimplex, cosine_matrix, widened
-
-
-def linear_logits(z: Tensor, rows: Tensor) -> Tensor:
-    """w_j . z: N x K for features N x d and rows K x d, in at least float32 whatever the autocast around.
-
-    In bf16 a logit of 20 would be rounded to the next eighth.
-    """
-    with torch.autocast(z.device.type, enabled=False):
-        return widened(z) @ widened(rows).T
-
-
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over the batch of -log softmax(logits)[label], in float32 whatever the autocast around.
-
-    logits: N x K; labels: N, values 0..K-1.
-    """
-    with torch.autocast(logits.device.type, enabled=False):
-        return F.cross_entropy(widened(logits), labels)
+from holdfast.geometry import DSimplex, at_least_float32, cosine_matrix
 
 
 def simplex_cross_entropy(z: Tensor, labels: Tensor, simplex: DSimplex) -> Tensor:
-    """Eq. 3: cross-entropy of the raw feature z (N x (K-1)) over all K vertices, seen and future alike.
+    """Eq. 3: mean cross-entropy over all K vertices of the simplex, including those of future classes.
 
-    Counting the vertices of classes that do not exist yet is what keeps their places free.
+    z: raw features, N x (K-1).
+    labels: vertex of each image, N, values 0..K-1.
+    simplex: the K fixed prototypes.
 
-    Differs from the paper: mean over the batch where the equation prints a sum, as in the authors' code.
+    The vertices of future classes are in the softmax, so features stay away from them until their classes arrive.
+
+    Differs from the paper: a mean over the batch, as in the authors' code, instead of the sum in the equation.
     """
     with torch.autocast(z.device.type, enabled=False):
-        return F.cross_entropy(simplex.logits(widened(z)), labels)
+        return F.cross_entropy(simplex.logits(at_least_float32(z)), labels)
+
+
+class SimplexCrossEntropyLoss(nn.Module):
+    """``simplex_cross_entropy`` as a module.
+
+    simplex: the K fixed prototypes.
+
+    >>> loss = SimplexCrossEntropyLoss(DSimplex(3))
+    >>> round(loss(torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])).item(), 4)  # log 3
+    1.0986
+    """
+
+    def __init__(self, simplex: DSimplex) -> None:
+        super().__init__()
+        self.simplex = simplex
+
+    def forward(self, z: Tensor, labels: Tensor) -> Tensor:
+        return simplex_cross_entropy(z, labels, self.simplex)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the batch of -log softmax(logits)[label], in at least float32 under any autocast.
+
+    logits: N x K.
+    labels: N, values 0..K-1.
+    """
+    with torch.autocast(logits.device.type, enabled=False):
+        return F.cross_entropy(at_least_float32(logits), labels)
+
+
+def linear_logits(z: Tensor, rows: Tensor) -> Tensor:
+    """Inner products w_j . z: N x K, in at least float32 under any autocast.
+
+    z: features, N x d.
+    rows: classifier rows w_j, K x d.
+
+    In bf16 a logit of 20 would be rounded to a multiple of 1/8.
+    """
+    with torch.autocast(z.device.type, enabled=False):
+        return at_least_float32(z) @ at_least_float32(rows).T
 
 
 def cosine_logits(z: Tensor, rows: Tensor, *, scale: float) -> Tensor:
-    """scale x cos(w_j, z): N x K for features N x d and rows K x d, in float32."""
+    """scale x cos(w_j, z): N x K, in at least float32.
+
+    z: features, N x d.
+    rows: classifier rows w_j, K x d.
+    scale: factor of all cosines (inverse temperature).
+    """
     return scale * cosine_matrix(z, rows)
 
 
 def margin_cosine_logits(z: Tensor, rows: Tensor, labels: Tensor, *, scale: float, margin: float) -> Tensor:
-    """The same with the true class at cos(theta + margin), ArcFace's additive angle; margin 0 changes nothing.
+    """``cosine_logits`` with cos(theta + margin) for the true class, as in ArcFace.
 
-    Beyond theta = pi - margin the cosine would rise again; there ArcFace's straight line takes its place.
+    labels: N, values 0..K-1.
+    margin: additive angle in radians; 0 gives ``cosine_logits``.
+
+    Above theta = pi - margin the cosine would rise again. There ArcFace's linear continuation is used.
     """
     cosines = cosine_matrix(z, rows)
     if margin == 0:
         return scale * cosines
-    # The square root is bent away from 0: its slope there would be infinite for a feature exactly on its row.
+    # The clamp keeps the slope of the square root finite for a feature exactly on its row.
     sines = (1 - cosines.square()).clamp(min=1e-7).sqrt()
     harder = cosines * math.cos(margin) - sines * math.sin(margin)
     harder = harder.where(cosines > -math.cos(margin), cosines - margin * math.sin(margin))
-    true = F.one_hot(labels, len(rows)).bool()
-    return scale * harder.where(true, cosines)
+    true_class = F.one_hot(labels, len(rows)).bool()
+    return scale * harder.where(true_class, cosines)

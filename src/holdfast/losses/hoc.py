@@ -1,10 +1,26 @@
 """The Higher-Order Compatibility loss (Eq. 2)."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.geometry import DSimplex, unit
 from holdfast.losses.cross_entropy import simplex_cross_entropy
 from holdfast.losses.info_nce import Negatives, info_nce
+
+
+def hoc_loss(
+    z: Tensor,
+    z_old: Tensor,
+    labels: Tensor,
+    simplex: DSimplex,
+    *,
+    lambda_: float = 0.1,
+    rho: float = 5.0,
+    negatives: Negatives = "authors",
+    length: float | None = None,
+) -> Tensor:
+    """Eq. 2: lambda CE + (1 - lambda) NCE, a scalar. Arguments as in ``hoc_terms``."""
+    terms = hoc_terms(z, z_old, labels, simplex, lambda_=lambda_, rho=rho, negatives=negatives, length=length)
+    return terms["ce"] + terms["nce"]
 
 
 def hoc_terms(
@@ -20,28 +36,64 @@ def hoc_terms(
 ) -> dict[str, Tensor]:
     """The two weighted terms of Eq. 2: {"ce": lambda CE, "nce": (1 - lambda) NCE}. Their sum is the loss.
 
-    z, z_old: N x (K-1) raw features of the new and the previous model; labels: N vertices of the simplex.
-    length: at which cross-entropy sees every feature; None for its own. With one, nothing is won by shorter features,
-    beside which the contrast, which does not see lengths, would weigh more.
+    z, z_old: raw features of the same images under the new and the previous model, N x (K-1).
+    labels: vertex of each image, N, values 0..K-1.
+    simplex: the K fixed prototypes.
+    lambda_: weight of the cross-entropy, in [0, 1].
+    rho: factor of the cosines in NCE (inverse temperature).
+    negatives: the denominator of NCE, see ``info_nce``.
+    length: length to which features are scaled for the cross-entropy; None leaves them unscaled. With a fixed length,
+        shorter features do not reduce the weight of the cross-entropy relative to NCE, which ignores lengths.
     """
-    seen = z if length is None else length * unit(z)
+    scaled = z if length is None else length * unit(z)
     return {
-        "ce": lambda_ * simplex_cross_entropy(seen, labels, simplex),
+        "ce": lambda_ * simplex_cross_entropy(scaled, labels, simplex),
         "nce": (1 - lambda_) * info_nce(z, z_old, labels, rho=rho, negatives=negatives),
     }
 
 
-def hoc_loss(
-    z: Tensor,
-    z_old: Tensor,
-    labels: Tensor,
-    simplex: DSimplex,
-    *,
-    lambda_: float = 0.1,
-    rho: float = 5.0,
-    negatives: Negatives = "authors",
-    length: float | None = None,
-) -> Tensor:
-    """Eq. 2: lambda CE + (1 - lambda) NCE, one number to call ``backward`` on."""
-    terms = hoc_terms(z, z_old, labels, simplex, lambda_=lambda_, rho=rho, negatives=negatives, length=length)
-    return terms["ce"] + terms["nce"]
+class HOCLoss(nn.Module):
+    """``hoc_loss`` as a module; call it with (z, z_old, labels).
+
+    simplex: the K fixed prototypes.
+    lambda_: weight of the cross-entropy, in [0, 1].
+    rho: factor of the cosines in NCE (inverse temperature).
+    negatives: the denominator of NCE, see ``info_nce``.
+    length: length to which features are scaled for the cross-entropy; None leaves them unscaled.
+
+    >>> import torch
+    >>> loss = HOCLoss(DSimplex(3), lambda_=0.3)
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    >>> value = loss(z, z.detach(), torch.tensor([0, 1]))
+    >>> value.backward()
+    >>> value.shape, z.grad.shape
+    (torch.Size([]), torch.Size([2, 2]))
+    """
+
+    def __init__(
+        self,
+        simplex: DSimplex,
+        *,
+        lambda_: float = 0.1,
+        rho: float = 5.0,
+        negatives: Negatives = "authors",
+        length: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.simplex = simplex
+        self.lambda_ = lambda_
+        self.rho = rho
+        self.negatives = negatives
+        self.length = length
+
+    def forward(self, z: Tensor, z_old: Tensor, labels: Tensor) -> Tensor:
+        return hoc_loss(
+            z,
+            z_old,
+            labels,
+            self.simplex,
+            lambda_=self.lambda_,
+            rho=self.rho,
+            negatives=self.negatives,
+            length=self.length,
+        )

@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError
 from holdfast.geometry import cosine_matrix
@@ -16,23 +16,26 @@ def info_nce(
     z_old: Tensor,
     labels: Tensor,
     *,
-    rho: float,
+    rho: float = 5.0,
     negatives: Negatives = "authors",
     through_both: bool = False,
 ) -> Tensor:
     """Eq. 4: mean over i of -s_ii + log D_i with s_ij = rho cos(z_old_i, z_j) (Eq. 5); old features are the anchors.
 
-    z, z_old: N x d raw features of the new and the old model for the same images; labels: N.
-    negatives decides D_i:
-      "paper"    sum over j != i of exp(s_ij); same-class images repel each other.
-      "authors"  sum over y_j != y_i of exp(s_ij), plus exp(0) for every j with y_j = y_i, i itself included.
-      "masked"   sum over y_j != y_i of exp(s_ij).
-    Gradient flows through z only; ``through_both`` lets it flow through z_old too, for two views in one model. An
-    anchor with no negative at all (a batch of one class under "masked", of one image under "paper") contributes
-    nothing: its D_i is empty and its log has no value.
+    z, z_old: raw features of the same images under the new and the old model, N x d.
+    labels: N.
+    rho: factor of the cosines (inverse temperature).
+    negatives: the denominator D_i:
+        "paper"    sum over j != i of exp(s_ij); images of one class repel each other.
+        "authors"  sum over y_j != y_i of exp(s_ij), plus exp(0) for every j with y_j = y_i, including i.
+        "masked"   sum over y_j != y_i of exp(s_ij).
+    through_both: let the gradient flow through z_old too, for two views under one model. By default it flows through
+        z only.
 
-    Differs from the paper: mean instead of sum; the default D_i is that of the authors' code, where the similarities of
-    same-class pairs are multiplied by zero and so enter as exp(0).
+    An anchor without negatives (a batch of one class with "masked", of one image with "paper") contributes 0.
+
+    Differs from the paper: a mean instead of a sum. The default D_i is that of the authors' code, which multiplies the
+    similarities of same-class pairs by zero, so that they enter as exp(0).
     """
     if negatives not in get_args(Negatives):
         raise HoldfastError(f"unknown negatives {negatives!r}; known: {', '.join(get_args(Negatives))}")
@@ -41,10 +44,32 @@ def info_nce(
     same_class = labels[:, None] == labels[None, :]
     if negatives == "authors":
         return (torch.logsumexp(similarity.masked_fill(same_class, 0.0), 1) - positive).mean()
-    left_out = torch.eye(len(z), dtype=torch.bool, device=z.device) if negatives == "paper" else same_class
-    # where, not masking by -inf alone: the gradient of logsumexp over an all -inf row is NaN.
-    has_negative = ~left_out.all(1)
-    left_out = left_out & has_negative[:, None]
-    log_d = torch.logsumexp(similarity.masked_fill(left_out, float("-inf")), 1)
+    excluded = torch.eye(len(z), dtype=torch.bool, device=z.device) if negatives == "paper" else same_class
+    # where, not masking by -inf alone: the gradient of logsumexp over a row of -inf is NaN.
+    has_negative = ~excluded.all(1)
+    excluded = excluded & has_negative[:, None]
+    log_d = torch.logsumexp(similarity.masked_fill(excluded, float("-inf")), 1)
     per_anchor = torch.where(has_negative, log_d - positive, 0.0)
     return per_anchor.sum() / len(z)
+
+
+class InfoNCELoss(nn.Module):
+    """``info_nce`` as a module; call it with (z, z_old, labels).
+
+    rho: factor of the cosines (inverse temperature).
+    negatives: the denominator, see ``info_nce``.
+    through_both: let the gradient flow through z_old too.
+
+    >>> z = torch.eye(2)
+    >>> round(InfoNCELoss(rho=1.0)(z, z, torch.tensor([0, 1])).item(), 4)  # log 2 - 1
+    -0.3069
+    """
+
+    def __init__(self, *, rho: float = 5.0, negatives: Negatives = "authors", through_both: bool = False) -> None:
+        super().__init__()
+        self.rho = rho
+        self.negatives = negatives
+        self.through_both = through_both
+
+    def forward(self, z: Tensor, z_old: Tensor, labels: Tensor) -> Tensor:
+        return info_nce(z, z_old, labels, rho=self.rho, negatives=self.negatives, through_both=self.through_both)

@@ -1,6 +1,6 @@
-"""One file, one method, one final class: a paper's, unless it says ``ours``. The training loop knows none of them.
+"""Training methods, one file and one final class each. ``METHODS`` is the table of their names.
 
-The methods by name, and methods of the user's own.
+A method comes from a paper unless its class sets ``ours``. The training loop does not know which method it runs.
 """
 
 import inspect
@@ -19,6 +19,7 @@ from holdfast.methods.simplex_hoc import SimplexHOC
 from holdfast.methods.simplex_hoc_views import SimplexHOCViews
 from holdfast.named_code import import_named, is_named_code
 
+# A new method: its import above and its line here. The name is that of its file, its card and its recipes.
 METHODS: dict[str, type[Method]] = {
     "er": ER,
     "fan": FAN,
@@ -34,37 +35,31 @@ METHODS: dict[str, type[Method]] = {
 
 
 def method_class(name: str) -> type[Method]:
-    """The method of that name; ``package.module:Class`` is the user's own, imported: a finished subclass of Method."""
+    """The class of a method.
+
+    name: a key of ``METHODS``, or ``package.module:Class`` for a user's own subclass of ``Method``, which is imported.
+    """
     if not is_named_code(name):
         if name not in METHODS:
             raise HoldfastError(f"{unknown_name('method', name, METHODS)}; or your own: package.module:Class")
         return METHODS[name]
     found = import_named("method", name)
     if not (inspect.isclass(found) and issubclass(found, Method)):
-        raise HoldfastError(f"method {name}: it must be a class derived from holdfast.methods.Method")
+        raise HoldfastError(f"method {name}: it must be a class derived from holdfast.Method")
     if inspect.isabstract(found):
-        lacking = ", ".join(sorted(found.__abstractmethods__))
-        raise HoldfastError(f"method {name}: it does not say what to do in {lacking}")
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise HoldfastError(f"method {name}: it must define {missing}")
     return found
 
 
 __all__ = [
-    "BCT",
-    "CVS",
-    "ER",
-    "FAN",
-    "LCE",
     "METHODS",
-    "AdvBCT",
     "Batch",
     "FeaturePhase",
-    "MeansHOC",
     "Method",
     "Progress",
-    "SimplexFD",
-    "SimplexHOC",
-    "SimplexHOCViews",
     "Survey",
     "TaskView",
     "method_class",
+    *(method.__name__ for method in METHODS.values()),
 ]

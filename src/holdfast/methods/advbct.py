@@ -16,21 +16,26 @@ from holdfast.losses import (
     reversal_coefficient,
     reversed_gradient,
 )
-from holdfast.methods.classifiers import GrowingClassifier, nothing, old_classes_through_loaded
+from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 
 
 @final
 class AdvBCT(Method):
-    """CE + an elastic limit around old class centres + a(e) x an adversary that cannot tell new features from old.
+    """CE + an elastic limit around old class centres + a(e) x an adversary trained to tell new features from old.
 
-    The adversary sees raw features; new ones pass a gradient reversal that grows from 0 with the task's progress, and
-    its weight a(e) falls from epoch to epoch. A class's limit lies between its measured radius and tau, where a
-    learnable number puts it. Adversary and limits are made anew for each task. Held to a model that was
-    loaded, centres and radii are those of the buffer through that model.
+    The adversary reads raw features. New features pass a gradient reversal with a coefficient that grows from 0 during
+    the task. The weight a(e) falls with every epoch. The limit of a class is between its measured radius and tau, set
+    by a learnable number. Adversary and limits are initialised for each task. If the reference is a loaded model,
+    centres and radii are computed from the buffer through that model.
 
-    Differs from the original: no projection head with batch norm, because the paper compares penultimate features;
-    centres and radii from the task's images and the buffer.
+    tau: upper or lower end of the limits.
+    limit: weight of the elastic limit.
+    adversary: weight of the adversary, multiplied by a(e).
+    hidden: width of the adversary's hidden layer.
+
+    Differs from the original: no projection head with batch norm, because the paper compares penultimate features.
+    Centres and radii are computed from the task's images and the buffer.
     """
 
     reconstruction: ClassVar[str] = (
@@ -54,16 +59,16 @@ class AdvBCT(Method):
         self.register_buffer("radii", torch.empty(0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
         if task.reference != "previous":
-            self.centres, self.radii = nothing(self.centres), nothing(self.radii)
+            self.centres, self.radii = emptied(self.centres), emptied(self.radii)
         self.discriminator = nn.Sequential(
             nn.Linear(dim, self.hidden), nn.BatchNorm1d(self.hidden), nn.ReLU(inplace=True), nn.Linear(self.hidden, 2)
         )
         self.elasticity = nn.Parameter(torch.empty(task.num_seen - task.num_new).uniform_(-1, 1))
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        known = old_classes_through_loaded(task, survey)
+        known = old_class_features(task, survey)
         if known is not None:
             self._keep(*known, task.num_seen - task.num_new)
 
@@ -82,11 +87,11 @@ class AdvBCT(Method):
             if len(self.centres):
                 radii = elastic_radii(self.radii, self.elasticity, self.tau)
                 terms["limit"] = self.limit * elastic_limit(z, batch.labels, self.centres, radii)
-            # Two calls, not one on both halves: batch norm must see each kind of feature by itself.
-            fooled = self.discriminator(reversed_gradient(z, reversal_coefficient(progress.fraction)))
-            told = self.discriminator(z_old)
+            # Two calls: batch norm must normalise new and old features separately.
+            new_logits = self.discriminator(reversed_gradient(z, reversal_coefficient(progress.fraction)))
+            old_logits = self.discriminator(z_old)
             weight = self.adversary * epoch_weight(progress.epoch, progress.epochs)
-            terms["adversary"] = weight * discrimination(fooled, told)
+            terms["adversary"] = weight * discrimination(new_logits, old_logits)
         return terms
 
     def finish(self, task: TaskView, survey: Survey) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.losses import cross_entropy, linear_logits, old_class_cross_entropy
-from holdfast.methods.classifiers import GrowingClassifier, mean_rows, nothing, old_classes_through_loaded
+from holdfast.methods.classifiers import GrowingClassifier, class_mean_rows, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
 
 
@@ -15,12 +15,14 @@ from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
 class BCT(Method):
     """CE over the classes seen + weight x CE of new features under the previous model's frozen classifier.
 
-    The second term counts images of classes that the previous classifier has a row for, the replayed half.
-    synthesise: give the frozen classifier rows for the new classes too, the previous model's mean feature of each.
-    Held to a model that was loaded, which has no classifier, its mean features of the buffer's classes are the rows.
+    The second term is over the images of classes that the previous classifier has a row for: the replayed half. If the
+    reference is a loaded model, which has no classifier, the rows are its mean features of the buffer's classes.
 
-    Differs from the original: it trains a new network from scratch on all data; here the network is fine-tuned and old
-    data is the buffer.
+    weight: weight of the second term.
+    synthesise: add rows for the new classes to the frozen classifier, the previous model's mean feature of each class.
+
+    Differs from the original, which trains a new network from scratch on all data. Here the network is fine-tuned and
+    the buffer replaces the old data.
     """
 
     reconstruction: ClassVar[str] = "the -ER adaptation: fine-tuned, with the buffer in place of the old data"
@@ -36,22 +38,22 @@ class BCT(Method):
 
     def begin(self, task: TaskView, dim: int) -> None:
         rows = self.classifier.weight.detach()
-        self.old_rows = rows.clone() if task.reference == "previous" else nothing(rows)
-        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        self.old_rows = rows.clone() if task.reference == "previous" else emptied(rows)
+        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        known = old_classes_through_loaded(task, survey)
+        known = old_class_features(task, survey)
         if known is not None:
             length = self.classifier.weight.detach().norm(dim=1).mean()
-            self.old_rows = mean_rows(*known, task.num_seen - task.num_new, length)
+            self.old_rows = class_mean_rows(*known, task.num_seen - task.num_new, length)
         if self.synthesise and len(self.old_rows):
-            seen_by_old = survey.old()
-            if seen_by_old is None:
+            old_features = survey.old()
+            if old_features is None:
                 raise HoldfastError("bct: synthesise needs the previous model; pass it to fit as old")
-            z_old, labels = seen_by_old
+            z_old, labels = old_features
             num_old = len(self.old_rows)
             length = self.old_rows.norm(dim=1).mean()
-            synthesised = mean_rows(z_old, labels, task.num_seen, length)[num_old:]
+            synthesised = class_mean_rows(z_old, labels, task.num_seen, length)[num_old:]
             self.old_rows = torch.cat([self.old_rows, synthesised.to(self.old_rows)])
 
     def loss(

@@ -1,9 +1,4 @@
-"""A linear classifier that gains rows as classes arrive.
-
-Labels in order of arrival turned into vertices of the simplex.
-
-Old classes through a model that was brought in: all that is known of them where nothing was learned in its space.
-"""
+"""Parts that several methods share: a growing classifier, labels as simplex vertices, statistics of old classes."""
 
 import math
 
@@ -16,19 +11,22 @@ from holdfast.methods.interface import Survey, TaskView
 
 
 class GrowingClassifier(nn.Module):
-    """Logits w_j . z without bias or scale; one row per class seen so far.
-
-    ``grow`` copies the old rows and draws the new ones uniformly from +-1/sqrt(d), as ``nn.Linear`` would. It makes a
-    new parameter, so it must come before the optimiser is made. ``anew`` draws all of them: after a replacement old
-    rows belong to another network's features.
-    """
+    """Linear classifier without bias or scale: logits w_j . z, with one row w_j per class seen so far."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(0, 0))
 
-    def grow(self, rows: int, dim: int, *, anew: bool = False) -> None:
-        old = self.weight.detach()[: 0 if anew else None]
+    def grow(self, rows: int, dim: int, *, reset: bool = False) -> None:
+        """Copy the old rows and draw new ones uniformly from +-1/sqrt(d), as ``nn.Linear`` does.
+
+        rows: number of classes seen so far.
+        dim: feature size d.
+        reset: draw all rows. After a replacement the old rows belong to the features of another network.
+
+        This creates a new parameter, so call it before the optimiser is created.
+        """
+        old = self.weight.detach()[: 0 if reset else None]
         bound = 1 / math.sqrt(dim)
         fresh = torch.empty(rows - len(old), dim, device=old.device).uniform_(-bound, bound)
         self.weight = nn.Parameter(fresh if len(old) == 0 else torch.cat([old, fresh]))
@@ -38,7 +36,7 @@ class GrowingClassifier(nn.Module):
 
 
 class SlotLabels(nn.Module):
-    """The vertex of each class seen so far, kept where the labels are."""
+    """Maps labels, in order of arrival, to vertices of the simplex."""
 
     slots: Tensor
 
@@ -53,11 +51,11 @@ class SlotLabels(nn.Module):
         return self.slots[labels]
 
 
-def old_classes_through_loaded(task: TaskView, survey: Survey) -> tuple[Tensor, Tensor] | None:
+def old_class_features(task: TaskView, survey: Survey) -> tuple[Tensor, Tensor] | None:
     """The loaded model's features of the buffer's images, and their labels.
 
-    None where no model was loaded, where there is no older class (the first task), and where no buffer is kept: what a
-    method would take from them is then left out of its loss.
+    The buffer is all that is known of old classes in the space of a model that was loaded. None if no model was loaded,
+    in the first task, and without a buffer. A method then leaves out the terms that need these features.
     """
     num_old = task.num_seen - task.num_new
     if task.reference != "loaded" or num_old == 0:
@@ -70,14 +68,14 @@ def old_classes_through_loaded(task: TaskView, survey: Survey) -> tuple[Tensor, 
     return (z[of_old_class], labels[of_old_class]) if bool(of_old_class.any()) else None
 
 
-def mean_rows(z: Tensor, labels: Tensor, num_classes: int, length: Tensor) -> Tensor:
-    """A classifier of class means: the direction of each mean, and the length that rows of a classifier have.
+def class_mean_rows(z: Tensor, labels: Tensor, num_classes: int, length: Tensor) -> Tensor:
+    """Classifier rows in the directions of the class means, all of the same ``length``.
 
-    Means of raw features would be longer than any row that was trained, and the softmax over them a hard choice.
+    Raw means are longer than trained rows, and the softmax over their logits would be close to one-hot.
     """
     return unit(class_means(z, labels, num_classes)) * length
 
 
-def nothing(like: Tensor) -> Tensor:
-    """A kept tensor emptied: 0 x 0, or 0 for a vector."""
-    return torch.empty([0] * like.ndim, dtype=like.dtype, device=like.device)
+def emptied(tensor: Tensor) -> Tensor:
+    """An empty tensor with the same number of dimensions, dtype and device."""
+    return torch.empty([0] * tensor.ndim, dtype=tensor.dtype, device=tensor.device)

@@ -7,20 +7,27 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.losses import centre_pull, class_means, cosine_logits, cross_entropy, info_nce, neighbour_triplet
-from holdfast.methods.classifiers import GrowingClassifier, nothing, old_classes_through_loaded
+from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 
 
 @final
 class CVS(Method):
-    """Cosine softmax + coherence x triplet to the previous model + centre x pull to where classes were when learned.
+    """Cosine softmax + coherence x triplet loss to the previous model + centre x distance to fixed class centres.
 
-    The centres are never updated: that is what ties a model to all earlier ones, not only to the last. A model that is
-    loaded begins a space of its own: there the old classes' centres are its means of the buffer.
-    view_weight: above 0 adds that much contrast, of sharpness rho, between two views of each image: an ablation.
+    A class's centre is its mean feature at the end of its first task. It is never updated, which ties a model to all
+    earlier ones and not only to the last. A loaded model starts a new space: there the centres of old classes are its
+    mean features of the buffer.
 
-    Differs from the original: no embedding layer, AutoAugment, herding or best checkpoint; the common buffer and
-    schedule.
+    scale: factor of the cosines in the softmax.
+    coherence: weight of the triplet loss.
+    centre: weight of the distance to the centres.
+    margin: margin of the triplet loss.
+    view_weight: weight of InfoNCE between two views of each image, for an ablation; 0 (default) leaves it out.
+    rho: factor of the cosines in that term.
+
+    Differs from the original: no embedding layer, AutoAugment, herding or choice of the best checkpoint. The buffer
+    and the schedule are those of all methods here.
     """
 
     reconstruction: ClassVar[str] = "adapted to the common backbone, buffer and schedule"
@@ -40,7 +47,7 @@ class CVS(Method):
     ) -> None:
         super().__init__()
         if view_weight < 0 or not rho > 0:
-            raise HoldfastError(f"view_weight must not be negative and rho above 0, got {view_weight} and {rho}")
+            raise HoldfastError(f"view_weight must be at least 0 and rho above 0, got {view_weight} and {rho}")
         self.scale = scale
         self.coherence = coherence
         self.centre = centre
@@ -52,12 +59,12 @@ class CVS(Method):
         self.register_buffer("centres", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
         if task.reference != "previous":
-            self.centres = nothing(self.centres)
+            self.centres = emptied(self.centres)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        known = old_classes_through_loaded(task, survey)
+        known = old_class_features(task, survey)
         if known is not None:
             self.centres = class_means(*known, task.num_seen - task.num_new)
 

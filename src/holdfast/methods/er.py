@@ -1,4 +1,4 @@
-"""Experience replay: the baseline that does nothing for compatibility."""
+"""Experience replay: the baseline without any compatibility term."""
 
 from typing import final
 
@@ -14,21 +14,23 @@ from holdfast.methods.interface import Batch, Method, Progress, TaskView
 class ER(Method):
     """Cross-entropy over all classes seen so far, on new images and the buffer, with a classifier that grows.
 
-    Features are the backbone's own; the classifier is linear, without bias and without scale.
-    view_weight: above 0 adds that much contrast, of sharpness rho, between two views of each image: an ablation.
+    The features are those of the backbone. The classifier is linear, without bias and scale.
+
+    view_weight: weight of InfoNCE between two views of each image, for an ablation; 0 (default) leaves it out.
+    rho: factor of the cosines in that term.
     """
 
     def __init__(self, *, view_weight: float = 0.0, rho: float = 5.0) -> None:
         super().__init__()
         if view_weight < 0 or not rho > 0:
-            raise HoldfastError(f"view_weight must not be negative and rho above 0, got {view_weight} and {rho}")
+            raise HoldfastError(f"view_weight must be at least 0 and rho above 0, got {view_weight} and {rho}")
         self.view_weight = view_weight
         self.rho = rho
         self.reads_view = view_weight > 0
         self.classifier = GrowingClassifier()
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
 
     def loss(
         self,

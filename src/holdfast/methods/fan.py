@@ -6,22 +6,28 @@ import torch
 from torch import Tensor
 
 from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
-from holdfast.methods.classifiers import GrowingClassifier, mean_rows, nothing, old_classes_through_loaded
+from holdfast.methods.classifiers import GrowingClassifier, class_mean_rows, emptied, old_class_features
 from holdfast.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, Survey, TaskView
 from holdfast.space_map import SpaceMap
 
 
 @final
 class FAN(Method):
-    """CE + distillation of logits and features; then an MLP learns to map the previous model's features to new ones.
+    """CE + distillation of logits and features; afterwards an MLP A is trained to map old features to new ones.
 
-    Old galleries are not searched as they are: each stored feature is carried through the maps of all later models. The
-    map's loss is alpha x mean(1 - cos(A(z_old), z)) + CE of the frozen new classifier on A(z_old). Held to a model that
-    was loaded there is no map: it would lead from that model and not from the one whose galleries are stored. Features
-    of equal size are then compared as they are.
+    Old galleries are searched after each stored feature has passed the maps of all later models. The loss of the map is
+    alpha x mean(1 - cos(A(z_old), z)) + CE of the frozen new classifier on A(z_old). If the reference is a loaded
+    model, there is no map, because it would start from that model and not from the one that embedded the galleries.
+    Features of equal size are then compared directly.
 
-    Differs from the original: no code of it is public, and weights, width and depth are recollections; the common
-    buffer of images in place of stored features. The map reads unit features, because galleries store unit vectors.
+    temperature: of the logit distillation.
+    logits_weight, features_weight: weights of the two distillation terms.
+    alpha: weight of the cosine term in the map's loss.
+    widening: hidden width of the map, as a multiple of the feature size.
+    map_epochs, map_batch_size, map_lr: training of the map.
+
+    Differs from the original: its code is not public. Weights, width and depth are inferred. The buffer holds images
+    instead of features. The map reads unit features, because galleries store unit vectors.
     """
 
     reconstruction: ClassVar[str] = "no public code: structure from the literature, weights and sizes inferred"
@@ -56,15 +62,15 @@ class FAN(Method):
 
     def begin(self, task: TaskView, dim: int) -> None:
         rows = self.classifier.weight.detach()
-        self.old_rows = rows.clone() if task.reference == "previous" else nothing(rows)
-        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        self.old_rows = rows.clone() if task.reference == "previous" else emptied(rows)
+        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
         self.adapter = SpaceMap(dim, dim, self.widening * dim) if task.reference == "previous" else None
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        known = old_classes_through_loaded(task, survey)
+        known = old_class_features(task, survey)
         if known is not None:
             length = self.classifier.weight.detach().norm(dim=1).mean()
-            self.old_rows = mean_rows(*known, task.num_seen - task.num_new, length)
+            self.old_rows = class_mean_rows(*known, task.num_seen - task.num_new, length)
 
     def loss(
         self,

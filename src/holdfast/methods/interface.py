@@ -1,4 +1,4 @@
-"""What a method is: the part of training that one paper differs in from another."""
+"""``Method``: the interface between a training method and the training loop."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ OldFeatures = Literal["none", "replayed", "all"]
 
 
 class TaskView(Protocol):
-    """What a method may know of the task at hand."""
+    """What a method may read of the current task."""
 
     @property
     def number(self) -> int:
@@ -21,19 +21,19 @@ class TaskView(Protocol):
 
     @property
     def num_new(self) -> int:
-        """Classes that this task brings."""
+        """Number of classes that this task adds."""
 
     @property
     def num_seen(self) -> int:
-        """Classes seen so far, the new ones included."""
+        """Number of classes seen so far, including the new ones."""
 
     @property
     def start(self) -> Literal["scratch", "previous", "loaded"]:
-        """Where the weights come from: "loaded" is a model brought in from outside, the first one or a replacement."""
+        """Where the weights come from. "loaded" is a model from outside: a pre-trained first model or a replacement."""
 
     @property
     def reference(self) -> Literal["none", "previous", "loaded"]:
-        """The model that ``z_old`` comes from. What was kept of earlier tasks lives in the previous one's space."""
+        """The model that ``z_old`` comes from. State kept from earlier tasks belongs to the previous model's space."""
 
     @property
     def slots(self) -> Sequence[int]:
@@ -43,8 +43,8 @@ class TaskView(Protocol):
 class Batch(NamedTuple):
     """Labels of one batch.
 
-    labels: N; classes numbered in order of arrival, so that the classes seen so far are 0 .. num_seen - 1.
-    replayed: how many of the N images, the first ones, come from the buffer.
+    labels: N, classes numbered in order of arrival: 0 .. num_seen - 1.
+    replayed: number of images from the buffer; they are the first of the N.
     """
 
     labels: Tensor
@@ -52,77 +52,87 @@ class Batch(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far the training of this task is; tensors of no dimension, so that a captured step reads them anew."""
+    """How far the training of this task is.
+
+    fraction: share of the task's steps that are done: 0 at the first step, below 1 at the last.
+    epoch: number of the epoch, from 0.
+    epochs: number of epochs of the task.
+
+    ``fraction`` and ``epoch`` are tensors without dimensions, so that a captured CUDA graph reads their current values.
+    """
 
     fraction: Tensor
-    """Of all steps of the task, 0 at the first, below 1 at the last."""
     epoch: Tensor
-    """0-based."""
     epochs: int
 
 
 class Survey(Protocol):
-    """Features of every image of the task and of the buffer; ``mirrored`` adds each one mirrored, where training flips.
+    """Features of every image of the task and of the buffer, computed when one of the methods is called.
 
-    Raw, in eval mode and float32, with labels by arrival; computed when asked for, so nobody pays for what is not read.
+    Features are raw, in eval mode and float32. Labels are numbered in order of arrival. ``mirrored`` adds the mirrored
+    version of each image if training mirrors images.
     """
 
     def new(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor]:
         """Features under the model in training: M x d, and labels M."""
 
     def old(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor] | None:
-        """The same images under the reference model, or None where there is none."""
+        """The same for the reference model; None if the task has none."""
 
 
 class FeaturePhase(NamedTuple):
-    """A second training that follows the task: on features, with both networks frozen, by Adam."""
+    """A second training after the task: on features, with both networks frozen, with Adam.
+
+    parameters: what is trained.
+    loss: (z_old, z, labels) of a batch of the survey -> named, weighted terms.
+    epochs, batch_size, lr: options of this training.
+    """
 
     parameters: Sequence[nn.Parameter]
     loss: Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
-    """(z_old, z, labels) of a batch of the survey -> named, weighted terms."""
     epochs: int
     batch_size: int
     lr: float
 
 
 class Method(nn.Module, ABC):
-    """One method: its loss, its trainable parts and what it keeps between tasks.
+    """A training method: its loss, its trainable parts and the state it keeps between tasks.
 
-    For each task the engine calls ``begin``, then ``prepare``, then ``loss`` on every batch, then trains the
-    ``feature_phase`` if there is one, then calls ``finish``; it never asks which method it has. A method never calls
-    ``backward``. What must survive a kill lives in parameters and buffers; ``restore`` brings it back.
+    For each task the training loop calls ``begin``, then ``prepare``, then ``loss`` on every batch, then trains the
+    ``feature_phase`` if there is one, then calls ``finish``. A method never calls ``backward``. State that must survive
+    a kill is kept in parameters and buffers; ``restore`` loads it.
     """
 
     reconstruction: ClassVar[str] = ""
-    """What is inferred because no public source says it; empty for a method followed from its source."""
+    """Parts that are inferred because no public source describes them; empty if the method follows its source."""
 
     ours: ClassVar[bool] = False
-    """Whether it is this project's own, in no paper."""
+    """Whether the method is this project's own and not from a paper."""
 
-    # What the loss reads may depend on the options, so an instance may decide it, at the latest in ``begin``.
+    # The inputs of the loss may depend on options, so an instance may set the next three, at the latest in ``begin``.
 
     old_features: OldFeatures = "none"
-    """For which images of a batch the loss reads the previous model's features (``z_old``)."""
+    """The images of a batch for which the loss reads the previous model's features (``z_old``)."""
 
     reads_view: bool = False
     """Whether the loss reads features of a second augmented view of each image (``z_view``)."""
 
     reads_kept: bool = False
-    """Whether the loss reads the features that replayed images had under past models (``z_kept``)."""
+    """Whether the loss reads the features of replayed images under past models (``z_kept``)."""
 
     num_slots: int | None = None
-    """How many prototypes are fixed in advance; None when the classifier grows."""
+    """Number of prototypes that are fixed in advance; None if the classifier grows."""
 
     def feature_dim(self, backbone_dim: int) -> int:
-        """The feature size this method needs of an encoder whose backbone gives ``backbone_dim``: the same, mostly."""
+        """The feature size that this method trains, for a backbone with features of size ``backbone_dim``."""
         return backbone_dim
 
     @abstractmethod
     def begin(self, task: TaskView, dim: int) -> None:
-        """Prepare for a task with features of size ``dim``: grow what grows, keep what is kept."""
+        """Start a task with features of size ``dim``, for example by adding classifier rows."""
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        """Look at the data before the first step, for instance through the previous model."""
+        """Read the data before the first step, for example the previous model's features of it."""
 
     @abstractmethod
     def loss(
@@ -135,27 +145,31 @@ class Method(nn.Module, ABC):
         z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
-        """Named terms, already weighted; their sum is what is minimised.
+        """Named terms, already weighted; their sum is minimised.
 
-        z: N x d raw features. z_old: previous model's features of the images ``old_features`` asks for, None when
-        there is no previous model. z_view: N x d, given when ``reads_view``. z_kept: replayed x M x d, unit features
-        of the replayed images, not augmented, under each of the M past models in order; zero under a model that had
-        not learned the image's class; None where there is no past model or no buffer, or not ``reads_kept``.
+        z: raw features, N x d.
+        batch: labels, and the number of replayed images.
+        z_old: the previous model's features of the images selected by ``old_features``; None without such a model.
+        z_view: features of a second augmented view, N x d; None unless ``reads_view``.
+        z_kept: unit features of the replayed images, not augmented, under each of the M past models in order,
+            replayed x M x d; zero under a model that had not learned the image's class. None without a past model or
+            buffer, and unless ``reads_kept``.
+        progress: how far the training of the task is.
         """
 
     def feature_phase(self) -> FeaturePhase | None:
-        """What is still to be trained on features once the task's own training is done."""
+        """A training on features after the task's own training; None if there is none."""
         return None
 
     def finish(self, task: TaskView, survey: Survey) -> None:
-        """Keep what later tasks need of this task's data, such as class centres."""
+        """Keep what later tasks need from this task's data, for example class centres."""
 
     def space_map(self) -> SpaceMap | None:
-        """The map from the previous model's features to this one's; None where both live in one space."""
+        """The map from the previous model's features to this model's; None if both share one space."""
         return None
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Load a saved state whose tensors may have other shapes than this method's: what grows has grown since."""
+        """Load a saved state. Tensors may have other shapes than those of this method, because classifiers grow."""
         for name, tensor in state.items():
             owner, _, leaf = name.rpartition(".")
             module = self.get_submodule(owner)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.geometry import unit
 from holdfast.losses import align_rows, boundary_hinge, class_means, cross_entropy, least_cosines, margin_cosine_logits
-from holdfast.methods.classifiers import GrowingClassifier, nothing, old_classes_through_loaded
+from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
 
 
@@ -15,13 +15,18 @@ from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
 class LCE(Method):
     """Cosine softmax + align x (rows to old centres) + bound x (features inside the old boundary of their class).
 
-    Centres are unit means of the previous model's unit features, the boundary is the smallest cosine of a class's
-    features with its centre. Both are taken after each task from its images and the buffer, and used in the next; held
-    to a model that was loaded, they are taken before the task, through that model and from the buffer.
+    Centres are the unit means of the previous model's unit features. The boundary is the smallest cosine of a class's
+    features with its centre. Both are computed after each task from its images and the buffer, and used in the next
+    task. If the reference is a loaded model, they are computed before the task from the buffer through that model.
 
-    Differs from the original: the identity in place of its learned transformations, which the released code never
-    trains; features are normalised in the boundary term, where the code forgets to; margin 0 instead of 0.1, which
-    hurts with few classes a task.
+    scale: factor of the cosines in the softmax.
+    margin: additive angle of the true class, in radians.
+    align: weight of the distance between rows and old centres.
+    bound: weight of the boundary term.
+
+    Differs from the original: the identity replaces its learned transformations, which the released code never trains.
+    Features are normalised in the boundary term; the released code does not normalise them. The margin is 0 instead of
+    0.1, which lowers accuracy with few classes per task.
     """
 
     reconstruction: ClassVar[str] = "the -ER adaptation: identity map, centres from the buffer and the latest task"
@@ -40,12 +45,12 @@ class LCE(Method):
         self.register_buffer("bounds", torch.empty(0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, anew=task.start == "loaded")
+        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
         if task.reference != "previous":
-            self.centres, self.bounds = nothing(self.centres), nothing(self.bounds)
+            self.centres, self.bounds = emptied(self.centres), emptied(self.bounds)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        known = old_classes_through_loaded(task, survey)
+        known = old_class_features(task, survey)
         if known is not None:
             self._keep(*known, task.num_seen - task.num_new)
 

@@ -1,4 +1,4 @@
-"""Means-HOC: the HOC loss in a space that was there before, whose classes lie where the old vectors' means are."""
+"""Means-HOC: the HOC loss in an existing feature space, with prototypes at the class means of the stored vectors."""
 
 import math
 from typing import ClassVar, final
@@ -9,23 +9,27 @@ from torch import Tensor, nn
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
 from holdfast.losses import Negatives, class_means, cosine_logits, cross_entropy, info_nce
-from holdfast.methods.classifiers import nothing
+from holdfast.methods.classifiers import emptied
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 
-_SHORTEST = 1e-6  # a mean below this is rounding: the reference gave no vector for any image of the class
+_SHORTEST = 1e-6  # a shorter mean is rounding error: the reference has no vector for any image of the class
 
 
 @final
 class MeansHOC(Method):
     """Ours: lambda CE + (1 - lambda) NCE with fixed prototypes at class means under the reference model.
 
-    For spaces that no simplex shaped, such as that of a foreign model of which only vectors are left: stored vectors
-    stay as they are and new models are trained into their space. A class gets its prototype when it arrives, from the
-    reference's features of its images, and keeps it for ever. A class that the reference gave no vector for, or every
-    class where there is no reference, has a trainable prototype in its first task, fixed after it.
-    CE is over scale x cosine; NCE is Eq. 4 with the reference's features as anchors.
+    For spaces that were not trained with a simplex, for example the vectors of a model that no longer exists. Stored
+    vectors stay unchanged and new models are trained into their space. The prototype of a class is computed when the
+    class arrives, from the reference's features of its images, and is permanent. A class without reference vectors has
+    a trainable prototype in its first task, which is fixed afterwards. CE is over scale x cosine. NCE is Eq. 4 with the
+    reference's features as anchors.
 
-    dim: the size of the space to train into; None takes the backbone's own.
+    dim: size of the space to train into; None takes the backbone's feature size.
+    lambda_: weight of CE, in [0, 1].
+    rho: factor of the cosines in NCE.
+    scale: factor of the cosines in CE.
+    negatives: the denominator of NCE, see ``info_nce``.
     """
 
     ours: ClassVar[bool] = True
@@ -46,7 +50,7 @@ class MeansHOC(Method):
         if dim is not None and dim < 1:
             raise HoldfastError(f"dim must be at least 1, got {dim}")
         if not 0 <= lambda_ <= 1:
-            raise HoldfastError(f"lambda must lie in [0, 1], got {lambda_}")
+            raise HoldfastError(f"lambda must be in [0, 1], got {lambda_}")
         if not (rho > 0 and scale > 0):
             raise HoldfastError(f"rho and scale must be above 0, got {rho} and {scale}")
         self.dim = dim
@@ -61,8 +65,8 @@ class MeansHOC(Method):
         return backbone_dim if self.dim is None else self.dim
 
     def begin(self, task: TaskView, dim: int) -> None:
-        if task.reference != "previous":  # what was fixed before lies in another model's space
-            self.rows = nothing(self.rows)
+        if task.reference != "previous":  # the fixed rows belong to another model's space
+            self.rows = emptied(self.rows)
         kept = self.rows if len(self.rows) else self.rows.new_zeros(0, dim)
         self.rows = torch.cat([kept, kept.new_zeros(task.num_seen - len(kept), dim)])
         bound = 1 / math.sqrt(dim)
@@ -96,7 +100,7 @@ class MeansHOC(Method):
         self.rows = self.prototypes().detach().clone()
 
     def prototypes(self) -> Tensor:
-        """One unit row for each class seen so far: fixed, or still free."""
+        """Unit prototypes of the classes seen so far, fixed or trainable: num_seen x d."""
         return torch.where(self._fixed(), self.rows, unit(self.free))
 
     def _fixed(self) -> Tensor:

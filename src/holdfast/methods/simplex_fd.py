@@ -20,11 +20,15 @@ Distance = Literal["cosine", "squared"]
 class SimplexFD(Method):
     """CE over all K vertices + w_t FD, with FD = mean(1 - cos) between new and old features of replayed images.
 
-    w_t = base sqrt(N_new / N_old). The first task has no previous model and is CE alone.
-    on: the images that are distilled, those replayed or all. distance: "squared" is the mean square of the differences
-    of raw features, over images and entries, in the cosine's place.
+    w_t = base sqrt(N_new / N_old). The first task has no previous model and uses CE only.
 
-    Differs from the paper: the text calls FD a mean square error; the authors' code is the cosine form used here,
+    slots: K, the number of simplex vertices, for present and future classes.
+    base: factor of w_t.
+    on: the images that are distilled: "replayed" or "all".
+    distance: "cosine", or "squared" for the mean squared difference of raw features over images and entries.
+    scale: scale of the simplex, see ``DSimplex``.
+
+    Differs from the paper: its text calls FD a mean square error. The authors' code uses the cosine form used here,
     which for unit vectors is half the squared distance.
     """
 
@@ -45,7 +49,7 @@ class SimplexFD(Method):
         if distance not in get_args(Distance):
             raise HoldfastError(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}")
         if base < 0:
-            raise HoldfastError(f"base must not be negative, got {base}")
+            raise HoldfastError(f"base must be at least 0, got {base}")
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.base = base

@@ -14,16 +14,20 @@ from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Tas
 
 @final
 class SimplexHOC(Method):
-    """Eq. 2: lambda CE + (1 - lambda) NCE over the whole batch; CE alone while there is no previous model.
+    """Eq. 2: lambda CE + (1 - lambda) NCE over the whole batch; CE only while there is no previous model.
 
-    The previous model sees the same augmented view as the new one. lambda is the plasticity dial: more of it, more
-    accuracy and less compatibility.
+    The previous model reads the same augmented view as the new one.
+
+    slots: K, the number of simplex vertices, for present and future classes.
+    lambda_: weight of CE, in [0, 1]. A larger value gives more accuracy and less compatibility.
+    rho: factor of the cosines in NCE.
+    negatives: the denominator of NCE, see ``info_nce``.
+    scale: scale of the simplex, see ``DSimplex``.
+    length: length to which features are scaled for CE, from the second model on; None (default, as in the paper)
+        leaves them unscaled. Used to study the effect of shorter features (docs/reproduction.md).
 
     Differs from the paper: means instead of sums, unit rows instead of the listing's Frobenius scale, and the negatives
-    of the authors' code; all three can be set.
-
-    length: from the second model on, at which cross-entropy sees every feature. The paper's loss has none; with one it
-    can be asked what shorter features do (docs/reproduction.md).
+    of the authors' code. ``scale`` and ``negatives`` can be set.
     """
 
     old_features: OldFeatures = "all"
@@ -40,7 +44,7 @@ class SimplexHOC(Method):
     ) -> None:
         super().__init__()
         if not 0 <= lambda_ <= 1:
-            raise HoldfastError(f"lambda must lie in [0, 1], got {lambda_}")
+            raise HoldfastError(f"lambda must be in [0, 1], got {lambda_}")
         if not rho > 0:
             raise HoldfastError(f"rho must be above 0, got {rho}")
         if length is not None and not length > 0:

@@ -1,4 +1,4 @@
-"""d-Simplex-HOC with views: this project's own method, after the paper's d-Simplex-HOC."""
+"""d-Simplex-HOC-Views: this project's own method, an extension of the paper's d-Simplex-HOC."""
 
 from typing import ClassVar, Literal, final, get_args
 
@@ -25,24 +25,33 @@ AnchorForm = Literal["cosine", "nce"]
 
 
 def lambda_of_share(share: float, *, scale: float, power: float) -> float:
-    """The rule for lambda. share: of a task's new classes in all that were seen by then."""
+    """lambda = scale x share^power, at most 1. share: new classes of a task divided by all classes seen so far."""
     return min(1.0, scale * share**power)
 
 
 @final
 class SimplexHOCViews(Method):
-    """Ours: HOC from the first task on, contrasting two views of each image, with buffered images held to past models.
+    """Ours: HOC, a contrast of two views of each image from the first task on, and anchors for replayed images.
 
-    While there is no old model: (1 - first_view) CE + first_view NCE(z_view, z), a second view through the same network
-    where the old model's feature will be; gradient through both views. After that: lambda CE
-    + (1 - lambda) NCE(z_old, z) + view_weight NCE(z_view, z) + anchor_weight A, where A holds replayed images to the
-    features they had. At a replacement the old model is the loaded one, and the anchors stay those of earlier models.
+    Without an old model the loss is (1 - first_view) CE + first_view NCE(z_view, z), with z_view the features of a
+    second view under the same network. The gradient flows through both views. With an old model the loss is lambda CE
+    + (1 - lambda) NCE(z_old, z) + view_weight NCE(z_view, z) + anchor_weight A. A holds replayed images to the features
+    that past models gave them. At a replacement the old model is the loaded one and the anchors are those of earlier
+    models.
 
-    lambda follows from the share of new classes, lambda_scale (num_new / num_seen)^lambda_power, at most 1; a given
-    lambda_ switches the rule off. The scale is what the validation set of CIFAR100/10 chose.
-    anchors: the features under "all" past models that knew the class, or under the one it was "learned" with.
-    anchor_form: "cosine" is the mean of 1 - cos, "nce" the contrast with the whole batch.
-    negatives: of the contrasts with the old model and with the view; anchors as "nce" always have the authors'.
+    slots: K, the number of simplex vertices, for present and future classes.
+    lambda_: weight of CE, in [0, 1]; None (default) computes it as lambda_scale (num_new / num_seen)^lambda_power, at
+        most 1.
+    lambda_scale, lambda_power: of that rule. The default scale was chosen on the validation set of CIFAR100/10.
+    rho: factor of the cosines in all NCE terms.
+    first_view: weight of the view term without an old model, in [0, 1].
+    view_weight: weight of the view term with an old model.
+    anchor_weight: weight of the anchor term.
+    anchors: "all" past models that had learned the class, or only the one that "learned" it.
+    anchor_form: "cosine" is the mean of 1 - cos; "nce" is a contrast with the whole batch.
+    negatives: the denominator of NCE with the old model and with the view, see ``info_nce``. Anchors with "nce" always
+        use "authors".
+    scale: scale of the simplex, see ``DSimplex``.
     """
 
     ours: ClassVar[bool] = True
@@ -67,11 +76,11 @@ class SimplexHOCViews(Method):
         super().__init__()
         for name, value in (("lambda", lambda_), ("first_view", first_view)):
             if value is not None and not 0 <= value <= 1:
-                raise HoldfastError(f"{name} must lie in [0, 1], got {value}")
+                raise HoldfastError(f"{name} must be in [0, 1], got {value}")
         weights = {"view_weight": view_weight, "anchor_weight": anchor_weight}
         for name, value in {**weights, "lambda_scale": lambda_scale, "lambda_power": lambda_power}.items():
             if not value >= 0:
-                raise HoldfastError(f"{name} must not be negative, got {value}")
+                raise HoldfastError(f"{name} must be at least 0, got {value}")
         if not rho > 0:
             raise HoldfastError(f"rho must be above 0, got {rho}")
         for name, chosen, known in (("anchors", anchors, Anchors), ("anchor_form", anchor_form, AnchorForm)):
@@ -101,7 +110,7 @@ class SimplexHOCViews(Method):
         self.vertex.assign(list(task.slots))
         rule = lambda_of_share(task.num_new / task.num_seen, scale=self.lambda_scale, power=self.lambda_power)
         self.lambda_ = rule if self.fixed_lambda is None else self.fixed_lambda
-        # A second view is a second pass through the network: only where this task's loss has a weight for it.
+        # A second view costs a second pass through the network, so it is computed only if its weight is above 0.
         self.reads_view = (self.first_view if task.reference == "none" else self.view_weight) > 0
 
     def loss(
@@ -126,10 +135,10 @@ class SimplexHOCViews(Method):
             contrast = info_nce(z, z_view, vertices, rho=self.rho, negatives=self.negatives, through_both=True)
             terms["view"] = weight * contrast
         if z_kept is not None and self.anchor_weight > 0:
-            terms["anchor"] = self.anchor_weight * self._anchored(z, z_kept, batch.labels)
+            terms["anchor"] = self.anchor_weight * self._anchor_term(z, z_kept, batch.labels)
         return terms
 
-    def _anchored(self, z: Tensor, z_kept: Tensor, labels: Tensor) -> Tensor:
+    def _anchor_term(self, z: Tensor, z_kept: Tensor, labels: Tensor) -> Tensor:
         counts = known_anchors(z_kept) if self.anchors == "all" else earliest_anchors(z_kept)
         if self.anchor_form == "cosine":
             return anchor_distillation(z, z_kept, counts)

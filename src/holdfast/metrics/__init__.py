@@ -1,4 +1,4 @@
-"""Functions, arrays in, numbers out: compatibility, identification, verification. Numpy only; scores in [0, 1]."""
+"""Metrics as functions of arrays: compatibility, identification, verification and intervals. Scores are in [0, 1]."""
 
 from holdfast.metrics.compatibility import (
     average_accuracy,
@@ -6,6 +6,7 @@ from holdfast.metrics.compatibility import (
     average_compatibility,
     average_compatibility_up_to,
     average_compatible_accuracy,
+    beats,
     compatibility_summary,
     compatible_pairs,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "average_compatibility_up_to",
     "average_compatible_accuracy",
     "average_precision",
+    "beats",
     "compatibility_summary",
     "compatible_pairs",
     "draw_weights",

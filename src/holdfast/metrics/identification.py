@@ -1,4 +1,4 @@
-"""1:N search: how often the right class comes first, and how well all of it is ranked."""
+"""1:N search: top-k accuracy and mean average precision."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -7,36 +7,39 @@ from holdfast.errors import HoldfastError
 
 
 def top_k_accuracy(ranked_labels: ArrayLike, query_labels: ArrayLike) -> float:
-    """The share of queries whose label is among the k labels found for them, in [0, 1].
+    """Share of queries with their label among the k labels found for them, in [0, 1].
 
-    ``ranked_labels`` is Q x k, best first, so the order of ties is whatever the search made of it; ``query_labels``
-    has Q entries. NaN without queries, 0 for k = 0.
+    ranked_labels: labels of the items found, Q x k, best first; ties are in the order of the search.
+    query_labels: Q.
+    NaN without queries, 0 for k = 0.
 
     >>> top_k_accuracy([[3, 1], [2, 0]], [1, 1])
     0.5
     """
     ranked, labels = np.asarray(ranked_labels), np.asarray(query_labels)
     if ranked.ndim != 2 or labels.shape != ranked.shape[:1]:
-        raise HoldfastError(f"top-k accuracy: needs Q x k and Q labels, but has {ranked.shape} and {labels.shape}")
+        raise HoldfastError(f"top-k accuracy: needs Q x k and Q labels, got {ranked.shape} and {labels.shape}")
     if len(labels) == 0:
         return float("nan")
     return float((ranked == labels[:, None]).any(axis=1).mean())
 
 
 def average_precision(relevance: ArrayLike, num_relevant: int) -> float:
-    """AP of one ranked list: the sum of precision at each relevant rank, over ``num_relevant``; in [0, 1].
+    """AP of one ranked list: the sum of the precision at each relevant rank, divided by ``num_relevant``; in [0, 1].
 
-    ``relevance`` is boolean, best rank first, and may be cut short: relevant items beyond it count as never found.
-    NaN if nothing is relevant (``num_relevant`` = 0).
+    relevance: bool, best rank first. The list may be truncated; relevant items beyond it count as not found.
+    num_relevant: relevant items in the whole gallery. NaN if it is 0.
 
     >>> average_precision([True, False, True, False], num_relevant=2)
     0.8333333333333333
     """
     hits = np.asarray(relevance, dtype=bool)
     if hits.ndim != 1:
-        raise HoldfastError(f"average precision: needs one list of relevance, but its shape is {hits.shape}")
+        raise HoldfastError(f"average precision: relevance must be one-dimensional, got shape {hits.shape}")
     if num_relevant < int(hits.sum()):
-        raise HoldfastError(f"average precision: {int(hits.sum())} relevant items are ranked, of only {num_relevant}")
+        raise HoldfastError(
+            f"average precision: {int(hits.sum())} relevant items ranked, but num_relevant is {num_relevant}"
+        )
     if num_relevant == 0:
         return float("nan")
     return float(_precision_sums(hits[None, :])[0] / num_relevant)
@@ -50,11 +53,14 @@ def mean_average_precision(
     *,
     chunk: int = 256,
 ) -> float:
-    """mAP: the mean of AP over the queries, the whole gallery ranked by inner product; in [0, 1].
+    """mAP: the mean of AP over the queries, with the whole gallery ranked by inner product; in [0, 1].
 
-    Features are unit rows, Q x d and N x d. Equal scores keep the gallery's order (lower index first). A query with
-    no item of its class in the gallery has no AP and is left out of the mean; ``queries_without_match`` counts them.
-    NaN if that leaves none. ``chunk`` queries are ranked at a time: chunk x N scores in memory, the same result.
+    query_features, gallery_features: unit rows, Q x d and N x d.
+    query_labels, gallery_labels: Q and N.
+    chunk: queries ranked at a time, which needs chunk x N scores in memory; the result does not depend on it.
+
+    Equal scores keep the order of the gallery (lower index first). A query without an item of its class in the gallery
+    is left out of the mean; ``queries_without_match`` counts them. NaN if all are left out.
 
     >>> mean_average_precision([[1.0, 0.0], [0.0, 1.0]], [0, 1], [[0.6, 0.8], [1.0, 0.0]], [1, 0])
     1.0
@@ -64,11 +70,11 @@ def mean_average_precision(
     if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]:
         raise HoldfastError(f"mAP: features must be Q x d and N x d, but are {queries.shape} and {gallery.shape}")
     if labels.shape != queries.shape[:1] or stored.shape != gallery.shape[:1]:
-        raise HoldfastError(f"mAP: one label per feature is needed, but has {labels.shape} and {stored.shape}")
+        raise HoldfastError(f"mAP: one label per feature is needed, got labels {labels.shape} and {stored.shape}")
     if chunk < 1:
         raise HoldfastError(f"mAP: chunk must be at least 1, not {chunk}")
     if not (np.isfinite(queries).all() and np.isfinite(gallery).all()):
-        raise HoldfastError("mAP: the features hold NaN or infinity, which cannot be ranked")
+        raise HoldfastError("mAP: the features contain NaN or infinity, which cannot be ranked")
     rows = np.flatnonzero(np.isin(labels, stored))
     total = 0.0
     for start in range(0, len(rows), chunk):
@@ -80,7 +86,7 @@ def mean_average_precision(
 
 
 def queries_without_match(query_labels: ArrayLike, gallery_labels: ArrayLike) -> int:
-    """How many queries have no item of their class in the gallery, so that mAP leaves them out.
+    """Number of queries without an item of their class in the gallery, which mAP leaves out.
 
     >>> queries_without_match([0, 1, 2], [0, 0, 2])
     1

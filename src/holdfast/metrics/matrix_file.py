@@ -1,4 +1,4 @@
-"""Read a compatibility matrix somebody else computed: CSV, JSON or NPY."""
+"""Read a compatibility matrix from a CSV, JSON or NPY file."""
 
 import csv
 import math
@@ -13,12 +13,16 @@ from holdfast.storage import read_array, read_json
 
 
 def read_matrix(path: Path, percent: bool = False) -> NDArray[np.float64]:
-    """The T x T matrix in ``path``, scores in [0, 1], NaN above the diagonal. ``percent``: the file's are in [0, 100].
+    """The T x T matrix in ``path``, with scores in [0, 1] and NaN above the diagonal.
 
-    CSV: no header, one row per query model; rows may stop at the diagonal, and what is above it is ignored. JSON: a
-    list of lists, an object with "matrix", or a run's metrics.json (its template protocol). NPY: a square array.
-    Models that cannot be compared are ``nan`` in CSV and NPY, null in JSON; an empty CSV cell at or below the
-    diagonal is refused, because it may as well be a mistake.
+    path: one of
+        CSV: no header, one row per query model. Rows may end at the diagonal; cells above it are ignored.
+        JSON: a list of lists, an object with "matrix", or a run's metrics.json (its template protocol is read).
+        NPY: a square array.
+    percent: the scores in the file are in [0, 100].
+
+    Two models that cannot be compared have ``nan`` in CSV and NPY, null in JSON. An empty CSV cell at or below the
+    diagonal is an error, because it may be a mistake.
     """
     path = Path(path)
     readers = {".csv": _rows_of_csv, ".json": _rows_of_json, ".npy": _rows_of_npy}
@@ -26,7 +30,7 @@ def read_matrix(path: Path, percent: bool = False) -> NDArray[np.float64]:
         raise unknown_name(f"kind of matrix file ({path})", path.suffix, readers)
     rows = readers[path.suffix.lower()](path)
     if not rows:
-        raise HoldfastError(f"{path}: holds no rows; a matrix needs at least one model")
+        raise HoldfastError(f"{path}: has no rows; a matrix needs at least one model")
     matrix = np.full((len(rows), len(rows)), np.nan)
     for number, row in enumerate(rows, start=1):
         if not number <= len(row) <= len(rows):
@@ -54,7 +58,7 @@ def _score(cell: Any, percent: bool, where: str) -> float:
     if percent and value > 100:
         raise HoldfastError(f"{where}: {value:g} is over 100 per cent")
     if not percent and value > 1:
-        raise HoldfastError(f"{where}: {value:g} is over 1; if the scores are per cent, pass --percent")
+        raise HoldfastError(f"{where}: {value:g} is over 1; if the scores are per cent, pass percent=True")
     return value / 100 if percent else value
 
 
@@ -80,13 +84,13 @@ def _rows_of_json(path: Path) -> list[list[Any]]:
     if isinstance(value, dict):
         value = value.get("matrix")
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
-        raise HoldfastError(f"{path}: holds no matrix; wanted a list of rows, or an object with one under 'matrix'")
+        raise HoldfastError(f"{path}: has no matrix; write a list of rows, or an object with one under 'matrix'")
     return value
 
 
 def _rows_of_npy(path: Path) -> list[list[Any]]:
     array = read_array(path)
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
-        raise HoldfastError(f"{path}: holds no matrix; wanted one two-dimensional array of numbers")
+        raise HoldfastError(f"{path}: has no matrix; it must be one two-dimensional array of numbers")
     rows: list[list[Any]] = array.tolist()
     return rows

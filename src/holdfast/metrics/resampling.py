@@ -1,30 +1,31 @@
-"""How sure a mean over queries is: intervals by resampling the queries, or whole classes of them.
+"""Confidence intervals of means over queries, and McNemar's test.
 
-What is resampled are the queries; the models and the gallery stay as they are. Intervals are two-sided percentile
-intervals of the bootstrap, made a little wider for few units, where plain ones are too narrow.
-
-Did more queries turn right than turned wrong, or is it chance?
+The bootstrap resamples queries, or whole classes of queries; models and gallery are fixed. Intervals are two-sided
+percentile intervals. They are widened for few units, because plain percentile intervals are then too narrow.
 """
 
 import math
 from collections.abc import Iterator
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import bdtr, ndtr, stdtrit
 
 from holdfast.errors import HoldfastError
 
 RESAMPLES = 4000
-"""Resamples drawn unless told otherwise: the ends of a 95 % interval then stand at 2.5 % give or take 0.25."""
-_ELEMENTS = 1 << 22  # weights held at once
-_FEW_CHANGES = 10  # so few changed scores say little of how large a change can be
+"""Default number of resamples: the ends of a 95 % interval are then at 2.5 % +- 0.25 %."""
+_ELEMENTS = 1 << 22  # weights in memory at a time
+_FEW_CHANGES = 10  # fewer changed scores do not show how large a change can be
 
 
 def draw_weights(units: int, resamples: int, seed: int, shares: ArrayLike | None = None) -> Iterator[NDArray[np.int64]]:
-    """How often each unit is drawn in each resample, b x units at a time, ``resamples`` rows in all.
+    """Yield blocks of rows with the number of times each unit is drawn in a resample: b x units, or b x groups.
 
-    Every row sums to ``units``. ``shares`` (summing to 1) groups equal units: then a row still sums to ``units``.
+    units: units drawn in each resample; every row sums to it.
+    resamples: rows in all blocks together.
+    seed: of the random generator.
+    shares: sizes of groups of equal units, summing to 1; the numbers are then per group.
 
     >>> [block.sum(axis=1).tolist() for block in draw_weights(3, 2, seed=0)]
     [[3, 3]]
@@ -34,7 +35,7 @@ def draw_weights(units: int, resamples: int, seed: int, shares: ArrayLike | None
     at_once = max(1, _ELEMENTS // max(1, width))
     for start in range(0, resamples, at_once):
         rows = min(at_once, resamples - start)
-        if shares is None:  # counting drawn numbers is ten times faster than drawing the counts
+        if shares is None:  # ten times faster than drawing multinomial counts
             drawn = draw.integers(0, units, (rows, units)) + units * np.arange(rows)[:, None]
             yield np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
         else:
@@ -44,9 +45,11 @@ def draw_weights(units: int, resamples: int, seed: int, shares: ArrayLike | None
 def resampled_means(
     values: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0, clusters: ArrayLike | None = None
 ) -> NDArray[np.float64]:
-    """The mean of each row of ``values`` (V x Q) in each resample of the Q queries: resamples x V, drawn jointly.
+    """Mean of each row of ``values`` in each resample of the queries: resamples x V. All rows share the resamples.
 
-    ``clusters`` (Q labels): whole clusters are drawn instead of single queries.
+    values: V x Q, or Q for one row.
+    resamples, seed: number of resamples, and seed of the random generator.
+    clusters: Q labels; whole clusters are drawn instead of single queries.
 
     >>> resampled_means([[1.0, 1.0, 1.0]], resamples=2).tolist()
     [[1.0], [1.0]]
@@ -68,17 +71,22 @@ def mean_interval(
     seed: int = 0,
     clusters: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """The interval of the mean of ``values`` (one number per query).
+    """Confidence interval of the mean of ``values``, as (low, high).
 
-    Where all values are 0 or 1, one of each is added before drawing: without them nothing but successes would give an
-    interval of no width. With ``clusters`` the interval spans that of the clusters and that of the single queries.
+    values: one score per query.
+    confidence: for example 0.95.
+    resamples, seed: number of resamples, and seed of the random generator.
+    clusters: one label per query; the result then covers the interval over clusters and the one over queries.
+
+    If all values are 0 or 1, one 0 and one 1 are added before resampling. Otherwise all-correct queries would give an
+    interval of width 0.
 
     >>> low, high = mean_interval([1.0] * 100)
     >>> 0.9 < low < high == 1.0
     True
     """
     scores = _checked(values, confidence)
-    added = np.array([0.0, 1.0]) if _right_or_wrong(scores) else np.zeros(0)
+    added = np.array([0.0, 1.0]) if _all_zero_or_one(scores) else np.zeros(0)
     drawn = np.concatenate([scores, added])
     low, high = _interval(drawn, len(drawn), scores, clusters, confidence, resamples=resamples, seed=seed)
     return max(low, 0.0), high
@@ -93,11 +101,13 @@ def gain_interval(
     seed: int = 0,
     clusters: ArrayLike | None = None,
 ) -> tuple[float, float]:
-    """The interval of mean(after) - mean(before), both scores of the same queries: a paired bootstrap.
+    """Confidence interval of mean(after) - mean(before) by a paired bootstrap, as (low, high).
 
-    Where all scores are 0 or 1, or fewer than ten changed, three queries are added before drawing, half of which gain
-    all and half lose all: without them no change in ten queries would be as sure as none in a million.
-    With ``clusters`` the interval spans that of the clusters and that of the single queries.
+    before, after: scores of the same queries, one per query.
+    confidence, resamples, seed, clusters: as in ``mean_interval``.
+
+    If all scores are 0 or 1, or fewer than ten changed, three queries are added before resampling, half with a gain of
+    1 and half with a loss of 1. Otherwise ten queries without a change would give the same interval as a million.
 
     >>> low, high = gain_interval([0.0] * 50 + [1.0] * 50, [1.0] * 100)
     >>> 0.3 < low < 0.5 < high < 0.7
@@ -106,23 +116,26 @@ def gain_interval(
     first, second = _checked(before, confidence), _checked(after, confidence)
     if first.shape != second.shape:
         raise HoldfastError(
-            f"paired scores: {len(first)} before and {len(second)} after; they must be the same queries"
+            f"paired scores: {len(first)} before and {len(second)} after; both must be scores of the same queries"
         )
     gains = second - first
-    binary = _right_or_wrong(first) and _right_or_wrong(second)
+    binary = _all_zero_or_one(first) and _all_zero_or_one(second)
     doubtful = binary or np.count_nonzero(gains) < _FEW_CHANGES
-    # Three halves of +1 and of -1: everything twice, to count in whole ones. Fewer would not do: where all changes go
-    # one way, the interval would then miss the true gain on one side in over 5 % of samples.
+    # 1.5 queries of +1 and 1.5 of -1: all counts are doubled to make them whole. With fewer, if all changes have one
+    # sign, the interval would miss the true gain on one side in over 5 % of samples.
     drawn = np.concatenate([np.repeat(gains, 2), [1.0, -1.0] * 3]) if doubtful else gains
     return _interval(drawn, len(gains) + 3, gains, clusters, confidence, resamples=resamples, seed=seed)
 
 
 def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The two-sided interval from bootstrap ``draws`` of a statistic of ``units`` independent units.
+    """Two-sided expanded percentile interval, as (low, high).
 
-    The tails are cut thinner than (1 - confidence) / 2 by what Student's t asks for with so few units (the expanded
-    percentile interval), and rounded outwards to a drawn value. (-inf, inf) for fewer than two units; NaN draws are
-    left out.
+    draws: bootstrap values of a statistic; NaN values are left out.
+    units: number of independent units that were resampled.
+    confidence: for example 0.95.
+
+    The tails are smaller than (1 - confidence) / 2 by the ratio of Student's t with units - 1 degrees of freedom to the
+    normal quantile. The ends are rounded outwards to a drawn value. (-inf, inf) for fewer than two units.
 
     >>> percentile_interval([0.0, 1.0, 2.0, 3.0], units=1000, confidence=0.5)
     (0.0, 3.0)
@@ -131,8 +144,8 @@ def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) 
     known = known[~np.isnan(known)]
     if units < 2 or len(known) == 0:
         return -math.inf, math.inf
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    tail = NormalDist().cdf(-math.sqrt(units / (units - 1)) * _student(z, units - 1))
+    student_t = stdtrit(units - 1, (1 + confidence) / 2)
+    tail = float(ndtr(-math.sqrt(units / (units - 1)) * student_t))
     low, high = np.quantile(known, tail, method="lower"), np.quantile(known, 1 - tail, method="higher")
     return float(low), float(high)
 
@@ -149,7 +162,7 @@ def _interval(
 ) -> tuple[float, float]:
     if len(drawn) == len(scores):
         means = resampled_means(scores, resamples=resamples, seed=seed)[:, 0]
-    else:  # with queries added, ``size`` in all; few different values, so that these are drawn and not the queries
+    else:  # with added queries, ``size`` in all: there are few different values, so their counts are drawn
         patterns, counts = np.unique(drawn, return_counts=True)
         blocks = draw_weights(size, resamples, seed, counts / len(drawn))
         means = np.concatenate([block @ patterns for block in blocks]) / size
@@ -158,62 +171,52 @@ def _interval(
         means = resampled_means(scores, resamples=resamples, seed=seed, clusters=clusters)[:, 0]
         by_cluster = percentile_interval(means, len(np.unique(np.asarray(clusters))), confidence)
         low, high = min(low, by_cluster[0]), max(high, by_cluster[1])
-    return max(low, -1.0), min(high, 1.0)  # scores lie in [0, 1], so means and gains cannot leave [-1, 1]
+    return max(low, -1.0), min(high, 1.0)  # scores are in [0, 1], so means and gains are in [-1, 1]
 
 
 def _drawn_sums(table: NDArray[np.float64], resamples: int, seed: int) -> NDArray[np.float64]:
     """The sum of each row of ``table`` (V x units) over each resample of its units: resamples x V."""
     units = table.shape[1]
     patterns, counts = np.unique(table, axis=1, return_counts=True)
-    # Equal units are one group: drawing the sizes of few groups is the same distribution at a fraction of the cost.
+    # Equal units form a group. Drawing the counts of few groups has the same distribution and is much cheaper.
     if len(counts) <= units // 8:
         return np.concatenate([block @ patterns.T for block in draw_weights(units, resamples, seed, counts / units)])
     return np.concatenate([block @ table.T for block in draw_weights(units, resamples, seed)])
 
 
-def _student(z: float, freedom: int) -> float:
-    """Student's t quantile from the normal one (Cornish and Fisher's expansion); within 1 % from 4 degrees on."""
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
-
-
 def _cluster_sums(table: NDArray[np.float64], clusters: ArrayLike) -> NDArray[np.float64]:
-    """(V + 1) x C: the sums of each cluster's values and, last, its size."""
+    """(V + 1) x C: for each cluster the sums of its values and, in the last row, its size."""
     _, member = np.unique(np.asarray(clusters), return_inverse=True)
     if member.shape != table.shape[1:]:
-        raise HoldfastError(f"resampling: {table.shape[1]} queries, but clusters of {len(member)}")
+        raise HoldfastError(f"resampling: {table.shape[1]} queries, but {len(member)} cluster labels")
     return np.stack([np.bincount(member, weights=row) for row in (*table, np.ones(table.shape[1]))])
 
 
-def _right_or_wrong(values: NDArray[np.float64]) -> bool:
+def _all_zero_or_one(values: NDArray[np.float64]) -> bool:
     return bool(np.isin(values, (0.0, 1.0)).all())
 
 
 def _checked(values: ArrayLike, confidence: float) -> NDArray[np.float64]:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or len(scores) == 0 or np.isnan(scores).any():
-        raise HoldfastError(f"an interval needs one known score per query, at least one; got shape {scores.shape}")
+        raise HoldfastError(f"an interval needs one known score per query, and at least one; got shape {scores.shape}")
     if not 0 < confidence < 1:
-        raise HoldfastError(f"confidence must lie between 0 and 1, for example 0.95; got {confidence:g}")
+        raise HoldfastError(f"confidence must be between 0 and 1, for example 0.95; got {confidence:g}")
     return scores
 
 
 def exact_mcnemar(gained: int, lost: int) -> float:
-    """The two-sided p-value, in (0, 1], of ``gained`` against ``lost`` changed queries if both were equally likely.
+    """Two-sided p-value in (0, 1] of the hypothesis that gains and losses are equally likely.
 
-    Exact: the binomial tail with chance 1/2, doubled and cut at 1. Queries that did not change do not count; 1 where
-    none did. It takes queries as independent.
+    gained: queries that became correct.
+    lost: queries that became wrong.
+
+    Exact: twice the binomial tail with probability 1/2, at most 1. Queries that did not change are not counted. 1 if
+    none changed. Queries are assumed to be independent.
 
     >>> round(exact_mcnemar(6, 0), 9), exact_mcnemar(3, 3), exact_mcnemar(0, 0)
     (0.03125, 1.0, 1.0)
     """
     if gained < 0 or lost < 0:
-        raise HoldfastError(f"McNemar's test counts queries, but got {gained} and {lost}")
-    changed, fewer = gained + lost, min(gained, lost)
-    i = np.arange(1, fewer + 1, dtype=np.float64)
-    # log of the binomial coefficients by their ratios: n over i is too large for a float beyond a thousand.
-    logs = np.concatenate([[0.0], np.cumsum(np.log(changed - i + 1) - np.log(i))]) - changed * np.log(2)
-    top = logs.max()
-    return float(min(1.0, 2 * np.exp(top) * np.exp(logs - top).sum()))
+        raise HoldfastError(f"McNemar's test: gained and lost must be at least 0, got {gained} and {lost}")
+    return float(min(1.0, 2 * bdtr(min(gained, lost), gained + lost, 0.5)))

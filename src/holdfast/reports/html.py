@@ -1,42 +1,39 @@
-"""Plain tables and the only door through which text enters the page.
-
-The shell of every page: self-contained, and the browser is told to hold it to that.
-"""
+"""HTML of the pages: escaped text, tables of scores and settings, and the document around them."""
 
 import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.reports.records import RunRecord, flat
+from holdfast.reports.records import RunRecord, flatten
+from holdfast.wording import per_cent
 
 DASH = "–"
 
 
 def text(value: object) -> str:
-    """``value`` escaped for HTML text and attributes; what UTF-8 cannot write becomes a question mark."""
+    """``value`` escaped for HTML text and attributes. Characters that UTF-8 cannot encode become question marks."""
     return html.escape(str(value).encode("utf-8", "replace").decode("utf-8"), quote=True)
-
-
-def per_cent(score: float, digits: int = 1) -> str:
-    return DASH if math.isnan(score) else f"{100 * score:.{digits}f}"
 
 
 def fraction(score: float) -> str:
     return DASH if math.isnan(score) else f"{score:.2f}"
 
 
-def labels(runs: Sequence[RunRecord]) -> list[str]:
-    """One name per run for people; the folder is added where two runs would have the same."""
+def run_labels(runs: Sequence[RunRecord]) -> list[str]:
+    """One display name per run; the folder is added if two runs would have the same name."""
     names = [run.name for run in runs]
-    told = [
+    unique = [
         f"{name} ({run.folder.resolve().name})" if names.count(name) > 1 else name for name, run in zip(names, runs)
     ]
-    return [f"{name} #{i + 1}" if told.count(name) > 1 else name for i, name in enumerate(told)]
+    return [f"{name} #{i + 1}" if unique.count(name) > 1 else name for i, name in enumerate(unique)]
 
 
 def methods_table(runs: Sequence[RunRecord], protocols: Sequence[str], rank: bool) -> str:
-    """AC, AA and ACA of every run under every protocol; if ``rank``, the best of a column in bold, where one is."""
+    """AC, AA and ACA of every run under every protocol.
+
+    rank: print the best value of a column in bold, unless all values are equal.
+    """
     best = {
         (name, metric): _best([_metric(run, name, metric) for run in runs])
         for name in protocols
@@ -48,7 +45,7 @@ def methods_table(runs: Sequence[RunRecord], protocols: Sequence[str], rank: boo
         for _ in protocols
     )
     rows = []
-    for run, label in zip(runs, labels(runs)):
+    for run, label in zip(runs, run_labels(runs)):
         cells = []
         for name in protocols:
             for metric in ("AC", "AA", "ACA"):
@@ -69,9 +66,9 @@ def methods_table(runs: Sequence[RunRecord], protocols: Sequence[str], rank: boo
     )
 
 
-def differences(trees: Sequence[Mapping[str, Any]], names: Sequence[str], label: str) -> str:
-    """Settings of several runs: those that differ with one column per run, those in common once, folded away."""
-    leaves = [flat(tree) for tree in trees]
+def settings_tables(trees: Sequence[Mapping[str, Any]], names: Sequence[str], label: str) -> str:
+    """A table of settings that differ, one column per run, and a collapsed table of those that all runs share."""
+    leaves = [flatten(tree) for tree in trees]
     keys = list(dict.fromkeys(key for leaf in leaves for key in leaf))
     if not keys:
         return '<p class="quiet">Nothing was recorded.</p>'
@@ -100,7 +97,7 @@ def differences(trees: Sequence[Mapping[str, Any]], names: Sequence[str], label:
 
 
 def _best(values: Sequence[float]) -> float | None:
-    """The highest, if some other is lower: where all are level, at 0 or elsewhere, none stands out."""
+    """The highest value, or None if all values are equal."""
     known = [value for value in values if not math.isnan(value)]
     return max(known) if known and min(known) < max(known) else None
 
@@ -131,7 +128,7 @@ def document(title: str, css: str, body: Sequence[str], footer: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        # The page's own promise, enforced by the browser: nothing is fetched and nothing runs.
+        # The browser enforces that the page fetches nothing and runs no script.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{text(title)}</title><style>{css}</style></head>\n"
         f"<body><main>{chr(10).join(part for part in body if part)}"

@@ -1,10 +1,7 @@
-"""The report: everything about one or several runs on one page that needs nothing but itself.
+"""The self-contained HTML report about one or several runs.
 
-What the numbers say, in a sentence or two, and whether the runs may be ranked at all.
-
-How each run came about: where it ran, on what data, how long, task by task.
-
-The part of the page about a gallery of mixed versions.
+It has a headline, a table of scores, matrices and curves per protocol, the mixed gallery, settings, and the facts of
+each run: where it ran, on what data, how long each task took.
 """
 
 import math
@@ -15,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import HoldfastError
-from holdfast.reports.curves import Line, chart
-from holdfast.reports.heatmap import heatmap, legend
-from holdfast.reports.html import differences, document, labels, methods_table, per_cent, text
-from holdfast.reports.records import ProtocolRecord, RunRecord, number, read_run
+from holdfast.reports.figures import Line, chart, heatmap, legend
+from holdfast.reports.html import document, methods_table, run_labels, settings_tables, text
+from holdfast.reports.records import ProtocolRecord, RunRecord, finite_or_nan, read_run
 from holdfast.reports.stationarity import stationarity_section
 from holdfast.reports.style import style
 from holdfast.storage import write_text
+from holdfast.wording import per_cent
 
 _WHAT_IS_SHOWN = (
-    "Each model in a sequence took over from the one before it, and no gallery was re-indexed. Every matrix below asks"
-    " what that did to search: each row is a model as the query side, each column the gallery an earlier model left"
-    " behind, each number the share of searches, in per cent, that found the right class first. A red cell is a"
-    " failure: there the newer model searches an old gallery no better than the model that built it."
+    "Each model in a sequence replaced the one before it, and no gallery was re-embedded. The matrices show what this"
+    " did to search: each row is the model of the queries, each column the gallery of an earlier model, each number the"
+    " share of searches, in per cent, that found the right class first. A red cell is a failure: there the newer model"
+    " searches an old gallery no better than the model that built it."
 )
 _TERMS = (
     "<dl><dt>AC</dt><dd>Average compatibility: the share of pairings of a newer model with an older gallery that beat"
@@ -51,16 +48,16 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
     if not runs:
         raise HoldfastError("a report needs at least one run; give one or more run folders")
     protocols = sorted({name for run in runs for name in run.protocols}, key=lambda name: (name != "template", name))
-    names = labels(runs)
+    names = run_labels(runs)
     title = title or (f"{names[0]}: compatibility report" if len(runs) == 1 else "Compatibility report")
     body = [
         f"<h1>{text(title)}</h1><p>{_WHAT_IS_SHOWN}</p>",
         headline(runs, protocols[0]),
-        closed_set(runs),
-        carried(runs),
-        brought_in(runs),
+        closed_set_warning(runs),
+        learned_maps_note(runs),
+        replaced_models_note(runs),
         "<h2>Scores</h2>",
-        methods_table(runs, protocols, rank=len(runs) > 1 and not obstacles(runs)),
+        methods_table(runs, protocols, rank=len(runs) > 1 and not ranking_obstacles(runs)),
         _TERMS,
         "<h2>Model by model</h2>",
         _switch(runs, protocols),
@@ -68,9 +65,9 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
         loss_chart(runs, names),
         stationarity_section(runs, names),
         "<h2>Settings</h2>",
-        differences([run.recipe for run in runs], names, "Settings"),
+        settings_tables([run.recipe for run in runs], names, "Settings"),
         "<h2>Where the numbers come from</h2>",
-        differences([facts(run) for run in runs], names, "Facts"),
+        settings_tables([run_facts(run) for run in runs], names, "Facts"),
         task_tables(runs, names),
     ]
     return document(title, style(len(protocols)), body, "Made with Holdfast from the records of the runs named above.")
@@ -92,7 +89,9 @@ def _switch(runs: Sequence[RunRecord], protocols: Sequence[str]) -> str:
 
 
 def _view(runs: Sequence[RunRecord], protocol: str) -> str:
-    shown = [(slot, run, name) for slot, (run, name) in enumerate(zip(runs, labels(runs))) if protocol in run.protocols]
+    shown = [
+        (slot, run, name) for slot, (run, name) in enumerate(zip(runs, run_labels(runs))) if protocol in run.protocols
+    ]
     records = [(slot, name, run.protocols[protocol]) for slot, run, name in shown]
     accuracy = [Line(name, slot, _tasks(r.AA_tau), [100 * v for v in r.AA_tau]) for slot, name, r in records]
     compatibility = [Line(name, slot, _tasks(r.AC_tau), r.AC_tau) for slot, name, r in records]
@@ -128,7 +127,7 @@ def _tasks(values: Sequence[float]) -> list[float]:
     return [float(task) for task in range(1, len(values) + 1)]
 
 
-def obstacles(runs: Sequence[RunRecord]) -> list[str]:
+def ranking_obstacles(runs: Sequence[RunRecord]) -> list[str]:
     """Why these runs cannot be ranked against each other; empty if they can."""
     reasons = []
     sizes = sorted({len(record.matrix) for run in runs for record in run.protocols.values()})
@@ -141,17 +140,17 @@ def obstacles(runs: Sequence[RunRecord]) -> list[str]:
     return reasons
 
 
-def closed_set(runs: Sequence[RunRecord]) -> str:
-    """A warning where some run was tested on classes it was trained on."""
-    names = [label for run, label in zip(runs, labels(runs)) if run.data.get("open_set") is False]
+def closed_set_warning(runs: Sequence[RunRecord]) -> str:
+    """A warning if a run was tested on classes that it was trained on."""
+    names = [label for run, label in zip(runs, run_labels(runs)) if run.data.get("open_set") is False]
     if not names:
         return ""
     return f'<p class="warning">Not an open-set test: {text(", ".join(names))} trained on classes it was tested on.</p>'
 
 
-def carried(runs: Sequence[RunRecord]) -> str:
-    """Say which runs did not leave old galleries as they were, so that nobody takes their scores for the others'."""
-    names = [label for run, label in zip(runs, labels(runs)) if run.maps]
+def learned_maps_note(runs: Sequence[RunRecord]) -> str:
+    """A note that names the runs with learned maps: their scores are not comparable with those of the others."""
+    names = [label for run, label in zip(runs, run_labels(runs)) if run.maps]
     if not names:
         return ""
     return (
@@ -160,20 +159,20 @@ def carried(runs: Sequence[RunRecord]) -> str:
     )
 
 
-def brought_in(runs: Sequence[RunRecord]) -> str:
-    """Say which models were not trained on from the one before, but replaced it."""
-    told = []
-    for run, label in zip(runs, labels(runs)):
+def replaced_models_note(runs: Sequence[RunRecord]) -> str:
+    """A note that names the models that replaced the one before instead of continuing from it."""
+    notes = []
+    for run, label in zip(runs, run_labels(runs)):
         found = [f"model {task.get('task')} from {task['model']}" for task in run.tasks if task.get("model")]
         if found:
-            told.append(f"{label}: {', '.join(found).replace(' from', ' started from', 1)}.")
-    return "".join(f'<p class="note">{text(line)}</p>' for line in told)
+            notes.append(f"{label}: {', '.join(found).replace(' from', ' started from', 1)}.")
+    return "".join(f'<p class="note">{text(line)}</p>' for line in notes)
 
 
 def headline(runs: Sequence[RunRecord], protocol: str) -> str:
-    """The page's opening statement under ``protocol``: the best run if they can be ranked, else each run's own."""
-    present = [(run, label) for run, label in zip(runs, labels(runs)) if protocol in run.protocols]
-    reasons = obstacles(runs)
+    """The headline under ``protocol``: the best run, or one line per run if they cannot be ranked."""
+    present = [(run, label) for run, label in zip(runs, run_labels(runs)) if protocol in run.protocols]
+    reasons = ranking_obstacles(runs)
     if reasons:
         lines = "".join(f"<p>{_kept(run.protocols[protocol], label)}</p>" for run, label in present)
         why = text(" and ".join(reasons))
@@ -188,9 +187,9 @@ def headline(runs: Sequence[RunRecord], protocol: str) -> str:
 
 
 def _standing(best: ProtocolRecord, others: Sequence[tuple[ProtocolRecord, str]]) -> str:
-    """How the best run stands among the others, which are given best first."""
+    """The best run compared with the others, which are given best first."""
     among = f"{len(others) + 1} runs"
-    if best.ACA == 0:  # a tie of all: what decided is the next score that differs
+    if best.ACA == 0:  # all runs tie at 0; the order comes from AA
         return f"None of {among} has such a pairing; its average accuracy (AA) is the highest, {_percentage(best.AA)}."
     tied = [label for other, label in others if other.ACA == best.ACA]
     second, label = others[0]
@@ -200,7 +199,7 @@ def _standing(best: ProtocolRecord, others: Sequence[tuple[ProtocolRecord, str]]
 
 
 def _rank(record: ProtocolRecord) -> tuple[float, ...]:
-    """Order by ACA, then AC, then AA; what is undefined comes last."""
+    """The sort key: ACA, then AC, then AA; undefined values come last."""
     return tuple(-1.0 if math.isnan(value) else value for value in (record.ACA, record.AC, record.AA))
 
 
@@ -229,15 +228,15 @@ def _growth(record: ProtocolRecord) -> str:
 
 
 def _percentage(score: float) -> str:
-    shown = per_cent(score)
+    shown = per_cent(score, 1)
     return shown if math.isnan(score) else f"{shown}&nbsp;%"
 
 
-_POINTS = 120  # a loss curve is a shape: more points than pixels only make the page heavy
+_POINTS = 120  # more points than pixels only make the page larger
 _FINGERPRINT = 16
 
 
-def facts(run: RunRecord) -> dict[str, Any]:
+def run_facts(run: RunRecord) -> dict[str, Any]:
     """Folder, training time, data and environment of a run as one tree for the table of facts."""
     known: dict[str, Any] = {"run folder": run.folder.resolve().name, "method": run.method}
     seconds = [task["seconds"] for task in run.tasks if _is_number(task.get("seconds"))]
@@ -247,12 +246,12 @@ def facts(run: RunRecord) -> dict[str, Any]:
     if steps:
         known["training steps"] = sum(steps)
     known["data"] = {key: _shortened(value) for key, value in run.data.items()}
-    sittings = run.environment.get("sittings")  # each is an environment of its own: their number is enough here
+    sittings = run.environment.get("sittings")  # a list of environments; only their number is shown
     return known | run.environment | ({"sittings": len(sittings)} if isinstance(sittings, list) else {})
 
 
 def task_tables(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
-    """One folded table per run: what each task added and cost."""
+    """One collapsed table per run: classes, steps and seconds of each task."""
     return "".join(_task_table(run, name) for run, name in zip(runs, names) if run.tasks)
 
 
@@ -290,7 +289,7 @@ def _shown(value: Any) -> str:
 
 
 def _shortened(value: Any) -> Any:
-    """Data facts with long fingerprints cut: the start is enough to tell two apart by eye."""
+    """Facts of the data with fingerprints shortened; the first characters are enough to compare two by eye."""
     if isinstance(value, dict):
         return {
             key: f"{item[:_FINGERPRINT]}…"
@@ -306,22 +305,22 @@ def _is_number(value: Any) -> bool:
 
 
 _EXPLAINED = (
-    "Items arrive over time and each is embedded once, by the model current when it arrived; the newest model's queries"
-    " search all of them together. Embedded anew is what the same search would give had the whole gallery been"
-    " re-indexed with the newest model. A version whose items take a far smaller share of first places than of the"
-    " gallery is being buried; the offset is how much higher its items score as stored than they would embedded anew."
+    "Items arrive over time. Each is embedded once, by the model in use when it arrives. Queries of the newest model"
+    " search all of them together. Re-embedded: the same search after the newest model has embedded the whole gallery."
+    " The items of a version are shown too rarely if their share of first places is far below their share of the"
+    " gallery. Offset: how much higher its items score as stored than re-embedded."
 )
 
 
 def mixed_section(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
-    """Accuracy over time as a chart, and a table of versions for each run; empty where no run was judged this way."""
+    """Accuracy over time as a chart, and a table of versions for each run; empty if no run has a mixed gallery."""
     shown = [(slot, run.mixed, name) for slot, (run, name) in enumerate(zip(runs, names)) if run.mixed]
     if not shown:
         return ""
     lines = []
     for slot, mixed, name in shown:
-        for key, label in (("accuracy", name), ("reindexed", f"{name}, anew")):
-            values = [100 * number(value) for value in _list(mixed.get(key))]
+        for key, label in (("accuracy", name), ("reindexed", f"{name}, re-embedded")):
+            values = [100 * finite_or_nan(value) for value in _list(mixed.get(key))]
             own = slot if key == "accuracy" else slot + len(runs)
             lines.append(Line(label, own, [float(t) for t in range(1, len(values) + 1)], values))
     drawn = chart(lines, "Mixed gallery: accuracy, % (after each task)", "task", from_zero=False)
@@ -334,8 +333,8 @@ def mixed_section(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
 def _versions(mixed: dict[str, Any], name: str) -> str:
     rows = "".join(
         f"<tr><td>{text(version.get('model', ''))}</td>"
-        f"<td>{per_cent(number(version.get('share_of_gallery')))}</td>"
-        f"<td>{per_cent(number(version.get('share_of_hits')))}</td>"
+        f"<td>{per_cent(finite_or_nan(version.get('share_of_gallery')), 1)}</td>"
+        f"<td>{per_cent(finite_or_nan(version.get('share_of_hits')), 1)}</td>"
         f"<td>{_signed(version.get('score_offset'))}</td><td>{_signed(version.get('score_offset_others'))}</td></tr>"
         for version in _list(mixed.get("versions"))
         if isinstance(version, dict)
@@ -350,7 +349,7 @@ def _versions(mixed: dict[str, Any], name: str) -> str:
 
 
 def _signed(value: Any) -> str:
-    offset = number(value)
+    offset = finite_or_nan(value)
     return "–" if offset != offset else f"{offset:+.4f}"
 
 

@@ -1,4 +1,4 @@
-"""What a finished run left in its folder, checked once so that the page can rely on it."""
+"""Read the records of a finished run from its folder, and check them."""
 
 import json
 import math
@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import HoldfastError
-from holdfast.run_folder import no_finished_run
+from holdfast.metrics import compatible_pairs
+from holdfast.run_folder import not_a_run_error
 from holdfast.storage import read_json
 
 METHOD_NAMES = {
@@ -31,7 +32,7 @@ METHOD_NAMES = {
 
 @dataclass(frozen=True)
 class ProtocolRecord:
-    """One protocol's scores in [0, 1]; NaN where they are undefined. ``matrix`` is T x T, NaN above the diagonal."""
+    """Scores under one protocol, in [0, 1]; NaN if undefined. ``matrix`` is T x T, NaN above the diagonal."""
 
     matrix: NDArray[np.float64]
     AC: float
@@ -43,8 +44,8 @@ class ProtocolRecord:
 
     @property
     def compatible(self) -> NDArray[np.bool_]:
-        """Where query model t beats gallery model k's own score: strictly, below the diagonal, never at NaN."""
-        return np.tril(np.diagonal(self.matrix)[None, :] < self.matrix, k=-1)
+        """True if query model t beats gallery model k's own score (strictly); only below the diagonal, never at NaN."""
+        return compatible_pairs(self.matrix)
 
     @property
     def pairs(self) -> int:
@@ -53,7 +54,7 @@ class ProtocolRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run folder. Everything but the method and its protocols may be empty."""
+    """The records of one run folder. All fields but method and protocols may be empty."""
 
     folder: Path
     method: str
@@ -74,11 +75,11 @@ class RunRecord:
 
 
 def read_run(folder: Path) -> RunRecord:
-    """Read ``metrics.json`` (required) and recipe, environment, log and ``stationarity.json`` where they exist."""
+    """Read ``metrics.json`` (required), and recipe, environment, log and ``stationarity.json`` if they exist."""
     folder = Path(folder)
     path = folder / "metrics.json"
     if not path.is_file():
-        raise no_finished_run(folder)
+        raise not_a_run_error(folder)
     metrics = read_json(path)
     if not isinstance(metrics, dict) or not isinstance(metrics.get("method"), str):
         raise HoldfastError(f"{path}: names no method; it is not the record of a run")
@@ -103,12 +104,12 @@ def read_run(folder: Path) -> RunRecord:
     )
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested tables as one, keys joined by dots: {"a": {"b": 1}} gives {"a.b": 1}."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping):
-            leaves.update(flat(value, f"{prefix}{key}."))
+            leaves.update(flatten(value, f"{prefix}{key}."))
         else:
             leaves[f"{prefix}{key}"] = value
     return leaves
@@ -120,11 +121,11 @@ def _protocol(value: Any, where: str) -> ProtocolRecord:
     extras = _of_type(value.get("extras"), dict)
     return ProtocolRecord(
         matrix=_matrix(value["matrix"], f"{where}, matrix"),
-        AC=number(value.get("AC")),
-        AA=number(value.get("AA")),
-        ACA=number(value.get("ACA")),
-        AC_tau=[number(item) for item in _of_type(value.get("AC_tau"), list)],
-        AA_tau=[number(item) for item in _of_type(value.get("AA_tau"), list)],
+        AC=finite_or_nan(value.get("AC")),
+        AA=finite_or_nan(value.get("AA")),
+        ACA=finite_or_nan(value.get("ACA")),
+        AC_tau=[finite_or_nan(item) for item in _of_type(value.get("AC_tau"), list)],
+        AA_tau=[finite_or_nan(item) for item in _of_type(value.get("AA_tau"), list)],
         extras={name: _matrix(extra, f"{where}, {name}") for name, extra in extras.items()},
     )
 
@@ -138,14 +139,14 @@ def _matrix(rows: Any, where: str) -> NDArray[np.float64]:
             raise HoldfastError(f"{where}: row {t + 1} has {len(row)} cells, but there are {len(rows)} models")
         if not all(cell is None or type(cell) in (int, float) for cell in row[: t + 1]):
             raise HoldfastError(f"{where}: row {t + 1} holds something that is neither a number nor null")
-        matrix[t, : t + 1] = [number(cell) for cell in row[: t + 1]]
+        matrix[t, : t + 1] = [finite_or_nan(cell) for cell in row[: t + 1]]
     if bool(((matrix < 0) | (matrix > 1)).any()):
         raise HoldfastError(f"{where}: scores must be in [0, 1]")
     return matrix
 
 
-def number(value: Any) -> float:
-    """``value`` as a float; NaN for null, for what is no number and for what is not finite."""
+def finite_or_nan(value: Any) -> float:
+    """``value`` as a float; NaN for null, for anything but a number, and for infinities."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return math.nan
@@ -165,7 +166,7 @@ def _recipe(path: Path) -> dict[str, Any]:
 
 
 def _log(path: Path) -> list[dict[str, Any]]:
-    """The log's records. A line that is no record is passed over: a killed run may leave its last one half written."""
+    """The records of the log. Lines that are not records are skipped: a killed run may leave half a line."""
     if not path.is_file():
         return []
     records = []

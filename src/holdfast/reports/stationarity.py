@@ -1,13 +1,13 @@
-"""Does Theorem 1's assumption hold in this run, and where not? From ``stationarity.json``, where there is one."""
+"""The part of the report about the assumption of Theorem 1, from ``stationarity.json`` if a run has one."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.reports.html import DASH, per_cent, text
+from holdfast.reports.html import DASH, text
 from holdfast.reports.records import RunRecord
-from holdfast.wording import counted
+from holdfast.wording import counted, per_cent
 
 WORST = 5
 _ABOUT = (
@@ -23,7 +23,7 @@ _HEADS = (
 
 
 def stationarity_section(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
-    """One part per run that was measured; empty where none was."""
+    """One part per measured run; empty if none was measured."""
     parts = [_part(run, name) for run, name in zip(runs, names) if run.stationarity]
     if not parts:
         return ""
@@ -31,10 +31,10 @@ def stationarity_section(runs: Sequence[RunRecord], names: Sequence[str]) -> str
 
 
 def verdict(record: dict[str, Any]) -> str:
-    """The answer in plain text: does the assumption hold in this run, and if not, where."""
+    """Whether the assumption holds in this run, and where it fails, as plain text."""
     updates = record["updates"]
     if not updates:
-        return "There is no update whose two models can be compared, so there is nothing to assume."
+        return "There is no update with two models that can be compared, so the assumption is not tested."
     grown = {_name(u): round((1 - u["shrank"]) * u["num_classes"]) for u in updates}
     total, grew = sum(u["num_classes"] for u in updates), sum(grown.values())
     moved = max(u["moved"] for u in updates)
@@ -77,7 +77,7 @@ def _part(run: RunRecord, name: str) -> str:
     except (KeyError, TypeError, ValueError) as error:
         where = run.folder / "stationarity.json"
         raise HoldfastError(
-            f"{where}: not whole ({error}); python -m papers.stationary theory stationarity RUN writes it anew"
+            f"{where}: incomplete ({error}); run python -m papers.stationary theory stationarity RUN to write it again"
         ) from error
 
 
@@ -96,7 +96,7 @@ def _row(update: dict[str, Any]) -> str:
 
 
 def _worst(updates: Sequence[dict[str, Any]], name: str) -> str:
-    """The classes whose caps grew most, folded away."""
+    """A collapsed table of the classes with the caps that grew most."""
     grown = [
         (item["new_cap"] - item["old_cap"], update, item)
         for update in updates
@@ -124,7 +124,7 @@ def _name(update: dict[str, Any]) -> str:
 
 
 def _share(value: float | None) -> str:
-    return DASH if value is None or math.isnan(value) else f"{per_cent(value)} %"
+    return DASH if value is None or math.isnan(value) else f"{per_cent(value, 1)} %"
 
 
 def _average(kind: dict[str, Any]) -> str:

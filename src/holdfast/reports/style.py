@@ -1,7 +1,7 @@
-"""The page's style sheet: light and dark, screen, phone and paper. It asks for nothing outside the page."""
+"""The style sheet of the pages: light and dark, screen, phone and print. It loads nothing from outside the page."""
 
-# Chart colours are Okabe and Ito's, which people with any common colour blindness can tell apart; the dark set is the
-# same hues, lighter where they would sink into the background.
+# Chart colours are those of Okabe and Ito, which people with the common kinds of colour blindness can distinguish. The
+# dark set has the same hues, lighter where the contrast would be too low.
 _COLOURS = """
 :root { color-scheme: light dark;
   --paper:#fdfdfc; --card:#ffffff; --ink:#1d2327; --quiet:#5d666d; --rule:#e2e5e7; --soft:#f4f5f5;
@@ -112,7 +112,7 @@ svg .grid { stroke:var(--rule); }
 .view { display:none; } .view > h3:first-child { display:none; }
 """
 
-_ELSEWHERE = """
+_SMALL_SCREENS_AND_PRINT = """
 @media (max-width:40rem) { main { padding:2rem 1rem 3rem; } h1 { font-size:1.6rem; }
   .headline p:first-child { font-size:1.12rem; }
   .key { margin-left:0; width:100%; } dl { grid-template-columns:1fr; gap:.1rem; } dd { margin-bottom:.5rem; } }
@@ -124,9 +124,9 @@ _ELSEWHERE = """
 
 
 def style(views: int) -> str:
-    """The whole style sheet for a page with ``views`` protocols to switch between."""
+    """The style sheet of a report with ``views`` protocols to switch between."""
     shown = "".join(f"#protocol-{i}:checked ~ .view-{i} {{ display:block; }}\n" for i in range(views))
-    return _COLOURS + _TEXT + _TABLES + _MATRICES + _CHARTS + shown + _ELSEWHERE
+    return _COLOURS + _TEXT + _TABLES + _MATRICES + _CHARTS + shown + _SMALL_SCREENS_AND_PRINT
 
 
 _CHECKS = """

@@ -1,12 +1,38 @@
-"""What changes between tasks: which classes come, which images are kept, which model is the reference."""
+"""Scenarios: which classes each task adds, which images are replayed, and which model is the reference."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
+
+from holdfast.errors import HoldfastError, unknown_name
 from holdfast.scenarios.cl2r import cl2r, class_order
-from holdfast.scenarios.iam_cl2r import ModelCard, iam_cl2r
+from holdfast.scenarios.iam_cl2r import ModelSpace, iam_cl2r
 from holdfast.scenarios.slots import SlotRegistry
-from holdfast.scenarios.task import Scenario, Task
+from holdfast.scenarios.task import Scenario, Task, next_task
 
 SCENARIOS: dict[str, Callable[..., Scenario]] = {"cl2r": cl2r, "iam_cl2r": iam_cl2r}
 
-__all__ = ["SCENARIOS", "ModelCard", "Scenario", "SlotRegistry", "Task", "cl2r", "class_order", "iam_cl2r"]
+
+def build_scenario(name: str, labels: np.ndarray, class_names: Sequence[str], **options: Any) -> Scenario:
+    """The scenario ``name`` of ``SCENARIOS`` with its options; errors name the scenario."""
+    if name not in SCENARIOS:
+        raise unknown_name("scenario", name, SCENARIOS)
+    try:
+        return SCENARIOS[name](labels, class_names, **options)
+    except HoldfastError as error:
+        raise HoldfastError(f"scenario {name}: {error}") from error
+
+
+__all__ = [
+    "SCENARIOS",
+    "ModelSpace",
+    "Scenario",
+    "SlotRegistry",
+    "Task",
+    "build_scenario",
+    "cl2r",
+    "class_order",
+    "iam_cl2r",
+    "next_task",
+]

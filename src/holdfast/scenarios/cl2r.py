@@ -1,4 +1,4 @@
-"""CL2R: one model, trained from scratch on some classes, then fine-tuned task after task on more."""
+"""CL2R: a model is trained from scratch on some classes, then fine-tuned on more classes task after task."""
 
 from collections.abc import Sequence
 
@@ -21,19 +21,27 @@ def cl2r(
     order_seed: int | None = None,
     buffer_per_class: int = 20,
 ) -> Scenario:
-    """``initial`` classes first, then ``increment`` more with each task until none is left.
+    """Start with ``initial`` classes and add ``increment`` classes with each task until none is left.
 
-    Give ``increment``, or ``tasks`` to have it worked out: 10 classes of 100 first and 7 tasks make 15 a task.
-    order_seed: None takes the classes as they are numbered; a number shuffles them with
-    ``numpy.random.RandomState(order_seed).shuffle``, as the class-incremental literature does (1993 is iCaRL's).
-    num_slots: vertices of the simplex; None means as many as there are classes. Slots go from the left by arrival.
+    labels: labels of the training set, N.
+    class_names: names of the classes; label i is class_names[i].
+    num_slots: vertices of the simplex; None (default) for as many as there are classes. Classes take slots from the
+        left in order of arrival.
+    seed: of the replay buffer.
+    initial: classes of the first task.
+    increment: classes of each later task. Give it or ``tasks``.
+    tasks: number of tasks; 7 tasks with 10 of 100 classes first have an increment of 15.
+    order_seed: None (default) takes the classes in the order of their labels. A number shuffles them with
+        ``numpy.random.RandomState(order_seed).shuffle``, as in the class-incremental literature (1993 is iCaRL's).
+    buffer_per_class: images of each earlier class in the replay buffer.
     """
     num_classes = len(class_names)
     ends = task_ends(num_classes, initial, increment, tasks)
-    if buffer_per_class < 0:
-        raise HoldfastError(f"buffer_per_class must not be negative, got {buffer_per_class}")
+    check_buffer(buffer_per_class)
     if num_slots is not None and num_slots < num_classes:
-        raise HoldfastError(f"{num_slots} slots for {num_classes} classes; set method.slots to {num_classes} or more")
+        raise HoldfastError(
+            f"{num_slots} slots for {num_classes} classes; the method needs {num_classes} slots or more"
+        )
     order = class_order(num_classes, order_seed)
     registry = SlotRegistry(num_slots or num_classes)
     built: list[Task] = []
@@ -58,7 +66,7 @@ def cl2r(
 
 
 def class_order(num_classes: int, order_seed: int | None) -> tuple[int, ...]:
-    """The order in which classes arrive.
+    """The labels in the order in which classes arrive.
 
     >>> class_order(100, 1993)[:5]
     (68, 56, 78, 8, 23)
@@ -66,13 +74,13 @@ def class_order(num_classes: int, order_seed: int | None) -> tuple[int, ...]:
     order = np.arange(num_classes)
     if order_seed is not None:
         if not 0 <= order_seed < 2**32:
-            raise HoldfastError(f"scenario.order_seed must lie in 0..2^32-1, got {order_seed}")
+            raise HoldfastError(f"order_seed must be in 0..2^32-1, got {order_seed}")
         np.random.RandomState(order_seed).shuffle(order)
     return tuple(order.tolist())
 
 
 def task_ends(num_classes: int, initial: int, increment: int | None, tasks: int | None) -> list[int]:
-    """How many classes have been seen at the end of each task.
+    """Number of classes seen at the end of each task.
 
     >>> task_ends(100, 10, None, 7)
     [10, 25, 40, 55, 70, 85, 100]
@@ -81,20 +89,26 @@ def task_ends(num_classes: int, initial: int, increment: int | None, tasks: int 
     return list(range(initial, num_classes + 1, step)) if step else [initial]
 
 
+def check_buffer(per_class: int) -> None:
+    """An error if ``buffer_per_class`` is negative."""
+    if per_class < 0:
+        raise HoldfastError(f"buffer_per_class must be at least 0, got {per_class}")
+
+
 def _increment(num_classes: int, initial: int, increment: int | None, tasks: int | None) -> int:
     if not 1 <= initial <= num_classes:
-        raise HoldfastError(f"scenario.initial must lie in 1..{num_classes} (the classes there are), got {initial}")
+        raise HoldfastError(f"initial must be in 1..{num_classes} (the number of classes), got {initial}")
     rest = num_classes - initial
     if (increment is None) == (tasks is None):
-        raise HoldfastError("give scenario.increment or scenario.tasks, and only one of the two")
+        raise HoldfastError("give increment or tasks, and only one of the two")
     if tasks is not None:
         if tasks < 1 or (tasks == 1) != (rest == 0) or (tasks > 1 and rest % (tasks - 1)):
             raise HoldfastError(
-                f"{num_classes} classes, {initial} of them first, cannot be shared out evenly over {tasks} tasks; "
+                f"{num_classes} classes, {initial} of them first, cannot be split evenly over {tasks} tasks; "
                 f"{rest} must be a multiple of tasks - 1"
             )
         return rest // (tasks - 1) if tasks > 1 else 0
     assert increment is not None
     if increment < 1 or rest % increment:
-        raise HoldfastError(f"scenario.increment must divide the {rest} classes after the first task, got {increment}")
+        raise HoldfastError(f"increment must divide the {rest} classes after the first task, got {increment}")
     return increment

@@ -1,6 +1,7 @@
-"""IAM-CL2R: a pre-trained model is fine-tuned task after task, and now and then replaced by a better one.
+"""IAM-CL2R: a pre-trained model is fine-tuned task after task and replaced by other models at given tasks.
 
-A scenario whose first model is held to one that was adopted: all that is left of it are stored vectors.
+``with_adopted_reference`` changes any scenario so that its first model is held to an adopted model, of which only
+stored vectors exist.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.scenarios.cl2r import class_order, task_ends
+from holdfast.scenarios.cl2r import check_buffer, class_order, task_ends
 from holdfast.scenarios.slots import SlotRegistry
 from holdfast.scenarios.task import Scenario, Task, buffer_indices
 
@@ -18,8 +19,8 @@ Reference = Literal["loaded", "deployed"]
 
 
 @dataclass(frozen=True)
-class ModelCard:
-    """What must be known of a model before it is brought in: its feature size, and its slots where it has some."""
+class ModelSpace:
+    """The feature space of a model: its size, and its slots if it was trained with a simplex."""
 
     dim: int
     registry: SlotRegistry | None = None
@@ -29,7 +30,7 @@ def iam_cl2r(
     labels: np.ndarray,
     class_names: Sequence[str],
     *,
-    models: Mapping[str, ModelCard],
+    models: Mapping[str, ModelSpace],
     model: str,
     replace_at: tuple[int, ...] = (),
     replace_at_classes: tuple[int, ...] = (),
@@ -44,42 +45,47 @@ def iam_cl2r(
     order_seed: int | None = None,
     buffer_per_class: int = 20,
 ) -> Scenario:
-    """CL2R's tasks, started from the pre-trained ``model`` and restarted from others.
+    """The tasks of CL2R, starting from a pre-trained model and continuing with other models after replacements.
 
-    model, replace_with: names of models, and ``models`` says what they are. A replacement takes place at the start of
-    the tasks ``replace_at``, or of those that bring the classes seen to ``replace_at_classes`` (the paper's 40 and 70
-    of 100). The new model is then fine-tuned like any other; the buffer stays.
-    reference: what the loss compares with at a replacement. "loaded" is the new model as it came, as in the authors'
-    code: nothing but the slots ties it to the old galleries. "deployed" is the model it replaces, or none where
-    their features differ in size. In the first task it is the pre-trained model.
-    namespace: put before the class names in the registry, so that a class of the same name in pre-training is another.
-    num_slots: vertices of the simplex; None for methods without one. Slots go from the right by arrival; those of
-    pre-training, on the left, come with the models.
-    Refused: models whose slots do not agree with each other or leave no room, by the name of model and class.
+    labels: labels of the training set, N.
+    class_names: names of the classes; label i is class_names[i].
+    models: feature space of each model, by name.
+    model: name of the pre-trained first model.
+    replace_at: numbers of the tasks that start with a replacement. Give it or ``replace_at_classes``.
+    replace_at_classes: the same by the number of classes seen at the end of the task (the paper's 40 and 70 of 100).
+    replace_with: name of the new model for each replacement. It is fine-tuned like the first; the buffer stays.
+    reference: the model that the loss compares with at a replacement. "loaded" (default) is the new model before
+        fine-tuning, as in the authors' code; only the slots connect it to the old galleries. "deployed" is the model
+        that is replaced, or none if the feature sizes differ. In the first task it is the pre-trained model.
+    namespace: prefix of the class names in the registry, to tell them from classes of pre-training of the same name.
+    num_slots: vertices of the simplex; None (default) for methods without one. Classes take slots from the right in
+        order of arrival. The slots of pre-training, on the left, are those of the models.
+    seed, initial, increment, tasks, order_seed, buffer_per_class: as in ``cl2r``.
+
+    An error if the slots of the models do not agree or leave too few free slots; it names the model and the class.
     """
     ends = task_ends(len(class_names), initial, increment, tasks)
-    if buffer_per_class < 0:
-        raise HoldfastError(f"buffer_per_class must not be negative, got {buffer_per_class}")
-    brought_in = {1: model, **_replacements(ends, replace_at, replace_at_classes, replace_with)}
-    for wanted in brought_in.values():
+    check_buffer(buffer_per_class)
+    loaded_models = {1: model, **_replacements(ends, replace_at, replace_at_classes, replace_with)}
+    for wanted in loaded_models.values():
         if wanted not in models:
             raise unknown_name("model", wanted, models)
     order = class_order(len(class_names), order_seed)
     owners = [f"{namespace}/{class_names[label]}" if namespace else class_names[label] for label in order]
     registry = SlotRegistry(num_slots or len(owners))
     if num_slots is not None:
-        _refuse_overflow(num_slots, owners, [models[name] for name in brought_in.values()])
+        _check_free_slots(num_slots, owners, [models[name] for name in loaded_models.values()])
     built: list[Task] = []
     current = model
     for number, end in enumerate(ends, start=1):
         begin = ends[number - 2] if number > 1 else 0
-        name = brought_in.get(number)
+        name = loaded_models.get(number)
         if name is not None and num_slots is not None:
-            registry = _joined(registry, models[name], name)
-        held_to: Literal["none", "previous", "loaded"] = "previous"
+            registry = _merge_slots(registry, models[name], name)
+        task_reference: Literal["none", "previous", "loaded"] = "previous"
         if name is not None:
             same_size = models[name].dim == models[current].dim
-            held_to = "loaded" if number == 1 or reference == "loaded" else "previous" if same_size else "none"
+            task_reference = "loaded" if number == 1 or reference == "loaded" else "previous" if same_size else "none"
             current = name
         registry = registry.take_right(owners[begin:end])
         new = order[begin:end]
@@ -93,7 +99,7 @@ def iam_cl2r(
                 registry=registry,
                 slots=tuple(registry.slot(owner) for owner in owners[:end]),
                 start="previous" if name is None else "loaded",
-                reference=held_to,
+                reference=task_reference,
                 model=name,
             )
         )
@@ -103,67 +109,65 @@ def iam_cl2r(
 def _replacements(
     ends: Sequence[int], at: Sequence[int], at_classes: Sequence[int], models: Sequence[str]
 ) -> dict[int, str]:
-    """Task number -> model."""
+    """Name of the new model by the number of the task that starts with it."""
     if at and at_classes:
-        raise HoldfastError("give scenario.replace_at (tasks) or scenario.replace_at_classes, and only one of the two")
+        raise HoldfastError("give replace_at (tasks) or replace_at_classes, and only one of the two")
     for count in at_classes:
         if count not in ends[1:]:
             raise HoldfastError(
-                f"scenario.replace_at_classes: no later task brings the classes seen to {count}; "
-                f"they come to {', '.join(map(str, ends[1:]))}"
+                f"replace_at_classes: no later task ends with {count} classes seen; "
+                f"tasks end with {', '.join(map(str, ends[1:]))}"
             )
     numbers = [*at, *(ends.index(count) + 1 for count in at_classes)]
     if any(not 2 <= number <= len(ends) for number in numbers) or sorted(set(numbers)) != numbers:
-        raise HoldfastError(f"scenario.replace_at must be rising task numbers in 2..{len(ends)}, got {numbers}")
+        raise HoldfastError(f"replace_at must be increasing task numbers in 2..{len(ends)}, got {numbers}")
     if len(numbers) != len(models):
-        raise HoldfastError(f"{len(numbers)} replacements but {len(models)} models in scenario.replace_with")
+        raise HoldfastError(f"{len(numbers)} replacements but {len(models)} models in replace_with")
     return dict(zip(numbers, models, strict=True))
 
 
-def _refuse_overflow(num_slots: int, owners: Sequence[str], cards: Sequence[ModelCard]) -> None:
-    before = {name for card in cards if card.registry for name in card.registry.owners}
+def _check_free_slots(num_slots: int, owners: Sequence[str], spaces: Sequence[ModelSpace]) -> None:
+    before = {name for space in spaces if space.registry for name in space.registry.owners}
     for name in owners:
         if name in before:
-            raise HoldfastError(
-                f"class {name!r} is a class of pre-training too; set scenario.namespace to tell them apart"
-            )
+            raise HoldfastError(f"class {name!r} is a class of pre-training too; set namespace to tell them apart")
     needed = len(before) + len(owners)
     if needed > num_slots:
         raise HoldfastError(
             f"no slot left for class {owners[max(0, num_slots - len(before))]!r}: {num_slots} slots, {len(before)} "
-            f"classes of pre-training and {len(owners)} more; holdfast slots grow MODEL... --to {needed} for all "
-            f"its models makes room, then set method.slots={needed}; or pre-train with so many"
+            f"classes of pre-training and {len(owners)} more; grow all its models to {needed} slots (holdfast slots "
+            f"grow) and set the method's slots to {needed}, or pre-train with {needed} slots"
         )
 
 
-def _joined(registry: SlotRegistry, card: ModelCard, name: str) -> SlotRegistry:
-    if card.registry is None:
+def _merge_slots(registry: SlotRegistry, space: ModelSpace, name: str) -> SlotRegistry:
+    if space.registry is None:
         raise HoldfastError(f"model {name}: has no slot record; pre-train it with a simplex method")
     try:
-        return registry.meet(card.registry)
+        return registry.merge(space.registry)
     except HoldfastError as error:
         raise HoldfastError(f"model {name}: {error}") from error
 
 
-def held_to_adopted(scenario: Scenario, class_names: Sequence[str], card: ModelCard, name: str) -> Scenario:
-    """The same tasks, the first one held to the adopted model ``name``; later ones to the model before, as they were.
+def with_adopted_reference(scenario: Scenario, class_names: Sequence[str], space: ModelSpace, name: str) -> Scenario:
+    """The same tasks with the first one held to an adopted model; later tasks are unchanged.
 
-    card: its size and, by the way of a projection, its slots. A class that it knows, by name, keeps its slot; the
-    others take the free ones from the left by arrival.
+    scenario: a scenario with a first task without a reference.
+    class_names: names of the classes; label i is class_names[i].
+    space: feature size of the adopted model, and its slots if it has any. A class in its registry, by name, keeps its
+        slot. Other classes take free slots from the left in order of arrival.
+    name: name of the adopted model.
     """
     first = scenario.tasks[0]
     if first.reference != "none":
-        raise HoldfastError("an adopted model is the first one's reference; this scenario's first task has one already")
+        raise HoldfastError("an adopted model must be the first task's reference, but this scenario has one already")
     tasks: list[Task] = []
-    registry = card.registry
+    registry = space.registry
     for task in scenario.tasks:
         if registry is not None:
-            registry = _with(registry, [class_names[label] for label in task.new_classes])
+            names = [class_names[label] for label in task.new_classes]
+            registry = registry.take_left([one for one in names if one not in registry.owners])
             slots = tuple(registry.slot(class_names[label]) for label in task.seen_classes)
             task = replace(task, registry=registry, slots=slots)
         tasks.append(task)
     return Scenario(scenario.name, (replace(tasks[0], reference="loaded", model=name), *tasks[1:]))
-
-
-def _with(registry: SlotRegistry, names: Sequence[str]) -> SlotRegistry:
-    return registry.take_left([name for name in names if name not in registry.owners])

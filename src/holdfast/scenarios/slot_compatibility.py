@@ -1,4 +1,4 @@
-"""Models that meet must share their slots: compared by what their folders say, without loading them."""
+"""Check that models share their class slots, from their descriptions, without loading weights."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,11 +9,12 @@ from holdfast.scenarios.slots import SlotRegistry
 from holdfast.storage import read_json
 
 
-def refuse_strangers(folders: Iterable[Path]) -> SlotRegistry | None:
-    """Refuse models that cannot share a space: another K, a class on two slots, a slot with two classes.
+def refuse_incompatible_slots(folders: Iterable[Path]) -> SlotRegistry | None:
+    """The slots of all models together; None if no model has a slot record.
 
-    Reads descriptions, no weights. A model without a record is a stranger where another has one. The slots of all
-    together; None where no model has any.
+    folders: model folders.
+    An error if the models cannot share a space: different numbers of slots, a class with two slots, a slot with two
+    classes, or a slot record in some models only.
     """
     together: SlotRegistry | None = None
     without: list[Path] = []
@@ -23,24 +24,24 @@ def refuse_strangers(folders: Iterable[Path]) -> SlotRegistry | None:
         if slots is None:
             without.append(folder)
             continue
-        registry = registry_in(slots, folder)
+        registry = registry_from_info(slots, folder)
         try:
-            together = registry if together is None else together.meet(registry)
+            together = registry if together is None else together.merge(registry)
         except HoldfastError as error:
-            raise HoldfastError(f"{folder}: does not belong with the models before it: {error}") from error
+            raise HoldfastError(f"{folder}: its slots disagree with those of earlier models: {error}") from error
     if together is not None and without:
-        raise HoldfastError(f"{without[0]}: has no slot record, but the models it is compared with have one")
+        raise HoldfastError(f"{without[0]}: has no slot record, but other models that it is compared with have one")
     return together
 
 
-def refuse_strangers_in(run: RunFolder, count: int) -> None:
-    """``refuse_strangers`` for the first ``count`` models of a run, as far as they are still there."""
+def refuse_incompatible_slots_in_run(run: RunFolder, count: int) -> None:
+    """``refuse_incompatible_slots`` for the first ``count`` models of a run; deleted models are left out."""
     folders = (run.model(number) for number in range(1, count + 1))
-    refuse_strangers(folder for folder in folders if (folder / "config.json").exists())
+    refuse_incompatible_slots(folder for folder in folders if (folder / "config.json").exists())
 
 
-def registry_in(value: object, folder: Path) -> SlotRegistry:
-    """The slots as a model's description has them; what cannot be read is refused by the folder's name."""
+def registry_from_info(value: object, folder: Path) -> SlotRegistry:
+    """Read the slots from a model's description; errors name the folder."""
     try:
         return SlotRegistry.from_json(value)
     except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""Which vertex of the simplex a class owns: a contract between models that never meet."""
+"""Which vertex of the simplex each class owns. Models with the same record can be compared without retraining."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,14 @@ from holdfast.wording import counted
 
 @dataclass(frozen=True)
 class SlotRegistry:
-    """An immutable record of who owns which of ``num_slots`` vertices; saved with every model.
+    """An immutable record of the class that owns each of ``num_slots`` vertices; saved with every model.
 
-    Pre-training takes slots from the left, fine-tuning from the right, so that both can grow without asking each
-    other. Taking a slot gives a new registry; a class keeps its slot for ever.
-    grown: the numbers of slots the simplex had before it was grown, oldest first.
+    num_slots: K, the number of vertices.
+    owners: slot of each class, by class name. A class is permanently assigned its slot.
+    grown: numbers of slots that the simplex had before it was grown, oldest first.
+
+    Pre-training takes slots from the left and fine-tuning from the right, so that both can add classes independently.
+    ``take_left`` and ``take_right`` return a new registry.
     """
 
     num_slots: int
@@ -22,53 +25,54 @@ class SlotRegistry:
     grown: tuple[int, ...] = ()
 
     def take_left(self, names: Iterable[str]) -> "SlotRegistry":
-        """Give each new name the lowest free slot, in order."""
+        """Assign the lowest free slots to new class names, in order."""
         return self._take(names, range(self.num_slots))
 
     def take_right(self, names: Iterable[str]) -> "SlotRegistry":
-        """Give each new name the highest free slot, in order."""
+        """Assign the highest free slots to new class names, in order."""
         return self._take(names, range(self.num_slots - 1, -1, -1))
 
     def slot(self, name: str) -> int:
+        """The slot of a class."""
         if name not in self.owners:
-            raise HoldfastError(f"class {name!r} owns no slot; owners: {counted(len(self.owners), 'class')}")
+            raise HoldfastError(f"class {name!r} owns no slot; {counted(len(self.owners), 'class')} own one")
         return self.owners[name]
 
-    def meet(self, other: "SlotRegistry") -> "SlotRegistry":
-        """Everybody's slots once two models share a space; refused where they have another K or disagree on a class.
+    def merge(self, other: "SlotRegistry") -> "SlotRegistry":
+        """The slots of two models that share a space. ``grown`` contains the growth of both.
 
-        ``grown`` tells of the growth of either: whoever goes on from both has features that went through it.
+        An error if the numbers of slots differ, a class owns two slots or a slot has two owners.
         """
         if self.num_slots != other.num_slots:
             small = min(self.num_slots, other.num_slots)
             large = max(self.num_slots, other.num_slots)
             raise HoldfastError(
-                f"{self.num_slots} slots meet {other.num_slots}; holdfast slots grow MODEL --to {large} brings the "
-                f"model with {small} up"
+                f"one has {self.num_slots} slots, the other {other.num_slots}; grow the one with {small} to {large} "
+                "(holdfast slots grow)"
             )
         owners = dict(self.owners)
-        holder = {slot: name for name, slot in owners.items()}
+        owner_of_slot = {slot: name for name, slot in owners.items()}
         for name, slot in other.owners.items():
             if owners.get(name, slot) != slot:
                 raise HoldfastError(
                     f"class {name!r} owns slot {owners[name]} in one model and slot {slot} in the other; "
                     "pre-train with slots_from the older model"
                 )
-            if holder.get(slot, name) != name:
+            if owner_of_slot.get(slot, name) != name:
                 needed = len(self.owners.keys() | other.owners.keys())
                 advice = (
                     f"together they have {needed} classes: train both with {needed} slots or more"
                     if needed > self.num_slots
                     else "pre-train with slots_from the older model"
                 )
-                raise HoldfastError(f"slot {slot} has two owners: {holder[slot]!r} and {name!r}; {advice}")
+                raise HoldfastError(f"slot {slot} has two owners: {owner_of_slot[slot]!r} and {name!r}; {advice}")
             owners[name] = slot
         return SlotRegistry(self.num_slots, owners, tuple(sorted({*self.grown, *other.grown})))
 
     def grow(self, num_slots: int) -> "SlotRegistry":
-        """The same owners among more slots; what the number was before is kept in ``grown``."""
+        """The same owners among more slots; the present number of slots is appended to ``grown``."""
         if num_slots <= self.num_slots:
-            raise HoldfastError(f"{self.num_slots} slots cannot shrink or stay: grow to more, not to {num_slots}")
+            raise HoldfastError(f"{self.num_slots} slots can only grow to more, not to {num_slots}")
         return replace(self, num_slots=num_slots, grown=(*self.grown, self.num_slots))
 
     def _take(self, names: Iterable[str], candidates: range) -> "SlotRegistry":
@@ -95,17 +99,17 @@ class SlotRegistry:
 
     @classmethod
     def from_json(cls, value: Any) -> "SlotRegistry":
-        """Rebuild a saved registry; two classes on one slot, or a slot out of range, are refused."""
+        """Read a saved registry. An error if two classes own one slot or a slot is out of range."""
         try:
             owners = {str(name): int(slot) for name, slot in value["owners"].items()}
             registry = cls(int(value["num_slots"]), owners, tuple(int(size) for size in value.get("grown", ())))
         except (KeyError, TypeError, ValueError, AttributeError):
-            raise HoldfastError("not a slot record: it needs num_slots and owners, a slot for each class") from None
-        holder: dict[int, str] = {}
+            raise HoldfastError("not a slot record: it needs num_slots, and owners with a slot per class") from None
+        owner_of_slot: dict[int, str] = {}
         for name, slot in registry.owners.items():
-            if slot in holder:
-                raise HoldfastError(f"slot {slot} has two owners: {holder[slot]!r} and {name!r}")
+            if slot in owner_of_slot:
+                raise HoldfastError(f"slot {slot} has two owners: {owner_of_slot[slot]!r} and {name!r}")
             if not 0 <= slot < registry.num_slots:
                 raise HoldfastError(f"class {name!r} owns slot {slot}, outside 0..{registry.num_slots - 1}")
-            holder[slot] = name
+            owner_of_slot[slot] = name
         return registry

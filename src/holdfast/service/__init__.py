@@ -1,4 +1,4 @@
-"""The gallery over HTTP: search, add, delete, versions; one process, started by ``holdfast serve``.
+"""The gallery over HTTP: search, add, delete, versions, and a web page. ``holdfast serve`` starts it.
 
-Needs ``pip install '.[serve]'``; nothing here is imported before a server or its control is asked for.
+Needs ``pip install '.[serve]'``. The command line imports these modules only when it uses them.
 """

@@ -1,4 +1,4 @@
-"""The application: endpoints around one open gallery."""
+"""The ASGI application: the endpoints of one open gallery."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -8,65 +8,68 @@ from fastapi import FastAPI
 
 from holdfast.environment import version
 from holdfast.errors import HoldfastError
-from holdfast.gallery import AttachedGallery, Gallery
-from holdfast.service.access import Access
-from holdfast.service.errors import LOG, handle_errors
-from holdfast.service.gate import Gate
-from holdfast.service.local_commands import ControlServer
+from holdfast.gallery import OpenGallery
+from holdfast.service.access_control import AccessControl
+from holdfast.service.errors import LOG, install_error_handlers
+from holdfast.service.gallery_jobs import GalleryJobs
+from holdfast.service.local_commands import CommandServer
 from holdfast.service.metrics import Metrics
+from holdfast.service.middleware import RequestMiddleware
 from holdfast.service.request_bodies import Limits
 from holdfast.service.routes_items import item_routes
 from holdfast.service.routes_search import search_routes
 from holdfast.service.routes_state import page_routes, state_routes
-from holdfast.service.schema import REFUSALS, describe
-from holdfast.service.work import Work
+from holdfast.service.schema import ERROR_RESPONSES, complete_openapi
 
 
 def build_app(
-    gallery: Gallery | AttachedGallery,
+    gallery: OpenGallery,
     *,
-    access: Access,
+    access: AccessControl,
     limits: Limits | None = None,
     name: str = "gallery",
-    control: Path | None = None,
-    started: Callable[[], None] = lambda: None,
-) -> Gate:
-    """An ASGI application; it closes its threads when it ends, the gallery stays its owner's.
+    socket_folder: Path | None = None,
+    on_started: Callable[[], None] = lambda: None,
+) -> RequestMiddleware:
+    """An ASGI application for an open gallery. It ends its threads at shutdown but does not close the gallery.
 
-    name: shown to clients. control: the gallery's folder, where a served gallery listens to this machine's commands.
-    started: told once everything is up.
+    access: who may send requests.
+    limits: of requests; the defaults of ``Limits`` if None.
+    name: the gallery's name as clients see it.
+    socket_folder: the gallery's folder, to take local commands over a socket in it; None: take none.
+    on_started: called when requests are about to be answered.
     """
     limits = limits or Limits()
-    metrics, work = Metrics(), Work(gallery, limits, name=name)
+    metrics, jobs = Metrics(), GalleryJobs(gallery, limits, name=name)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(work.close)
-            if control is not None:
+            stack.push_async_callback(jobs.close)
+            if socket_folder is not None:
                 try:
-                    await stack.enter_async_context(ControlServer(gallery, control, changed=work.forget_stats))
-                except HoldfastError as error:  # a file system without sockets: the rest works
-                    LOG.warning("%s; commands for this gallery need the service to be stopped", error)
-            started()
+                    await stack.enter_async_context(CommandServer(gallery, socket_folder, on_change=jobs.clear_stats))
+                except HoldfastError as error:  # a file system without sockets: everything else works
+                    LOG.warning("%s; stop the service before you run commands on this gallery", error)
+            on_started()
             yield
 
     app = FastAPI(
         title="Holdfast gallery",
         version=version("holdfast") or "0",
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # the usual pages load their scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         lifespan=lifespan,
-        responses=REFUSALS,
+        responses=ERROR_RESPONSES,
     )
-    handle_errors(app)
+    install_error_handlers(app)
     for router in (
-        search_routes(work, access, limits),
-        item_routes(work, access, limits),
-        state_routes(work, access, limits, metrics),
+        search_routes(jobs, access),
+        item_routes(jobs, access),
+        state_routes(jobs, access, metrics),
         page_routes(),
     ):
         app.include_router(router)
-    describe(app)
-    return Gate(app, access, limits, metrics)
+    complete_openapi(app)
+    return RequestMiddleware(app, access, limits, metrics)

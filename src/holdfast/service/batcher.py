@@ -1,4 +1,4 @@
-"""What several callers ask for within a moment, done in one call."""
+"""Jobs of several callers, run together in one call."""
 
 import asyncio
 import contextlib
@@ -7,87 +7,98 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-In = TypeVar("In")
-Out = TypeVar("Out")
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
-Answer = Callable[[int, Out | Exception], None]
-"""(place in the batch, its result or why there is none); from any thread, once for each place."""
+SetResult = Callable[[int, Result | Exception], None]
+"""Called with a job's index in the batch and its result or error; from any thread, once for each job."""
 
 
-class Batcher(Generic[In, Out]):
-    """Collects jobs and gives them, in order of arrival, to ``work`` in a thread of its own.
+class Batcher(Generic[Job, Result]):
+    """Collects jobs and runs them, in order of arrival, in a thread of its own.
 
-    A batch starts ``wait_s`` after its first job came, or as soon as it has ``most``; while one is at work the next one
-    fills. ``work`` may answer early; whoever it has not answered when it returns or raises is answered with the error.
-    A caller that gave up before its batch started is left out.
+    run_batch: called with the jobs of a batch and a function that sets their results. It may set results before it
+        returns. Jobs without a result when it returns or raises get the error.
+    max_batch: most jobs of a batch.
+    wait_s: how long the first job of a batch waits for others, in seconds. While a batch runs, the next one fills.
+    name: prefix of the thread's name.
+
+    A job is left out if its caller was cancelled before the batch started.
     """
 
-    def __init__(self, work: Callable[[list[In], Answer[Out]], None], *, most: int, wait_s: float, name: str) -> None:
-        self._work, self._most, self._wait_s = work, most, wait_s
-        self._waiting: deque[tuple[In, asyncio.Future[Out]]] = deque()
+    def __init__(
+        self, run_batch: Callable[[list[Job], SetResult[Result]], None], *, max_batch: int, wait_s: float, name: str
+    ) -> None:
+        self.max_batch = max_batch
+        self._run_batch, self._wait_s = run_batch, wait_s
+        self._waiting: deque[tuple[Job, asyncio.Future[Result]]] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._task: asyncio.Task[None] | None = None
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
         self.batches = self.jobs = 0
 
     @property
-    def queued(self) -> int:
+    def waiting(self) -> int:
+        """Jobs that are in no batch yet."""
         return len(self._waiting)
 
-    async def ask(self, job: In) -> Out:
+    async def submit(self, job: Job) -> Result:
+        """The job's result, once its batch has run."""
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run())
-        future: asyncio.Future[Out] = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._run_all())
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, future))
-        self._came.set()
+        self._arrived.set()
         return await future
 
     async def close(self) -> None:
-        """Let the batch at work end."""
+        """Wait for the batch that is running; later ones are not run."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await asyncio.to_thread(self._thread.shutdown)
 
-    async def _run(self) -> None:
+    async def _run_all(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
             while not self._waiting:
-                self._came.clear()
-                await self._came.wait()
-            ready = loop.time() + self._wait_s
-            while len(self._waiting) < self._most and (left := ready - loop.time()) > 0:
-                self._came.clear()
+                self._arrived.clear()
+                await self._arrived.wait()
+            deadline = loop.time() + self._wait_s
+            while len(self._waiting) < self.max_batch and (left := deadline - loop.time()) > 0:
+                self._arrived.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._came.wait(), left)
-            batch: list[tuple[In, asyncio.Future[Out]]] = []
-            while self._waiting and len(batch) < self._most:
+                    await asyncio.wait_for(self._arrived.wait(), left)
+            batch: list[tuple[Job, asyncio.Future[Result]]] = []
+            while self._waiting and len(batch) < self.max_batch:
                 job, future = self._waiting.popleft()
                 if not future.done():
                     batch.append((job, future))
             if batch:
-                await self._do(batch, loop)
+                await self._run_one(batch, loop)
 
-    async def _do(self, batch: list[tuple[In, "asyncio.Future[Out]"]], loop: asyncio.AbstractEventLoop) -> None:
+    async def _run_one(
+        self, batch: list[tuple[Job, "asyncio.Future[Result]"]], loop: asyncio.AbstractEventLoop
+    ) -> None:
         futures = [future for _, future in batch]
 
-        def answer(place: int, result: Out | Exception) -> None:
-            loop.call_soon_threadsafe(_settle, futures[place], result)
+        def set_result(index: int, result: Result | Exception) -> None:
+            loop.call_soon_threadsafe(_settle, futures[index], result)
 
         self.batches += 1
         self.jobs += len(batch)
-        failure: Exception = RuntimeError("the batch ended without an answer")
+        failure: Exception = RuntimeError("the batch ended without a result for this job")
         try:
-            await loop.run_in_executor(self._thread, self._work, [job for job, _ in batch], answer)
+            await loop.run_in_executor(self._thread, self._run_batch, [job for job, _ in batch], set_result)
         except Exception as error:
             failure = error
-        await asyncio.sleep(0)  # answers given from the thread are settled first
+        await asyncio.sleep(0)  # results that the thread has set are settled first
         for future in futures:
             _settle(future, failure)
 
 
-def _settle(future: "asyncio.Future[Out]", result: Out | Exception) -> None:
+def _settle(future: "asyncio.Future[Result]", result: Result | Exception) -> None:
     if future.done():
         return
     if isinstance(result, Exception):

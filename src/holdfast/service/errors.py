@@ -1,7 +1,4 @@
-"""Errors over HTTP: every answer that is no success has one shape and one line that says why.
-
-A request that is turned down, and where the service writes down what went wrong on its own side.
-"""
+"""Error answers: every error has the same JSON form, ``{"error": {"status": ..., "reason": ...}}``."""
 
 import json
 import logging
@@ -14,70 +11,72 @@ from starlette.exceptions import HTTPException
 
 from holdfast.errors import HoldfastError, UnavailableError
 
+LOG = logging.getLogger("holdfast.service")
+INTERNAL_ERROR = "internal error of the service; see its log"
+
 _LONGEST_REASON = 400
-_LATER = {"Retry-After": "5"}
 
 
-def error_body(status: int, reason: str) -> bytes:
-    line = " ".join(reason.split())
-    if len(line) > _LONGEST_REASON:
-        line = f"{line[: _LONGEST_REASON - 1]}…"
-    return json.dumps({"error": {"status": status, "reason": line}}).encode()  # ASCII: broken Unicode stays escaped
+class RequestError(Exception):
+    """A request that is refused.
+
+    status: the HTTP status of the answer.
+    reason: one line for the client.
+    headers: further headers of the answer.
+    """
+
+    def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.headers = status, reason, headers
 
 
 def error_response(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
-    return Response(error_body(status, reason), status, headers, media_type="application/json")
+    """An error answer. The reason is shortened to one line of 400 characters."""
+    line = " ".join(reason.split())
+    if len(line) > _LONGEST_REASON:
+        line = f"{line[: _LONGEST_REASON - 1]}…"
+    body = json.dumps({"error": {"status": status, "reason": line}})  # ASCII: lone surrogates stay escaped
+    return Response(body, status, headers, media_type="application/json")
 
 
 def validation_reason(errors: list[Any]) -> str:
-    """The first thing wrong with a body or a query, by name; what was sent is not repeated."""
+    """The first of pydantic's errors, with the field's name. The value is not repeated."""
     first = errors[0]
-    # Of a value that may be of several kinds, pydantic also names the kind that it tried.
+    # For a value that may have several types, pydantic also names the type that it tried.
     path = [str(part) for part in first.get("loc", ()) if part not in ("body", "query")]
     where = ".".join(part for part in path if "[" not in part and part not in ("bool", "int", "float", "str"))
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{where}: {first['msg']}{more}" if where else f"{first['msg']}{more}"
 
 
-def handle_errors(app: FastAPI) -> None:
-    """Install the one shape for everything that can be raised."""
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every exception in the form of this module."""
 
-    async def refusal(request: Request, error: Any) -> Response:
+    async def request_error(request: Request, error: Any) -> Response:
         return error_response(error.status, error.reason, error.headers)
 
     async def holdfast_error(request: Request, error: Any) -> Response:
         return error_response(422, str(error))
 
     async def unavailable(request: Request, error: Any) -> Response:
-        LOG.error("%s", error)  # it names the server or the device, which is not for everybody who asks
+        LOG.error("%s", error)  # it names the server or the device: only the log may show them
         reason = "the gallery's store cannot be reached or written, or its GPU has no free memory; try again"
-        return error_response(503, reason, _LATER)
+        return error_response(503, reason, {"Retry-After": "5"})
 
-    async def http(request: Request, error: Any) -> Response:
-        known = HTTPStatus(error.status_code).phrase.lower()
-        reason = f"{known}: {request.method} {request.url.path}" if error.status_code in (404, 405) else known
+    async def http_error(request: Request, error: Any) -> Response:
+        phrase = HTTPStatus(error.status_code).phrase.lower()
+        reason = f"{phrase}: {request.method} {request.url.path}" if error.status_code in (404, 405) else phrase
         return error_response(error.status_code, reason, dict(error.headers or {}))
 
-    async def validation(request: Request, error: Any) -> Response:
+    async def validation_error(request: Request, error: Any) -> Response:
         return error_response(422, validation_reason(list(error.errors())))
 
-    async def defect(request: Request, error: Any) -> Response:
-        return error_response(500, "a defect of the service; its log says more")  # and the error is raised again
+    async def internal_error(request: Request, error: Any) -> Response:
+        return error_response(500, INTERNAL_ERROR)  # starlette raises the error again, and uvicorn logs it
 
-    app.add_exception_handler(RefusedError, refusal)
+    app.add_exception_handler(RequestError, request_error)
     app.add_exception_handler(HoldfastError, holdfast_error)
     app.add_exception_handler(UnavailableError, unavailable)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(RequestValidationError, validation)
-    app.add_exception_handler(Exception, defect)
-
-
-LOG = logging.getLogger("holdfast.service")
-
-
-class RefusedError(Exception):
-    """A request that is turned down: with which status, and why."""
-
-    def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.headers = status, reason, headers
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(Exception, internal_error)

@@ -1,15 +1,12 @@
-"""Commands of this machine to a gallery that is being served: a socket in the gallery's folder, for its owner only.
+"""Commands on a gallery that another process of this machine serves, over a socket in the gallery's folder.
 
-One process has a gallery open at a time. So the verbs of ``holdfast gallery`` hand their command to the process that
-serves the gallery, which runs it beside the searches. They name folders of models and files of images, which is why no
-token of the HTTP service is enough: whoever may open this socket may write to the gallery's folder anyway.
+Only one process can have a gallery open. The verbs of ``holdfast gallery`` therefore send their command to the process
+that serves the gallery, which runs it beside the searches. Commands name model folders and image files, so a token of
+the HTTP service does not allow them. Only the user who runs the server can open the socket.
 
-Lines of JSON: {"command": ..., arguments} one way, {"progress": ...} as often as there is any and then {"result": ...}
-or {"error": reason} the other. Whoever hangs up stops the command where it can be stopped; so does the server's end.
-
-What the commands of this machine do with a gallery that is open: in the process that serves it, or in their own.
-
-A gallery that another process serves, asked through that process as if it were open here.
+Messages are lines of JSON. The client sends {"command": name, arguments}. The server sends {"progress": ...} any number
+of times, then {"result": ...} or {"error": reason}. A command that can be resumed is stopped when the client closes the
+connection or the server ends.
 """
 
 import asyncio
@@ -29,73 +26,95 @@ from typing import Any, Self
 import numpy as np
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.gallery import AttachedGallery, Gallery, Hit, Item, Version, open_gallery
+from holdfast.gallery import Gallery, Hit, Item, OpenGallery, SearchableGallery, Version, open_gallery, writable
 from holdfast.gallery.backfill import Backfill
-from holdfast.gallery.versions import VectorsTaken
-from holdfast.service.errors import LOG
+from holdfast.gallery.versions import VectorSizes
+from holdfast.service.errors import INTERNAL_ERROR, LOG
 
-Tell = Callable[[dict[str, Any]], None]
+SOCKET = "control.socket"
+_LONGEST_LINE = 16 * 1024 * 1024
+_LONGEST_ADDRESS = 100  # Linux takes 107 bytes, macOS 103
+_IMAGES_PER_LINE, _VECTORS_PER_LINE, _IDS_PER_LINE = 32, 256, 256
+_NUMBERS_PER_LINE = 2**18  # about 6 MiB of JSON
+
+OnProgress = Callable[[dict[str, Any]], None]
 
 
-def _register(gallery: Gallery, stop: threading.Event, tell: Tell, *, model: str, force: bool = False) -> Any:
+def _register(
+    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str, force: bool = False
+) -> Any:
     return gallery.register(Path(model), force=force).as_json()
 
 
-def _backfill(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -> Any:
+def _backfill(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
     def progress(state: Backfill) -> None:
-        tell({**state.moving.figures(), "share": state.share})
+        on_progress({**state.progress.figures(), "share": state.share})
 
-    return gallery.backfill(stop=stop, progress=progress, **options).as_json()
-
-
-def _rollback(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -> Any:
-    return gallery.rollback(stop=stop, progress=lambda state: tell(state.figures()), **options)
+    return _managed(gallery).backfill(stop=stop, progress=progress, **options).as_json()
 
 
-def _move(gallery: Gallery, stop: threading.Event, tell: Tell, **options: Any) -> Any:
+def _rollback(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
+    return _managed(gallery).rollback(stop=stop, progress=lambda state: on_progress(state.figures()), **options)
+
+
+def _move(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
     copied, started = 0, time.monotonic()
 
     def progress(more: int) -> None:
         nonlocal copied
         copied += more
-        tell({"copied": copied, "rate": copied / max(time.monotonic() - started, 1e-9)})
+        on_progress({"copied": copied, "rate": copied / max(time.monotonic() - started, 1e-9)})
 
-    before = gallery.stats()["engine"]
-    found = gallery.move(stop=stop, progress=progress, **options)
+    managed = _managed(gallery)
+    before = managed.stats()["engine"]
+    found = managed.move(stop=stop, progress=progress, **options)
     return {"from": before, "copied": copied, **found}
 
 
 def _add(
-    gallery: Gallery, stop: threading.Event, tell: Tell, *, items: list[dict[str, Any]], version: int | None = None
+    gallery: OpenGallery,
+    stop: threading.Event,
+    on_progress: OnProgress,
+    *,
+    items: list[dict[str, Any]],
+    version: int | None = None,
 ) -> Any:
     refused: list[dict[str, str]] = []
     replaced: list[int] = []
 
-    def note(item: Item, error: HoldfastError) -> None:
+    def on_refused(item: Item, error: HoldfastError) -> None:
         refused.append({"id": item.id, "reason": str(error)})
 
-    added = gallery.add((Item(**one) for one in items), version=version, refused=note, replaced=replaced.append)
+    given = (Item(**one) for one in items)
+    added = writable(gallery).add(given, version=version, refused=on_refused, replaced=replaced.append)
     return {"added": added, "replaced": sum(replaced), "refused": refused}
 
 
-def _search(gallery: Gallery, stop: threading.Event, tell: Tell, **question: Any) -> Any:
-    return [hit.as_json() for hit in gallery.search(**question)]
+def _search(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **arguments: Any) -> Any:
+    return [hit.as_json() for hit in gallery.search(**arguments)]
 
 
-def _delete(gallery: Gallery, stop: threading.Event, tell: Tell, *, ids: list[str]) -> Any:
-    return gallery.delete(ids)
+def _delete(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, ids: list[str]) -> Any:
+    return writable(gallery).delete(ids)
 
 
-def _versions(gallery: Gallery | AttachedGallery, stop: threading.Event, tell: Tell) -> Any:
+def _versions(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress) -> Any:
     return [one.as_json() for one in gallery.versions()]
 
 
-def _vectors_taken(gallery: Gallery | AttachedGallery, stop: threading.Event, tell: Tell, *, version: int) -> Any:
-    return asdict(gallery.vectors_taken(version))
+def _vector_sizes(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, version: int) -> Any:
+    return asdict(writable(gallery).vector_sizes(version))
 
 
-def _stats(gallery: Gallery | AttachedGallery, stop: threading.Event, tell: Tell) -> Any:
+def _stats(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress) -> Any:
     return gallery.stats()
+
+
+def _managed(gallery: OpenGallery) -> Gallery:
+    """The gallery, if it keeps its own vectors; refused if it is attached."""
+    writable(gallery)
+    assert isinstance(gallery, Gallery)
+    return gallery
 
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -107,32 +126,33 @@ COMMANDS: dict[str, Callable[..., Any]] = {
     "search": _search,
     "delete": _delete,
     "versions": _versions,
-    "vectors_taken": _vectors_taken,
+    "vectors_taken": _vector_sizes,
     "stats": _stats,
 }
-"""By name: a function of the gallery, an event that asks it to stop, where to tell progress, and keyword arguments."""
+"""By name. Arguments: the gallery, an event that stops the command, a callback for progress, then the command's own."""
 
 
-SOCKET = "control.socket"
-_LONGEST_LINE = 16 * 1024 * 1024
-_LONGEST_ADDRESS = 100  # the system takes 107 bytes, macOS 103
+class CommandServer:
+    """Takes commands while its context is entered. Commands run in threads; the gallery's locks separate them.
 
+    gallery: open in this process.
+    folder: the gallery's folder, for the socket.
+    on_change: called after every command.
+    """
 
-class ControlServer:
-    """Listens while it is entered; commands run in threads, and the gallery says which may run side by side."""
-
-    def __init__(self, gallery: Gallery | AttachedGallery, folder: Path, *, changed: Callable[[], None]) -> None:
-        self._gallery, self._folder, self._changed = gallery, folder, changed
+    def __init__(self, gallery: OpenGallery, folder: Path, *, on_change: Callable[[], None]) -> None:
+        self._gallery, self._folder, self._on_change = gallery, folder, on_change
         self._server: asyncio.Server | None = None
         self._stops: set[threading.Event] = set()
-        self._answering: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
-        (self._folder / SOCKET).unlink(missing_ok=True)  # of a process that was killed: the gallery is ours now
+        # A socket that is there was left by a process that was killed: this process has the gallery's lock.
+        (self._folder / SOCKET).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)
         try:
-            with _address(self._folder) as address:
+            with _socket_address(self._folder) as address:
                 listening.bind(address)
         except OSError as error:
             listening.close()
@@ -146,62 +166,62 @@ class ControlServer:
         assert self._server is not None
         self._server.close()
         (self._folder / SOCKET).unlink(missing_ok=True)
-        for stop in self._stops:  # what can go on another time
+        for stop in self._stops:
             stop.set()
-        if self._answering:  # a command that has begun is answered
-            await asyncio.wait(self._answering)
+        if self._tasks:  # every command that has begun is answered
+            await asyncio.wait(self._tasks)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, ValueError):  # they went away, or sent no line
+        with contextlib.suppress(ConnectionError, ValueError):  # the client left, or the line was too long
             line = await reader.readline()
-            if not line:  # somebody who only looked whether we are here
+            if not line:  # from ``is_served``
                 writer.close()
                 return
-            me = asyncio.current_task()
-            assert me is not None
-            self._answering.add(me)
-            me.add_done_callback(self._answering.discard)
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
             stop = threading.Event()
             self._stops.add(stop)
-            left = asyncio.create_task(_when_they_leave(reader, stop))
+            watcher = asyncio.create_task(_stop_when_closed(reader, stop))
             try:
-                answer = {"result": await self._do(line, stop, _teller(writer))}
+                answer = {"result": await self._run(line, stop, _progress_writer(writer))}
             except (HoldfastError, OSError, ValueError, TypeError) as error:
                 answer = {"error": str(error)}
-            except Exception:  # whoever asked is answered, whatever it was
+            except Exception:  # the client gets an answer whatever happened
                 LOG.exception("a command failed")
-                answer = {"error": "a defect of the service; its log says more"}
+                answer = {"error": INTERNAL_ERROR}
             finally:
-                left.cancel()
+                watcher.cancel()
                 self._stops.discard(stop)
             writer.write(_line(answer))
             await writer.drain()
         writer.close()
 
-    async def _do(self, line: bytes, stop: threading.Event, tell: Tell) -> Any:
-        asked = json.loads(line)
-        name = asked.pop("command", "")
+    async def _run(self, line: bytes, stop: threading.Event, on_progress: OnProgress) -> Any:
+        arguments = json.loads(line)
+        name = arguments.pop("command", "")
         if name not in COMMANDS:
             raise unknown_name("command", str(name), COMMANDS)
         try:
-            return await asyncio.to_thread(COMMANDS[name], self._gallery, stop, tell, **asked)
+            return await asyncio.to_thread(COMMANDS[name], self._gallery, stop, on_progress, **arguments)
         finally:
-            self._changed()
+            self._on_change()
 
 
-async def _when_they_leave(reader: asyncio.StreamReader, stop: threading.Event) -> None:
+async def _stop_when_closed(reader: asyncio.StreamReader, stop: threading.Event) -> None:
     with contextlib.suppress(ConnectionError):
-        await reader.read()  # nothing more is sent: it ends with the connection
+        await reader.read()  # the client sends nothing more, so this returns when the connection is closed
     stop.set()
 
 
-def _teller(writer: asyncio.StreamWriter) -> Tell:
+def _progress_writer(writer: asyncio.StreamWriter) -> OnProgress:
     loop = asyncio.get_running_loop()
 
-    def tell(progress: dict[str, Any]) -> None:
+    def write(progress: dict[str, Any]) -> None:
         loop.call_soon_threadsafe(writer.write, _line({"progress": progress}))
 
-    return tell
+    return write
 
 
 def _line(value: dict[str, Any]) -> bytes:
@@ -210,31 +230,36 @@ def _line(value: dict[str, Any]) -> bytes:
 
 def is_served(folder: Path) -> bool:
     """Whether a process serves the gallery in ``folder`` and takes commands."""
-    asking = _connected(folder)
-    if asking is None:
+    connection = _connect(folder)
+    if connection is None:
         return False
-    asking.close()
+    connection.close()
     return True
 
 
-def ask_server(folder: Path, command: str, *, tell: Tell = lambda progress: None, **arguments: Any) -> Any:
-    """Have the process that serves the gallery in ``folder`` do something; None where no process serves it.
+def run_on_server(
+    folder: Path, command: str, *, on_progress: OnProgress = lambda progress: None, **arguments: Any
+) -> Any:
+    """The result of a command that the serving process runs; None if no process serves the gallery.
 
-    Commands always give something, so None is no answer. ``tell`` is given the progress that is told on the way.
+    folder: the gallery's folder.
+    command: a name in ``COMMANDS``.
+    on_progress: called with the command's progress.
+    arguments: of the command, as JSON values.
     """
-    asking = _connected(folder)
-    if asking is None:
+    connection = _connect(folder)
+    if connection is None:
         return None
-    with asking:
-        asking.sendall(_line({"command": command, **arguments}))
-        with asking.makefile("rb") as answers:
+    with connection:
+        connection.sendall(_line({"command": command, **arguments}))
+        with connection.makefile("rb") as answers:
             for line in answers:
-                if not line.endswith(b"\n"):  # cut off
+                if not line.endswith(b"\n"):  # the server was killed while it wrote
                     continue
                 answer = json.loads(line)
                 if "progress" not in answer:
                     break
-                tell(answer["progress"])
+                on_progress(answer["progress"])
             else:
                 raise HoldfastError(f"{folder}: the process that serves the gallery ended before it answered")
     if "error" in answer:
@@ -242,26 +267,26 @@ def ask_server(folder: Path, command: str, *, tell: Tell = lambda progress: None
     return answer["result"]
 
 
-def _connected(folder: Path) -> socket.socket | None:
+def _connect(folder: Path) -> socket.socket | None:
     if not (folder / SOCKET).exists():
         return None
-    asking = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        with _address(folder) as address:
-            asking.connect(address)
+        with _socket_address(folder) as address:
+            connection.connect(address)
     except BaseException as error:
-        asking.close()
-        if isinstance(error, ConnectionRefusedError | FileNotFoundError):  # left by a process that was killed
+        connection.close()
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):  # the socket of a process that was killed
             return None
         if isinstance(error, PermissionError):
-            raise HoldfastError(f"{folder / SOCKET}: only who serves the gallery may give it commands") from None
+            raise HoldfastError(f"{folder / SOCKET}: only the user who serves the gallery can use it") from None
         raise
-    return asking
+    return connection
 
 
 @contextlib.contextmanager
-def _address(folder: Path) -> Iterator[str]:
-    """The socket's path, or, where that is longer than a socket's address may be, another way to it (Linux)."""
+def _socket_address(folder: Path) -> Iterator[str]:
+    """The socket's path; if it is too long for a socket's address, a shorter path to the same file (Linux only)."""
     path = str(folder / SOCKET)
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
         yield path
@@ -273,34 +298,35 @@ def _address(folder: Path) -> Iterator[str]:
         os.close(handle)
 
 
-_ITEMS_AT_ONCE, _VECTORS_AT_ONCE, _IDS_AT_ONCE = 32, 256, 256
-_NUMBERS_AT_ONCE = 2**18  # some 6 MiB of JSON; a line may have 16
-
-
-def open_or_ask(folder: Path, device: str = "auto") -> "Gallery | AttachedGallery | ServedGallery":
-    """The gallery in ``folder``: opened on ``device``, or, where a process serves it, asked there."""
+def open_local_or_served(folder: Path, device: str = "auto") -> SearchableGallery:
+    """The gallery in ``folder``: opened on ``device``, or a client of the process that serves it."""
     if not is_served(folder):
         return open_gallery(folder, device=device)
-    refuse_device(folder, device)
+    check_device_option(folder, device)
     return ServedGallery(folder)
 
 
-def refuse_device(folder: Path, device: str) -> None:
-    """A gallery that is being served embeds where its server does: a command may not name another device."""
+def check_device_option(folder: Path, device: str) -> None:
+    """Refuse a device for a served gallery: the serving process embeds on its own device."""
     if device != "auto":
         raise HoldfastError(
-            f"{folder}: is being served, and embeds where holdfast serve was told to; leave out --device {device}"
+            f"{folder}: is being served, and embeds on the device of holdfast serve; leave out --device {device}"
         )
 
 
 class ServedGallery:
-    """What the commands need of a gallery. Paths are made absolute: the other process may be elsewhere."""
+    """A gallery that another process serves. Paths are made absolute: that process has its own working directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def read_only(self) -> None:
+        """None, because this process does not know: the serving process checks every command."""
+        return None
+
     def register(self, model: str | Path, *, force: bool = False) -> Version:
-        return Version(**self._ask("register", model=_absolute(model), force=force))
+        return Version(**self._run("register", model=_absolute(model), force=force))
 
     def add(
         self,
@@ -311,12 +337,12 @@ class ServedGallery:
         progress: Callable[[int], None] = lambda done: None,
         replaced: Callable[[int], None] = lambda count: None,
     ) -> int:
-        """Items with paths or vectors, some at a time; see ``Gallery.add``."""
+        """Add items with paths or vectors, in batches; see ``Gallery.add``."""
         stream, done, size = iter(items), 0, 1
-        asked = {} if version is None else {"version": version}
+        options = {} if version is None else {"version": version}
         while batch := list(itertools.islice(stream, size)):
-            size = _at_once(batch[0])
-            found = self._ask("add", items=[_row(one) for one in batch], **asked)
+            size = _batch_size(batch[0])
+            found = self._run("add", items=[_item_json(one) for one in batch], **options)
             by_id = {one.id: one for one in batch}
             for bad in found["refused"]:
                 refused(by_id[bad["id"]], HoldfastError(bad["reason"]))
@@ -335,30 +361,30 @@ class ServedGallery:
         indexed_by: Collection[int] | None = None,
         exact: bool = False,
     ) -> list[Hit]:
-        question: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact}
+        options: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact}
         if indexed_by is not None:
-            question["indexed_by"] = list(indexed_by)
-        where = None if image is None else _absolute(image)
-        return [Hit(**row) for row in self._ask("search", image=where, **question)]
+            options["indexed_by"] = list(indexed_by)
+        path = None if image is None else _absolute(image)
+        return [Hit(**row) for row in self._run("search", image=path, **options)]
 
     def delete(self, ids: Sequence[str]) -> list[str]:
-        gone: list[str] = []
-        for start in range(0, len(ids), _IDS_AT_ONCE):
-            gone += self._ask("delete", ids=list(ids[start : start + _IDS_AT_ONCE]))
-        return gone
+        deleted: list[str] = []
+        for start in range(0, len(ids), _IDS_PER_LINE):
+            deleted += self._run("delete", ids=list(ids[start : start + _IDS_PER_LINE]))
+        return deleted
 
     def versions(self) -> list[Version]:
-        return [Version(**row) for row in self._ask("versions")]
+        return [Version(**row) for row in self._run("versions")]
 
-    def vectors_taken(self, version: int) -> VectorsTaken:
-        found = self._ask("vectors_taken", version=version)
-        return VectorsTaken(**{**found, "features": tuple(found["features"])})
+    def vector_sizes(self, version: int) -> VectorSizes:
+        found = self._run("vectors_taken", version=version)
+        return VectorSizes(**{**found, "features": tuple(found["features"])})
 
     def stats(self) -> dict[str, Any]:
-        return dict(self._ask("stats"))
+        return dict(self._run("stats"))
 
-    def _ask(self, command: str, **arguments: Any) -> Any:
-        found = ask_server(self._folder, command, **arguments)
+    def _run(self, command: str, **arguments: Any) -> Any:
+        found = run_on_server(self._folder, command, **arguments)
         if found is None:
             raise HoldfastError(f"{self._folder}: the process that served the gallery has ended; try again")
         return found
@@ -370,15 +396,15 @@ class ServedGallery:
         pass
 
 
-def _at_once(item: Item) -> int:
-    """How many like this one are sent together: fewer images, which take longer, for progress is told by batch."""
+def _batch_size(item: Item) -> int:
+    """How many items like this one are sent in one line. Images take longer than vectors, so fewer are sent."""
     numbers = item.image if item.vector is None else item.vector
     width = None if numbers is None else np.asarray(numbers).size
-    return min(_VECTORS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // width)) if width else _ITEMS_AT_ONCE
+    return min(_VECTORS_PER_LINE, max(1, _NUMBERS_PER_LINE // width)) if width else _IMAGES_PER_LINE
 
 
-def _row(item: Item) -> dict[str, Any]:
-    """An item as JSON; an image that is given as numbers is a vector that a model embeds."""
+def _item_json(item: Item) -> dict[str, Any]:
+    """An item as JSON. Here ``image`` can only be a vector that a model embeds."""
     numbers = {"image": item.image, "vector": item.vector}
     return {
         "id": item.id,

@@ -1,4 +1,4 @@
-"""Endpoints that search: by image, by vector, by an item."""
+"""Endpoints that search: by image, by vector, by the id of an item."""
 
 import json
 from typing import Annotated, Any
@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from holdfast.service.access import Access
-from holdfast.service.errors import RefusedError
-from holdfast.service.request_bodies import IMAGE_TYPES, Limits, parsed, read_body, read_json, safe_id
+from holdfast.service.access_control import AccessControl
+from holdfast.service.errors import RequestError
+from holdfast.service.gallery_jobs import GalleryJobs, SearchOptions
+from holdfast.service.request_bodies import IMAGE_TYPES, parse_json, read_body, read_json, safe_id
 from holdfast.service.schema import (
     HIGHEST_VERSION,
     MOST_VERSIONS,
@@ -16,70 +17,66 @@ from holdfast.service.schema import (
     Hits,
     IdSearch,
     VectorSearch,
-    body_of,
     image_body,
-    vector_of,
+    json_body,
+    parse_vector,
 )
-from holdfast.service.work import Asked, Work
 
 
-def search_routes(work: Work, access: Access, limits: Limits) -> APIRouter:
+def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     router = APIRouter(prefix="/v1/search", tags=["search"])
-    answers: Any = {200: {"model": Hits}}
+    responses: Any = {200: {"model": Hits}}
+    limits = jobs.limits
 
-    def check_k(k: int) -> None:
-        if k > limits.k:
-            raise RefusedError(422, f"k: {k} hits; at most {limits.k} are given")
+    def options_of(body: VectorSearch | IdSearch) -> SearchOptions:
+        if body.k > limits.k:
+            raise RequestError(422, f"k: {body.k} hits; at most {limits.k} are given")
+        return SearchOptions(body.k, body.filter, body.indexed_by, body.exact)
 
-    @router.post("/vector", responses=answers, openapi_extra=body_of(VectorSearch), response_model=None)
+    @router.post("/vector", responses=responses, openapi_extra=json_body(VectorSearch), response_model=None)
     async def by_vector(request: Request) -> Response:
         """The items nearest to a vector of the newest version, or of `version`."""
-        access.demand("read", request.headers.get("authorization"))
-        asked = await read_json(request, limits, VectorSearch)
-        check_k(asked.k)
+        access.require("read", request.headers.get("authorization"))
+        body = await read_json(request, limits, VectorSearch)
+        options = options_of(body)
 
-        def answer() -> bytes:
-            vector = vector_of(asked.vector)
-            return _json(work.search_vector(vector, asked.version, _asked(asked)))
+        def search() -> bytes:
+            return _json_bytes(jobs.search_vector(parse_vector(body.vector), body.version, options))
 
-        return Response(await work.run(answer), media_type="application/json")
+        return Response(await jobs.in_thread(search), media_type="application/json")
 
-    @router.post("/id", responses=answers, openapi_extra=body_of(IdSearch), response_model=None)
+    @router.post("/id", responses=responses, openapi_extra=json_body(IdSearch), response_model=None)
     async def by_id(request: Request) -> Response:
-        """The items nearest to one that is there, which is itself left out."""
-        access.demand("read", request.headers.get("authorization"))
-        asked = await read_json(request, limits, IdSearch)
-        check_k(asked.k)
+        """The items nearest to a stored item, without that item."""
+        access.require("read", request.headers.get("authorization"))
+        body = await read_json(request, limits, IdSearch)
+        options = options_of(body)
 
-        def answer() -> bytes:
-            return _json(work.search_id(safe_id(asked.id), _asked(asked)))
+        def search() -> bytes:
+            return _json_bytes(jobs.search_id(safe_id(body.id), options))
 
-        return Response(await work.run(answer), media_type="application/json")
+        return Response(await jobs.in_thread(search), media_type="application/json")
 
-    @router.post("/image", responses=answers, openapi_extra=image_body(), response_model=None)
+    @router.post("/image", responses=responses, openapi_extra=image_body(), response_model=None)
     async def by_image(
         request: Request,
         k: Annotated[int, Query(ge=1, le=limits.k)] = 10,
         filter: Annotated[str | None, Query(description="A filter as JSON.", examples=['{"shop": "north"}'])] = None,
         indexed_by: Annotated[
             list[Annotated[int, Field(ge=0, le=HIGHEST_VERSION)]] | None,
-            Query(max_length=MOST_VERSIONS, description="Only items that this version embedded; may be given again."),
+            Query(max_length=MOST_VERSIONS, description="Only items that this version embedded; may be repeated."),
         ] = None,
         exact: bool = False,
     ) -> Response:
         """The items nearest to an image: the body is the bytes of the file, never a path or an address."""
-        access.demand("read", request.headers.get("authorization"))
-        where = None if filter is None else parsed(FilterText, filter).root
+        access.require("read", request.headers.get("authorization"))
+        conditions = None if filter is None else parse_json(FilterText, filter).root
         image = await read_body(request, limits, IMAGE_TYPES)
-        found = await work.search_image(image, Asked(k, where, indexed_by, exact))
-        return Response(_json(found), media_type="application/json")
+        found = await jobs.search_image(image, SearchOptions(k, conditions, indexed_by, exact))
+        return Response(_json_bytes(found), media_type="application/json")
 
     return router
 
 
-def _asked(body: VectorSearch | IdSearch) -> Asked:
-    return Asked(body.k, body.filter, body.indexed_by, body.exact)
-
-
-def _json(answer: dict[str, Any]) -> bytes:
+def _json_bytes(answer: dict[str, Any]) -> bytes:
     return json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()

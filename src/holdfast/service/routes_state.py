@@ -1,9 +1,4 @@
-"""Endpoints that say how things stand: the gallery, its versions, health, readiness, metrics.
-
-The versions of a gallery as clients see them: shares of the items, and who was found compatible with whom.
-
-The web page: plain files that come with the package, under names that are known beforehand.
-"""
+"""Endpoints that describe the gallery, its versions and the service, and the files of the web page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,78 +8,87 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from holdfast.gallery import Version
-from holdfast.service.access import Access
-from holdfast.service.errors import RefusedError
-from holdfast.service.metrics import Metrics
-from holdfast.service.request_bodies import Limits
-from holdfast.service.schema import PUBLIC
-from holdfast.service.work import Work
+from holdfast.service.access_control import AccessControl
+from holdfast.service.errors import RequestError
+from holdfast.service.gallery_jobs import GalleryJobs
+from holdfast.service.metrics import CONTENT_TYPE, Metrics
+from holdfast.service.schema import NO_TOKEN_NEEDED
 
-_SHOWN = ("body", "pixels", "k", "batch", "thumbnail")
+NOT_CHECKED = (
+    "not checked: when it was registered, that version held no items with labels and images that could be read"
+)
+PAGE = Path(__file__).parent / "page"
+_LIMITS_SHOWN = ("body", "pixels", "k", "batch", "thumbnail")
+_MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 
 
-def state_routes(work: Work, access: Access, limits: Limits, metrics: Metrics) -> APIRouter:
+def state_routes(jobs: GalleryJobs, access: AccessControl, metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["state"])
 
     @router.get("/v1/gallery", response_model=None)
     async def gallery(request: Request) -> dict[str, Any]:
-        """How much there is, what can be filtered by, and what a request may ask for."""
+        """Counts, fields to filter by, the scope of the token, and the limits of a request."""
         authorization = request.headers.get("authorization")
-        access.demand("read", authorization)
-        stats = await work.stats()
+        access.require("read", authorization)
+        stats = await jobs.stats()
         return {
-            "name": work.name,
+            "name": jobs.name,
             "items": stats["items"],
             "labelled": stats["labelled"],
             "with_image": stats["with_path"],
             "fields": stats["fields"],
             "mode": stats["mode"],
-            "newest": work.gallery.newest().number,
-            "scope": "read" if work.read_only else access.scope(authorization),
-            "limits": {name: value for name, value in asdict(limits).items() if name in _SHOWN},
+            "newest": jobs.gallery.newest().number,
+            "scope": "read" if jobs.read_only else access.scope(authorization),
+            "limits": {name: value for name, value in asdict(jobs.limits).items() if name in _LIMITS_SHOWN},
         }
 
     @router.get("/v1/versions", response_model=None)
     async def versions(request: Request) -> dict[str, Any]:
-        """The models, oldest first, with their share of the items, and which was found compatible with which."""
-        access.demand("read", request.headers.get("authorization"))
-        stats = await work.stats()
-        return versions_json(work.gallery.versions(), work.gallery.newest().number, stats)
+        """The models, oldest first, with their shares of the items, and the compatibility matrix."""
+        access.require("read", request.headers.get("authorization"))
+        stats = await jobs.stats()
+        return _versions_json(jobs.gallery.versions(), jobs.gallery.newest().number, stats)
 
-    @router.get("/v1/health", response_model=None, openapi_extra=PUBLIC)
+    @router.get("/v1/health", response_model=None, openapi_extra=NO_TOKEN_NEEDED)
     async def health() -> dict[str, str]:
         """The process is alive."""
         return {"status": "ok"}
 
-    @router.get("/v1/ready", response_model=None, openapi_extra=PUBLIC)
+    @router.get("/v1/ready", response_model=None, openapi_extra=NO_TOKEN_NEEDED)
     async def ready() -> dict[str, Any]:
-        """The gallery answers; 503 where it does not."""
-        await work.stats()
-        return {"status": "ready", "version": work.gallery.newest().number}
+        """The gallery answers; 503 if it does not."""
+        await jobs.stats()
+        return {"status": "ready", "version": jobs.gallery.newest().number}
 
     @router.get("/metrics", response_model=None)
     async def prometheus(request: Request) -> Response:
-        """Counters for Prometheus."""
-        access.demand("read", request.headers.get("authorization"))
+        """Metrics for Prometheus."""
+        access.require("read", request.headers.get("authorization"))
         queues = {
-            name: (queue.queued, queue.jobs, queue.batches)
-            for name, queue in (("encoder", work.encoder), ("writer", work.writer))
+            name: (queue.waiting, queue.jobs, queue.batches)
+            for name, queue in (("encoder", jobs.encoder), ("writer", jobs.writer))
         }
-        text = metrics.text(await work.stats(), work.gallery.newest().number, queues)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        text = metrics.text(await jobs.stats(), jobs.gallery.newest().number, queues)
+        return Response(text, media_type=CONTENT_TYPE)
 
     return router
 
 
-UNKNOWN = "not checked: when it was registered, that version held no items with labels and images that could be read"
+def _versions_json(versions: Sequence[Version], newest: int, stats: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of ``GET /v1/versions``.
 
+    versions: oldest first.
+    newest: number of the version that embeds queries; not the last one while the last one is being rolled back.
+    stats: the gallery's ``stats``.
 
-def versions_json(versions: Sequence[Version], newest: int, stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Oldest first. newest: embeds what is asked; not the last one while that is being rolled back.
-
-    share: of all items, None in an empty gallery; while a backfill runs, that of its target grows.
-    matrix: one cell for each pair of a version and an older one, "queries of ``query`` on items of ``items``", with the
-    verdict that ``check`` gave when ``query`` was registered, or None and the reason where nothing is known.
+    ``share`` is a version's share of all items, None in an empty gallery. ``matrix`` has a cell for each version and
+    each older one: the result of the check at the newer one's registration, or a verdict of None and the reason.
     """
     counts = {row["version"]: row for row in stats["versions"]}
     total = sum(row["items"] for row in stats["versions"])
@@ -105,48 +109,36 @@ def versions_json(versions: Sequence[Version], newest: int, stats: Mapping[str, 
         }
         for one in versions
     ]
-    cells = [_cell(new, old) for new in versions for old in versions if old.number < new.number]
+    cells = [_matrix_cell(new, old) for new in versions for old in versions if old.number < new.number]
     return {"items": total, "versions": rows, "matrix": cells}
 
 
-def _cell(new: Version, old: Version) -> dict[str, Any]:
+def _matrix_cell(new: Version, old: Version) -> dict[str, Any]:
     pair = {"query": new.number, "items": old.number}
     for check in new.checks:
         if check["version"] == old.number:
             return {**pair, **{name: value for name, value in check.items() if name != "version"}}
-    return {**pair, "verdict": None, "reason": UNKNOWN}
+    return {**pair, "verdict": None, "reason": NOT_CHECKED}
 
 
-PAGE = Path(__file__).parent / "page"
-_KINDS = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".png": "image/png",
-    ".ico": "image/x-icon",
-    ".woff2": "font/woff2",
-}
-_INDEX = "index.html"
-
-
-def page_routes(folder: Path = PAGE) -> APIRouter:
+def page_routes() -> APIRouter:
+    """The web page: the files of the folder ``page``, by name."""
     router = APIRouter(include_in_schema=False)
-    # Looked up, never joined: a name from outside is a key in here or nothing.
-    files = {file.name: file for file in folder.iterdir() if file.suffix in _KINDS}
+    # A requested name is looked up here and never joined to a path.
+    files = {file.name: file for file in PAGE.iterdir() if file.suffix in _MEDIA_TYPES}
 
-    def answer(name: str) -> Response:
+    def file_response(name: str) -> Response:
         if name not in files:
-            raise RefusedError(404, "no such file")
-        kind = _KINDS[files[name].suffix]
-        return Response(files[name].read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+            raise RequestError(404, "no such file")
+        media_type = _MEDIA_TYPES[files[name].suffix]
+        return Response(files[name].read_bytes(), media_type=media_type, headers={"Cache-Control": "no-cache"})
 
     @router.get("/", response_model=None)
     async def index() -> Response:
-        return answer(_INDEX)
+        return file_response("index.html")
 
     @router.get("/static/{name:path}", response_model=None)
     async def static(name: str) -> Response:
-        return answer(name)
+        return file_response(name)
 
     return router

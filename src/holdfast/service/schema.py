@@ -1,6 +1,6 @@
-"""What requests and answers look like; the OpenAPI description is made from this.
+"""The schemas of requests and answers, and the parts of the OpenAPI description that FastAPI does not generate.
 
-Request bodies in the OpenAPI description: we read them ourselves, so FastAPI has to be told.
+The endpoints read request bodies themselves, so FastAPI does not know the schemas of the bodies.
 """
 
 import base64
@@ -23,7 +23,7 @@ HIGHEST_VERSION = 2**31 - 1
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Text = Annotated[StrictStr, Field(max_length=LONGEST_TEXT)]
-# Only described: a bound that is checked here would hand a larger number on to Real, which rounds it.
+# The bounds are described but not checked: a number that is refused here would be taken as Real and rounded.
 Whole = Annotated[StrictInt, Field(json_schema_extra={"minimum": -LARGEST_WHOLE, "maximum": LARGEST_WHOLE})]
 Real = Annotated[StrictFloat, Field(allow_inf_nan=False)]
 Value = StrictBool | Whole | Real | Text
@@ -35,22 +35,22 @@ Vector = Annotated[
         union_mode="left_to_right",
     ),
 ]
-VersionNumber = Annotated[StrictInt, Field(ge=0, le=HIGHEST_VERSION)]  # 0: of an attached store
+VersionNumber = Annotated[StrictInt, Field(ge=0, le=HIGHEST_VERSION)]  # 0 is the version of an attached store's vectors
 IndexedBy = Annotated[
     list[VersionNumber],
     Field(
         min_length=1,
         max_length=MOST_VERSIONS,
-        description="Only items that one of these versions embedded; of all versions by default.",
+        description="Only items that one of these versions embedded; default: all versions.",
         examples=[[1, 2]],
     ),
 ]
-Wanted = Value | Annotated[list[Value], Field(max_length=MOST_VALUES)] | dict[StrictStr, Number]
-Where = Annotated[
-    dict[StrictStr, Wanted],
+Condition = Value | Annotated[list[Value], Field(max_length=MOST_VALUES)] | dict[StrictStr, Number]
+Filter = Annotated[
+    dict[StrictStr, Condition],
     Field(
         max_length=MOST_CONDITIONS,
-        description="All must hold: a value, a list of values one of which must fit, or bounds gt, gte, lt, lte.",
+        description="All conditions must hold: a value, a list of accepted values, or bounds gt, gte, lt, lte.",
         examples=[{"shop": "north", "price": {"lt": 5}}],
     ),
 ]
@@ -61,15 +61,15 @@ class _Strict(BaseModel):
 
 
 class _Search(_Strict):
-    k: StrictInt = Field(10, ge=1, description="How many hits; the service's limit is in GET /v1/gallery.")
-    filter: Where | None = None
+    k: StrictInt = Field(10, ge=1, description="Number of hits; GET /v1/gallery gives the limit.")
+    filter: Filter | None = None
     indexed_by: IndexedBy | None = None
-    exact: StrictBool = Field(False, description="Compare every vector, index or not.")
+    exact: StrictBool = Field(False, description="Compare with every vector, without the index.")
 
 
 class VectorSearch(_Search):
     vector: Vector
-    version: VersionNumber | None = Field(None, description="The version whose vector it is; the newest by default.")
+    version: VersionNumber | None = Field(None, description="The version that embedded the vector; default: newest.")
 
 
 class IdSearch(_Search):
@@ -86,11 +86,21 @@ class NewItem(_Strict):
 
 class NewItems(_Strict):
     items: list[NewItem] = Field(min_length=1)
-    version: VersionNumber | None = Field(None, description="Of the vectors; images go to the newest version.")
+    version: VersionNumber | None = Field(
+        None, description="The version that embedded the vectors. Leave it out for images."
+    )
 
 
 class Ids(_Strict):
     ids: list[Id] = Field(min_length=1)
+
+
+class FilterText(RootModel[Filter]):
+    """A filter as JSON text in a query string."""
+
+
+class MetadataText(RootModel[Annotated[dict[StrictStr, Value], Field(max_length=MOST_FIELDS)]]):
+    """Metadata as JSON text in a query string."""
 
 
 class Hit(BaseModel):
@@ -99,11 +109,11 @@ class Hit(BaseModel):
     version: int = Field(description="The version that embedded the item.")
     label: str | None
     metadata: dict[str, Any]
-    image: bool = Field(description="Whether the gallery knows where its image is: a thumbnail may be had.")
+    image: bool = Field(description="Whether the gallery has the path of its image, for a thumbnail.")
 
 
 class Hits(BaseModel):
-    version: int = Field(description="The version that embedded what was asked.")
+    version: int = Field(description="The version that embedded the query.")
     hits: list[Hit]
 
 
@@ -134,62 +144,34 @@ class Error(BaseModel):
     error: Reason
 
 
-def vector_of(given: list[float] | str) -> np.ndarray:
-    """float32, 1-D; what it holds is checked by the gallery."""
-    if not isinstance(given, str):
-        if len(given) > MOST_NUMBERS:
-            raise HoldfastError(f"vector: {len(given)} numbers; at most {MOST_NUMBERS} are taken")
-        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused as such
-            return np.array(given, dtype=np.float32)
-    raw = bytes_of(given, "vector")
-    if len(raw) % 4 or len(raw) > 4 * MOST_NUMBERS:
-        raise HoldfastError(f"vector: {len(raw)} bytes are no float32 numbers, or more than {MOST_NUMBERS}")
-    return np.frombuffer(raw, dtype="<f4").astype(np.float32)
-
-
-def bytes_of(text: str, what: str) -> bytes:
-    try:
-        return base64.b64decode(text.encode("ascii"), validate=True)
-    except (binascii.Error, UnicodeEncodeError, ValueError):
-        raise HoldfastError(f"{what}: not base64") from None
-
-
-class FilterText(RootModel[Where]):
-    """A filter that came as text in a query string."""
-
-
-class MetadataText(RootModel[Annotated[dict[StrictStr, Value], Field(max_length=MOST_FIELDS)]]):
-    """Metadata that came as text in a query string."""
-
-
 _REFERENCE = "#/components/schemas/{model}"
-_REFUSED = (400, 401, 403, 404, 408, 413, 414, 415, 421, 422, 503)
-REFUSALS: dict[int | str, dict[str, Any]] = {status: {"model": Error} for status in _REFUSED}
-PUBLIC: dict[str, Any] = {"security": []}
+_ERROR_STATUSES = (400, 401, 403, 404, 408, 413, 414, 415, 421, 422, 503)
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": Error} for status in _ERROR_STATUSES}
+NO_TOKEN_NEEDED: dict[str, Any] = {"security": []}
 _MODELS: dict[str, type[BaseModel]] = {}
 
 
-def body_of(model: type[BaseModel]) -> dict[str, Any]:
-    """A JSON body of this model."""
+def json_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The description of a JSON body with this model's schema."""
     _MODELS[model.__name__] = model
     schema = {"$ref": _REFERENCE.format(model=model.__name__)}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 def image_body() -> dict[str, Any]:
-    """The bytes of an image file."""
+    """The description of a body that is the bytes of an image file."""
     raw = {"schema": {"type": "string", "format": "binary"}}
     kinds = ("application/octet-stream", "image/jpeg", "image/png", "image/webp")
     return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, raw)}}
 
 
-def describe(app: FastAPI) -> None:
-    """Complete the description: the bodies' schemas, and how to show a token."""
-    made = app.openapi
+def complete_openapi(app: FastAPI) -> None:
+    """Add the schemas of request bodies and the bearer token to the OpenAPI description."""
+    generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            found = made()
+            found = generate()
             components = found.setdefault("components", {})
             for model in _MODELS.values():
                 schema = model.model_json_schema(ref_template=_REFERENCE)
@@ -201,3 +183,24 @@ def describe(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def parse_vector(given: list[float] | str) -> np.ndarray:
+    """A vector of a request as float32, 1-D. The gallery checks its length and values."""
+    if not isinstance(given, str):
+        if len(given) > MOST_NUMBERS:
+            raise HoldfastError(f"vector: {len(given)} numbers; at most {MOST_NUMBERS} are taken")
+        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite, which the gallery refuses
+            return np.array(given, dtype=np.float32)
+    raw = decode_base64(given, "vector")
+    if len(raw) % 4 or len(raw) > 4 * MOST_NUMBERS:
+        raise HoldfastError(f"vector: {len(raw)} bytes are not float32 numbers, or more than {MOST_NUMBERS}")
+    return np.frombuffer(raw, dtype="<f4").astype(np.float32)
+
+
+def decode_base64(text: str, field: str) -> bytes:
+    """The bytes of a field of a request."""
+    try:
+        return base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError, ValueError):
+        raise HoldfastError(f"{field}: not base64") from None

@@ -1,15 +1,15 @@
-"""One process that serves one gallery until it is told to stop."""
+"""The server process: opens one gallery and serves it until a signal ends it."""
 
 import contextlib
 import io
 import signal
 import socket
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast.errors import HoldfastError, how_to_install
-from holdfast.gallery import AttachedGallery, Gallery, open_gallery
-from holdfast.service.access import Access, Scope, check_binding
+from holdfast.gallery import AttachedGallery, OpenGallery, open_gallery
+from holdfast.service.access_control import AccessControl, check_bind_address
 from holdfast.service.request_bodies import Limits
 
 KEEP_ALIVE_SECONDS = 30
@@ -21,17 +21,22 @@ def serve(
     *,
     host: str,
     port: int,
-    tokens: dict[bytes, Scope],
-    hosts: Collection[str] = (),
+    access: AccessControl,
     limits: Limits | None = None,
     device: str = "auto",
     access_log: bool = False,
-    started: Callable[[str, Gallery | AttachedGallery], None] = lambda url, gallery: None,
+    on_started: Callable[[str, OpenGallery], None] = lambda url, gallery: None,
 ) -> None:
-    """Serve the gallery in ``folder`` until SIGTERM or SIGINT; requests that have begun are answered first.
+    """Serve a gallery until SIGTERM or SIGINT. Requests that have begun are answered first, except at a second SIGINT.
 
-    device: where models embed; "auto" is the GPU if there is one. started: told the address once requests are answered.
-    A second SIGINT does not wait for them.
+    folder: the gallery's folder.
+    host: address to listen at; without tokens it must be of this machine.
+    port: 0 for any free port.
+    access: who may send requests.
+    limits: of requests; the defaults of ``Limits`` if None.
+    device: where models embed; "auto" is the GPU if there is one.
+    access_log: log every request to stderr.
+    on_started: called with the URL and the gallery when requests are about to be answered.
     """
     try:
         import uvicorn
@@ -39,45 +44,45 @@ def serve(
         from holdfast.service.app import build_app
     except ImportError as error:
         raise HoldfastError(f"serving needs {error.name}: {how_to_install('serve')}") from None
-    access, limits = Access(tokens, hosts), limits or Limits()
-    check_binding(host, access)
+    limits = limits or Limits()
+    check_bind_address(host, access)
     with _opened(folder, device) as gallery, _listening(host, port) as listening:
-        _warm(gallery, limits)
-        shown = listening.getsockname()
-        url = f"http://{f'[{shown[0]}]' if ':' in shown[0] else shown[0]}:{shown[1]}"
+        _load_model(gallery, limits)
+        address = listening.getsockname()
+        url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}"
         app = build_app(
             gallery,
             access=access,
             limits=limits,
             name=folder.absolute().name,
-            control=folder,
-            started=lambda: started(url, gallery),
+            socket_folder=folder,
+            on_started=lambda: on_started(url, gallery),
         )
         config = uvicorn.Config(
             app,
             lifespan="on",
             ws="none",
             server_header=False,
-            proxy_headers=False,  # nothing here depends on who asks: no header of a proxy needs to be believed
+            proxy_headers=False,  # the service does not use the client's address
             access_log=access_log,
             log_level="info" if access_log else "warning",
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=int(limits.seconds) + 5,
         )
-        # uvicorn stops by these signals and then raises them once more, to end the process by them: it ends by itself.
+        # After its shutdown uvicorn raises these signals again to end the process. This process ends by itself.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: None)
         server = uvicorn.Server(config)
         server.run(sockets=[listening])
         if not server.started:
-            raise HoldfastError(f"{folder}: the service did not start; the lines above say why")
+            raise HoldfastError(f"{folder}: the service did not start; see the lines above")
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, device: str) -> Iterator[Gallery | AttachedGallery]:
-    with open_gallery(folder, device=device) as gallery, contextlib.ExitStack() as held:
+def _opened(folder: Path, device: str) -> Iterator[OpenGallery]:
+    with open_gallery(folder, device=device) as gallery, contextlib.ExitStack() as locks:
         if isinstance(gallery, AttachedGallery):
-            held.enter_context(gallery.alone())
+            locks.enter_context(gallery.alone())
         yield gallery
 
 
@@ -92,14 +97,14 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listening
 
 
-def _warm(gallery: Gallery | AttachedGallery, limits: Limits) -> None:
-    """Load the newest model now rather than at the first request, and see that it works."""
+def _load_model(gallery: OpenGallery, limits: Limits) -> None:
+    """Load the newest model before the first request, and embed one image to see that it works."""
     from PIL import Image
 
-    from holdfast.service.work import ImageEmbedder
+    from holdfast.service.gallery_jobs import ImageEmbedder
 
     embedder = ImageEmbedder(gallery)
     if embedder.takes_images():
-        picture = io.BytesIO()
-        Image.linear_gradient("L").save(picture, "PNG")
-        embedder.embed([embedder.open(picture.getvalue(), max_pixels=limits.pixels)])
+        file = io.BytesIO()
+        Image.linear_gradient("L").save(file, "PNG")
+        embedder.embed([embedder.decode(file.getvalue(), max_pixels=limits.pixels)])

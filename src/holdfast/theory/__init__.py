@@ -1,4 +1,4 @@
-"""The paper's theory, live: Theorem 1, Propositions 2 and 3, and whether their assumptions hold in a trained run."""
+"""The paper's theory: Theorem 1, Propositions 2 and 3, and measurements of their assumptions on trained models."""
 
 from holdfast.theory.caps import sample_cap, sample_polar_angles
 from holdfast.theory.closed_form import Distances, different_class, mean_cosine, same_class

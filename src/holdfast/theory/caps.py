@@ -1,10 +1,8 @@
 """Uniform points on a hyperspherical cap, exactly and in any dimension.
 
-A point of the cap C(w, alpha) is cos(theta) w + sin(theta) u with u uniform among the unit vectors orthogonal to w and
-theta of density proportional to sin^(d-2)(theta) on [0, alpha], independent of u. Distances between two caps depend
-on a few inner products only, and these have exact one-dimensional laws: estimates draw those, whatever d is.
-
-What every part of the theory asks of its arguments, refused by name.
+A point of the cap C(w, alpha) is cos(theta) w + sin(theta) u. u is uniform among the unit vectors orthogonal to w.
+theta is independent of u and has a density proportional to sin^(d-2)(theta) on [0, alpha]. Distances between two caps
+depend on a few inner products with known one-dimensional distributions. Estimates draw only these, for any d.
 """
 
 import math
@@ -18,11 +16,14 @@ Floats = NDArray[np.float64]
 
 
 def sample_polar_angles(d: int, angle: float, count: int, random: np.random.Generator) -> Floats:
-    """``count`` polar angles of uniform points on a cap of ``angle`` radians in ``d`` dimensions: values in [0, angle].
+    """Polar angles of uniform points on a cap: ``count`` values in [0, angle].
 
-    By rejection, so exact. Near the equator and beyond, points of the whole sphere are kept if they lie in the cap (at
-    least 13 % do). Elsewhere log sin is concave, so its tangent at the rim bounds the density by an
-    exponential (at least a third are kept).
+    d: dimension, at least 2.
+    angle: polar angle of the cap in radians, in (0, pi].
+
+    Exact, by rejection sampling. For a rim near the equator or beyond, points of the whole sphere are proposed (at
+    least 13 % are accepted). Otherwise log sin is concave, so its tangent at the rim bounds the density by an
+    exponential (at least a third are accepted).
     """
     check_dimension(d)
     check_angle("angle", angle)
@@ -48,16 +49,16 @@ def _from_tangent(d: int, angle: float, count: int, random: np.random.Generator)
     rate = (d - 2) / math.tan(angle)
     below_rim = random.standard_exponential(count) / rate
     theta = angle - below_rim
-    # Where theta is no angle of the cap the sine is not positive, or NaN comes out: neither is kept.
+    # A theta outside the cap gives a sine that is not positive, or NaN; both are rejected.
     with np.errstate(divide="ignore", invalid="ignore"):
         log_ratio = (d - 2) * np.log(np.sin(theta) / math.sin(angle)) + rate * below_rim
     return theta[(random.standard_exponential(count) >= -log_ratio) & (theta > 0)]
 
 
 def sample_coordinate(n: int, count: int, random: np.random.Generator) -> Floats:
-    """One coordinate of uniform points on the unit sphere of R^n, n >= 1; it is also the cosine between two of them.
+    """One coordinate x of uniform points on the unit sphere of R^n, n >= 1; also the cosine between two such points.
 
-    (1 + x)/2 has a Beta((n-1)/2, (n-1)/2) law; for n = 1 the sphere is two points and x is -1 or 1.
+    (1 + x)/2 has a Beta((n-1)/2, (n-1)/2) distribution. For n = 1 the sphere is two points and x is -1 or 1.
     """
     if n == 1:
         return np.where(random.random(count) < 0.5, -1.0, 1.0)
@@ -75,18 +76,19 @@ def sample_cap(axis: Floats, angle: float, count: int, random: np.random.Generat
 
 
 def check_dimension(d: int) -> None:
-    """A sphere needs two dimensions: in one it is two points, and a cap has no angle."""
+    """An error unless d is a whole number of at least 2; in one dimension a cap has no angle."""
     if isinstance(d, bool) or not isinstance(d, int) or d < 2:
         raise HoldfastError(f"d (the dimension) must be a whole number of at least 2, got {d!r}")
 
 
 def check_angle(name: str, radians: float) -> None:
-    """A cap's polar angle: above 0 and at most pi, which is the whole sphere."""
+    """An error unless the polar angle of a cap is above 0 and at most pi (the whole sphere)."""
     if not 0 < radians <= math.pi:
         shown = f"{math.degrees(radians):g} degrees" if math.isfinite(radians) else str(radians)
-        raise HoldfastError(f"{name} must lie in (0, pi], that is above 0 and at most 180 degrees, got {shown}")
+        raise HoldfastError(f"{name} must be in (0, pi], that is above 0 and at most 180 degrees, got {shown}")
 
 
 def check_samples(samples: int) -> None:
+    """An error unless there are at least 2 samples, as a standard error needs."""
     if isinstance(samples, bool) or not isinstance(samples, int) or samples < 2:
         raise HoldfastError(f"samples must be a whole number of at least 2, got {samples!r}")

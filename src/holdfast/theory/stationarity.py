@@ -1,7 +1,7 @@
-"""Measured stationarity: what one update did to the classes of a trained model, in the terms of Theorem 1.
+"""Measured stationarity: how an update of a trained model changed its classes, in the terms of Theorem 1.
 
-The theorem assumes prototypes that stay (stationarity), caps around them that do not grow (A3), and old and new
-features that are independent (A2). Each is measured here from features of the same images under both models.
+The theorem assumes prototypes that do not move (stationarity), caps around them that do not grow (A3), and independent
+old and new features (A2). Each assumption is measured here from features of the same images under both models.
 """
 
 from dataclasses import dataclass
@@ -14,32 +14,40 @@ from holdfast.errors import HoldfastError
 
 Rows = NDArray[np.floating[Any]]
 CAP_SHARE = 0.95
-"""A class's cap is the smallest around its prototype that holds this share of its samples: the widest single image
-would make the cap an accident."""
-_BLOCK = 1 << 22  # similarities held at once
+"""The cap of a class is the smallest around its prototype that contains this share of its samples. With a share of 1 a
+single outlier would decide."""
+_BLOCK = 1 << 22  # similarities in memory at a time
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """One of Eq. 1a and 1b over ordered pairs of different images: old feature of one, old or new of the other."""
+    """Eq. 1a or 1b over ordered pairs of different images: the old feature of one, the old or new of the other.
+
+    share: share of the pairs that satisfy the inequality; NaN without pairs.
+    kt: mean cosine distance, old to new.
+    kk: mean cosine distance, old to old.
+    count: number of pairs.
+    """
 
     share: float
-    """Of the pairs, how many satisfy the inequality; NaN where there is no pair."""
     kt: float
-    """Mean cosine distance, old to new."""
     kk: float
-    """Mean cosine distance, old to old."""
     count: int
 
 
 @dataclass(frozen=True)
 class Update:
-    """What an update did. Arrays have one entry per class, angles are radians; "old" is before, "new" after.
+    """The classes before (old) and after (new) an update. Arrays have one entry per class; angles are in radians.
 
-    class_mean: from the class's mean feature to its prototype. cap: angle of the class's cap. moved: between the old
-    and the new prototype. mean_moved: between the old and the new mean feature.
-    same_image: mean cosine distance of an image's old feature to its new one; independent features (A2) would have
-    ``same.kt`` there.
+    classes: labels.
+    old_class_mean, new_class_mean: angle from the class's mean feature to its prototype.
+    old_cap, new_cap: polar angle of the class's cap.
+    moved: angle between the old and the new prototype.
+    mean_moved: angle between the old and the new mean feature.
+    same: Eq. 1a, pairs of one class.
+    different: Eq. 1b, pairs of different classes.
+    same_image: mean cosine distance of an image's old feature to its new one. For independent features (A2) it would
+        equal ``same.kt``.
     """
 
     classes: NDArray[np.int64]
@@ -55,11 +63,11 @@ class Update:
 
     @property
     def shrank(self) -> NDArray[np.bool_]:
-        """Assumption A3, class by class: the new cap is no larger than the old."""
+        """Assumption A3 for each class: the new cap is not larger than the old."""
         return self.new_cap <= self.old_cap
 
     def to_json(self, names: list[str]) -> dict[str, Any]:
-        """Angles in degrees; ``names`` are those of the classes in ``classes``' order."""
+        """As JSON, with angles in degrees. names: class names in the order of ``classes``."""
         angles = ("old_class_mean", "new_class_mean", "old_cap", "new_cap", "moved", "mean_moved")
         degrees = {name: np.degrees(getattr(self, name)) for name in angles}
         return {
@@ -79,13 +87,15 @@ class Update:
 def compare_models(
     old: Rows, new: Rows, labels: NDArray[np.integer[Any]], old_prototypes: Rows, new_prototypes: Rows
 ) -> Update:
-    """Features of the same N images under the old and the new model (N x d, any length), labels N in 0 .. C-1.
+    """Measure how an update changed the classes.
 
-    old_prototypes, new_prototypes: C x d, the same for a fixed classifier. Every class needs an image.
+    old, new: features of the same images under the old and the new model, N x d, of any length.
+    labels: N, values 0..C-1; every class needs at least one image.
+    old_prototypes, new_prototypes: C x d; equal for a fixed classifier.
     """
     if old.shape != new.shape or old.ndim != 2 or len(labels) != len(old):
         raise HoldfastError(
-            f"features {old.shape} and {new.shape} with {len(labels)} labels: models cannot be compared"
+            f"features {old.shape} and {new.shape} with {len(labels)} labels cannot be compared; all need the same N"
         )
     classes = np.unique(labels).astype(np.int64)
     if not np.array_equal(classes, np.arange(len(old_prototypes))):
@@ -108,7 +118,7 @@ def compare_models(
 
 
 def _pairs(old: Rows, new: Rows, labels: NDArray[np.integer[Any]]) -> tuple[Pairs, Pairs]:
-    """Eq. 1a and 1b over all ordered pairs but an image with itself, for which 1a compares with a distance of 0."""
+    """Eq. 1a and 1b over all ordered pairs of different images."""
     total = np.zeros((2, 3))  # per kind: satisfied, sum of kt, sum of kk
     counts = np.zeros(2, dtype=np.int64)
     block = max(1, _BLOCK // len(old))
@@ -145,5 +155,5 @@ def _unit(rows: Rows) -> NDArray[np.float64]:
 
 
 def _angle(a: Rows, b: Rows) -> NDArray[np.float64]:
-    """Between row i of ``a`` and of ``b``, unit rows; the half-angle form keeps its digits near 0."""
+    """Angle between row i of ``a`` and of ``b``, unit rows, by the half-angle form, which is accurate near 0."""
     return 2 * np.arctan2(np.linalg.norm(a - b, axis=1), np.linalg.norm(a + b, axis=1))

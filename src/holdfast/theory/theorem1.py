@@ -1,22 +1,21 @@
-"""Theorem 1 by Monte Carlo beside its closed form: do caps that shrink make compatible models?
+"""Theorem 1 by Monte Carlo and in closed form, and its limits: caps that grow and prototypes that move.
 
-Eq. 1a asks E[D_kt] <= E[D_kk] for one class, Eq. 1b E[D_kt] >= E[D_kk] for two. All four means use common random
-numbers: the old point and every tangent direction are shared, so that the difference, which for two classes falls as
-1/d, is not lost in the noise of its parts.
+Eq. 1a is E[D_kt] <= E[D_kk] for one class, Eq. 1b is E[D_kt] >= E[D_kk] for two. All four means use common random
+numbers: the old point and every tangent direction are shared. Without them the difference, which for two classes falls
+as 1/d, would be smaller than the noise.
 
 Differs from the paper: its appendix prints <= for both inequalities and draws the old point of the different-class
-case from the other class's cap; Def. 1 and its Fig. 12b say >= and the point's own class.
+case from the other class's cap. Def. 1 and Fig. 12b have >= and the point's own class.
 
-Where Theorem 1 stops: caps that grow, and prototypes that move. The paper gives neither.
-
-With a = E[cos(polar angle)] the expected gaps for a prototype that has moved by delta are, up to the factor a_k,
+The paper does not study the limits. With a = E[cos(polar angle)] the expected gaps for a prototype that has moved by
+delta are, up to the factor a_k,
 
     same class                      a_t cos(delta) - a_k
-    mean over all d other vertices  (a_t cos(delta) - a_k) / d          whichever way it moved, as sum_i w_i = 0
+    mean over all d other vertices  (a_t cos(delta) - a_k) / d          in any direction, because sum_i w_i = 0
     the class it moves towards      -a_t cos(beta - delta) - a_k / d    with cos(beta) = -1/d
 
-So both inequalities fail together as soon as a cap grows at all. A cap that shrank pays for a move of up to
-arccos(a_k / a_t) on average; against the one class that lies straight ahead it pays for about (1 - a_k/a_t)/d only.
+Both inequalities fail as soon as a cap grows. A cap that shrank allows a move of up to arccos(a_k / a_t) on average,
+and of about (1 - a_k/a_t)/d for the one class that the prototype moves towards.
 """
 
 import math
@@ -38,12 +37,12 @@ from holdfast.theory.caps import (
 from holdfast.theory.closed_form import different_class, mean_cosine, same_class, shrinkage
 
 CHUNK = 1 << 15
-"""Samples drawn at once: the arrays stay in the cache, whatever the number of samples."""
+"""Samples drawn at a time, so that the arrays fit into the CPU cache."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A Monte-Carlo mean, its standard error, and the exact value beside it."""
+    """A Monte Carlo mean, its standard error, and the exact value."""
 
     mean: float
     se: float
@@ -52,9 +51,11 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Inequality:
-    """One of Eq. 1a and 1b for given caps; ``gap`` is written so that it is >= 0 where the inequality holds.
+    """Eq. 1a or 1b for given caps.
 
-    holds: by the closed form, even where the gap is too small to be written; equal sides count, as in Def. 1.
+    kt, kk: the two sides, E[D_kt] and E[D_kk].
+    gap: their difference, with the sign chosen so that it is >= 0 if the inequality holds.
+    holds: by the closed form, also if the gap underflows. Equal sides count, as in Def. 1.
     """
 
     kt: Estimate
@@ -64,7 +65,7 @@ class Inequality:
 
     @property
     def standard_errors(self) -> float:
-        """How many standard errors the estimated gap lies above 0; 0 where it has neither size nor error."""
+        """The estimated gap divided by its standard error; 0 if both are 0."""
         if self.gap.se == 0:
             return 0.0 if self.gap.mean == 0 else math.copysign(math.inf, self.gap.mean)
         return self.gap.mean / self.gap.se
@@ -93,20 +94,24 @@ class CapStudy:
 def study_caps(
     d: int, old: float, new: float, *, samples: int = 1_000_000, seed: int = 0, moved: float = 0.0
 ) -> CapStudy:
-    """Both inequalities for caps of ``old`` and ``new`` radians on the vertices of a simplex in ``d`` dimensions.
+    """Both inequalities for caps around the vertices of a simplex.
 
-    moved: how far, in radians, the new model's prototype has left its place: for one class away from its old self, for
-    two straight towards the other class, the worst way to go. The theorem has 0.
+    d: dimension, at least 2.
+    old, new: polar angles of the caps in radians, in (0, pi].
+    samples: Monte Carlo samples, at least 2.
+    seed: of the random generator.
+    moved: angle in radians by which the new model's prototype has moved; 0 (default) in the theorem. For two classes
+        it moves straight towards the other class, which is the worst case.
     """
     check_dimension(d)
     check_angle("old angle", old)
     check_angle("new angle", new)
     check_samples(samples)
     if not 0 <= moved <= math.pi:
-        raise HoldfastError(f"moved must lie in [0, pi], that is 0 to 180 degrees, got {math.degrees(moved):g} degrees")
+        raise HoldfastError(f"moved must be in [0, pi], that is 0 to 180 degrees, got {math.degrees(moved):g} degrees")
     apart = math.acos(-1 / d)
     a_old, a_new, shrunk = mean_cosine(d, old), mean_cosine(d, new), shrinkage(d, old, new)
-    # What a move costs, in units of a_old a_new, and of a_old a_new / d: 1 - cos(moved), and 1 + d cos(apart - moved).
+    # Effect of a move, in units of a_old a_new and of a_old a_new / d: 1 - cos(moved), and 1 + d cos(apart - moved).
     away = 2 * math.sin(moved / 2) ** 2
     towards = away + math.sqrt(d * d - 1) * math.sin(moved)
     same, different = same_class(d, old, new), different_class(d, old, new)
@@ -118,7 +123,7 @@ def study_caps(
             different.kk,
         ]
     )
-    # The gaps are worked out from their factors: at d = 100,000 a difference of the lines above has few digits left.
+    # The gaps are computed from their factors, because differences of the values above lose digits at d = 100,000.
     gain = a_new * shrunk if new <= old else -a_old * shrinkage(d, new, old)
     gaps = np.array([a_old * (gain - a_new * away), a_old * (gain - a_new * towards) / d])
     holds = [old == math.pi or shrunk >= cost for cost in (away, towards)]
@@ -157,9 +162,10 @@ def _draws(
 
 
 def _tangents(d: int, count: int, random: np.random.Generator) -> tuple[Floats, Floats, Floats]:
-    """Two tangent directions: their parts x_1, x_2 in the plane of the two axes, and the product of what is left.
+    """Two tangent directions: their components x_1, x_2 in the plane of the axes, and the product of the remainders.
 
-    Each part is a coordinate of a uniform unit vector in d - 1 dimensions; the rests point uniformly in d - 2.
+    Each component is a coordinate of a uniform unit vector in d - 1 dimensions. The remainders have uniform directions
+    in d - 2 dimensions.
     """
     first, second = sample_coordinate(d - 1, count, random), sample_coordinate(d - 1, count, random)
     if d == 2:
@@ -169,7 +175,7 @@ def _tangents(d: int, count: int, random: np.random.Generator) -> tuple[Floats, 
 
 
 class _Pair(NamedTuple):
-    """Of two points at polar angles t_1 and t_2: 1 - cos(t_1 - t_2) and the products that their distance needs."""
+    """For points at polar angles t_1 and t_2: 1 - cos(t_1 - t_2) and the products in the formula of their distance."""
 
     apart: Floats
     sin_sin: Floats
@@ -179,15 +185,15 @@ class _Pair(NamedTuple):
 
 def _pair(first: Floats, second: Floats) -> _Pair:
     sin_1, sin_2 = np.sin(first), np.sin(second)
-    # By the half angle: for small caps 1 minus a cosine would keep few digits.
+    # By the half angle: for small caps 1 minus a cosine would lose digits.
     apart = 2 * np.square(np.sin((first - second) / 2))
     return _Pair(apart, sin_1 * sin_2, sin_1 * np.cos(second), np.cos(first) * sin_2)
 
 
 def _distance(pair: _Pair, apart: float, tangents: tuple[Floats, Floats, Floats]) -> Floats:
-    """1 - z_1 . z_2 for points on caps whose axes are ``apart`` radians from one another.
+    """1 - z_1 . z_2 for points on caps with axes ``apart`` radians from each other.
 
-    With p and q the unit vectors that lead from each axis to the other in their plane, p . q = -cos(apart).
+    p and q, the unit tangents from each axis towards the other, satisfy p . q = -cos(apart).
     """
     x_1, x_2, rest = tangents
     cos, sin = math.cos(apart), math.sin(apart)
@@ -197,12 +203,14 @@ def _distance(pair: _Pair, apart: float, tangents: tuple[Floats, Floats, Floats]
 
 
 class Limits(NamedTuple):
-    """How far, in radians, a prototype may move before the inequality fails; NaN where it fails without any move."""
+    """How far, in radians, a prototype may move before an inequality fails; NaN if it fails without a move.
+
+    average: Eq. 1a, and Eq. 1b averaged over all other classes.
+    towards: Eq. 1b for the class that the prototype moves straight towards.
+    """
 
     average: float
-    """Eq. 1a, and Eq. 1b over all other classes together."""
     towards: float
-    """Eq. 1b for the one class that the prototype moves straight towards."""
 
 
 def largest_moves(d: int, old: float, new: float) -> Limits:
@@ -210,21 +218,22 @@ def largest_moves(d: int, old: float, new: float) -> Limits:
     check_dimension(d)
     check_angle("old angle", old)
     check_angle("new angle", new)
-    if old == math.pi:  # the old cap is the whole sphere: every distance is 1 on average, wherever the new one lies
+    if old == math.pi:  # the old cap is the whole sphere: every mean distance is 1, for any new cap
         return Limits(math.pi, math.pi)
     shrunk = shrinkage(d, old, new)
     if shrunk < 0:
         return Limits(math.nan, math.nan)
-    kept = 1 - shrunk
-    # arccos(kept), and arccos(-1/d) - arccos(-kept/d) by the sine of a difference: both keep their digits near 0.
-    sine = shrunk * (1 + kept) / (math.sqrt(d * d - kept * kept) + kept * math.sqrt(d * d - 1))
+    ratio = 1 - shrunk
+    # arccos(ratio), and arccos(-1/d) - arccos(-ratio/d) by the sine of a difference: both are accurate near 0.
+    sine = shrunk * (1 + ratio) / (math.sqrt(d * d - ratio * ratio) + ratio * math.sqrt(d * d - 1))
     return Limits(2 * math.asin(math.sqrt(shrunk / 2)), math.asin(sine))
 
 
 def gap_map(d: int, old: float, new_angles: Floats, moves: Floats) -> Floats:
-    """E[D_kk] - E[D_kt] of one class, len(moves) x len(new_angles): positive where Eq. 1a holds.
+    """E[D_kk] - E[D_kt] of one class, len(moves) x len(new_angles); positive where Eq. 1a holds.
 
-    Divided by d it is the gap of Eq. 1b averaged over all other classes.
+    d: dimension. old: polar angle of the old cap in radians. new_angles: those of the new cap. moves: in radians.
+    Divided by d, it is the gap of Eq. 1b averaged over all other classes.
     """
     check_angle("old angle", old)
     a_old = mean_cosine(d, old)
@@ -233,7 +242,7 @@ def gap_map(d: int, old: float, new_angles: Floats, moves: Floats) -> Floats:
 
 
 def limits_row(d: int, old: float, new: float) -> dict[str, Any]:
-    """``largest_moves`` in degrees, beside the caps they belong to."""
+    """``largest_moves`` and the angles of the caps, in degrees."""
     moves = largest_moves(d, old, new)
     return {
         "d": d,

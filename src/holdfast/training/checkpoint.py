@@ -1,7 +1,4 @@
-"""The middle of a task on disk: everything that decides how it goes on.
-
-What a method kept after a task, read back for the next one.
-"""
+"""The state in the middle of a task on disk, and a method's state after a task."""
 
 import json
 from collections.abc import Iterator
@@ -14,46 +11,45 @@ from torch import Tensor, nn
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
 from holdfast.methods.interface import TaskView
-from holdfast.randomness import GLOBAL_GENERATOR
+from holdfast.randomness import GENERATOR_LOCK
 from holdfast.storage import read_tensors, write_tensors
-from holdfast.training.step import Tally
+from holdfast.training.step import LossSums
 
 
 @dataclass
 class TrainingState:
-    """What one task's training consists of at any step; saved and restored as a whole."""
+    """Everything that changes while a task trains; saved and restored as a whole."""
 
     encoder: nn.Module
     method: nn.Module
     optimizer: torch.optim.Optimizer
     generator: torch.Generator
-    tally: Tally
+    loss_sums: LossSums
 
     def refuse_if_bad(self, task: int, steps_per_epoch: int) -> None:
-        """Raise if the loss or a weight is no longer a number: such a state must not replace a good one on disk."""
-        self.tally.refuse_if_bad(task, steps_per_epoch)
-        # Of the method only what trains: what it keeps of the data may have gaps, and those are NaN on purpose.
+        """Raise if the loss or a weight is NaN or infinite: such a state must not replace a good one on disk."""
+        self.loss_sums.refuse_if_bad(task, steps_per_epoch)
+        # Only the method's parameters: its buffers may hold NaN on purpose, for classes without data.
         weights = [*self.encoder.state_dict().values(), *self.method.parameters()]
         if not torch.stack([tensor.isfinite().all() for tensor in weights]).all():
             raise HoldfastError(
-                f"the weights became NaN or infinite in task {task}; the last good checkpoint is kept; "
-                "try a lower train.lr"
+                f"the weights became NaN or infinite in task {task}; the last good checkpoint is kept; try a lower lr"
             )
 
 
 class CheckpointFile:
-    """One safetensors file, replaced atomically: weights, optimiser, random generators, running sums, position."""
+    """One safetensors file, replaced atomically: weights, optimiser, random generators, loss sums, position."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def save(self, state: TrainingState, *, task: int, step: int) -> None:
         tensors = dict(_tensors(state))
-        position = {"task": task, "step": step, "terms": state.tally.names}
+        position = {"task": task, "step": step, "terms": state.loss_sums.names}
         write_tensors(self.path, tensors, {"position": json.dumps(position)})
 
     def restore(self, state: TrainingState, *, task: int) -> int:
-        """Load into ``state`` what was saved of ``task``; the number of steps done, 0 where nothing was."""
+        """Load the saved state of ``task`` into ``state``; returns the number of steps done, 0 if none was saved."""
         if not self.path.exists():
             return 0
         try:
@@ -87,7 +83,7 @@ def _tensors(state: TrainingState) -> Iterator[tuple[str, Tensor]]:
     yield "random.cpu", torch.get_rng_state()
     if state.generator.device.type == "cuda":
         yield "random.cuda", torch.cuda.get_rng_state(state.generator.device)
-    yield "tally.sums", state.tally.sums
+    yield "tally.sums", state.loss_sums.sums  # the name in files of earlier versions
 
 
 def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) -> None:
@@ -103,26 +99,31 @@ def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) ->
         index, name = key.split(".", 1)
         parameter = trained[int(index)]
         if tensor.shape == parameter.shape:
-            # In the parameter's memory layout: a fused optimiser walks both as they lie in memory.
+            # In the parameter's memory layout: a fused optimiser reads both in memory order.
             tensor = torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
         per_parameter.setdefault(int(index), {})[name] = tensor
     groups = state.optimizer.state_dict()["param_groups"]
     state.optimizer.load_state_dict({"state": per_parameter, "param_groups": groups})
     state.generator.set_state(parts["random"]["augment"])
-    with GLOBAL_GENERATOR:
+    with GENERATOR_LOCK:
         torch.set_rng_state(parts["random"]["cpu"])
     if state.generator.device.type == "cuda":
         torch.cuda.set_rng_state(parts["random"]["cuda"], state.generator.device)
-    state.tally.restore(terms, parts["tally"]["sums"])
+    state.loss_sums.restore(terms, parts["tally"]["sums"])
 
 
 def restore_method(method: Method, previous: TaskView, dim: int, path: Path) -> None:
-    """Load into a fresh ``method`` what ``path`` holds of it after the task ``previous``.
+    """Load the state that a method had after the task ``previous`` into a fresh ``method``.
 
-    The state of the random generator is left as it was.
+    method: changed in place.
+    previous: the task before the next one.
+    dim: size of the features.
+    path: safetensors file of the state.
+
+    torch's random generator is not changed.
     """
-    with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):
-        method.begin(previous, dim)  # for the shapes; what it draws is replaced
+    with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
+        method.begin(previous, dim)  # makes tensors of the right shapes; their values are replaced
     state, _ = read_tensors(path)
     try:
         method.restore(state)

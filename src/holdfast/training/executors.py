@@ -1,6 +1,6 @@
-"""Ways to carry out the same training step: eagerly, compiled, as one CUDA graph, or as a graph of fused kernels.
+"""How a training step is executed: eagerly, compiled, as one CUDA graph, or as a graph of fused kernels.
 
-CUDA graphs that are captured and replayed beside those of other threads.
+CUDA graphs are captured and replayed so that several runs can train in threads of one process.
 """
 
 import contextlib
@@ -16,23 +16,22 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.training.kernels import fused_network, why_no_kernels
 from holdfast.training.options import Executor
-from holdfast.training.step import TrainingStep, aside_on
+from holdfast.training.step import TrainingStep, old_model_stream
 
 NEED_GPU = ("graph", "fused")
-USE_AUTO = "use auto (--set train.executor=auto)"
 
 WARM_UP = 3
-"""Steps carried out eagerly before a graph is captured: libraries choose algorithms and allocate on the first ones.
+"""Eager steps before a graph is captured: libraries choose algorithms and allocate memory in the first ones.
 
-One is enough where the process has captured such a step before: it makes the optimiser's buffers, which each task needs
-anew, and the kernels are there already.
+One step is enough if the process has captured a step with the same kernels before: it allocates the optimiser's
+buffers, which every task needs, and the kernels are compiled already.
 """
 
 _captured_before: set[Hashable] = set()
 
 
 def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
-    """A function that carries out the next step each time it is called."""
+    """A function that executes the next training step each time it is called."""
     device = step.images.device
     kind = chosen_executor(kind, step)
     refuse_without_gpu(kind, device)
@@ -43,7 +42,7 @@ def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
         return GraphedStep(step) if device.type == "cuda" else step
     if kind == "fused":
         if reason := _why_not_fused(step):
-            raise HoldfastError(f"train.executor 'fused' cannot be used here: {reason}; {USE_AUTO}")
+            raise HoldfastError(f"executor 'fused' cannot be used here: {reason}; set it to auto")
         step = replace(step, compiled=fused_network)
     return GraphedStep(step)
 
@@ -59,15 +58,15 @@ def chosen_executor(wanted: Executor, step: TrainingStep) -> Executor:
 
 
 def refuse_without_gpu(wanted: Executor, device: torch.device) -> None:
-    """Raise where ``wanted`` needs a GPU and ``device`` is none."""
+    """Raise if ``wanted`` needs a GPU and ``device`` is not one."""
     if wanted in NEED_GPU and device.type != "cuda":
-        raise HoldfastError(f"train.executor {wanted!r} needs a GPU, and this run is on {device.type}; {USE_AUTO}")
+        raise HoldfastError(f"executor {wanted!r} needs a GPU, and this run is on {device.type}; set it to auto")
 
 
 def _why_not_fused(step: TrainingStep) -> str:
-    """Empty where there are kernels for every network of the step."""
+    """Why the step cannot use the fused kernels; empty if it can."""
     if step.options.precision != "bf16":
-        return f"the kernels compute in bf16 and train.precision is {step.options.precision}"
+        return f"the kernels compute in bf16 and precision is {step.options.precision}"
     height, width = (step.options.resized_crop,) * 2 if step.options.resized_crop else step.images.height_width
     for network in (step.encoder, step.old):
         if network is not None and (reason := why_no_kernels(network, height, width)):
@@ -75,10 +74,10 @@ def _why_not_fused(step: TrainingStep) -> str:
     return ""
 
 
-def kind_of(step: TrainingStep) -> Hashable:
-    """Equal for steps that call the same kernels: those of one run's later tasks, and of the same method's other runs.
+def kernel_signature(step: TrainingStep) -> Hashable:
+    """A value that is equal for steps that call the same kernels: later tasks, and other runs of the same method.
 
-    None where each step is compiled by itself.
+    None if each step is compiled separately.
     """
     if step.compiled is torch.compile:
         return None
@@ -93,9 +92,9 @@ def kind_of(step: TrainingStep) -> Hashable:
         step.compiled,
         type(step.source),
         step.images.height_width,
-        step.share.size,
-        step.share.replayed,
-        repr(replace(step.options, seed=0)),  # a recipe gives lists, which cannot be hashed
+        step.shard.size,
+        step.shard.replayed,
+        repr(replace(step.options, seed=0)),  # options may hold lists, which cannot be hashed
     )
 
 
@@ -106,22 +105,22 @@ def _network_kind(network: nn.Module | None) -> str:
 
 
 class GraphedStep:
-    """The step as one CUDA graph, replayed; the first steps are eager ones.
+    """The step as a CUDA graph that is replayed; the first steps are eager.
 
-    It is captured on the stream that is current when it is made. That matters for runs side by side: graphs captured
-    on torch's shared capture stream share a cuBLAS workspace, and corrupt each other when they are replayed at once.
-    Steps made in one thread share memory, so they may be called in turns but not side by side.
+    The graph is captured on the stream that is current when this object is made. Graphs captured on torch's shared
+    capture stream share a cuBLAS workspace and corrupt each other when they are replayed at the same time. Steps made
+    in one thread share memory, so they may be called one after the other but not at the same time.
     """
 
     def __init__(self, step: TrainingStep) -> None:
         self._step = step
         self._device = step.images.device
         self._stream = stream_to_capture(self._device)
-        # What several ranks exchange goes through one channel, which must not be entered from two streams at once.
-        if step.old is not None and step.share.alone:
-            step.aside = aside_on(self._device)
+        # The ranks' communication channel must not be used from two streams at the same time.
+        if step.old is not None and step.shard.alone:
+            step.old_stream = old_model_stream(self._device)
         self._graph: torch.cuda.CUDAGraph | None = None
-        self._kind = kind_of(step)
+        self._kind = kernel_signature(step)
         self._known = self._kind is not None and self._kind in _captured_before
         self._eager_left = 1 if self._known else WARM_UP
 
@@ -139,8 +138,8 @@ class GraphedStep:
         if self._graph is not None:
             self._graph.replay()
         elif self._eager_left:
-            # The first call of a kernel compiles it: once, not once per neighbour.
-            with contextlib.nullcontext() if self._known else ONE_AT_A_TIME:
+            # The first call of a kernel compiles it: once, not in every thread.
+            with contextlib.nullcontext() if self._known else CAPTURE_LOCK:
                 self._step()
             self._eager_left -= 1
         else:
@@ -149,15 +148,15 @@ class GraphedStep:
             self._graph.replay()
 
 
-ONE_AT_A_TIME = threading.Lock()
-"""Held while kernels are compiled or a graph is captured, which must not meet another thread's synchronisation."""
+CAPTURE_LOCK = threading.Lock()
+"""Held while kernels are compiled or a graph is captured: a synchronisation by another thread would break a capture."""
 
 
-class _Ground(threading.local):
-    """What the graphs of one thread share, task after task: a stream, and the memory of the one before.
+class _ThreadGraphs(threading.local):
+    """The stream of one thread's graphs, and its last graph, the memory of which the next one uses.
 
-    Memory that only the new graph could use would be asked of the driver for every task, and to give back the old
-    one's the driver waits until the whole device, all neighbours included, is idle.
+    Otherwise every task would allocate its graph's memory from the driver, and freeing the memory of the last one waits
+    until the whole device is idle, with all other runs on it.
     """
 
     def __init__(self) -> None:
@@ -165,7 +164,7 @@ class _Ground(threading.local):
         self.last: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}
 
     def stream(self, device: torch.device) -> torch.cuda.Stream:
-        """The current one; in place of the default stream, which cannot be captured, one of this thread's own."""
+        """The current stream; instead of the default stream, which cannot be captured, one of this thread's own."""
         current = torch.cuda.current_stream(device)
         if current != torch.cuda.default_stream(device):
             return current
@@ -174,17 +173,17 @@ class _Ground(threading.local):
         return self.streams[device]
 
 
-_ground = _Ground()
+_graphs = _ThreadGraphs()
 
 
 def stream_to_capture(device: torch.device) -> torch.cuda.Stream:
     """The stream that this thread's graphs are captured and replayed on."""
-    return _ground.stream(device)
+    return _graphs.stream(device)
 
 
 @contextmanager
 def on_stream_to_capture(device: torch.device) -> Iterator[None]:
-    """What is done inside comes after all before, and before all that follows; nothing changes on a CPU."""
+    """Run a block on that stream, after all work before it and before all work after it; no effect on a CPU."""
     if device.type != "cuda":
         yield
         return
@@ -198,24 +197,28 @@ def on_stream_to_capture(device: torch.device) -> Iterator[None]:
 def capture(
     work: Callable[[], None], device: torch.device, generator: torch.Generator | None = None
 ) -> torch.cuda.CUDAGraph:
-    """A graph of ``work``, which draws from ``generator`` if from any; ``stream_to_capture`` must be current.
+    """Capture ``work`` as a graph. ``stream_to_capture`` must be the current stream.
 
-    Not by ``torch.cuda.graph``, which first waits for the whole device and empties everybody's cache. Graphs of one
-    thread share memory, so they may be replayed in turns but not side by side.
+    work: the function to capture.
+    device: its device.
+    generator: the random generator that it uses, if any.
+
+    ``torch.cuda.graph`` is not used: it waits for the whole device and empties the shared memory cache. Graphs of one
+    thread share memory, so they may be replayed one after the other but not at the same time.
     """
     stream = torch.cuda.current_stream(device)
     graph = torch.cuda.CUDAGraph()
     if generator is not None:
         graph.register_generator_state(generator)
-    before = _ground.last.get(stream)
-    with ONE_AT_A_TIME:
-        graph.capture_begin(None if before is None else before.pool(), capture_error_mode="thread_local")
+    previous = _graphs.last.get(stream)
+    with CAPTURE_LOCK:
+        graph.capture_begin(None if previous is None else previous.pool(), capture_error_mode="thread_local")
         try:
             work()
         except BaseException:
-            with suppress(RuntimeError):  # a graph spoilt on the way fails here too, but does not know why
+            with suppress(RuntimeError):  # the graph is invalid; the first error says why
                 graph.capture_end()
             raise
         graph.capture_end()
-    _ground.last[stream] = graph
+    _graphs.last[stream] = graph
     return graph

@@ -1,4 +1,4 @@
-"""A second, short training on features, for methods that learn a map between models."""
+"""A second, short training on stored features, for methods that learn a map between models."""
 
 import torch
 from torch import Tensor
@@ -8,11 +8,16 @@ from holdfast.methods import FeaturePhase, Method, Survey
 from holdfast.training.executors import capture, on_stream_to_capture
 
 WARM_UP = 3
-"""Eager steps before one is captured: the first makes the optimiser's state."""
+"""Eager steps before one is captured: the first allocates the optimiser's state."""
 
 
 def train_on_features(method: Method, survey: Survey, *, seed: int, task: int) -> None:
-    """Train what ``method.feature_phase`` names, if anything, with both networks frozen and run once."""
+    """Train the parameters in ``method.feature_phase``, if any, on features of both models, which are computed once.
+
+    survey: gives the features of the task's images.
+    seed: of the order of the batches.
+    task: number of the task, for error messages.
+    """
     phase = method.feature_phase()
     before = survey.old(mirrored=True) if phase is not None else None
     if phase is None or before is None:
@@ -24,14 +29,16 @@ def train_on_features(method: Method, survey: Survey, *, seed: int, task: int) -
     generator = torch.Generator(z.device).manual_seed(seed)
     with on_stream_to_capture(z.device):
         for _ in range(phase.epochs):
-            for some in torch.randperm(len(z), generator=generator, device=z.device).split(phase.batch_size):
-                run(some)
+            for rows in torch.randperm(len(z), generator=generator, device=z.device).split(phase.batch_size):
+                run(rows)
     if not bool(step.worst.isfinite()):
-        raise HoldfastError(f"the map learned after task {task} became NaN or infinite; try a lower rate for it")
+        raise HoldfastError(
+            f"the map learned after task {task} became NaN or infinite; try a lower learning rate for it"
+        )
 
 
 class FeatureStep:
-    """One step of Adam on the features of some images; ``worst`` is the largest loss so far, NaN once there was one."""
+    """One step of Adam on the features of some images; ``worst`` is the largest loss so far, or NaN after a NaN."""
 
     def __init__(self, phase: FeaturePhase, z_old: Tensor, z: Tensor, labels: Tensor) -> None:
         self._phase = phase
@@ -39,9 +46,9 @@ class FeatureStep:
         self._optimizer = torch.optim.Adam(phase.parameters, lr=phase.lr, capturable=z.device.type == "cuda")
         self.worst = torch.zeros((), device=z.device)
 
-    def __call__(self, some: Tensor) -> None:
-        """``some``: the images' rows."""
-        terms = self._phase.loss(*(values[some] for values in self._data))
+    def __call__(self, rows: Tensor) -> None:
+        """rows: of the images in this batch."""
+        terms = self._phase.loss(*(values[rows] for values in self._data))
         loss = torch.stack(list(terms.values())).sum()
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -50,7 +57,7 @@ class FeatureStep:
 
 
 class ReplayedFeatureStep:
-    """The same step as a CUDA graph; the first batches, and those of another size, go through it eagerly."""
+    """The same step as a CUDA graph; the first batches and those of another size are eager."""
 
     def __init__(self, step: FeatureStep, batch_size: int) -> None:
         self._step = step
@@ -58,12 +65,12 @@ class ReplayedFeatureStep:
         self._eager_left = WARM_UP
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, some: Tensor) -> None:
-        if self._eager_left or len(some) != len(self._batch):
+    def __call__(self, rows: Tensor) -> None:
+        if self._eager_left or len(rows) != len(self._batch):
             self._eager_left = max(0, self._eager_left - 1)
-            self._step(some)
+            self._step(rows)
             return
-        self._batch.copy_(some)
+        self._batch.copy_(rows)
         if self._graph is None:
             self._graph = capture(lambda: self._step(self._batch), self._batch.device)
         self._graph.replay()

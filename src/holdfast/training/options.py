@@ -1,7 +1,4 @@
-"""How one task is trained: numbers that no method owns.
-
-Whether a device computes in bf16 itself, or imitates it.
-"""
+"""Options of training that do not belong to a method."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,23 +20,39 @@ Executor = Literal["auto", "eager", "compiled", "graph", "fused"]
 class FitOptions:
     """Optimisation, batches, augmentation and checkpoints of one task.
 
-    milestones: where the "step" schedule multiplies the rate by ``decay``, as fractions of the epochs (the paper's 50
-    and 64 of 70), so that they move along when ``epochs`` changes. final_lr: where "cosine" ends.
-    weight_decay applies to every parameter, biases and normalisation included, as in the authors' code for CL2R;
-    without decay_norms it leaves out what has fewer than two dimensions, as in their later code for IAM-CL2R.
-    lr_groups: factors of the rate by prefix of the encoder's parameters, such as {"backbone.layer1": 0.1}; the longest
-    prefix counts, and what has none keeps the rate.
-    crop_padding: crops of the images' own size, after so many black pixels were put around them. resized_crop: instead,
-    boxes of ``crop_scale`` of the area and a width to height of ``crop_ratio``, scaled to so many pixels a side.
-    draw: how the halves of a batch are drawn (data/sampler.py).
-    executor: how a step is carried out (training/executors.py). "auto" is "graph" (a CUDA graph) on a GPU and
-    "eager" elsewhere; both give the same bits. "fused" is a CUDA graph of kernels made for the network: faster, in bf16
-    only, and rounded in other places than torch does, so a run must ask for it by name.
-    images: where the training images are: on the device, streamed to it, or ("auto") streamed if they do not fit.
-    gather: under several ranks, whether each one's loss is that of the whole batch or of its part (training/ranks.py).
-    sync_bn: under several ranks, whether batch norm counts the whole batch. With both on, as they are, a recipe means
-    the same on any number of ranks; ``batch_size`` always is that of all ranks together.
-    checkpoint_minutes: how often the middle of a task is saved.
+    epochs: passes over the task's new images; default 70.
+    batch_size: images per step, of all ranks together; default 128.
+    optimizer: "sgd" (default) or "adamw".
+    lr: learning rate at the start of every task; default 0.1.
+    lr_groups: factors of the learning rate by prefix of the encoder's parameter names, such as
+        {"backbone.layer1": 0.1}. The longest prefix counts; parameters without one keep the rate. Default: none.
+    momentum: of SGD; default 0.9.
+    weight_decay: default 5e-4.
+    decay_norms: whether weight decay includes parameters with fewer than two dimensions (biases, normalisation), as in
+        the authors' code for CL2R. Their later code for IAM-CL2R leaves them out. Default True.
+    schedule: "step" (default) multiplies the rate by ``decay`` at each of ``milestones``; "cosine" ends at
+        ``final_lr``; "constant".
+    milestones: fractions of the epochs; default 50/70 and 64/70, as in the paper.
+    decay: factor of the "step" schedule; default 0.1.
+    final_lr: last rate of the "cosine" schedule; default 1e-5.
+    precision: "fp32" (default) or "bf16" autocast.
+    draw: how batches are drawn: "walk" goes through a permutation of the images, "independent" draws each batch anew
+        (data/sampler.py).
+    crop_padding: black pixels added around an image before a crop of its own size is cut; default 4.
+    resized_crop: instead of that, the side in pixels to which random boxes are scaled; default 0, which is off.
+    crop_scale: least and largest area of such a box, as fractions of the image; default (0.08, 1).
+    crop_ratio: least and largest ratio of width to height of such a box; default (3/4, 4/3).
+    flip: mirror images at random; default True.
+    executor: how steps are executed (training/executors.py). "auto" (default) is "graph" (a CUDA graph) on a GPU and
+        "eager" elsewhere; both give the same bits. "compiled" uses torch.compile. "fused" is a CUDA graph of kernels
+        made for the network: faster, in bf16 only, and rounded in other places than torch does.
+    images: where the training images are: "device", "stream" (copied to it batch by batch), or "auto" (default), which
+        streams them if they do not fit.
+    gather: with several ranks, whether the loss of each rank is that of the whole batch (default) or of its part.
+    sync_bn: with several ranks, whether batch norm uses the whole batch (default) or each rank's part. With both
+        defaults a run gives the same result on any number of ranks.
+    checkpoint_minutes: time between two checkpoints in the middle of a task; default 5.
+    seed: of weights, batches and augmentation; default 0.
     """
 
     epochs: int = 70
@@ -78,9 +91,7 @@ class FitOptions:
             ("images", Placement),
         ):
             if getattr(self, name) not in get_args(kinds):
-                raise HoldfastError(
-                    f"train.{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}"
-                )
+                raise HoldfastError(f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}")
         least_values = {
             "epochs": 1,
             "batch_size": 2,
@@ -93,41 +104,41 @@ class FitOptions:
         }
         for name, least in least_values.items():
             if not getattr(self, name) >= least:
-                raise HoldfastError(f"train.{name} must be at least {least}, got {getattr(self, name)}")
+                raise HoldfastError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not all(0 < fraction < 1 for fraction in self.milestones):
             raise HoldfastError(
-                "train.milestones must be fractions of the epochs, between 0 and 1 (50 of 70 is 0.7143), "
+                "milestones must be fractions of the epochs, between 0 and 1 (50 of 70 is 0.7143), "
                 f"got {list(self.milestones)}"
             )
         for name in ("lr", "decay"):
             if not getattr(self, name) > 0:
-                raise HoldfastError(f"train.{name} must be above 0, got {getattr(self, name)}")
+                raise HoldfastError(f"{name} must be above 0, got {getattr(self, name)}")
         for prefix, factor in (self.lr_groups or {}).items():
             if not 0 < factor < float("inf"):
-                raise HoldfastError(f"train.lr_groups: {prefix!r} must be a factor above 0, got {factor}; or freeze it")
+                raise HoldfastError(f"lr_groups: {prefix!r} must be a factor above 0, got {factor}; or freeze them")
         if self.resized_crop and self.crop_padding:
-            raise HoldfastError("train.crop_padding and train.resized_crop are two ways to crop; set one of them to 0")
+            raise HoldfastError("crop_padding and resized_crop cannot be combined; set one of them to 0")
         for name, most in (("crop_scale", 1.0), ("crop_ratio", float("inf"))):
             low, high = getattr(self, name)
             if not 0 < low <= high <= most:
-                raise HoldfastError(f"train.{name} must be two numbers above 0, the smaller first, got [{low}, {high}]")
+                raise HoldfastError(f"{name} must be two numbers above 0, the smaller first, got [{low}, {high}]")
 
 
 OFF_FOR_VECTORS: dict[str, int | bool] = {"crop_padding": 0, "resized_crop": 0, "flip": False}
-"""What changes pictures has no meaning for vectors."""
+"""The augmentation options with the values that switch them off."""
 
 
 def refuse_augmentation(options: Mapping[str, Any]) -> None:
-    """For vectors: an option that would change pictures is refused by its name."""
+    """Refuse image augmentation for training on vectors."""
     for name, off in OFF_FOR_VECTORS.items():
         if options[name] != off:
-            raise HoldfastError(f"train.{name} is for images, and these are vectors; set it to {str(off).lower()}")
+            raise HoldfastError(f"{name} is for images, and these are vectors; set it to {str(off).lower()}")
 
 
-def imitates_bf16(device: torch.device) -> bool:
-    """A CPU without bf16 instructions, on which torch computes bf16 with loops of its own, slower by orders.
+def emulates_bf16(device: torch.device) -> bool:
+    """Whether ``device`` is a CPU without bf16 instructions, where torch computes bf16 many times slower than float32.
 
-    One without oneDNN, or with another torch, is not judged.
+    False if torch cannot tell.
     """
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return device.type == "cpu" and supported is not None and not supported()

@@ -1,8 +1,6 @@
-"""Several processes that train one model: who is who, and when they wait for each other.
+"""Several processes that train one model together, started by torchrun.
 
-One rank's part of every batch, and what the ranks make of their parts together.
-
-Batch norm whose statistics are those of the whole batch, when the batch is shared out over ranks.
+Each rank computes its part of every batch. Gradients are averaged; features and batch-norm statistics are gathered.
 """
 
 import contextlib
@@ -18,25 +16,28 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from holdfast.data.augment import Part
-from holdfast.data.sampler import halves
+from holdfast.data.augment import BatchPart
+from holdfast.data.sampler import batch_shares
 from holdfast.devices import resolve_device
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import Task
 from holdfast.training.options import Executor, FitOptions
 
 PATIENCE = timedelta(days=30)
-"""How long ranks wait while the first one evaluates. A rank that ends, ends the wait at once; only a lost one costs."""
+"""How long ranks wait while the first one evaluates. If a rank ends, the wait ends at once."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of ``world`` processes this is; 0 of 1 where there is only one.
+    """Which of ``world`` processes this is; 0 of 1 if there is only one.
 
-    Rank 0 is the first: it alone writes, logs and evaluates. What the others need of it they read from the run folder,
-    which all of them must see.
+    Only rank 0, the first, writes, logs and evaluates. The others read its results from the run folder, which must be
+    visible to all.
+
+    rank: number of this process.
+    world: number of processes.
     device: where this rank computes; None leaves the choice to the caller.
-    waiting: the group of processes that waits with patience, apart from the one that trains.
+    waiting: process group with a long timeout for waiting, separate from the one that trains.
     """
 
     rank: int = 0
@@ -49,12 +50,12 @@ class Ranks:
         return self.rank == 0
 
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Wait until every rank has called it."""
         if self.world > 1:
             dist.barrier(self.waiting)
 
     def align(self, *modules: nn.Module) -> None:
-        """Give every rank the first one's weights and buffers."""
+        """Copy the first rank's weights and buffers to every rank."""
         if self.world > 1:
             for module in modules:
                 for tensor in module.state_dict().values():
@@ -63,7 +64,7 @@ class Ranks:
                     tensor.copy_(whole)
 
     def executor(self, wanted: Executor) -> Executor:
-        """ "auto" is eager under several ranks: a graph with collectives inside is for those who ask for it."""
+        """The executor to use: with several ranks "auto" is "eager", because a graph with collectives is opt-in."""
         return "eager" if self.world > 1 and wanted == "auto" else wanted
 
 
@@ -71,13 +72,13 @@ ALONE = Ranks()
 
 
 @contextlib.contextmanager
-def joined(device: str = "auto") -> Iterator[Ranks]:
-    """Join the processes that ``torchrun`` started with this one; alone where it did not.
+def torchrun_ranks(device: str = "auto") -> Iterator[Ranks]:
+    """Join the processes that ``torchrun`` started; ``ALONE`` if this process was started without it.
 
-    When one rank fails the others end too: their next exchange with it breaks, and torchrun stops the rest.
+    When one rank fails the others end too: their next exchange with it fails, and torchrun stops the rest.
     """
     rank, world, local = (int(os.environ.get(name, 0)) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-    if world <= 1 or "MASTER_ADDR" not in os.environ:  # some queues set WORLD_SIZE for reasons of their own
+    if world <= 1 or "MASTER_ADDR" not in os.environ:  # some job queues set WORLD_SIZE for other purposes
         yield ALONE
         return
     try:
@@ -95,7 +96,7 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
                 f"rank {rank} of {world}: stopped, because another rank did; its message says why"
             ) from error
         raise
-    # Only after success: after a failure it could wait for ranks that are gone.
+    # Only after success: after a failure it could wait for ranks that have ended.
     dist.destroy_process_group()
 
 
@@ -104,7 +105,7 @@ def _device_of(name: str, local: int) -> torch.device:
     if where.type != "cuda":
         return where
     if where.index is not None:
-        raise HoldfastError(f"--device {name}: every process takes a GPU of its own; use --device cuda")
+        raise HoldfastError(f"--device {name}: each process takes one GPU; use --device cuda")
     if local >= torch.cuda.device_count():
         raise HoldfastError(
             f"process {local + 1} on this machine has no GPU left, there are {torch.cuda.device_count()}; "
@@ -114,29 +115,33 @@ def _device_of(name: str, local: int) -> torch.device:
 
 
 def _lost_a_rank(error: RuntimeError) -> bool:
-    """Gloo has no exception of its own; it names its source files or the connection."""
+    """Whether another rank has ended. Gloo has no exception type; its messages name its files or the connection."""
     text = str(error).lower()
     return isinstance(error, dist.DistError) or "gloo" in text or "connection" in text
 
 
-def share_of(task: Task, options: FitOptions, ranks: Ranks, device: torch.device) -> "Share":
-    """This rank's part of the batches of a task; refused where the ranks' parts would not be equal."""
-    both = halves(len(task.new_indices), len(task.buffer_indices), options.batch_size)
+def batch_shard(task: Task, options: FitOptions, ranks: Ranks, device: torch.device) -> "BatchShard":
+    """This rank's part of each batch of a task; an error if the parts would not be equal."""
+    both = batch_shares(len(task.new_indices), len(task.buffer_indices), options.batch_size)
     for kind, count in zip(("replayed", "new"), both):
         if count % ranks.world:
             raise HoldfastError(
                 f"a batch of task {task.number} has {count} {kind} images, which {ranks.world} ranks cannot share "
-                "equally; change train.batch_size, scenario.buffer_per_class or the number of ranks"
+                "equally; change batch_size, buffer_per_class or the number of ranks"
             )
-    return Share(ranks, *both, gather=options.gather, device=device)
+    return BatchShard(ranks, *both, gather=options.gather, device=device)
 
 
-class Share:
-    """Equal parts of the replayed and of the new images of a batch, for each rank.
+class BatchShard:
+    """One rank's part of each batch: equal parts of the replayed and of the new images.
 
-    What is minimised is the mean over the ranks of each one's loss. With ``gather`` every rank's loss is that of the
-    whole batch, so all of them together do what one process would; without, each sees its own images alone, as
-    negatives of a contrastive loss or in a mean over the images that count.
+    ranks: which rank this is, of how many.
+    replayed, fresh: number of replayed and of new images in a batch.
+    gather: whether each rank's loss is that of the whole batch, as in one process. Without it each rank sees only its
+        own images, for example as negatives of a contrastive loss.
+    device: of the batches.
+
+    The mean of the ranks' losses is minimised.
     """
 
     def __init__(self, ranks: Ranks, replayed: int, fresh: int, *, gather: bool, device: torch.device) -> None:
@@ -148,31 +153,31 @@ class Share:
         self._order = torch.cat(of_each).argsort().to(device)
         self.size = len(self._rows)
         self.replayed = replayed // ranks.world
-        self.replayed_seen = replayed if self._gathers else self.replayed
-        self.part = Part(self._rows, replayed + fresh) if ranks.world > 1 else None
+        self.replayed_visible = replayed if self._gathers else self.replayed
+        self.part = BatchPart(self._rows, replayed + fresh) if ranks.world > 1 else None
 
     @property
     def alone(self) -> bool:
-        """Whether there is no other process to exchange anything with."""
+        """Whether there is only one process."""
         return self._world == 1
 
-    def own(self, batch: Tensor) -> Tensor:
-        """This rank's rows of something that has one for each image of the batch."""
+    def local(self, batch: Tensor) -> Tensor:
+        """This rank's entries of ``batch``, which has one per image in its last dimension."""
         return batch if self.alone else batch[..., self._rows.to(batch.device)]
 
-    def seen(self, batch: Tensor) -> Tensor:
-        """The rows whose features the method sees here: all of them where they are gathered."""
-        return batch if self._gathers else self.own(batch)
+    def visible(self, batch: Tensor) -> Tensor:
+        """The entries of the images that the method sees on this rank: all of them if features are gathered."""
+        return batch if self._gathers else self.local(batch)
 
-    def whole(self, z: Tensor) -> Tensor:
-        """The features of the batch from those of the parts, in the batch's order; of all images or the replayed."""
+    def gathered(self, z: Tensor) -> Tensor:
+        """The features of the whole batch, in its order. z: of this rank's images, all of them or only the replayed."""
         if not self._gathers or len(z) == 0:
             return z
         gathered = gather(z)
         return gathered if len(z) < self.size else gathered[self._order]
 
-    def mean(self, optimizer: torch.optim.Optimizer, terms: Tensor) -> Tensor:
-        """Replace the gradients by their mean over the ranks; the same mean of the terms. One exchange for all."""
+    def average(self, optimizer: torch.optim.Optimizer, terms: Tensor) -> Tensor:
+        """Replace the gradients by their mean over the ranks; returns the mean of the terms. One exchange for all."""
         if self.alone:
             return terms
         trained = (parameter for group in optimizer.param_groups for parameter in group["params"])
@@ -186,7 +191,7 @@ class Share:
 
 
 def gather(x: Tensor) -> Tensor:
-    """The x of all ranks one below the other; the gradient is the sum of what every rank has for this one's rows."""
+    """The x of all ranks, concatenated. Its gradient is the sum over ranks of the gradients of this rank's rows."""
     return _Gather.apply(x)
 
 
@@ -200,7 +205,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        total = grad.float().contiguous()  # in float32: a sum over many ranks would lose bits in bf16
+        total = grad.float().contiguous()  # in float32: a sum over many ranks loses precision in bf16
         total = total.clone() if total is grad else total
         dist.all_reduce(total)
         start = dist.get_rank() * ctx.rows
@@ -208,9 +213,9 @@ class _Gather(torch.autograd.Function):
 
 
 def synchronise_batch_norm(network: nn.Module, device: torch.device) -> None:
-    """Replace every batch norm below ``network`` by one that counts all ranks; weights and names stay.
+    """Replace every batch norm in ``network`` by one with statistics over all ranks; weights and names stay.
 
-    On a GPU that is torch's own, which is fused; torch has none for a CPU.
+    On a GPU it is torch's own, which is fused. torch has none for a CPU.
     """
     if device.type == "cuda":
         nn.SyncBatchNorm.convert_sync_batchnorm(network)
@@ -222,7 +227,10 @@ def synchronise_batch_norm(network: nn.Module, device: torch.device) -> None:
 
 
 class SynchronisedBatchNorm(_BatchNorm):
-    """Takes over the parameters and buffers of a batch norm. In training all ranks must call it, with equal batches."""
+    """Batch norm over all ranks, with the parameters and buffers of ``plain``.
+
+    In training all ranks must call it, with batches of equal size.
+    """
 
     def __init__(self, plain: _BatchNorm) -> None:
         nn.Module.__init__(self)
@@ -241,20 +249,20 @@ class SynchronisedBatchNorm(_BatchNorm):
         with torch.autocast(x.device.type, enabled=False):
             wide = x.float()
             local_var, local_mean = torch.var_mean(wide, dims, correction=0)
-            # Means and variances, not sums of squares: those cancel. Parts are equal, so plain means will do.
+            # Means and variances, not sums of squares, which cancel. The parts are equal, so plain means are exact.
             means, variances = gather(torch.stack([local_mean, local_var])[None]).unbind(1)
             mean = means.mean(0)
             var = (variances + (means - mean).square()).mean(0)
-            self._remember(mean.detach(), var.detach(), len(means) * x.numel() // x.shape[1])
+            self._update_running(mean.detach(), var.detach(), len(means) * x.numel() // x.shape[1])
             shape = [1, -1, *(1 for _ in dims[1:])]
             scale = (var + self.eps).rsqrt() if self.weight is None else (var + self.eps).rsqrt() * self.weight
             y = (wide - mean.view(shape)) * scale.view(shape)
             return (y if self.bias is None else y + self.bias.view(shape)).to(x.dtype)
 
-    def _remember(self, mean: Tensor, var: Tensor, count: int) -> None:
+    def _update_running(self, mean: Tensor, var: Tensor, count: int) -> None:
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked += 1
-        share = 1 / self.num_batches_tracked if self.momentum is None else torch.tensor(self.momentum)
-        self.running_mean.lerp_(mean, share.to(mean))
-        self.running_var.lerp_(var * count / max(count - 1, 1), share.to(var))
+        weight = 1 / self.num_batches_tracked if self.momentum is None else torch.tensor(self.momentum)
+        self.running_mean.lerp_(mean, weight.to(mean))
+        self.running_var.lerp_(var * count / max(count - 1, 1), weight.to(var))

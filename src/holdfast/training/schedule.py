@@ -12,18 +12,18 @@ from holdfast.training.options import FitOptions
 
 
 def learning_rate(options: FitOptions, epoch: int) -> float:
-    """The rate of a 0-based epoch: constant within it, fresh at the start of every task."""
+    """The learning rate of an epoch, counted from 0; constant within it and the same in every task."""
     if options.schedule == "constant":
         return options.lr
     if options.schedule == "cosine":
-        turn = (1 + math.cos(math.pi * epoch / options.epochs)) / 2
-        return options.final_lr + (options.lr - options.final_lr) * turn
+        weight = (1 + math.cos(math.pi * epoch / options.epochs)) / 2
+        return options.final_lr + (options.lr - options.final_lr) * weight
     passed = sum(epoch >= round(fraction * options.epochs) for fraction in options.milestones)
     return options.lr * options.decay**passed
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Change the rate in place where it is a tensor: a captured step reads it from there."""
+    """Set the learning rate; in place if it is a tensor, because a captured step reads that tensor."""
     for group in optimizer.param_groups:
         own = rate * group.get("factor", 1.0)
         if isinstance(group["lr"], torch.Tensor):
@@ -33,9 +33,9 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def parameter_groups(encoder: nn.Module, method: nn.Module, options: FitOptions) -> list[dict[str, Any]]:
-    """What trains, by the factor of its rate (``options.lr_groups``) and by whether its weights decay.
+    """Parameter groups by factor of the learning rate (``options.lr_groups``) and by weight decay.
 
-    The method's parameters have the plain rate.
+    The method's parameters have factor 1.
     """
     factors = lr_factors(encoder, options.lr_groups or {})
     rated = [(factors[name], parameter) for name, parameter in encoder.named_parameters()]
@@ -54,12 +54,12 @@ def parameter_groups(encoder: nn.Module, method: nn.Module, options: FitOptions)
 
 
 def lr_factors(encoder: nn.Module, lr_groups: Mapping[str, float]) -> dict[str, float]:
-    """For each parameter of ``encoder`` the factor of the longest prefix that it has, or 1; unused ones are refused."""
+    """For each parameter of ``encoder`` the factor of its longest prefix, or 1; a prefix of no parameter is refused."""
     names = [name for name, _ in encoder.named_parameters()]
     for prefix in lr_groups:
         if not any(_below(prefix, name) for name in names):
             first = ", ".join(dict.fromkeys(".".join(name.split(".")[:2]) for name in names))
-            raise HoldfastError(f"train.lr_groups: the encoder has no parameters {prefix!r}; known: {first}")
+            raise HoldfastError(f"lr_groups: the encoder has no parameters {prefix!r}; known: {first}")
     by_length = sorted(lr_groups, key=len, reverse=True)
     return {name: next((lr_groups[prefix] for prefix in by_length if _below(prefix, name)), 1.0) for name in names}
 
@@ -71,9 +71,9 @@ def _below(prefix: str, name: str) -> bool:
 def make_optimizer(
     groups: Sequence[dict[str, Any]], options: FitOptions, device: torch.device
 ) -> torch.optim.Optimizer:
-    """One fresh optimiser over everything that trains, as ``parameter_groups`` gives it.
+    """A new optimiser for the groups of ``parameter_groups``.
 
-    Fused: one kernel for all parameters. On a GPU the rate is a tensor there, so that it can change under a graph.
+    Fused: one kernel for all parameters. On a GPU the learning rate is a tensor, so that a captured graph can read it.
     """
     on_gpu = device.type == "cuda"
     rated = []

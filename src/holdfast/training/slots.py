@@ -1,7 +1,4 @@
-"""The slots saved with a model.
-
-Give models more slots: the projection turned into the larger simplex, the record of slots along with it.
-"""
+"""The slots saved with a model: written after training, read, and grown to a larger simplex."""
 
 import shutil
 from collections.abc import Sequence
@@ -11,20 +8,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from holdfast.checksums import SEAL, refuse_broken_seal, seal
+from holdfast.checksums import CHECKSUM_FILE, verify_checksums, write_checksums
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
-from holdfast.geometry import cosine_matrix, grown
+from holdfast.geometry import cosine_matrix, embed_in_larger_simplex
 from holdfast.scenarios import SlotRegistry
-from holdfast.scenarios.slot_compatibility import registry_in
+from holdfast.scenarios.slot_compatibility import registry_from_info
 from holdfast.storage import replacing_folder
 
 
 def record_slots(encoder: Encoder, registry: SlotRegistry, num_slots: int | None) -> None:
-    """Write into ``encoder.info`` which slot each class is trained on, to be saved with the model.
+    """Write the slot of each class into ``encoder.info``, which is saved with the model.
 
-    num_slots: of the simplex that the method trained into, which may have more slots than the scenario was told of.
-    None for a method without a simplex: it assigns no slots, and the record of an earlier training is removed.
+    registry: the slots of the task.
+    num_slots: of the method's simplex, which may be larger than the registry. None for a method without a simplex: the
+        record of an earlier training is removed.
     """
     info = {key: value for key, value in encoder.info.items() if key != "slots"}
     if num_slots is not None:
@@ -33,25 +31,25 @@ def record_slots(encoder: Encoder, registry: SlotRegistry, num_slots: int | None
 
 
 def read_slots(encoder: Encoder, folder: Path) -> SlotRegistry:
-    """The slots saved with a model; refused where there are none or they do not fit its features."""
+    """The slots saved with a model; an error if there are none or they do not fit its features."""
     if "slots" not in encoder.info:
         raise HoldfastError(f"{folder}: has no slot record; it was not trained into a simplex")
-    registry = registry_in(encoder.info["slots"], folder)
+    registry = registry_from_info(encoder.info["slots"], folder)
     if encoder.dim != registry.num_slots - 1:
         raise HoldfastError(
-            f"{folder}: its features have size {encoder.dim}, which is no simplex of {registry.num_slots} slots; "
+            f"{folder}: its features have size {encoder.dim}, not that of a simplex of {registry.num_slots} slots; "
             "it was trained with a classifier of its own"
         )
     return registry
 
 
 TOLERANCE = 1e-5
-"""How far a cosine between two old features may move: float32 rounding of the weights."""
+"""Largest change of a cosine between two old features: float32 rounding of the weights."""
 
 
 @dataclass(frozen=True)
 class Grown:
-    """A model that was written with ``after`` slots; equal to ``before`` where it was only copied."""
+    """A model that was written with ``after`` slots; equal to ``before`` if it was only copied."""
 
     model: Path
     written: Path
@@ -60,24 +58,28 @@ class Grown:
 
 
 def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None) -> list[Grown]:
-    """Grow every model to ``num_slots``, in place or into ``out``; those that already have so many are left alone.
+    """Grow every model to ``num_slots``; returns the models that were written.
 
-    All are grown and checked before the first is written, and each folder is replaced in one step. A kill in between
-    leaves whole models, grown or not; the same call again finishes. Returns what was written.
+    folders: the models.
+    num_slots: the new number of slots. In place, models that already have it are not changed.
+    out: folder for copies; default: in place.
+
+    All models are grown and checked before the first is written, and each folder is replaced in one step. After a kill
+    every model is complete, grown or not, and the same call finishes the work.
     """
     planned: list[tuple[Grown, Encoder]] = []
     for folder in folders:
         target = folder if out is None else out / folder.resolve().name
-        in_a_run = not (folder / SEAL).exists() and (folder.resolve().parent.parent / "recipe.toml").exists()
+        in_a_run = not (folder / CHECKSUM_FILE).exists() and (folder.resolve().parent.parent / "recipe.toml").exists()
         if out is None and in_a_run:
             raise HoldfastError(f"{folder}: belongs to a run whose features have its size; write copies with --out")
         if target in [other.written for other, _ in planned]:
             raise HoldfastError(f"two models would be written to {target}; grow them one by one")
-        refuse_broken_seal(folder)  # a new seal must not vouch for what was changed under the old one
+        verify_checksums(folder)  # a new seal must not cover files changed under the old one
         encoder = Encoder.from_pretrained(folder)
         if "adopted" in encoder.info:
             raise HoldfastError(
-                f"{folder}: adopted, with prototypes of its own; adopt it anew with --slots {num_slots}"
+                f"{folder}: adopted, with prototypes of its own; adopt it again with --slots {num_slots}"
             )
         before = read_slots(encoder, folder).num_slots
         if before != num_slots or out is not None:
@@ -86,13 +88,13 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
         with replacing_folder(change.written) as temporary:
             shutil.copytree(change.model, temporary, dirs_exist_ok=True)
             encoder.write_into(temporary)
-            if (temporary / SEAL).exists():
-                seal(temporary)
+            if (temporary / CHECKSUM_FILE).exists():
+                write_checksums(temporary)
     return [change for change, _ in planned]
 
 
 def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:
-    """The same network with a larger projection; every cosine between its features is checked to stay."""
+    """The same network with a larger projection; checks that cosines between its features stay the same."""
     registry = read_slots(encoder, folder)
     if registry.num_slots == num_slots:
         return encoder
@@ -106,8 +108,8 @@ def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:
             f"projection; grow to {num_slots + 1}"
         )
     before = torch.eye(encoder.dim) if encoder.projection is None else encoder.projection.weight.detach()
-    after = grown(before.T, registry.num_slots, num_slots).T.contiguous()
-    _refuse_if_moved(before, after, folder)
+    after = embed_in_larger_simplex(before.T, registry.num_slots, num_slots).T.contiguous()
+    _check_cosines(before, after, folder)
     info = {**encoder.info, "slots": larger.to_json()}
     new = Encoder(encoder.backbone, num_slots - 1, preprocess=encoder.preprocess, feature_dim=encoder.feature_dim,
                   info=info)  # fmt: skip
@@ -119,8 +121,8 @@ def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:
     return new.eval()
 
 
-def _refuse_if_moved(before: Tensor, after: Tensor, folder: Path) -> None:
+def _check_cosines(before: Tensor, after: Tensor, folder: Path) -> None:
     h = torch.randn(256, before.shape[1], generator=torch.Generator().manual_seed(0)).to(before)
-    moved = (cosine_matrix(h @ before.T, h @ before.T) - cosine_matrix(h @ after.T, h @ after.T)).abs().max()
-    if not moved <= TOLERANCE:
-        raise HoldfastError(f"{folder}: growing moved a cosine by {moved:.1e}; nothing was written")
+    change = (cosine_matrix(h @ before.T, h @ before.T) - cosine_matrix(h @ after.T, h @ after.T)).abs().max()
+    if not change <= TOLERANCE:
+        raise HoldfastError(f"{folder}: growing changed a cosine by {change:.1e}; nothing was written")

@@ -1,7 +1,4 @@
-"""One look at all images of a task through a model, for methods that ask for it.
-
-An old model of which only the vectors are left: what it gave the training images, looked up instead of computed.
-"""
+"""Features of all images of a task under the old and the new model, for methods that read them."""
 
 from dataclasses import dataclass
 
@@ -9,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.data.augment import centre_crop
-from holdfast.data.device_images import DeviceImages, StreamedImages
-from holdfast.encoders import Encoder, Preprocess, VectorInput
+from holdfast.data.device_images import Images
+from holdfast.encoders import Encoder, Input
 from holdfast.encoders.encode_loop import compute_features
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import Task
@@ -20,49 +17,51 @@ BATCH = 512
 
 @dataclass
 class ImageSurvey:
-    """Features of the task's images and the buffer: raw, float32, in eval mode; of larger images the centre is seen.
+    """Features of the task's new and buffered images: raw, float32, in eval mode, of the centre of larger images.
 
-    Each call runs the network: a method asks once and keeps what it needs. ``mirrored`` adds the mirrored images,
-    where training flips at all.
+    Each call runs the network, so a method calls it once. ``mirrored`` adds the mirrored images, if training flips.
     """
 
     encoder: Encoder
-    preprocess: Preprocess | VectorInput
+    preprocess: Input
     reference: nn.Module | None
-    images: DeviceImages | StreamedImages
+    images: Images
     labels: Tensor
     task: Task
     flips: bool
 
     def new(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor]:
-        """Under the model in training."""
+        """Features and labels under the model in training."""
         return self._through(self.encoder, mirrored and self.flips)
 
     def old(self, *, mirrored: bool = False) -> tuple[Tensor, Tensor] | None:
-        """Under the previous model, or None where there is none."""
+        """Features and labels under the old model; None if there is none."""
         return None if self.reference is None else self._through(self.reference, mirrored and self.flips)
 
     def _through(self, network: nn.Module, mirrored: bool) -> tuple[Tensor, Tensor]:
         parts = [torch.from_numpy(rows) for rows in (self.task.new_indices, self.task.buffer_indices)]
         indices = torch.cat(parts).to(self.images.device)
-        if isinstance(network, StoredReference):  # a mirrored image has the vector of the image
+        if isinstance(network, StoredReference):  # a mirrored image has the same stored vector
             return network(indices).repeat(2 if mirrored else 1, 1), self.labels[indices].repeat(2 if mirrored else 1)
         features = [
-            features_of(network, self.preprocess, self.images, indices, mirror=mirror)
+            image_features(network, self.preprocess, self.images, indices, mirror=mirror)
             for mirror in ((False, True) if mirrored else (False,))
         ]
         return torch.cat(features), self.labels[indices].repeat(2 if mirrored else 1)
 
 
-def features_of(
+def image_features(
     network: nn.Module,
-    preprocess: Preprocess | VectorInput,
-    images: DeviceImages | StreamedImages,
+    preprocess: Input,
+    images: Images,
     indices: Tensor,
     *,
     mirror: bool = False,
 ) -> Tensor:
-    """Raw features of some images of the set, float32 on their device, in eval mode; of larger images the centre."""
+    """Raw features of the images at ``indices``, float32 on their device, in eval mode, of the centre of larger images.
+
+    mirror: mirror the images first.
+    """
 
     def read(rows: slice) -> Tensor:
         pixels = centre_crop(images[indices[rows]], *preprocess.height_width)
@@ -72,11 +71,12 @@ def features_of(
 
 
 class StoredReference(nn.Module):
-    """Stands where ``fit`` takes the old model. Called with rows of the training set (B), it gives B x d.
+    """Stored vectors of an old model that is not available itself; can be passed to ``fit`` as ``old``.
 
-    table: N x d, one vector for each image of the training set, in its order; zeros where there is none. A zero vector
-    is like nothing: in a contrast it is a constant and moves no weight, and a class of zeros alone has no centre.
-    A stored vector belongs to the image as it is: whatever augmentation shows the new model, z_old stays the same.
+    table: N x d, one vector for each image of the training set, in its order; zeros for images without one. A zero
+        vector gives a constant in a contrastive loss, so no gradient, and a class with only zeros has no centre.
+
+    Called with B rows of the training set it returns B x d. The vector of an image does not depend on augmentation.
     """
 
     table: Tensor
@@ -84,11 +84,13 @@ class StoredReference(nn.Module):
     def __init__(self, table: Tensor) -> None:
         super().__init__()
         if table.ndim != 2 or not table.is_floating_point() or 0 in table.shape:
-            raise HoldfastError(f"stored vectors must be numbers, N x d, found {table.dtype} of {tuple(table.shape)}")
+            raise HoldfastError(
+                f"stored vectors must be floating-point, N x d, found {table.dtype} of {tuple(table.shape)}"
+            )
         if not bool(table.isfinite().all()):
             raise HoldfastError("stored vectors hold NaN or infinity; leave those images out of the store")
         if not bool(table.any()):
-            raise HoldfastError("stored vectors are all zero: the store knows none of the training images")
+            raise HoldfastError("stored vectors are all zero: the store has none of the training images")
         self.register_buffer("table", table.float(), persistent=False)
 
     @property

@@ -1,151 +1,202 @@
-"""Walk a scenario: one model after another, each from disk to disk, so that a kill costs one task at most."""
+"""Train one task from the state the task before left, and all tasks of a scenario from disk to disk."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
-from holdfast.data.device_images import DeviceImages, StreamedImages
+from holdfast.data.device_images import Images
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
+from holdfast.events import TaskEnded
 from holdfast.methods import Method
-from holdfast.randomness import GLOBAL_GENERATOR, derived_seed
+from holdfast.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.run_folder import RunFolder
 from holdfast.scenarios import Scenario, Task
 from holdfast.storage import read_tensors, replacing_folder, write_tensors
 from holdfast.training.checkpoint import CheckpointFile, restore_method
-from holdfast.training.fit import Log, fit
-from holdfast.training.kept_features import KeptFeatures, Remembered, remember
+from holdfast.training.control import RunControl
+from holdfast.training.fit import fit
+from holdfast.training.kept_features import BufferFeatures, KeptFeatures, buffer_features
 from holdfast.training.options import FitOptions
-from holdfast.training.ranks import ALONE, Ranks, share_of
+from holdfast.training.ranks import batch_shard
 
 
-def walk(
-    scenario: Scenario,
-    images: DeviceImages | StreamedImages,
-    folder: RunFolder,
-    *,
-    make_encoder: Callable[[], Encoder],
-    make_method: Callable[[], Method],
-    options: FitOptions,
-    load_model: Callable[[str], Encoder] = Encoder.from_pretrained,
-    load_reference: Callable[[str], nn.Module] | None = None,
-    log: Log = lambda event: None,
-    after_task: Callable[[Task, Encoder], None] = lambda task, encoder: None,
-    ranks: Ranks = ALONE,
-) -> None:
-    """Train every task of ``scenario`` that ``folder`` does not have yet; what it has is left untouched.
+@dataclass(frozen=True)
+class ScenarioSetup:
+    """How the models of a scenario are made and trained.
 
-    Each task reads the previous model and the method's state from the folder even when they are still in memory: an
-    uninterrupted run and a resumed one then take the same path. ``load_model`` gives the models that tasks bring in, by
-    name; ``load_reference`` those they are only held to, where these are read otherwise.
-    ``after_task`` is called for every task in order, also for those found finished. Of several ranks the first
-    alone writes and calls it, while the others wait.
+    make_encoder: makes the encoder of a task that starts from scratch.
+    make_method: makes the method, without state; called once per task.
+    options: options of every task.
+    load_model: gives the models that tasks bring in, by name. Default: reads a model folder.
+    load_reference: gives the brought-in models that a task is only compared with. Default: ``load_model``.
     """
+
+    make_encoder: Callable[[], Encoder]
+    make_method: Callable[[], Method]
+    options: FitOptions
+    load_model: Callable[[str], Encoder] = Encoder.from_pretrained
+    load_reference: Callable[[str], nn.Module] | None = None
+
+
+@dataclass(frozen=True)
+class TaskInputs:
+    """What the training of one task starts from.
+
+    encoder: the model to train, in place.
+    method: the method with the state of the task before (``restore_method``).
+    task: classes, image indices and slots.
+    images: the training set that the task's indices point into.
+    old: the model that the task must stay compatible with, or None.
+    past: features that each past model gave the buffered images; empty for methods that do not read them.
+    next_buffer: rows of the training set that the next task will replay; None if there is no next task.
+    """
+
+    encoder: Encoder
+    method: Method
+    task: Task
+    images: Images
+    old: nn.Module | None = None
+    past: Sequence[BufferFeatures] = ()
+    next_buffer: np.ndarray | None = None
+
+
+def train_task(
+    inputs: TaskInputs,
+    options: FitOptions,
+    *,
+    checkpoint: CheckpointFile | None = None,
+    control: RunControl | None = None,
+) -> BufferFeatures | None:
+    """Train one task of a scenario or one version of a model, in place; see ``fit``.
+
+    Returns the new model's features of ``inputs.next_buffer``; the next task's ``past`` is this task's plus these.
+    None if the method does not read them, if the next buffer is empty, and on ranks other than the first.
+    """
+    control = control or RunControl()
+    encoder, method, task, images = inputs.encoder, inputs.method, inputs.task, inputs.images
+    kept = None
+    if method.reads_kept and len(task.buffer_indices):
+        # Features of another size cannot be compared with this model's. On a simplex all sizes are equal.
+        past = [one for one in inputs.past if one.features.shape[1] == encoder.dim]
+        kept = KeptFeatures(task, images, past) if past else None
+    fit(
+        encoder,
+        method,
+        task,
+        images,
+        old=inputs.old,
+        kept=kept,
+        options=options,
+        on_event=control.on_event,
+        cancel=control.cancel,
+        checkpoint=checkpoint,
+        ranks=control.ranks,
+    )
+    if not (control.ranks.first and method.reads_kept) or inputs.next_buffer is None or not len(inputs.next_buffer):
+        return None
+    return buffer_features(encoder, images, inputs.next_buffer)
+
+
+def train_scenario(
+    scenario: Scenario,
+    images: Images,
+    folder: RunFolder,
+    setup: ScenarioSetup,
+    *,
+    after_task: Callable[[Task, Encoder], None] = lambda task, encoder: None,
+    control: RunControl | None = None,
+) -> None:
+    """Train every task of ``scenario`` that has no model in ``folder`` yet.
+
+    scenario: the tasks.
+    images: the training set that the tasks' indices point into.
+    folder: where models, method states and the checkpoint are written. Finished models in it are not changed.
+    setup: how models are made and trained.
+    after_task: called with every task and its model, in order, also for tasks found finished.
+    control: progress events, cancellation and ranks. Of several ranks only the first writes, reports and calls
+        ``after_task``; the others wait.
+
+    Each task reads the previous model and the method's state from the folder, also when they are still in memory, so
+    that an uninterrupted run and a resumed one take the same path.
+    """
+    control = control or RunControl()
+    ranks = control.ranks
     for task in scenario.tasks:
-        share_of(task, options, ranks, images.device)  # what cannot be shared is refused now, not at the fifth task
+        batch_shard(task, setup.options, ranks, images.device)  # refuses unequal shares now, not at the fifth task
     if ranks.first:
         folder.models.mkdir(parents=True, exist_ok=True)
-        folder.sweep()
+        folder.remove_temporaries()
     ranks.wait()
     checkpoint = CheckpointFile(folder.checkpoint)
     for task in scenario.tasks:
         if not folder.model(task.number).is_dir():
-            encoder = _starting_encoder(task, folder, make_encoder, load_model, options.seed)
-            method = make_method()
-            if task.number > 1:
-                previous = scenario.tasks[task.number - 2]
-                restore_method(method, previous, encoder.dim, folder.method(previous.number))
-            old = _reference(task, folder, load_reference or load_model)
-            kept = _kept(task, images, folder, encoder.dim) if method.reads_kept else None
-            fit(
-                encoder,
-                method,
-                task,
-                images,
-                old=old,
-                kept=kept,
-                options=options,
-                log=log,
-                checkpoint=checkpoint,
-                ranks=ranks,
-            )
+            control.cancel.raise_if_requested()
+            inputs = _inputs(scenario, task, images, folder, setup)
+            features = train_task(inputs, setup.options, checkpoint=checkpoint, control=control)
             if ranks.first:
-                remembered = _remembered(scenario, task, images, encoder) if method.reads_kept else None
-                _save(folder, task, encoder, method, remembered)
+                _save(folder, inputs, features)
                 checkpoint.clear()
-                log({"event": "task", "task": task.number, "classes": task.num_seen})
+                control.on_event(TaskEnded(task.number, task.num_seen))
         if ranks.first:
             after_task(task, _load(folder, task.number))
         ranks.wait()
         if not folder.model(task.number).is_dir():
             raise HoldfastError(
-                f"{folder.model(task.number)}: not seen from here; ranks on several machines need one folder they share"
+                f"{folder.model(task.number)}: not seen by this process; ranks on several machines need a shared folder"
             )
     if ranks.first:
         checkpoint.clear()  # a kill between saving the last model and clearing leaves one behind
 
 
-def _starting_encoder(
-    task: Task,
-    folder: RunFolder,
-    make_encoder: Callable[[], Encoder],
-    load_model: Callable[[str], Encoder],
-    seed: int,
-) -> Encoder:
+def _inputs(scenario: Scenario, task: Task, images: Images, folder: RunFolder, setup: ScenarioSetup) -> TaskInputs:
+    encoder = _starting_encoder(task, folder, setup)
+    method = setup.make_method()
+    if task.number > 1:
+        previous = scenario.tasks[task.number - 2]
+        restore_method(method, previous, encoder.dim, folder.method(previous.number))
+    old: nn.Module | None = None
+    if task.reference == "loaded":
+        assert task.model is not None
+        old = (setup.load_reference or setup.load_model)(task.model)
+    elif task.reference == "previous":
+        old = _load(folder, task.number - 1)
+    past: list[BufferFeatures] = []
+    if method.reads_kept and len(task.buffer_indices):
+        past = [BufferFeatures(**read_tensors(folder.kept_features(number))[0]) for number in range(1, task.number)]
+    following = scenario.tasks[task.number :]
+    next_buffer = following[0].buffer_indices if following else None
+    return TaskInputs(encoder, method, task, images, old, past, next_buffer)
+
+
+def _starting_encoder(task: Task, folder: RunFolder, setup: ScenarioSetup) -> Encoder:
     if task.start == "previous":
         return _load(folder, task.number - 1)
     if task.start == "loaded":
         assert task.model is not None
-        return load_model(task.model)
-    with GLOBAL_GENERATOR:
-        torch.manual_seed(derived_seed(seed, 0, "encoder"))
-        return make_encoder()
-
-
-def _reference(task: Task, folder: RunFolder, load_model: Callable[[str], nn.Module]) -> nn.Module | None:
-    if task.reference == "loaded":
-        assert task.model is not None
-        return load_model(task.model)
-    return _load(folder, task.number - 1) if task.reference == "previous" else None
+        return setup.load_model(task.model)
+    with GENERATOR_LOCK:
+        torch.manual_seed(derived_seed(setup.options.seed, 0, "encoder"))
+        return setup.make_encoder()
 
 
 def _load(folder: RunFolder, number: int) -> Encoder:
     return Encoder.from_pretrained(folder.model(number))
 
 
-def _kept(task: Task, images: DeviceImages | StreamedImages, folder: RunFolder, dim: int) -> KeptFeatures | None:
-    """What the models before ``task`` gave its buffer, from their folders; None where there is nothing of it.
-
-    Past models whose features have another size than ``dim`` are left out: a model brought in cannot be compared with
-    them. On a simplex all sizes are equal, and what was kept holds across a replacement.
-    """
-    if task.number == 1 or not len(task.buffer_indices):
-        return None
-    past = [Remembered(**read_tensors(folder.kept(number))[0]) for number in range(1, task.number)]
-    fitting = [one for one in past if one.features.shape[1] == dim]
-    return KeptFeatures(task, images, fitting) if fitting else None
-
-
-def _remembered(
-    scenario: Scenario, task: Task, images: DeviceImages | StreamedImages, encoder: Encoder
-) -> Remembered | None:
-    """What the model just trained gives the next task's buffer, where there is one."""
-    following = scenario.tasks[task.number :]
-    if not following or not len(following[0].buffer_indices):
-        return None
-    return remember(encoder, images, following[0].buffer_indices)
-
-
-def _save(folder: RunFolder, task: Task, encoder: Encoder, method: Method, remembered: Remembered | None) -> None:
+def _save(folder: RunFolder, inputs: TaskInputs, features: BufferFeatures | None) -> None:
+    encoder, method, task = inputs.encoder, inputs.method, inputs.task
     encoder.info = {**encoder.info, "task": task.number}
     if method.num_slots is None:  # ``fit`` recorded none; ``update`` reads from the record which classes are known
         encoder.info["slots"] = task.registry.to_json()
     with replacing_folder(folder.model(task.number)) as temporary:
         encoder.write_into(temporary)
         write_tensors(temporary / folder.method(task.number).name, method.state_dict())
-        if remembered is not None:
-            write_tensors(temporary / folder.kept(task.number).name, remembered._asdict())
+        if features is not None:
+            write_tensors(temporary / folder.kept_features(task.number).name, features._asdict())
         space_map = method.space_map()
         if space_map is not None:
             space_map.save(temporary / folder.space_map(task.number).name)

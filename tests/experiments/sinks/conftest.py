@@ -2,11 +2,13 @@
 
 import pytest
 
+from holdfast.events import EpochEnded
 from holdfast.experiments.execute import execute
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.schema import check_recipe
 from holdfast.experiments.sinks import LoggedRun
 from holdfast.run_folder import RunFolder
+from holdfast.training import RunControl
 
 
 @pytest.fixture
@@ -15,7 +17,7 @@ def epoch():
 
 
 def epoch_event(task, step, loss=1.0):
-    return {"event": "epoch", "task": task, "epoch": 1, "step": step, "terms": {"ce": loss}, "lr": 0.1, "seconds": 1.0}
+    return EpochEnded(task, 1, step, 0.1, 1.0, {"ce": loss}, 1.0)
 
 
 @pytest.fixture
@@ -31,14 +33,15 @@ def short_run(tiny_recipe, tmp_path):
         texts = []
 
         def watch(event):
-            if event["event"] == "warning":
-                texts.append(event["text"])
-            if event["event"] == "task" and event["task"] == stop_at:
+            if event.kind == "warning":
+                texts.append(event.text)
+            if event.kind == "task" and event.task == stop_at:
                 raise KeyboardInterrupt
 
         recipe = check_recipe(read_recipe(str(tiny_recipe), ["train.epochs=1"]))
         folder = RunFolder(tmp_path / name)
-        metrics = execute(recipe, folder, device="cpu", sinks=sinks, watch=watch, resume=folder.recipe.exists())
+        control, resume = RunControl(watch), folder.recipe.exists()
+        metrics = execute(recipe, folder, device="cpu", sinks=sinks, control=control, resume=resume)
         return metrics, texts
 
     return call

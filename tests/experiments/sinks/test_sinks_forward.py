@@ -8,6 +8,7 @@ import time
 import pytest
 
 from holdfast.errors import HoldfastError
+from holdfast.events import StepsDone, TaskBegan
 from holdfast.experiments.sinks import SINKS, check_sinks, forward, logging_to
 
 
@@ -62,7 +63,7 @@ def sink(monkeypatch):
 
 def test_steps_are_counted_over_the_whole_run(sink, logged, epoch):
     with logging_to([sink()], logged, [4, 6, 6], warn=pytest.fail) as sinks:
-        for event in ({"event": "begin", "task": 3, "step": 2}, {"event": "pulse"}, epoch(3, 4, 0.25)):
+        for event in (TaskBegan(3, 2, 6, 4, "eager"), StepsDone(3, 3), epoch(3, 4, 0.25)):
             sinks(event)
         sinks.summary({"template": {"AC": 1.0, "AA": 0.5, "ACA": None}})
     assert made[0].calls == [
@@ -88,7 +89,7 @@ def test_a_sink_that_fails_is_given_up_with_one_warning(sink, logged, epoch, fai
         for step in (1, 2, 3, 4):
             sinks(epoch(1, step))
         sinks.summary({"template": {"AC": 1.0, "AA": 0.5, "ACA": 0.5}})
-    assert texts == ["bad is given up for this run, which goes on: ConnectionError: no route to host"]
+    assert texts == ["bad is switched off for this run, which continues: ConnectionError: no route to host"]
     assert [call[0] for call in made[1].calls] == ["open", *["scalars"] * 4, "summary", "close"]
 
 
@@ -102,7 +103,8 @@ def test_a_sink_that_hangs_holds_nobody_up(sink, logged, epoch, monkeypatch):
         sinks(epoch(1, 1))
     assert time.monotonic() - before < 5
     release.set()
-    assert texts == ["slow is given up for this run, which goes on: did not take everything within 0.05 seconds"]
+    reason = "did not accept everything within 0.05 seconds"
+    assert texts == [f"slow is switched off for this run, which continues: {reason}"]
 
 
 def test_a_run_that_fails_is_not_closed_as_finished(sink, logged):

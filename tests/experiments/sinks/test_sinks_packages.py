@@ -45,7 +45,7 @@ def test_wandb_goes_on_with_the_same_run(logged, monkeypatch):
     used(WandB(logged), steps=[2, 4], finished=False)
     used(WandB(logged), steps=[4, 6])
     first, second = (options for name, options, *_ in fake.calls if name == "init")
-    assert first["id"] == second["id"] == logged.known_as("wandb")
+    assert first["id"] == second["id"] == logged.stored_id("wandb")
     assert (first["project"], first["name"], first["resume"]) == ("holdfast", "my-run", "allow")
     assert first["config"] == {"seed": 3, "train.lr": 0.1}
     assert [words[0]["step"] for name, *words in fake.calls if name == "log"] == [2, 4, 4, 6]
@@ -73,7 +73,7 @@ def test_wandb_itself_offline(logged, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     used(WandB(logged), steps=[2, 4], finished=False)
     used(WandB(logged), steps=[4, 6])
-    runs = sorted((logged.folder.path / "wandb").glob(f"offline-run-*/run-{logged.known_as('wandb')}.wandb"))
+    runs = sorted((logged.folder.path / "wandb").glob(f"offline-run-*/run-{logged.stored_id('wandb')}.wandb"))
     assert len(runs) == 2
     written = b""
     end = time.monotonic() + 10
@@ -152,9 +152,9 @@ def test_mlflow_begins_anew_only_where_the_store_has_lost_the_run(logged, monkey
     used(MLflow(logged), steps=[2])
     store.runs["another"] = store.runs.pop("run0")
     used(MLflow(logged), steps=[4])
-    assert logged.known_as("mlflow") in store.runs
+    assert logged.stored_id("mlflow") in store.runs
     sys.modules["mlflow.exceptions"].MlflowException.error_code = "INTERNAL_ERROR"
-    store.runs.pop(logged.known_as("mlflow"))
+    store.runs.pop(logged.stored_id("mlflow"))
     with pytest.raises(sys.modules["mlflow.exceptions"].MlflowException):
         MLflow(logged).open()
 
@@ -178,13 +178,13 @@ def test_mlflow_itself_in_a_local_store(logged, tmp_path, monkeypatch):
     used(MLflow(logged), steps=[4, 6])
     client = tracking.MlflowClient()
     (run,) = client.search_runs([client.get_experiment_by_name("holdfast").experiment_id])
-    assert (run.info.run_id, run.info.status) == (logged.known_as("mlflow"), "FINISHED")
+    assert (run.info.run_id, run.info.status) == (logged.stored_id("mlflow"), "FINISHED")
     assert run.data.params == {"seed": "3", "train.lr": "0.1"}
     assert [metric.step for metric in client.get_metric_history(run.info.run_id, "loss/ce")] == [2, 4, 4, 6]
     assert run.data.metrics["template/AC"] == 1.0
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "another").as_uri())
     used(MLflow(logged), steps=[8])  # a store that does not know the run gets a new one
-    assert tracking.MlflowClient().get_run(logged.known_as("mlflow")).data.metrics["loss/ce"] == 1 / 8
+    assert tracking.MlflowClient().get_run(logged.stored_id("mlflow")).data.metrics["loss/ce"] == 1 / 8
 
 
 def test_tensorboard_itself(logged):

@@ -49,18 +49,17 @@ def type_of(value) -> str:
 JITFunction.run = translate_instead_of_launching
 
 from holdfast.encoders.squeeze_excite import SqueezeExcitation  # noqa: E402
-from holdfast.training.kernels.batch_norm import normed  # noqa: E402
-from holdfast.training.kernels.cifar_resnet import FusedTrunk  # noqa: E402
+from holdfast.training.kernels.batch_norm import fused_batch_norm  # noqa: E402
+from holdfast.training.kernels.cifar_resnet import FusedCifarResNet  # noqa: E402
 from holdfast.training.kernels.grouped_convolution import grouped_convolution  # noqa: E402
-from holdfast.training.kernels.squeeze_excite import normed_and_weighed  # noqa: E402
-from holdfast.training.kernels.squeeze_excite_sum import weighed_sum  # noqa: E402
+from holdfast.training.kernels.squeeze_excite import batch_norm_squeeze_excite, squeeze_excite_add  # noqa: E402
 
 network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_last)
 images = torch.randn(2, 3, 32, 32)
 for by_rows in (False, True):
-    FusedTrunk(network.train(), by_rows=by_rows)(images).sum().backward()
+    FusedCifarResNet(network.train(), by_rows=by_rows)(images).sum().backward()
     with torch.no_grad():
-        FusedTrunk(network.eval(), by_rows=by_rows)(images)
+        FusedCifarResNet(network.eval(), by_rows=by_rows)(images)
 for groups, size, stride in ((2, 32, 1), (4, 32, 1), (10, 32, 2), (10, 16, 1), (24, 16, 2), (24, 8, 1), (5, 8, 1)):
     weight = torch.empty(16 * groups, 16, 3, 3).to(memory_format=torch.channels_last).requires_grad_()
     x = torch.empty(32, 16 * groups, size, size, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
@@ -69,14 +68,15 @@ for channels, size in ((64, 32), (160, 16), (32, 6), (2048, 1)):
     for dtype in (torch.bfloat16, torch.float32):
         y, residual = (torch.empty(4, channels, size, size, dtype=dtype, requires_grad=True) for _ in range(2))
         norm, weigh = torch.nn.BatchNorm2d(channels), SqueezeExcitation(channels, 16).to(dtype)
-        for out in (normed(norm, y), normed(norm, y, residual), normed(norm, y, relu=False)):
+        for options in ({}, {"residual": residual}, {"relu": False}):
+            out = fused_batch_norm(norm, y, **options)
             torch.autograd.backward(out, (y.detach(), y.detach()), retain_graph=True)
             out[0].sum().backward()
-        normed_and_weighed(norm, weigh, y).sum().backward()
-        out = weighed_sum(weigh, y, residual)
+        batch_norm_squeeze_excite(norm, weigh, y).sum().backward()
+        out = squeeze_excite_add(weigh, y, residual)
         torch.autograd.backward(out, (y.detach(), y.detach()), retain_graph=True)
         out[0].sum().backward()
         with torch.no_grad():
-            normed(norm.eval(), y), normed(norm, y, residual), normed(norm, y, relu=False)
-            normed_and_weighed(norm, weigh, y)
+            fused_batch_norm(norm.eval(), y), fused_batch_norm(norm, y, residual), fused_batch_norm(norm, y, relu=False)
+            batch_norm_squeeze_excite(norm, weigh, y)
 sys.stdout.write(f"{len(translated)}\n")

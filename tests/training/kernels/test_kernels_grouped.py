@@ -15,7 +15,7 @@ pytest.importorskip("triton")
 
 from holdfast.training.kernels import batch_norm, networks, squeeze_excite
 from holdfast.training.kernels.grouped_convolution import grouped_convolution
-from holdfast.training.kernels.networks import NormedNetwork, cast_together
+from holdfast.training.kernels.networks import FusedNetwork, cast_together
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -84,7 +84,7 @@ def encoder(monkeypatch):
 
 def test_a_whole_network(encoder):
     """In training, twice before the way back as methods with two views do it; then in evaluation."""
-    plain, fused = copy.deepcopy(encoder), NormedNetwork(encoder, torch.float32)
+    plain, fused = copy.deepcopy(encoder), FusedNetwork(encoder, torch.float32)
     views = drawn(3, 3, 8, 8), drawn(3, 3, 8, 8)
     results = [[run(view) for view in views] for run in (fused, plain)]
     for a, b in zip(*results):
@@ -114,8 +114,8 @@ def test_all_but_the_kernels_is_autocast_to_the_last_bit(encoder, monkeypatch):
 
     monkeypatch.setattr(networks, "grouped_convolution", by_torch)
     for module in (batch_norm, squeeze_excite):
-        monkeypatch.setattr(module, "by_kernels", lambda *tensors: False)
-    plain, fused, images = copy.deepcopy(encoder), NormedNetwork(encoder), drawn(3, 3, 8, 8)
+        monkeypatch.setattr(module, "kernels_support", lambda *tensors: False)
+    plain, fused, images = copy.deepcopy(encoder), FusedNetwork(encoder), drawn(3, 3, 8, 8)
     with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
         wanted = plain(images)
     found = fused(images)
@@ -152,5 +152,5 @@ def test_parameters_cast_together_are_those_cast_one_by_one():
 
 def test_the_network_itself_is_left_as_it_is(encoder):
     before = {name: id(module) for name, module in encoder.named_modules()}
-    NormedNetwork(encoder)
+    FusedNetwork(encoder)
     assert {name: id(module) for name, module in encoder.named_modules()} == before

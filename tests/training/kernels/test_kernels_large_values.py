@@ -13,9 +13,9 @@ from holdfast.encoders.squeeze_excite import SqueezeExcitation
 pytest.importorskip("triton")
 
 from holdfast.training.kernels import batch_norm
-from holdfast.training.kernels.batch_norm import normed
-from holdfast.training.kernels.cifar_resnet import FusedTrunk
-from holdfast.training.kernels.squeeze_excite import normed_and_weighed
+from holdfast.training.kernels.batch_norm import fused_batch_norm
+from holdfast.training.kernels.cifar_resnet import FusedCifarResNet
+from holdfast.training.kernels.squeeze_excite import batch_norm_squeeze_excite
 from holdfast.training.kernels.sums import FORWARD_UNIT, LARGEST
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,7 +36,7 @@ def test_the_sums_have_room_for_large_values_of_many_pixels(monkeypatch):
     monkeypatch.setattr(batch_norm, "TILE", 2**15)
     norm, y = nn.BatchNorm2d(16).to(DEVICE), 2000 * drawn(4, 16, 64, 64) + 500
     wanted = F.relu(copy.deepcopy(norm)(y))
-    assert torch.allclose(normed(norm, y)[0], wanted, atol=1e-4)
+    assert torch.allclose(fused_batch_norm(norm, y)[0], wanted, atol=1e-4)
     assert torch.allclose(norm.running_var, 0.9 + 0.1 * y.var(dim=(0, 2, 3)), rtol=1e-4)
 
 
@@ -44,7 +44,7 @@ def test_the_largest_values_have_room():
     assert FORWARD_UNIT.value * LARGEST.value**2 <= 2**62
     norm, y = nn.BatchNorm2d(16).to(DEVICE), LARGEST.value * drawn(3, 16, 5, 7).sign()
     wanted = F.batch_norm(y.double(), None, None, training=True)
-    assert torch.allclose(normed(norm, y, relu=False)[0].double(), wanted, atol=1e-5)
+    assert torch.allclose(fused_batch_norm(norm, y, relu=False)[0].double(), wanted, atol=1e-5)
     assert torch.allclose(norm.running_var, 0.9 + 0.1 * y.var(dim=(0, 2, 3)), rtol=1e-5)
 
 
@@ -54,9 +54,9 @@ def test_what_the_sums_have_no_room_for_is_no_number(bad):
     """Behind a ReLU half of the infinities would be zeros, and the sums they spoilt would look like any others."""
     norm, weigh, y = nn.BatchNorm2d(32).to(DEVICE), SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
     y[1, 5, 2, 1] = bad
-    assert normed(norm, y)[0][1, 5, 2, 1].isnan()
-    assert normed(norm, y, drawn(2, 32, 3, 3), relu=False)[0][1, 5, 2, 1].isnan()
-    weighed = normed_and_weighed(norm, weigh, y)
+    assert fused_batch_norm(norm, y)[0][1, 5, 2, 1].isnan()
+    assert fused_batch_norm(norm, y, drawn(2, 32, 3, 3), relu=False)[0][1, 5, 2, 1].isnan()
+    weighed = batch_norm_squeeze_excite(norm, weigh, y)
     assert weighed[1, 5, 2, 1].isnan()
     assert weighed[1].isnan().any(dim=(1, 2)).all()  # it is in the mean of the image
 
@@ -67,9 +67,9 @@ def test_in_evaluation_nothing_is_summed_and_all_is_as_torch_has_it(bad):
     norm, weigh, y = nn.BatchNorm2d(32).to(DEVICE).eval(), SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
     y[1, 5, 2, 1] = bad
     for found, wanted in (
-        (normed(norm, y)[0], F.relu(norm(y))),
-        (normed(norm, y, relu=False)[0], norm(y)),
-        (normed_and_weighed(norm, weigh, y), weigh(F.relu(norm(y)))),
+        (fused_batch_norm(norm, y)[0], F.relu(norm(y))),
+        (fused_batch_norm(norm, y, relu=False)[0], norm(y)),
+        (batch_norm_squeeze_excite(norm, weigh, y), weigh(F.relu(norm(y)))),
     ):
         assert torch.equal(found.isnan(), wanted.isnan())
         assert torch.allclose(found, wanted, rtol=1e-4, equal_nan=True)
@@ -79,5 +79,5 @@ def test_in_evaluation_nothing_is_summed_and_all_is_as_torch_has_it(bad):
 @torch.no_grad()
 def test_a_whole_trunk_shows_images_that_are_too_large(by_rows):
     network = CifarResNet(blocks=1, in_channels=3).to(DEVICE, memory_format=torch.channels_last)
-    features = FusedTrunk(network, torch.float32, by_rows=by_rows)(1e7 * torch.randn(2, 3, 8, 8, device=DEVICE))
+    features = FusedCifarResNet(network, torch.float32, by_rows=by_rows)(1e7 * torch.randn(2, 3, 8, 8, device=DEVICE))
     assert not features.isfinite().all()

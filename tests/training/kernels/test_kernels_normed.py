@@ -14,9 +14,9 @@ from holdfast.encoders.squeeze_excite import SqueezeExcitation
 pytest.importorskip("triton")
 
 from holdfast.training.kernels import batch_norm, networks
-from holdfast.training.kernels.batch_norm import by_kernels, cut, normed
-from holdfast.training.kernels.networks import NormedNetwork
-from holdfast.training.kernels.squeeze_excite import normed_and_weighed
+from holdfast.training.kernels.batch_norm import fused_batch_norm, kernels_support, tiling
+from holdfast.training.kernels.networks import FusedNetwork
+from holdfast.training.kernels.squeeze_excite import batch_norm_squeeze_excite
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WORSE = 1.15 if DEVICE == "cuda" else 2.0
@@ -62,7 +62,7 @@ def test_a_norm_in_training(channels, kind, used):
     plain, relu = copy.deepcopy(norm), "relu" in kind
     y, residual = (2 * drawn(3, channels, 5, 7) + 1).requires_grad_(), drawn(3, channels, 5, 7).requires_grad_()
     given = residual if "residual" in kind else None
-    out = normed(norm, y, given, relu=relu)
+    out = fused_batch_norm(norm, y, given, relu=relu)
     u = F.batch_norm(y, plain.running_mean, plain.running_var, norm.weight, norm.bias, True, 0.3, 1e-3)
     u = u if given is None else u + residual
     u = F.relu(u) if relu else u
@@ -80,7 +80,7 @@ def test_a_norm_with_weighed_channels(channels, side):
     """With images that end in the middle of a program's second block, in that of the first, or with the second."""
     norm, weigh = made(channels), SqueezeExcitation(channels, 7).to(DEVICE)
     plain, y = copy.deepcopy(norm), (2 * drawn(5, channels, side, side) + 1).requires_grad_()
-    out = normed_and_weighed(norm, weigh, y)
+    out = batch_norm_squeeze_excite(norm, weigh, y)
     u = F.batch_norm(y, plain.running_mean, plain.running_var, norm.weight, norm.bias, True, 0.3, 1e-3)
     inputs = [y, norm.weight, norm.bias, *weigh.parameters()]
     check([out], [weigh(F.relu(u))], inputs, [drawn(*y.shape)])
@@ -93,7 +93,7 @@ def test_autocast_around_float32_changes_nothing():
     found = []
     for enabled in (True, False):
         with torch.autocast(DEVICE, torch.bfloat16, enabled=enabled):
-            out = normed_and_weighed(norm, weigh, y)
+            out = batch_norm_squeeze_excite(norm, weigh, y)
         found.append([out, *torch.autograd.grad(out, (y, *weigh.parameters()), y.detach())])
     assert all(torch.equal(a, b) for a, b in zip(*found))
 
@@ -102,11 +102,11 @@ def test_autocast_around_float32_changes_nothing():
 def test_evaluation():
     norm, weigh = made(32).eval(), SqueezeExcitation(32, 7).to(DEVICE)
     before, y, residual = copy.deepcopy(norm.state_dict()), drawn(3, 32, 5, 7), drawn(3, 32, 5, 7)
-    assert by_kernels(norm, y)
-    assert apart(normed(norm, y)[0], F.relu(norm(y))) < 1e-6
-    assert apart(normed(norm, y, residual)[0], F.relu(norm(y) + residual)) < 1e-6
-    assert apart(normed(norm, y, relu=False)[0], norm(y)) < 1e-6
-    assert apart(normed_and_weighed(norm, weigh, y), weigh(F.relu(norm(y)))) < 1e-6
+    assert kernels_support(norm, y)
+    assert apart(fused_batch_norm(norm, y)[0], F.relu(norm(y))) < 1e-6
+    assert apart(fused_batch_norm(norm, y, residual)[0], F.relu(norm(y) + residual)) < 1e-6
+    assert apart(fused_batch_norm(norm, y, relu=False)[0], norm(y)) < 1e-6
+    assert apart(batch_norm_squeeze_excite(norm, weigh, y), weigh(F.relu(norm(y)))) < 1e-6
     assert all(torch.equal(a, b) for a, b in zip(norm.state_dict().values(), before.values()))
 
 
@@ -121,12 +121,12 @@ def test_in_bf16_nothing_is_less_exact_than_by_torch():
     exact = [one.detach().float().requires_grad_() for one in (y, residual)]
     for ours, theirs, wanted in (
         (
-            results((y, residual, norm.weight), normed(norm, y, residual)[0]),
+            results((y, residual, norm.weight), fused_batch_norm(norm, y, residual)[0]),
             results((y, residual, norm.weight), F.relu(norm(y) + residual)),
             results((*exact, norm.weight), F.relu(norm(exact[0]) + exact[1])),
         ),
         (
-            results((y, norm.weight), normed_and_weighed(norm, reduced, y)),
+            results((y, norm.weight), batch_norm_squeeze_excite(norm, reduced, y)),
             results((y, norm.weight), reduced(F.relu(norm(y)))),
             results((exact[0], norm.weight), weigh(F.relu(norm(exact[0])))),
         ),
@@ -138,14 +138,14 @@ def test_in_bf16_nothing_is_less_exact_than_by_torch():
 
 def test_what_the_kernels_do_not_take_is_left_to_torch():
     y = drawn(2, 32, 3, 3)
-    assert by_kernels(made(32), y)
-    assert not by_kernels(made(32).eval(), y)  # its gradient is asked for
-    assert by_kernels(made(32).eval().requires_grad_(False), y)
-    assert not by_kernels(nn.BatchNorm2d(32, momentum=None), y)
-    assert not by_kernels(nn.BatchNorm2d(32, track_running_stats=False), y)
-    assert not by_kernels(nn.BatchNorm2d(32, affine=False), y)
+    assert kernels_support(made(32), y)
+    assert not kernels_support(made(32).eval(), y)  # its gradient is asked for
+    assert kernels_support(made(32).eval().requires_grad_(False), y)
+    assert not kernels_support(nn.BatchNorm2d(32, momentum=None), y)
+    assert not kernels_support(nn.BatchNorm2d(32, track_running_stats=False), y)
+    assert not kernels_support(nn.BatchNorm2d(32, affine=False), y)
     with pytest.raises(ValueError, match="more than 1 value"):
-        normed(made(32), y[:1, :, :1, :1])
+        fused_batch_norm(made(32), y[:1, :, :1, :1])
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -153,20 +153,20 @@ def test_what_the_kernels_do_not_take_is_left_to_torch():
 def test_what_is_no_number_stays_so(training):
     norm, weigh, y = made(32).train(training), SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
     y[1, 5, 2, 1] = torch.nan
-    assert normed(norm, y)[0][1, 5, 2, 1].isnan()
-    assert normed_and_weighed(norm, weigh, y)[1].isnan().any(dim=(1, 2)).all()  # it is in the mean of the image
+    assert fused_batch_norm(norm, y)[0][1, 5, 2, 1].isnan()
+    assert batch_norm_squeeze_excite(norm, weigh, y)[1].isnan().any(dim=(1, 2)).all()  # it is in the mean of the image
 
 
 def test_a_graph_that_is_kept_gives_the_same_twice():
     norm, y = made(32), drawn(2, 32, 3, 3).requires_grad_()
-    out, _ = normed(norm, y)
+    out, _ = fused_batch_norm(norm, y)
     first = torch.autograd.grad(out, (y, norm.weight), y.detach(), retain_graph=True)
     assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(out, (y, norm.weight), y.detach())))
 
 
 def test_the_two_outputs_are_two_to_autograd_and_one_in_memory():
     """Or autograd would add up their gradients itself."""
-    first, second = normed(made(32), drawn(2, 32, 3, 3))
+    first, second = fused_batch_norm(made(32), drawn(2, 32, 3, 3))
     assert first.output_nr != second.output_nr
     assert first.data_ptr() == second.data_ptr()
 
@@ -174,7 +174,7 @@ def test_the_two_outputs_are_two_to_autograd_and_one_in_memory():
 @pytest.mark.parametrize("channels", [32, 64, 160, 384])
 def test_every_number_lies_in_one_program(channels):
     for pixels in (1, 100, 8192, 131072):
-        how = cut(torch.empty(pixels, channels, 1, 1, device="meta"))
+        how = tiling(torch.empty(pixels, channels, 1, 1, device="meta"))
         slices = channels // how.sizes["WIDE"]
         assert channels % how.sizes["WIDE"] == 0
         assert how.each % how.sizes["BLOCK"] == 0
@@ -223,7 +223,7 @@ def test_a_whole_network_in_bf16_has_none_of_torchs_norms(network, monkeypatch):
     with torch.autocast(DEVICE, torch.bfloat16):
         results.append(plain(images))
     monkeypatch.setattr(F, "batch_norm", None)
-    results.append(NormedNetwork(network)(images))
+    results.append(FusedNetwork(network)(images))
     assert results[2].dtype == torch.bfloat16
     for z in results:
         z.float().square().sum().backward()
@@ -249,4 +249,4 @@ def test_parts_that_were_changed_are_called_as_they_are(network, part):
 
 
 def by_the_kernels(network):
-    return NormedNetwork(network, torch.float32)
+    return FusedNetwork(network, torch.float32)

@@ -16,8 +16,8 @@ from holdfast.training.kernels import why_no_kernels
 pytest.importorskip("triton")
 
 from holdfast.training.kernels import batch_norm, sums
-from holdfast.training.kernels.networks import NormedNetwork
-from holdfast.training.kernels.squeeze_excite_sum import _WeighedSum, weighed_sum
+from holdfast.training.kernels.networks import FusedNetwork
+from holdfast.training.kernels.squeeze_excite import _SqueezeExciteAdd, squeeze_excite_add
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WORSE = 1.15 if DEVICE == "cuda" else 2.0
@@ -80,7 +80,7 @@ def test_a_whole_network_twice_gives_the_same_bits_and_torchs_values(kind):
         found = {name: parameter.grad for name, parameter in own.named_parameters()}
         return found | dict(own.named_buffers()) | {"z": z, "features": features}
 
-    ours, again = (outcome(lambda own: NormedNetwork(own, torch.float32)) for _ in range(2))
+    ours, again = (outcome(lambda own: FusedNetwork(own, torch.float32)) for _ in range(2))
     assert all(torch.equal(ours[name], again[name]) for name in ours)
     for name, wanted in outcome(lambda own: own).items():
         if wanted.is_floating_point():
@@ -120,7 +120,7 @@ def test_a_whole_network_that_is_trained_otherwise(kind, how):
     train_otherwise(network, how)
     assert why_no_kernels(network, *images.shape[2:]) == ""
     plain = copy.deepcopy(network)
-    results = [run(images) for run in (NormedNetwork(network, torch.float32), plain)]
+    results = [run(images) for run in (FusedNetwork(network, torch.float32), plain)]
     assert apart(*results) < 1e-4
     for z in results:
         z.square().mean().backward()
@@ -139,7 +139,7 @@ def test_a_whole_network_in_bf16_has_none_of_torchs_norms(kind, monkeypatch):
         results.append(plain(images))
     for module, name in ((F, "batch_norm"), (F, "relu"), (SqueezeExcitation, "forward")):
         monkeypatch.setattr(module, name, None)
-    results.append(NormedNetwork(network)(images))
+    results.append(FusedNetwork(network)(images))
     assert results[2].dtype == torch.bfloat16
     for z in results:
         z.float().square().sum().backward()
@@ -157,7 +157,7 @@ def test_weighed_channels_and_a_sum(channels, side, used, monkeypatch):
     monkeypatch.setattr(batch_norm, "TILE", 512)
     weigh = SqueezeExcitation(channels, 7).to(DEVICE)
     y, shortcut = (drawn(3, channels, side, side).requires_grad_() for _ in range(2))
-    out = weighed_sum(weigh, y, shortcut)
+    out = squeeze_excite_add(weigh, y, shortcut)
     assert out[0].is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(*out)
     wanted, inputs = weigh(y) + shortcut, [y, shortcut, *weigh.parameters()]
@@ -172,24 +172,24 @@ def test_weighed_channels_and_a_sum(channels, side, used, monkeypatch):
 def test_what_is_no_number_stays_so():
     weigh, y = SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
     y[1, 5, 2, 1] = torch.nan
-    out, _ = weighed_sum(weigh, y, torch.zeros_like(y))
+    out, _ = squeeze_excite_add(weigh, y, torch.zeros_like(y))
     assert out[1].isnan().all()  # it is in the mean of the image
     assert out[0].isfinite().all()
 
 
 def test_what_is_too_large_for_the_kernels_is_left_to_torch(monkeypatch):
     weigh, y = SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
-    monkeypatch.setattr(sums, "REACH", y.numel() - 1)
-    monkeypatch.setattr(_WeighedSum, "apply", None)
-    assert torch.equal(weighed_sum(weigh, y, y)[0], weigh(y) + y)
+    monkeypatch.setattr(sums, "MAX_ELEMENTS", y.numel() - 1)
+    monkeypatch.setattr(_SqueezeExciteAdd, "apply", None)
+    assert torch.equal(squeeze_excite_add(weigh, y, y)[0], weigh(y) + y)
 
 
 def test_a_shortcut_of_another_dtype_is_left_to_torch(monkeypatch):
     """Torch's sum has the wider of the two dtypes, the kernels' would have y's."""
     weigh, y = SqueezeExcitation(32, 7).to(DEVICE), drawn(2, 32, 3, 3)
     shortcut = y.bfloat16().requires_grad_()
-    monkeypatch.setattr(_WeighedSum, "apply", None)
-    out = weighed_sum(weigh, y, shortcut)
+    monkeypatch.setattr(_SqueezeExciteAdd, "apply", None)
+    out = squeeze_excite_add(weigh, y, shortcut)
     assert out[0].dtype == torch.float32
     assert torch.equal(out[0], weigh(y) + shortcut)
     torch.autograd.backward(out, (y, y))

@@ -10,8 +10,15 @@ from holdfast.encoders.resnet import CifarResNet
 
 pytest.importorskip("triton")
 
-from holdfast.training.kernels.cifar_resnet import FusedTrunk
-from holdfast.training.kernels.convolution_rows import BACK_ROWS, FORWARD_ROWS, NINE_TAPS, NineTiles, RowTiles, strips
+from holdfast.training.kernels.cifar_resnet import FusedCifarResNet
+from holdfast.training.kernels.convolution_rows import (
+    BACKWARD_ROWS,
+    FORWARD_ROWS,
+    NINE_TAPS,
+    NineTiles,
+    RowTiles,
+    row_grid,
+)
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 IMAGES = 3  # a number that leaves a program with images beyond the batch
@@ -19,10 +26,10 @@ IMAGES = 3  # a number that leaves a program with images beyond the batch
 
 @pytest.fixture(scope="module")
 def pair():
-    """One network by rows and its copy by taps after a batch. Strips shorter than images: their borders must meet."""
+    """One network by rows and its copy by taps after a batch. RowGrid shorter than images: their borders must meet."""
     with pytest.MonkeyPatch.context() as patch:
         for channels, pixels, rows in ((16, 32, 4), (32, 16, 2), (64, 16, 1)):
-            for table in (FORWARD_ROWS, BACK_ROWS):
+            for table in (FORWARD_ROWS, BACKWARD_ROWS):
                 patch.setitem(table, channels, RowTiles(pixels, rows, warps=1))
             patch.setitem(NINE_TAPS, channels, NineTiles(parts=3, block=16, shifts=1 if channels == 64 else 3))
         torch.manual_seed(0)
@@ -35,7 +42,7 @@ def pair():
         by_taps = copy.deepcopy(by_rows)
         images, target = torch.randn(IMAGES, 3, 8, 8, device=DEVICE), torch.randn(IMAGES, 64, device=DEVICE)
         for network, rows in ((by_rows, True), (by_taps, False)):
-            features = FusedTrunk(network, torch.float32, by_rows=rows)(images)
+            features = FusedCifarResNet(network, torch.float32, by_rows=rows)(images)
             features.sub(target).square().mean().backward()
         yield by_rows, by_taps, images
 
@@ -56,12 +63,12 @@ def test_features_in_evaluation(pair):
     by_rows, _, images = pair
     by_rows.eval()
     with torch.no_grad():
-        found, wanted = (FusedTrunk(by_rows, torch.float32, by_rows=rows)(images) for rows in (True, False))
+        found, wanted = (FusedCifarResNet(by_rows, torch.float32, by_rows=rows)(images) for rows in (True, False))
     assert apart(found, wanted) < 1e-5
 
 
 def test_strips_cover_every_row_of_every_image():
-    cut = strips({16: RowTiles(pixels=64, rows=8, warps=2)}, 1, torch.empty(5, 32, 32, 16))
+    cut = row_grid({16: RowTiles(pixels=64, rows=8, warps=2)}, 1, torch.empty(5, 32, 32, 16))
     assert cut is not None
     assert cut.grid == (3 * 4,)
     assert (cut.options["IMAGES"], cut.options["ROWS"], cut.options["num_warps"]) == (2, 8, 2)
@@ -72,4 +79,4 @@ def test_strips_cover_every_row_of_every_image():
     [(2, (4, 32, 32, 16)), (1, (4, 8, 8, 64)), (1, (4, 24, 24, 16)), (1, (4, 12, 16, 16)), (1, (4, 64, 64, 16))],
 )
 def test_what_does_not_fit_goes_tap_by_tap(stride, shape):
-    assert strips({16: RowTiles(pixels=32, rows=8, warps=1)}, stride, torch.empty(shape)) is None
+    assert row_grid({16: RowTiles(pixels=32, rows=8, warps=1)}, stride, torch.empty(shape)) is None

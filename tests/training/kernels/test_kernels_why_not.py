@@ -36,13 +36,13 @@ def test_networks_that_have_kernels_as_long_as_they_are_plain(name, part):
     kind = type(whole.backbone).__name__
     assert why_no_kernels(whole, 32, 28) == ""
     whole.freeze([part])
-    assert why_no_kernels(whole, 32, 28) == f"the kernels know no frozen parts, and {kind} has some: {part}"
+    assert why_no_kernels(whole, 32, 28) == f"the kernels do not support frozen parts, and {kind} has some: {part}"
     whole.freeze([])
     assert why_no_kernels(whole, 32, 28) == ""
     whole.to(memory_format=torch.contiguous_format)
     assert why_no_kernels(whole, 32, 28) == f"the kernels need weights in channels-last, and those of {kind} are not"
     nn.SyncBatchNorm.convert_sync_batchnorm(whole)
-    assert why_no_kernels(whole, 32, 28) == f"{kind} has a SyncBatchNorm, and the kernels know nothing of other ranks"
+    assert why_no_kernels(whole, 32, 28) == f"{kind} has a SyncBatchNorm, and the kernels do not support several ranks"
 
 
 def test_sides_that_the_kernels_cannot_halve_twice():
@@ -86,7 +86,7 @@ def derived_part(encoder, part):
 def test_a_derived_class_has_no_kernels(name, part):
     encoder = derived_part(made(name), part)
     kind = type(encoder.backbone).__name__
-    assert why_no_kernels(encoder, 32, 32) == f"{kind} has a part that the kernels do not know, Other{part.__name__}"
+    assert why_no_kernels(encoder, 32, 32) == f"{kind} has a part that the kernels do not support, Other{part.__name__}"
 
 
 def test_a_derived_network_has_no_kernels():

@@ -1,1 +1,1 @@
-"""Readers of data sets: each lists, decodes and returns an ``ImageSet``."""
+"""Readers of datasets; each returns an ``ImageSet``."""

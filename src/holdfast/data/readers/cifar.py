@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the forms people have them: a pack, the official archive, or that archive unpacked."""
+"""CIFAR-10 and CIFAR-100, from a pack (npz), the official archive, or the unpacked archive."""
 
 import tarfile
 import zlib
@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical, first_in_file
+from holdfast.data.images import ImageSet, canonical, first_rows_per_class
 from holdfast.data.readers.npz import read_pack
-from holdfast.data.readers.plain_pickle import load_plain
-from holdfast.data.root import existing
+from holdfast.data.readers.plain_pickle import load_plain, with_text_keys
+from holdfast.data.root import require_data_root
 from holdfast.errors import HoldfastError, unknown_name
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the official files of one dataset are called, and the keys in them."""
+    """Names of the official files of one dataset, and the keys in them."""
 
     name: str
     archive: str
@@ -57,15 +57,15 @@ def cifar10(root: Path, split: str) -> ImageSet:
 def cifar100(root: Path, split: str, *, images_per_class: int | None = None) -> ImageSet:
     """CIFAR-100 with its 100 fine classes: 32 x 32 RGB; splits train and test.
 
-    images_per_class: only so many of each class, the first in the order of the files; 300 is the paper's CIFAR100R.
+    images_per_class: keep the first so many of each class, in file order; 300 is the paper's CIFAR100R. None keeps all.
     """
     return _read(root, split, _CIFAR100, images_per_class)
 
 
 def _read(root: Path, split: str, layout: _Layout, images_per_class: int | None = None) -> ImageSet:
-    """The first form found wins: pack, folder, archive (the slowest to read)."""
+    """Read the first form that exists: pack, folder, archive (the slowest)."""
     forms = (f"{layout.name}.npz", layout.folder, layout.archive)
-    pack, folder, archive = (existing(root, *forms) / name for name in forms)
+    pack, folder, archive = (require_data_root(root, *forms) / name for name in forms)
     if pack.is_file():
         return read_pack(pack, split, images_per_class)
     if split not in layout.parts:
@@ -83,7 +83,7 @@ def _read(root: Path, split: str, layout: _Layout, images_per_class: int | None 
                     images_per_class,
                 )
         except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-            raise HoldfastError(f"{archive}: not readable as tar.gz, perhaps cut short ({error})") from error
+            raise HoldfastError(f"{archive}: not readable as tar.gz, perhaps truncated ({error})") from error
     raise HoldfastError(
         f"{layout.name} not found: looked for {pack.name}, {folder.name}/ and {archive.name} in {root.absolute()}"
     )
@@ -92,13 +92,13 @@ def _read(root: Path, split: str, layout: _Layout, images_per_class: int | None 
 def _from_folder(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
-            return _text_keys(load_plain(stream, str(file)), str(file))
+            return with_text_keys(load_plain(stream, str(file)), str(file))
     except OSError as error:
         raise HoldfastError(f"{file}: not readable ({error.strerror})") from error
 
 
 def _from_archive(tar: tarfile.TarFile, archive: Path, member: str) -> dict[str, Any]:
-    """Read one member by its exact name; nothing is ever written to disk."""
+    """Read one member by its exact name, without writing to disk."""
     source = f"{archive}: {member}"
     try:
         info = tar.getmember(member)
@@ -107,13 +107,7 @@ def _from_archive(tar: tarfile.TarFile, archive: Path, member: str) -> dict[str,
     stream = tar.extractfile(info) if info.isreg() else None
     if stream is None:
         raise HoldfastError(f"{source} is not a plain file")
-    return _text_keys(load_plain(stream, source), source)  # type: ignore[arg-type]
-
-
-def _text_keys(value: Any, source: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise HoldfastError(f"{source}: expected a dictionary, found {type(value).__name__}")
-    return {key.decode("latin1") if isinstance(key, bytes) else str(key): item for key, item in value.items()}
+    return with_text_keys(load_plain(stream, source), source)  # type: ignore[arg-type]
 
 
 def _assemble(
@@ -132,7 +126,7 @@ def _assemble(
     decoded = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     pixels, classes = np.concatenate(images), np.asarray(labels)
     if images_per_class is not None:
-        kept = first_in_file(classes, images_per_class)
+        kept = first_rows_per_class(classes, images_per_class)
         pixels, classes = pixels[kept], classes[kept]
     return canonical(pixels, classes, decoded, source=f"{source}, split {split}")
 

@@ -1,16 +1,7 @@
-"""Characters drawn from fonts: an open-set retrieval problem that needs no download.
+"""Glyphs: characters drawn from fonts, an open-set retrieval dataset that needs no download.
 
-A class is a character. Its images differ in font, stroke, pose, contrast, blur and noise; the classes searched are
-never those trained on. The fonts are the ones that matplotlib ships (DejaVu), found without importing it.
-
-The characters that the glyphs dataset draws, each one a class.
-
-How the list was made, once: of the code points that all twelve fonts of ``glyphs.FONTS`` have, the letters, digits,
-currency and mathematical signs and arrows below U+2B00, without the blocks U+1D00 to U+1DFF and U+2300 to U+26FF and
-without those that Unicode decomposes (accents, compatibility forms). In the order of code points a character was
-taken if, in every font, its box is nowhere more than three times as long as wide, and its shape is unlike that of every
-character taken before: ink cut out, centred on a square, scaled to 24 x 24, blurred with radius 1, cosine below 0.92.
-So of A, Alpha and Cyrillic A only the first is here. The tests render all pairs again.
+A class is a character. Its images differ in font, stroke, pose, contrast, blur and noise. Training and evaluation
+classes are disjoint. The fonts are those that matplotlib ships (DejaVu), found without importing matplotlib.
 """
 
 import importlib.util
@@ -47,9 +38,15 @@ def glyphs(
 ) -> ImageSet:
     """Draw one split: ``train``, or ``query`` and ``gallery`` of other classes; grey, size x size.
 
-    ``difficulty`` scales pose, stroke, contrast, blur and noise: at 0 only the font varies. Every image is a function
-    of (seed, character, split, its number) alone: asking for more images or classes adds some and changes none.
-    Another version of FreeType may draw a pixel differently. ``root`` is not used.
+    root: not used.
+    train_classes, test_classes: number of classes for training and for evaluation.
+    per_class_train, per_class_query, per_class_gallery: images of each class.
+    size: side of the images in pixels, 8 to 256.
+    seed: seed of the classes and images.
+    difficulty: strength of pose, stroke, contrast, blur and noise, 0 to 2; at 0 only the font varies.
+
+    Every image depends only on (seed, character, split, its number), so more images or classes change no others.
+    Another version of FreeType may draw some pixels differently.
     """
     if split not in _SPLITS:
         raise unknown_name("split of glyphs", split, _SPLITS)
@@ -62,14 +59,14 @@ def glyphs(
     if train_classes + test_classes > len(CHARACTERS):
         raise HoldfastError(
             f"glyphs: train_classes {train_classes} and test_classes {test_classes} are more than "
-            f"the {len(CHARACTERS)} characters there are"
+            f"the {len(CHARACTERS)} characters that exist; lower one of them"
         )
     if not (8 <= size <= 256 and 0 <= difficulty <= 2 and 0 <= seed < 2**63):
         raise HoldfastError(
-            f"glyphs: size must lie in 8..256, difficulty in 0..2 and seed in 0..2^63-1; "
+            f"glyphs: size must be in 8..256, difficulty in 0..2 and seed in 0..2^63-1; "
             f"got {size}, {difficulty} and {seed}"
         )
-    # Training classes from the front, tested ones from the back: neither number moves the other's classes.
+    # Training classes from the front, test classes from the back: neither number changes the other's classes.
     shuffled = "".join(np.random.default_rng(seed).permutation(list(CHARACTERS)))
     chosen = shuffled[:train_classes] if split == "train" else shuffled[::-1][:test_classes]
     fonts = _fonts(pixels=2 * size)
@@ -86,7 +83,7 @@ def glyphs(
 def _fonts(pixels: int) -> list[ImageFont.FreeTypeFont]:
     spec = importlib.util.find_spec("matplotlib")
     if spec is None or not spec.submodule_search_locations:
-        raise HoldfastError("glyphs: matplotlib is not installed, and its fonts are what glyphs draws; install it")
+        raise HoldfastError("glyphs: matplotlib is not installed, and glyphs draws its fonts; install it")
     folder = Path(spec.submodule_search_locations[0], "mpl-data", "fonts", "ttf")
     try:
         # The basic layout is in every build of Pillow, so the same glyph is drawn everywhere.
@@ -106,7 +103,7 @@ def _images_of(
     rendered: dict[tuple[int, int], Image.Image] = {}
     images = []
     for index in range(count):
-        # The first word of the counter runs within one image; the others tell images and characters apart.
+        # The first word of the counter runs within one image; the others identify image and character.
         bits = np.random.Philox(key=np.array(stream, np.uint64), counter=[0, index, ord(character), 0])
         random = np.random.Generator(bits)
         font = int(random.integers(len(fonts)))
@@ -118,7 +115,7 @@ def _images_of(
 
 
 def _render(font: ImageFont.FreeTypeFont, character: str, stroke: int) -> Image.Image:
-    """The glyph's ink, 255 on 0, cut out with a small margin; ``stroke`` thickens it by so many pixels all around."""
+    """The glyph in 255 on 0, cropped with a small margin. ``stroke`` thickens it by so many pixels on each side."""
     left, top, right, bottom = font.getbbox(character, stroke_width=stroke)
     box = (math.ceil(right - left) + 2 * _MARGIN, math.ceil(bottom - top) + 2 * _MARGIN)
     image = Image.new("L", box)
@@ -129,14 +126,14 @@ def _render(font: ImageFont.FreeTypeFont, character: str, stroke: int) -> Image.
 
 
 def _pose(glyph: Image.Image, size: int, difficulty: float, random: np.random.Generator) -> Image.Image:
-    """Turn, slant, stretch, scale and shift the glyph, at twice the size so that halving it smooths the edges."""
+    """Rotate, shear, stretch, scale and shift the glyph at twice the size, then halve it, which smooths the edges."""
     turn, slant, stretch, scale, right, down = random.uniform(-1, 1, 6) * difficulty
     side = 2 * size
     zoom = 0.7 * math.exp(0.2 * scale) * side / (max(glyph.size) - 2 * _MARGIN)
     cos, sin = math.cos(math.radians(20) * turn), math.sin(math.radians(20) * turn)
     wide, high = zoom * math.exp(0.2 * stretch), zoom * math.exp(-0.2 * stretch)
     forward = np.array([[cos, -sin], [sin, cos]]) @ np.array([[wide, 0.25 * slant * high], [0, high]])
-    back = np.linalg.inv(forward)  # Pillow asks for each pixel where it comes from
+    back = np.linalg.inv(forward)  # Pillow maps output pixels to input pixels
     centre = np.array([0.5 + 0.1 * right, 0.5 + 0.1 * down]) * side
     offset = np.array(glyph.size) / 2 - back @ centre
     coefficients = (*back[0], offset[0], *back[1], offset[1])
@@ -145,7 +142,7 @@ def _pose(glyph: Image.Image, size: int, difficulty: float, random: np.random.Ge
 
 
 def _photograph(glyph: Image.Image, difficulty: float, random: np.random.Generator) -> np.ndarray:
-    """Blur, uneven ground, weak ink and noise: uint8, size x size."""
+    """Add blur, an uneven background, weaker contrast and noise: uint8, size x size."""
     blur, ground, ink, noise = random.random(4) * difficulty
     slope_x, slope_y = random.uniform(-0.15, 0.15, 2) * difficulty
     cover = np.asarray(glyph.filter(ImageFilter.GaussianBlur(0.8 * float(blur))), np.float32) / 255
@@ -162,3 +159,12 @@ CHARACTERS = (
     "щъћҐҘҚңҤҪҬҲӃӋӶԲԴԶԷԸԹԾԿՀՁՃՆՇՊՎՒՔՖխճչջփֆდეკლორფშჭჯჲჴ₯₴₹←→↓↖↗↘↙↜↝↟↢↣↧↪↫↭↯↰↱↲↳↴"
     "↵↶↷↸↹↺↻↼↽↾↿⇁⇄⇅⇆⇐⇑⇒⇓⇖⇗⇘⇙⇚⇛⇡⇤⇥⇫⇰⇱⇲⇳⇵⇶⇸∋∏∓∕∗√∛∝∞∟∠∸∹∺∻≐≒≓≡≤≥⊂⊃⊆⊇⊏⊐⊓⊔⊕⊞⊢⊣⊥⋄⟠⧫⩫"
 )
+"""The characters of the dataset, one class each.
+
+How the list was made: of the code points in all twelve ``FONTS``, the letters, digits, currency signs, mathematical
+signs and arrows below U+2B00, without the blocks U+1D00 to U+1DFF and U+2300 to U+26FF and without characters that
+Unicode decomposes (accents, compatibility forms). In code point order, a character was taken if in every font its box
+is at most three times as long as wide and its shape differs from every character taken before: cropped, centred on a
+square, scaled to 24 x 24 and blurred with radius 1, the cosine is below 0.92. So of A, Alpha and Cyrillic A only the
+first is in the list. The tests render all pairs again.
+"""

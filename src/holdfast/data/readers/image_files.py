@@ -1,6 +1,6 @@
-"""Image files in one folder per class.
+"""The user's own image files: in one folder per class, or listed in a CSV file.
 
-Image files listed in a CSV file: ``path,label`` or ``path,label,split``, with that header.
+A CSV file has the header ``path,label`` or ``path,label,split``.
 """
 
 import csv
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from holdfast.data.decode import decode
 from holdfast.data.images import ImageSet, canonical
-from holdfast.data.listing import Listing, image_files, listed
-from holdfast.data.root import located
+from holdfast.data.listing import Listing, list_image_files, make_listing
+from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.pixels import Colour
 
@@ -18,32 +18,36 @@ _SPLIT_NAMES = ("train", "val", "valid", "validation", "test", "query", "gallery
 
 
 def folder(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
-    """The images under ``path/split/class/``, or, for the split train of a folder without splits, ``path/class/``.
+    """The images under ``path/split/class/``, or under ``path/class/`` for the split train of a folder without splits.
 
-    The classes are the folders of that split in the order of their names. Within a class, folders are walked and
-    links followed; what is hidden or has no image suffix is ignored. A class without images is refused.
+    path: absolute, or relative to the data root.
+    size: side of the square images, in pixels.
+    colour: "rgb" or "grey".
+
+    Classes are sorted by folder name. Within a class, subfolders and links are followed; hidden files and files
+    without an image suffix are ignored. A class without images is refused.
     """
-    listing = folder_listing(located(root, path), split)
+    listing = folder_listing(resolve_path(root, path), split)
     images = decode(listing.files, size=size, colour=colour)
     names = [file.relative_to(listing.source).as_posix() for file in listing.files]
     return canonical(images, listing.labels, listing.class_names, source=str(listing.source), names=names)
 
 
 def folder_listing(path: Path, split: str = "train") -> Listing:
-    """The files that ``folder`` reads, and their classes; nothing is decoded."""
+    """The files that ``folder`` reads, and their classes."""
     top = _split_folder(path, split)
     classes = sorted((entry for entry in _visible(top) if entry.is_dir()), key=lambda entry: entry.name)
     if not classes:
-        loose = len(image_files(top))
+        loose = len(list_image_files(top))
         what = f"{loose} images, but in no folder" if loose else "empty"
         raise HoldfastError(f"{top}: {what}; expected one folder per class")
     found: list[tuple[Path, int]] = []
     for label, folder_of_class in enumerate(classes):
-        files = image_files(folder_of_class)
+        files = list_image_files(folder_of_class)
         if not files:
             raise HoldfastError(f"{folder_of_class}: no images; remove the folder or fill it")
         found += [(file, label) for file in files]
-    return listed(top, found, [entry.name for entry in classes])
+    return make_listing(top, found, [entry.name for entry in classes])
 
 
 def _split_folder(top: Path, split: str) -> Path:
@@ -51,7 +55,7 @@ def _split_folder(top: Path, split: str) -> Path:
         raise HoldfastError(f"{top}: no such folder")
     if (top / split).is_dir():
         return top / split
-    # Where other splits lie side by side, they would be taken for classes.
+    # Folders of other splits would be read as classes.
     splits = [name for name in _SPLIT_NAMES if (top / name).is_dir()]
     if split != "train" or splits:
         raise HoldfastError(f"{top}: no folder {split!r}; splits found: {', '.join(splits) or 'none'}")
@@ -72,12 +76,15 @@ class _Row:
 
 
 def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
-    """The rows of one split; without a split column every row is of the split train.
+    """The images in the rows of one split; without a split column every row belongs to the split train.
 
-    Image paths are relative to the CSV file, labels are any text. The classes are the sorted labels of the whole
-    file, so that all its splits agree on them.
+    path: the CSV file, absolute or relative to the data root; image paths in it are relative to the file.
+    size: side of the square images, in pixels.
+    colour: "rgb" or "grey".
+
+    Labels are any text. The classes are the sorted labels of the whole file, so that its splits share them.
     """
-    table = located(root, path)
+    table = resolve_path(root, path)
     rows, classes = _chosen(table, split)
     listing, origins = _listing(table, rows, classes)
     images = decode(listing.files, size=size, colour=colour, origins=origins)
@@ -86,12 +93,12 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
 
 
 def csv_listing(table: Path, split: str = "train") -> tuple[Listing, list[str]]:
-    """The files that ``csv_list`` reads and their classes, and where each was named; nothing is decoded."""
+    """The files that ``csv_list`` reads with their classes, and the line that names each file."""
     return _listing(table, *_chosen(table, split))
 
 
 def _chosen(table: Path, split: str) -> tuple[list[_Row], list[str]]:
-    """The rows of one split, and the classes of all."""
+    """The rows of one split, and the classes of all splits."""
     rows = _rows(table)
     chosen = [row for row in rows if row.split == split]
     if not chosen:
@@ -105,13 +112,13 @@ def _chosen(table: Path, split: str) -> tuple[list[_Row], list[str]]:
 def _listing(table: Path, rows: list[_Row], classes: list[str]) -> tuple[Listing, list[str]]:
     number = {name: index for index, name in enumerate(classes)}
     found = [(row.file, number[row.label]) for row in rows]
-    return listed(table, found, classes), [f"{table}, line {row.line}" for row in rows]
+    return make_listing(table, found, classes), [f"{table}, line {row.line}" for row in rows]
 
 
 def _rows(table: Path) -> list[_Row]:
     rows: list[_Row] = []
     try:
-        with table.open(encoding="utf-8-sig", newline="") as stream:  # spreadsheets put a byte-order mark in front
+        with table.open(encoding="utf-8-sig", newline="") as stream:  # spreadsheets write a byte-order mark
             reader = csv.reader(stream, strict=True)
             header = [name.strip().lower() for name in next(reader, [])]
             if header not in (["path", "label"], ["path", "label", "split"]):

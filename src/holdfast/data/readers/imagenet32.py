@@ -1,4 +1,4 @@
-"""ImageNet32: all of ImageNet at 32 x 32, in the batches it is distributed in."""
+"""ImageNet32: ImageNet at 32 x 32, in the batches of its distribution."""
 
 import zipfile
 import zlib
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.images import ImageSet, canonical
-from holdfast.data.readers.plain_pickle import load_plain
-from holdfast.data.root import located
+from holdfast.data.listing import INCOMPLETE_ADVICE
+from holdfast.data.readers.plain_pickle import load_plain, with_text_keys
+from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 
 CLASSES = 1000
@@ -20,16 +21,18 @@ BATCHES = {"train": tuple(f"train_data_batch_{number}" for number in range(1, 11
 def imagenet32(
     root: Path, split: str, *, path: str = "imagenet32", classes: int | None = None, incomplete: bool = False
 ) -> ImageSet:
-    """ImageNet at 32 x 32 from its pickled or npz batches; splits train and val; the first ``classes`` of 1000.
+    """ImageNet at 32 x 32 from its pickled or npz batches; splits train and val.
 
-    The classes come in the set's own order, labels 1 to 1000, and are called by that number: sets of the first 100,
-    300 and 600 are nested. Only the images of the classes asked for are held in memory.
+    path: folder of the batches, in the data root.
+    classes: the first so many of the 1000 classes, in the dataset's order; None for all. Such sets are nested, and
+        only their images are kept in memory. Classes are named by their number, 1 to 1000.
+    incomplete: accept missing batches.
     """
     if split not in BATCHES:
         raise unknown_name("split of imagenet32", split, BATCHES)
     if classes is not None and not 1 <= classes <= CLASSES:
-        raise HoldfastError(f"classes must lie in 1..{CLASSES}, got {classes}")
-    top = located(root, path)
+        raise HoldfastError(f"classes must be in 1..{CLASSES}, got {classes}")
+    top = resolve_path(root, path)
     if not top.is_dir():
         raise HoldfastError(f"{top}: no such folder; ImageNet32 is expected there, its batches unpacked")
     count = classes or CLASSES
@@ -46,14 +49,14 @@ def imagenet32(
         labels.append(numbers[kept] - 1)
     if total != IMAGES[split] and not (incomplete and total):
         without = f" (no {', '.join(missing)})" if missing else ""
-        way_out = "; complete it, or set incomplete = true to go on with what is there" if total else ""
-        raise HoldfastError(f"{top}: {total:,} images where {IMAGES[split]:,} are expected{without}{way_out}")
+        advice = INCOMPLETE_ADVICE if total else ""
+        raise HoldfastError(f"{top}: {total:,} images where {IMAGES[split]:,} are expected{without}{advice}")
     names = [f"imagenet32-{number}" for number in range(1, count + 1)]
     return canonical(np.concatenate(images), np.concatenate(labels), names, source=f"{top}, split {split}")
 
 
 def _find(top: Path, split: str, name: str) -> Path | None:
-    """A batch lies in the folder itself or in the one its archive makes, as a pickle or as npz."""
+    """The file of a batch: in the folder itself or in the folder of its archive, as a pickle or as npz."""
     for folder in (top, top / f"Imagenet32_{split}", top / f"Imagenet32_{split}_npz"):
         for file in (folder / name, folder / f"{name}.npz"):
             if file.is_file():
@@ -73,7 +76,7 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
     if labels.shape != (len(pixels),) or labels.dtype.kind not in "iu":
         raise HoldfastError(f"{file}: labels must be {len(pixels)} whole numbers, found {labels.dtype} {labels.shape}")
     if len(labels) and not (labels.min() >= 1 and labels.max() <= CLASSES):
-        raise HoldfastError(f"{file}: labels must lie in 1..{CLASSES}, found {labels.min()}..{labels.max()}")
+        raise HoldfastError(f"{file}: labels must be in 1..{CLASSES}, found {labels.min()}..{labels.max()}")
     return pixels, labels.astype(np.int64)
 
 
@@ -91,6 +94,4 @@ def _pickle(file: Path) -> dict[str, Any]:
             batch = load_plain(stream, str(file))
     except OSError as error:
         raise HoldfastError(f"{file}: not readable ({error.strerror})") from error
-    if not isinstance(batch, dict):
-        raise HoldfastError(f"{file}: expected a dictionary, found {type(batch).__name__}")
-    return {key.decode("latin1") if isinstance(key, bytes) else str(key): item for key, item in batch.items()}
+    return with_text_keys(batch, str(file))

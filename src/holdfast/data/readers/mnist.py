@@ -1,4 +1,4 @@
-"""MNIST in the forms people have it: a pack, Keras' ``mnist.npz``, or the four idx files, gzipped or not."""
+"""MNIST, from a pack (npz), Keras' ``mnist.npz``, or the four idx files, gzipped or not."""
 
 import gzip
 import zipfile
@@ -9,17 +9,17 @@ import numpy as np
 
 from holdfast.data.images import ImageSet, canonical
 from holdfast.data.readers.npz import read_pack
-from holdfast.data.root import existing
+from holdfast.data.root import require_data_root
 from holdfast.errors import HoldfastError, unknown_name
 
 _FILES = {"train": "train", "test": "t10k"}
-_FOLDERS = (".", "mnist", "MNIST", "MNIST/raw")  # the last is where torchvision puts them
+_FOLDERS = (".", "mnist", "MNIST", "MNIST/raw")  # the last is torchvision's
 _CLASSES = [str(digit) for digit in range(10)]
 
 
 def mnist(root: Path, split: str) -> ImageSet:
-    """The handwritten digits, 28 x 28 grey, split ``train`` or ``test``: ``mnist.npz``, or else idx files."""
-    pack = existing(root, "mnist.npz", "the idx files") / "mnist.npz"
+    """Handwritten digits, 28 x 28 grey, from ``mnist.npz`` or idx files; splits train and test."""
+    pack = require_data_root(root, "mnist.npz", "the idx files") / "mnist.npz"
     if pack.is_file():
         return _from_npz(pack, split)
     if split not in _FILES:
@@ -35,7 +35,7 @@ def mnist(root: Path, split: str) -> ImageSet:
 
 
 def read_idx(file: Path) -> np.ndarray:
-    """One idx file of bytes: two zeros, the type 8, the number of dimensions, their sizes (big-endian), the bytes."""
+    """Read an idx file of bytes: two zeros, type 8, number of dimensions, their sizes (big-endian), the bytes."""
     try:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
@@ -45,12 +45,14 @@ def read_idx(file: Path) -> np.ndarray:
     start = 4 + 4 * content[3]
     shape = np.frombuffer(content[4:start], ">u4").astype(int)
     if len(content) - start != int(np.prod(shape)):
-        raise HoldfastError(f"{file}: promises {'x'.join(map(str, shape))} bytes but has {len(content) - start}")
+        raise HoldfastError(
+            f"{file}: its header says {'x'.join(map(str, shape))} bytes, but it has {len(content) - start}"
+        )
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def _from_npz(pack: Path, split: str) -> ImageSet:
-    """A pack, or Keras' file, whose arrays are called x_train, y_train, x_test and y_test."""
+    """A pack, or Keras' file with the arrays x_train, y_train, x_test and y_test."""
     x, y = f"x_{split}", f"y_{split}"
     try:
         loaded = np.load(pack, allow_pickle=False)
@@ -64,7 +66,7 @@ def _from_npz(pack: Path, split: str) -> ImageSet:
 
 
 def _found(folder: Path, name: str) -> Path | None:
-    # Some copies have a dot before idx, as unpacking once left it.
+    # Some copies have a dot before idx.
     for candidate in (name, f"{name}.gz", name.replace("-idx", ".idx"), f"{name.replace('-idx', '.idx')}.gz"):
         if (folder / candidate).is_file():
             return folder / candidate

@@ -1,4 +1,4 @@
-"""Packs: one ``.npz`` with the arrays ``<split>_x`` and ``<split>_y`` for each split, and ``class_names`` if known."""
+"""Packs: an ``.npz`` file with arrays ``<split>_x`` and ``<split>_y`` for each split, and optional ``class_names``."""
 
 import zipfile
 import zlib
@@ -6,20 +6,23 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical, first_in_file
-from holdfast.data.root import located
+from holdfast.data.images import ImageSet, canonical, first_rows_per_class
+from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 
 
 def npz(root: Path, split: str, *, path: str) -> ImageSet:
     """One split of the pack at ``path`` (absolute, or relative to the data root)."""
-    return read_pack(located(root, path), split)
+    return read_pack(resolve_path(root, path), split)
 
 
 def read_pack(file: Path, split: str, images_per_class: int | None = None) -> ImageSet:
-    """Read one split, or the first images of each class in it; without ``class_names`` a class is called by its number.
+    """Read one split of a pack.
 
-    The numbers run to the largest label of all splits, so that splits of one pack agree on their classes.
+    images_per_class: keep the first so many images of each class, in file order; None keeps all.
+
+    Without ``class_names`` classes are named by their numbers, up to the largest label of all splits, so that the
+    splits share their classes.
     """
     if not file.is_file():
         raise HoldfastError(f"{file}: no such file; looked for a pack with {split}_x, {split}_y and class_names")
@@ -33,12 +36,12 @@ def read_pack(file: Path, split: str, images_per_class: int | None = None) -> Im
                 raise unknown_name(f"split of {file}", split, splits)
             for label_key in (f"{name}_y" for name in splits):
                 if label_key not in pack.files:
-                    raise HoldfastError(f"{file}: {label_key} is missing beside {label_key.removesuffix('_y')}_x")
+                    raise HoldfastError(f"{file}: {label_key.removesuffix('_y')}_x has no {label_key}; add the labels")
             all_labels = {name: pack[f"{name}_y"] for name in splits}
             names = _class_names(pack["class_names"], file) if "class_names" in pack.files else _numbers(all_labels)
             images, labels = pack[f"{split}_x"], all_labels[split]
             if images_per_class is not None and labels.ndim == 1 and len(images) == len(labels):
-                kept = first_in_file(labels, images_per_class)
+                kept = first_rows_per_class(labels, images_per_class)
                 images, labels = images[kept], labels[kept]
             return canonical(images, labels, names, source=f"{file}, split {split}")
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -54,6 +57,6 @@ def _class_names(names: np.ndarray, file: Path) -> list[str]:
 
 
 def _numbers(labels: dict[str, np.ndarray]) -> list[str]:
-    """One name per label up to the largest; labels that are no integers are passed over, to be refused later."""
+    """One name per label up to the largest. Labels that are not integers are skipped; ``canonical`` refuses them."""
     largest = max((int(y.max()) for y in labels.values() if y.dtype.kind in "iu" and y.size), default=-1)
     return [str(label) for label in range(largest + 1)]

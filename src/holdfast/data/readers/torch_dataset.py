@@ -1,4 +1,4 @@
-"""Any map-style torch ``Dataset`` of (image, label) as an ``ImageSet``: read once, kept in memory."""
+"""Read a map-style torch ``Dataset`` of (image, label) pairs into memory as an ``ImageSet``."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,18 +11,22 @@ from torch.utils.data import Dataset, IterableDataset
 from holdfast.data.images import ImageSet, canonical_order
 from holdfast.errors import HoldfastError
 
-MOST_BYTES = 8 * 2**30
-"""Of pixels or numbers: what is read whole must fit into memory beside the network. Larger sets want a reader."""
+MAX_BYTES = 8 * 2**30
+"""The largest set that is read into memory; larger sets need one of the readers."""
 
 
 def read_dataset(
-    dataset: Dataset[Any], *, class_names: Sequence[str] | None = None, most_bytes: int = MOST_BYTES
+    dataset: Dataset[Any], *, class_names: Sequence[str] | None = None, most_bytes: int = MAX_BYTES
 ) -> ImageSet:
-    """Every item once, in the dataset's own order (not the canonical one): a task's indices mean the same rows in both.
+    """Read every item once, in the dataset's own order (not the canonical one), so that task indices stay valid.
 
-    An item is (image, label): a PIL image, a uint8 array H x W or H x W x C, a uint8 tensor C x H x W, or, for vectors,
-    a float array or tensor of D numbers; all alike. Random transforms would be frozen into the images: leave them to
-    ``fit``. A float image is refused, because scaling belongs to the encoder's preprocess.
+    dataset: items are (image, label). An image is a PIL image, a uint8 array H x W or H x W x C, a uint8 tensor
+        C x H x W, or, for vectors, a float array or tensor of D numbers. All must have one shape and type.
+    class_names: one name per class; None numbers them.
+    most_bytes: larger sets are refused.
+
+    Do not use random transforms: they would be applied only once; ``fit`` augments. Float images are refused, because
+    the encoder's preprocess does the scaling.
     """
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise HoldfastError(

@@ -1,4 +1,4 @@
-"""Vectors with labels instead of images: embeddings of text, sound or products, from npz or parquet."""
+"""Labelled vectors, such as embeddings of text, sound or products, from npz or parquet files."""
 
 import zipfile
 import zlib
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.images import ImageSet, canonical
-from holdfast.data.root import located
+from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, how_to_install, unknown_name
 
 ALL = "all"
@@ -16,21 +16,23 @@ SPLIT = "split"
 
 
 def vectors(root: Path, split: str, *, path: str, features: str = "features", labels: str = "labels") -> ImageSet:
-    """Vectors in an npz or parquet file at ``path`` (absolute, or relative to the data root), float32 N x 1 x 1 x D.
+    """Vectors of an npz or parquet file, float32 N x 1 x 1 x D.
 
-    features, labels: what the two arrays or columns are called. Where there is a third one called ``split``, the rows
-    that say ``split`` are read; where there is none, the file is one set and its split is "all".
+    split: rows with this value in the array or column ``split`` are read. A file without it has one split, "all".
+    path: the file, absolute or relative to the data root.
+    features: name of the array or column of vectors.
+    labels: name of the array or column of labels.
     """
-    file = located(root, path)
-    rows, classes, said = read_labelled(file, features, labels)
-    kept = of_split(said, split, len(rows), file)
-    # Names of all splits, so that they agree on their classes; in the order of numbers where labels are numbers.
+    file = resolve_path(root, path)
+    rows, classes, splits = read_labelled(file, features, labels)
+    kept = rows_of_split(splits, split, len(rows), file)
+    # Class names of all splits, so that the splits share them; numeric labels sort as numbers.
     names, numbers = np.unique(classes, return_inverse=True)
     return canonical(rows[kept][:, None, None, :], numbers[kept], [str(name) for name in names], source=str(file))
 
 
 def read_labelled(file: Path, features: str, labels: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """All rows of a file, in its order: float32 N x D, N classes, and what ``split`` says of each where it has one."""
+    """All rows of a file in its order: float32 N x D, N classes, and the N splits (None if the file has none)."""
     if not file.is_file():
         raise HoldfastError(f"{file}: no such file; looked for an npz or parquet with {features} and {labels}")
     if file.suffix not in _READERS:
@@ -46,7 +48,7 @@ def _from_npz(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
     try:
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            raise HoldfastError(f"{file}: holds a single array; write it by numpy.savez")
+            raise HoldfastError(f"{file}: holds a single array; write it with numpy.savez")
         with loaded as pack:
             _refuse_missing(file, pack.files, features, labels)
             return {name: pack[name] for name in (features, labels, SPLIT) if name in pack.files}
@@ -109,19 +111,19 @@ def _classes(values: np.ndarray, file: Path, name: str) -> np.ndarray:
     return values
 
 
-def of_split(values: np.ndarray | None, split: str, count: int, file: Path) -> np.ndarray:
-    """The rows that are of ``split``."""
+def rows_of_split(values: np.ndarray | None, split: str, count: int, file: Path) -> np.ndarray:
+    """The indices of the rows of ``split``."""
     if values is None:
         if split != ALL:
-            raise HoldfastError(f"{file}: has no {SPLIT!r} that says which rows are {split!r}; its one split is 'all'")
+            raise HoldfastError(f"{file}: has no {SPLIT!r}, so its only split is 'all'; {split!r} is not in it")
         return np.arange(count)
-    said = values.astype(str)
-    known = np.unique(said).tolist()
-    if len(said) != count:
-        raise HoldfastError(f"{file}: {count} rows but {SPLIT!r} has {len(said)}")
+    splits = values.astype(str)
+    known = np.unique(splits).tolist()
+    if len(splits) != count:
+        raise HoldfastError(f"{file}: {count} rows but {SPLIT!r} has {len(splits)}")
     if split not in known:
         raise unknown_name(f"split of {file}", split, known)
-    return np.flatnonzero(said == split)
+    return np.flatnonzero(splits == split)
 
 
 _READERS = {".npz": _from_npz, ".parquet": _from_parquet}

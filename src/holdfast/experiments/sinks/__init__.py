@@ -1,7 +1,6 @@
-"""Where a run's numbers may go beside its own log: TensorBoard, W&B, MLflow; none unless asked for."""
+"""Optional log sinks of a run: TensorBoard, W&B, MLflow. The run folder's own log is always written."""
 
 from holdfast.experiments.sinks.forward import Sinks, check_sinks, logging_to
-from holdfast.experiments.sinks.interface import LoggedRun, Sink
-from holdfast.experiments.sinks.trackers import SINKS
+from holdfast.experiments.sinks.trackers import SINKS, LoggedRun, Sink
 
 __all__ = ["SINKS", "LoggedRun", "Sink", "Sinks", "check_sinks", "logging_to"]

@@ -1,24 +1,78 @@
-"""The log sinks by name.
-
-Scalars for TensorBoard, in the run folder.
-
-A run on Weights & Biases.
-
-A run on an MLflow tracking server, or in a local store of MLflow's.
-"""
+"""The log sinks by name (TensorBoard, Weights & Biases, MLflow), and the protocol that they implement."""
 
 import os
 import time
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError, how_to_install
-from holdfast.experiments.sinks.interface import LoggedRun, Sink
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json, write_json
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run as its sinks see it.
+
+    folder: the run folder.
+    settings: the tables of the recipe.
+    """
+
+    folder: RunFolder
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.folder.path.resolve().name
+
+    @property
+    def flat_settings(self) -> dict[str, Any]:
+        """``{"train.lr": 0.1, ...}``; settings that are None are left out."""
+        return dict(_flat(self.settings))
+
+    def stored_id(self, sink: str) -> str | None:
+        """The id that ``sink`` gave this run in an earlier session, or None."""
+        path = self.folder.sink(sink)
+        return str(read_json(path)["id"]) if path.exists() else None
+
+    def store_id(self, sink: str, run_id: str) -> None:
+        write_json(self.folder.sink(sink), {"id": run_id})
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif value is not None:
+            yield prefix + key, value
+
+
+class Sink(Protocol):
+    """A log sink. All methods but ``require`` are called from one thread of its own; they may fail or block."""
+
+    def __init__(self, run: LoggedRun) -> None: ...
+
+    @staticmethod
+    def require() -> None:
+        """Raise an error that says what to install, if the package is missing."""
+
+    def open(self) -> None:
+        """Begin, or continue what an earlier session of the same run folder logged."""
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Numbers at an optimiser step, counted over the whole run."""
+
+    def summary(self, values: Mapping[str, float], step: int) -> None:
+        """Final scores, sent once after the last step."""
+
+    def close(self, finished: bool) -> None:
+        """Send what is left. ``finished`` is False if the run failed or was interrupted."""
 
 
 class TensorBoard:
-    """Writes ``RUN/tensorboard``; another sitting of the run adds a file there."""
+    """Writes to ``RUN/tensorboard``; each session of the run adds a file."""
 
     def __init__(self, run: LoggedRun) -> None:
         self._folder = run.folder.path / "tensorboard"
@@ -50,11 +104,11 @@ class TensorBoard:
 class WandB:
     """One W&B run per run folder, in the project ``$WANDB_PROJECT`` or holdfast; ``WANDB_MODE=offline`` sends nothing.
 
-    The id is ours and is kept before W&B hears of it, so a run killed at any moment goes on as the same one.
+    The id is made here and stored before W&B receives it, so a run killed at any moment continues under the same id.
     """
 
     def __init__(self, run: LoggedRun) -> None:
-        self._about = run
+        self._logged = run
 
     @staticmethod
     def require() -> None:
@@ -66,19 +120,19 @@ class WandB:
     def open(self) -> None:
         import wandb
 
-        number = self._about.known_as("wandb") or uuid.uuid4().hex
-        self._about.keep_id("wandb", number)
+        run_id = self._logged.stored_id("wandb") or uuid.uuid4().hex
+        self._logged.store_id("wandb", run_id)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "holdfast"),
-            id=number,
-            name=self._about.name,
+            id=run_id,
+            name=self._logged.name,
             resume="allow",
             reinit="create_new",  # runs of a sweep are threads of one process
-            config=self._about.flat_settings,
-            dir=str(self._about.folder.path),
+            config=self._logged.flat_settings,
+            dir=str(self._logged.folder.path),
             settings=wandb.Settings(console="off", silent=True, save_code=False),
         )
-        # Steps by our own count: W&B's never goes back, and a resumed run may repeat an epoch that a kill undid.
+        # Our own step count: W&B's can only grow, and a resumed run may repeat an epoch that a kill undid.
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
 
@@ -94,18 +148,18 @@ class WandB:
 
 PARAMETERS_AT_ONCE = 100
 LONGEST_VALUE = 500
-"""What every MLflow server takes in one request, and of one parameter."""
+"""Limits that every MLflow server accepts: parameters in one request, characters of one value."""
 
 
 class MLflow:
     """One MLflow run per run folder, in the experiment ``$MLFLOW_EXPERIMENT_NAME`` or holdfast.
 
-    ``$MLFLOW_TRACKING_URI`` says where, as for any use of MLflow. Goes through the client, not through the active run:
-    that is one per process, and the runs of a sweep are threads.
+    ``$MLFLOW_TRACKING_URI`` chooses the server or store, as usual. Uses ``MlflowClient`` and not MLflow's active run:
+    there is one active run per process, and the runs of a sweep are threads.
     """
 
     def __init__(self, run: LoggedRun) -> None:
-        self._about = run
+        self._logged = run
 
     @staticmethod
     def require() -> None:
@@ -118,34 +172,34 @@ class MLflow:
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient()
-        known = self._about.known_as("mlflow")
-        if known and self._still_there(known):
-            self._number = known
+        known = self._logged.stored_id("mlflow")
+        if known and self._exists(known):
+            self._run_id = known
             self._client.update_run(known, status="RUNNING")
             return
-        run = self._client.create_run(self._experiment(), run_name=self._about.name)
-        self._number = run.info.run_id
-        self._about.keep_id("mlflow", self._number)
+        run = self._client.create_run(self._experiment(), run_name=self._logged.name)
+        self._run_id = run.info.run_id
+        self._logged.store_id("mlflow", self._run_id)
         self._log_settings()
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         from mlflow.entities import Metric
 
         now = int(1000 * time.time())
-        self._client.log_batch(self._number, metrics=[Metric(name, value, now, step) for name, value in values.items()])
+        self._client.log_batch(self._run_id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
 
     def summary(self, values: Mapping[str, float], step: int) -> None:
         self.scalars(values, step)
 
     def close(self, finished: bool) -> None:
-        self._client.set_terminated(self._number, status="FINISHED" if finished else "KILLED")
+        self._client.set_terminated(self._run_id, status="FINISHED" if finished else "KILLED")
 
-    def _still_there(self, number: str) -> bool:
-        """False only where the store says so: one that cannot be asked is trouble, not a reason for a second run."""
+    def _exists(self, run_id: str) -> bool:
+        """False only if the store says that there is no such run. Other errors are raised and start no second run."""
         from mlflow.exceptions import MlflowException
 
         try:
-            self._client.get_run(number)
+            self._client.get_run(run_id)
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
@@ -160,7 +214,7 @@ class MLflow:
         if found is None:
             try:
                 return self._client.create_experiment(name)
-            except MlflowException:  # another run was a moment quicker
+            except MlflowException:  # another run has just created it
                 found = self._client.get_experiment_by_name(name)
                 if found is None:
                     raise
@@ -169,9 +223,9 @@ class MLflow:
     def _log_settings(self) -> None:
         from mlflow.entities import Param
 
-        params = [Param(key, str(value)[:LONGEST_VALUE]) for key, value in self._about.flat_settings.items()]
+        params = [Param(key, str(value)[:LONGEST_VALUE]) for key, value in self._logged.flat_settings.items()]
         for first in range(0, len(params), PARAMETERS_AT_ONCE):
-            self._client.log_batch(self._number, params=params[first : first + PARAMETERS_AT_ONCE])
+            self._client.log_batch(self._run_id, params=params[first : first + PARAMETERS_AT_ONCE])
 
 
 SINKS: dict[str, type[Sink]] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow}

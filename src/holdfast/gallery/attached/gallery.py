@@ -1,20 +1,15 @@
-"""A gallery over somebody else's store: searched in place by newer models, nothing copied, nothing written there.
+"""A gallery over another system's vector store: newer models search it in place, and nothing is copied or written.
 
-Its folder holds ``attached.json`` (where the vectors lie; never a password) and copies of the models.
-
-The models of an attached gallery at work: images in, full features out.
-
-How the features of newer models meet vectors that were stored by version 0 and are not touched.
+Its folder holds ``attached.json`` (the address of the vectors, without a password) and copies of the models.
 """
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -24,28 +19,30 @@ from torch import Tensor
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder
 from holdfast.encoders.compact import compact_basis
-from holdfast.encoders.preprocess import OneImage
+from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.gallery.attached.source import Address, AttachedSource, open_source, without_password
+from holdfast.gallery.attached import open_source
+from holdfast.gallery.attached.source import Address, AttachedSource, without_password
 from holdfast.gallery.folder import GalleryFolder, bytes_below
-from holdfast.gallery.forward_pass import enough_memory, full_features
-from holdfast.gallery.gallery import Gallery, checked_question, checked_versions
+from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit
-from holdfast.gallery.models import ready
-from holdfast.gallery.versions import MODEL, Version, keep_model, read_candidate, registry_of, slots_together
+from holdfast.gallery.models import explain_out_of_memory, full_features, preprocess_image
+from holdfast.gallery.protocol import OpenGallery
+from holdfast.gallery.searching import checked_indexed_by, checked_k
+from holdfast.gallery.versions import MODEL, Version, copy_model, merged_slots, read_candidate, registry_from_json
 from holdfast.geometry import unit
 from holdfast.storage import read_json, replacing_folder, write_json
 
 RECORD = "attached.json"
 FORMAT = "holdfast-attached"
-_CANDIDATES = 100
-"""Fetched at least, where the store's own order is not the true one."""
+_LEAST_CANDIDATES = 100
+"""Vectors fetched at least, if the store's order is not the order of true cosines."""
 
 
 class AttachedGallery:
-    """Made by ``attach`` or ``open``. Version 0 is the model whose space the stored vectors live in.
+    """A read-only gallery, made by ``attach`` or ``open``. Version 0 is the model that the stored vectors belong to.
 
-    ``device``: where its models embed.
+    device: where its models embed.
     """
 
     def __init__(self, folder: Path, url: str | None, device: torch.device) -> None:
@@ -70,8 +67,11 @@ class AttachedGallery:
     def attach(
         cls, folder: str | Path, address: Address, model: str | Path, *, device: str | torch.device = "auto"
     ) -> "AttachedGallery":
-        """Describe a store in a new folder; ``model``: an adopted model, or the Holdfast model that filled it.
+        """Attach a store: write its description and a copy of its model into a new folder.
 
+        folder: does not exist yet, or is empty.
+        address: where the vectors are.
+        model: folder of an adopted model, or of the Holdfast model that filled the store.
         device: where models embed, such as ``cpu`` or ``cuda:1``; ``auto`` is the GPU if there is one.
         """
         path, where = Path(folder), resolve_device(device)
@@ -87,7 +87,7 @@ class AttachedGallery:
         slots = None if candidate.registry is None else candidate.registry.to_json()
         kept = {**asdict(address), "url": without_password(address.url)}
         with replacing_folder(path) as temporary:
-            keep_model(candidate, temporary / "versions" / "0000")
+            copy_model(candidate, temporary / "versions" / "0000")
             write_json(
                 temporary / RECORD,
                 {"format": FORMAT, "address": kept, "slots": slots, "versions": [version.as_json()]},
@@ -98,18 +98,18 @@ class AttachedGallery:
     def open(
         cls, folder: str | Path, *, url: str | None = None, device: str | torch.device = "auto"
     ) -> "AttachedGallery":
-        """An attached gallery that was described before.
+        """Open a gallery that was attached before.
 
-        url: with a password, where the server wants one and no PGPASSWORD or password file holds it. device: as in
-        ``attach``.
+        url: the store's URL with a password; needed only if the password is not in PGPASSWORD or a password file.
+        device: as in ``attach``.
         """
         return cls(Path(folder), url, resolve_device(device))
 
     def register(self, model: str | Path, *, force: bool = False) -> Version:
-        """Make a model the one that queries are embedded by; refused where slots or sizes clash.
+        """Make a model the newest version, which embeds queries; refused if its slots or sizes conflict.
 
-        Nothing is known here of the images behind stored vectors, so ``holdfast check`` has to judge it; ``force`` has
-        nothing to force.
+        The model is not checked, because the images of the stored vectors are not known; run ``holdfast check``.
+        ``force`` has no effect.
         """
         with self._registering:
             return self._register(Path(model))
@@ -119,9 +119,9 @@ class AttachedGallery:
         known = self.versions()
         if any(one.weights_sha256 == candidate.weights_sha256 for one in known):
             raise HoldfastError(f"{model}: these weights are a version already")
-        slots = slots_together(registry_of(self._record["slots"]), candidate, self._space.dim)
+        slots = merged_slots(registry_from_json(self._record["slots"]), candidate, self._space.dim)
         version = candidate.version(len(known), [])
-        keep_model(candidate, self._models.folder(version.number))
+        copy_model(candidate, self._models.folder(version.number))
         record = {
             **self._record,
             "slots": None if slots is None else slots.to_json(),
@@ -129,12 +129,12 @@ class AttachedGallery:
         }
         write_json(self._folder / RECORD, record)
         self._record = record
-        self._models.welcome(version)
+        self._models.add_version(version)
         return version
 
     def search(
         self,
-        image: OneImage | None = None,
+        image: ImageLike | None = None,
         *,
         vector: ArrayLike | None = None,
         id: str | None = None,
@@ -144,18 +144,28 @@ class AttachedGallery:
         indexed_by: int | Collection[int] | None = None,
         exact: bool = False,
     ) -> list[Hit]:
-        """The ``k`` stored vectors nearest to an image, a vector or a stored one, best first, by true cosine.
+        """The ``k`` stored vectors nearest to an image, a vector or a stored item, best first, by true cosine.
 
-        vector: a full feature of any version, or a vector as the store holds them. Where version 0 compares through a
-        projection that is no isometry, the store's own order only proposes candidates, ten times ``k``, which are then
-        compared truly: a better one beyond them is missed. Equal scores go to the smaller id. indexed_by: as in
-        ``Gallery.search``; all that is stored counts as version 0's, so that other versions have no items.
+        Equal scores are ordered by id. If version 0 has a projection that is not an isometry, the store proposes
+        candidates (10 ``k``, at least 100), which are then compared by true cosine; better ones beyond these are
+        missed.
+
+        image: a path, a PIL image or an array.
+        vector: a full feature of any version, or a vector as the store holds them.
+        id: a stored item, which is itself left out.
+        k: number of hits, at most 10,000.
+        filter: refused; the fields belong to the store.
+        version: the version that embeds the image; default the newest.
+        indexed_by: as in ``Gallery.search``; version 0 holds all items.
+        exact: compare every vector.
         """
-        k = checked_question(image, vector, id, k)
+        k = checked_k(image, vector, id, k)
         if filter:
-            raise HoldfastError("an attached gallery is not filtered: its fields are the store's own; ask the store")
-        among = checked_versions(indexed_by, [one.number for one in self.versions()])
-        asking = self._models.version(version)
+            raise HoldfastError(
+                "an attached gallery cannot be filtered: its fields belong to the store; query the store itself"
+            )
+        among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
+        source = self._models.version(version)
         if id is not None:
             found = self._source.fetch([id])
             if id not in found:
@@ -164,8 +174,8 @@ class AttachedGallery:
         elif vector is not None:
             z = self._space.given(vector)
         else:
-            encoder = self._models.encoder(asking)
-            (row,) = self._models.image_vectors(ready(encoder, image), asking, encoder)
+            encoder = self._models.encoder(source)
+            (row,) = self._models.image_vectors(preprocess_image(encoder, image), source, encoder)
             z = torch.from_numpy(row)
         if among is not None and 0 not in among:
             return []
@@ -177,8 +187,8 @@ class AttachedGallery:
         query = space.query(z)
         length = float(query.norm())
         if length == 0:
-            raise HoldfastError("query: has nothing in the directions that the stored vectors span")
-        wanted = k if space.up is None else max(_CANDIDATES, 10 * k)
+            raise HoldfastError("query: is orthogonal to everything the stored vectors can represent")
+        wanted = k if space.up is None else max(_LEAST_CANDIDATES, 10 * k)
         found = self._source.search(query.numpy(), wanted, exact=exact)
         scores = {near.id: near.cosine * length for near in found}
         if space.up is not None:
@@ -187,33 +197,15 @@ class AttachedGallery:
         hits = [Hit(near.id, scores[near.id], 0, near.label) for near in found if near.id in scores]
         return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
 
-    def add(self, items: Iterable[Any], **options: Any) -> NoReturn:
-        """Refused."""
-        self._refuse()
+    @property
+    def read_only(self) -> str:
+        """Why nothing can be written; see ``SearchableGallery``."""
+        return f"{self._folder}: attached, and so read-only; write to {self._source.name} itself"
 
-    def vectors_taken(self, version: int) -> NoReturn:
-        """Refused."""
-        self._refuse()
-
-    def delete(self, ids: Iterable[str]) -> NoReturn:
-        """Refused."""
-        self._refuse()
-
-    def build_index(self) -> NoReturn:
-        """Refused."""
-        self._refuse()
-
-    def backfill(self, to: int | None = None, **options: Any) -> NoReturn:
-        """Refused."""
-        self._refuse()
-
-    def rollback(self, **options: Any) -> NoReturn:
-        """Refused."""
-        self._refuse()
-
-    def move(self, to: str, **options: Any) -> NoReturn:
-        """Refused."""
-        self._refuse()
+    @property
+    def models(self) -> "AttachedModels":
+        """The models of all versions."""
+        return self._models
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Which of these ids are stored."""
@@ -221,20 +213,16 @@ class AttachedGallery:
         return {name: {"version": 0, "label": None, "metadata": {}, "path": None} for name in found}
 
     def versions(self) -> list[Version]:
-        """Version 0, whose space the stored vectors live in, and the models registered after it."""
+        """Version 0, the stored vectors' model, and the models registered after it."""
         return self._models.versions()
 
     def newest(self) -> Version:
-        """The version that embeds what is asked."""
+        """The version that embeds queries."""
         return self._models.newest()
-
-    def reading(self) -> AbstractContextManager[None]:
-        """As ``Gallery.reading``; no version is ever taken out here."""
-        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """While this is held no other process serves the gallery."""
+        """A context in which no other process serves the gallery."""
         folder = GalleryFolder(self._folder)
         folder.lock()
         try:
@@ -243,6 +231,7 @@ class AttachedGallery:
             folder.unlock()
 
     def stats(self) -> dict[str, Any]:
+        """Number of stored vectors, and the size of the folder in bytes; see ``Gallery.stats``."""
         count = self._source.count()
         rows = [
             {
@@ -268,18 +257,15 @@ class AttachedGallery:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _refuse(self) -> NoReturn:
-        raise HoldfastError(f"{self._folder}: attached, and so read-only; write to {self._source.name} itself")
 
-
-def open_gallery(folder: str | Path, *, device: str | torch.device = "auto") -> Gallery | AttachedGallery:
-    """A gallery of either kind."""
-    kind = AttachedGallery if (Path(folder) / RECORD).is_file() else Gallery
+def open_gallery(folder: str | Path, *, device: str | torch.device = "auto") -> OpenGallery:
+    """Open a gallery of either kind."""
+    kind: type[Gallery | AttachedGallery] = AttachedGallery if (Path(folder) / RECORD).is_file() else Gallery
     return kind.open(folder, device=device)
 
 
 class AttachedModels:
-    """Version 0 and the models registered after it, by number; the encoder in use is held, any thread may ask.
+    """Version 0 and the models registered after it. One encoder is loaded at a time; safe for many threads.
 
     device: where encoders are loaded and embed.
     """
@@ -288,7 +274,7 @@ class AttachedModels:
         self._folder, self.device = folder, device
         self._versions = list(versions)
         self._encoding = threading.RLock()
-        self._held: tuple[int, Encoder] | None = None
+        self._loaded: tuple[int, Encoder] | None = None
 
     def folder(self, number: int) -> Path:
         return self._folder / "versions" / f"{number:04d}"
@@ -300,7 +286,7 @@ class AttachedModels:
         return self._versions[-1]
 
     def version(self, number: int | None) -> Version:
-        """The version of this number; None is the newest."""
+        """The version with this number; None is the newest."""
         if number is None:
             return self.newest()
         known = self.versions()
@@ -308,16 +294,16 @@ class AttachedModels:
             raise unknown_name("version", str(number), range(len(known)))
         return known[number]
 
-    def welcome(self, version: Version) -> None:
+    def add_version(self, version: Version) -> None:
         self._versions = [*self._versions, version]
 
     def encoder(self, version: Version) -> Encoder:
         with self._encoding:
-            if self._held is None or self._held[0] != version.number:
-                with enough_memory(self.device):
+            if self._loaded is None or self._loaded[0] != version.number:
+                with explain_out_of_memory(self.device):
                     encoder = Encoder.from_pretrained(self.folder(version.number) / MODEL, device=self.device)
-                self._held = version.number, encoder
-            return self._held[1]
+                self._loaded = version.number, encoder
+            return self._loaded[1]
 
     def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
         """Preprocessed images (N x C x H x W) as full unit features, N x dim."""
@@ -326,16 +312,17 @@ class AttachedModels:
         return found
 
 
-_SAME = 1e-4
+_ISOMETRY_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """dim: numbers of a full feature z. stored: numbers of a stored vector.
+    """How full features z and stored vectors h are compared.
 
-    down: dim x stored, what a feature is multiplied by to meet stored vectors; None where they are features themselves.
-    up: dim x stored, what a stored vector h is multiplied by to be compared truly, z . (up h) / |up h|; None where the
-    store's own cosine of z down and h, times |z down|, is that already.
+    dim: numbers of z.
+    stored: numbers of h.
+    down: dim x stored; z @ down is the query to the store. None if stored vectors are full features.
+    up: dim x stored; the true cosine is z . (up h) / |up h|. None if it equals the store's cosine times |z @ down|.
     """
 
     dim: int
@@ -344,29 +331,29 @@ class StoredSpace:
     up: Tensor | None = None
 
     def query(self, z: Tensor) -> Tensor:
-        """A full unit feature (dim) as it is put to the store, with the length that belongs to the score."""
+        """A full unit feature (dim) as a query to the store; its length is a factor of the score."""
         return z if self.down is None else z @ self.down
 
     def feature(self, stored: Tensor) -> Tensor:
-        """A stored vector (or N of them) as a full unit feature."""
+        """A stored vector (or N of them) as full unit features."""
         lift = self.up if self.up is not None else self.down
         return unit(stored) if lift is None else unit(unit(stored) @ lift.T)
 
     def given(self, vector: ArrayLike) -> Tensor:
-        """A query that a user gave: a full feature, or a vector as the store holds them."""
+        """The full feature of a user's query: a full feature, or a vector as the store holds them."""
         found = torch.as_tensor(vector, dtype=torch.float32).flatten()
         if len(found) not in (self.dim, self.stored):
             also = "" if self.dim == self.stored else f", or stored ones of {self.stored}"
-            raise HoldfastError(f"query: {len(found)} numbers; features of {self.dim}{also} can be asked")
+            raise HoldfastError(f"query: {len(found)} numbers; expected features of {self.dim}{also}")
         if not bool(found.isfinite().all()) or not bool(found.any()):
             raise HoldfastError("query: zero, or not finite")
         return unit(found) if len(found) == self.dim else self.feature(found)
 
 
 def stored_space(encoder: Encoder, stored: int, folder: Path) -> StoredSpace:
-    """The space of vectors of ``stored`` numbers by ``encoder``, version 0; refused where it did not make them.
+    """How features of ``encoder``, version 0, and vectors of ``stored`` numbers are compared; refused if sizes differ.
 
-    An adopted model's vectors are its input; any other model's are its features, full or compact.
+    Stored vectors are the input of an adopted model, and the features, full or compact, of any other model.
     """
     if "adopted" in encoder.info:
         if stored != encoder.feature_dim:
@@ -390,4 +377,4 @@ def stored_space(encoder: Encoder, stored: int, folder: Path) -> StoredSpace:
 
 def _is_isometry(weight: Tensor) -> bool:
     gram = weight.T @ weight
-    return bool((gram - torch.eye(len(gram))).abs().max() < _SAME)
+    return bool((gram - torch.eye(len(gram))).abs().max() < _ISOMETRY_TOLERANCE)

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
-from holdfast.gallery.attached.source import Address, Nearby, Sample, refuse_bad
+from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows
+from holdfast.gallery.engines.protocol import first_line
 
 OWN_ID = "id"
 KEY = "QDRANT_API_KEY"
-"""The environment variable with the key of a server that wants one."""
+"""The environment variable with the key of a server."""
 _BLOCK = 1000
 
 
 class QdrantSource:
-    """Points of one collection. Only calls that read are made; give an API key that may only read for more."""
+    """Points of one collection. Only calls that read are made; a read-only API key makes sure of it."""
 
     def __init__(self, address: Address) -> None:
         try:
@@ -26,7 +27,7 @@ class QdrantSource:
         except ImportError:
             raise HoldfastError(f"a Qdrant collection needs qdrant-client: {how_to_install('qdrant')}") from None
         self._models: Any = qdrant_client.models
-        self._where = address
+        self._address = address
         self.name = f"{address.shown} {address.table}"
         rest = address.url.removeprefix("qdrant:")
         self._local = local = rest != address.url and not rest.startswith(("http://", "https://"))
@@ -36,8 +37,8 @@ class QdrantSource:
         try:
             self._client = qdrant_client.QdrantClient(path=rest) if local else self._server(qdrant_client, rest)
             known = [one.name for one in self._client.get_collections().collections]
-        except Exception as error:  # the client raises what its transport does: no one class covers it
-            raise UnavailableError(f"{address.shown}: cannot be opened ({_line(error)})") from None
+        except Exception as error:  # the client raises errors of its transport: no common class
+            raise UnavailableError(f"{address.shown}: cannot be opened ({first_line(error)})") from None
         try:
             if address.table not in known:
                 raise unknown_name(f"collection of {address.shown}", address.table, known or ["none"])
@@ -50,62 +51,62 @@ class QdrantSource:
     def _server(qdrant: Any, url: str) -> Any:
         return qdrant.QdrantClient(url=url, api_key=os.environ.get(KEY), check_compatibility=False)
 
-    def search(self, query: np.ndarray, k: int, *, exact: bool = False) -> list[Nearby]:
-        found = self._ask(
+    def search(self, query: np.ndarray, k: int, *, exact: bool = False) -> list[Neighbour]:
+        found = self._call(
             "query_points",
             query=query.astype(np.float32).tolist(),
-            using=self._where.vector or None,
+            using=self._address.vector or None,
             limit=k,
             search_params=self._models.SearchParams(exact=True) if exact and not self._local else None,
             with_payload=True,
             with_vectors=self._vectors() if self._dot else False,
         )
-        nearby = [Nearby(self._id(p), self._cosine(p, query), self._label(p)) for p in found.points]
+        nearby = [Neighbour(self._id(p), self._cosine(p, query), self._label(p)) for p in found.points]
         return sorted(nearby, key=lambda one: (-one.cosine, one.id))
 
     def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:
-        if self._where.id == OWN_ID:
+        if self._address.id == OWN_ID:
             given = [int(name) if name.isdigit() else name for name in ids]
-            points = self._ask("retrieve", ids=given, with_vectors=self._vectors(), with_payload=False)
+            points = self._call("retrieve", ids=given, with_vectors=self._vectors(), with_payload=False)
         else:
             condition = self._models.FieldCondition(
-                key=self._where.id, match=self._models.MatchAny(any=[*ids, *(int(i) for i in ids if i.isdigit())])
+                key=self._address.id, match=self._models.MatchAny(any=[*ids, *(int(i) for i in ids if i.isdigit())])
             )
             chosen = self._models.Filter(must=[condition])
-            points, _ = self._ask(
+            points, _ = self._call(
                 "scroll", scroll_filter=chosen, limit=len(ids), with_vectors=self._vectors(), with_payload=True
             )
         return {self._id(point): self._vector(point) for point in points}
 
     def sample(self, count: int | None, seed: int = 0) -> Sample:
-        # Qdrant has no seeded sample that is the same on every server: ids are read, and the smallest hashes taken.
+        # Qdrant has no reproducible sample: read all ids and take those with the smallest hashes.
         points = list(self._scroll(with_vectors=False))
         chosen = sorted(points, key=lambda point: hashlib.md5(f"{self._id(point)}/{seed}".encode()).digest())
         chosen = chosen if count is None else chosen[:count]
         found = []
         for start in range(0, len(chosen), _BLOCK):
             part = [point.id for point in chosen[start : start + _BLOCK]]
-            records = self._ask("retrieve", ids=part, with_vectors=self._vectors(), with_payload=True)
+            records = self._call("retrieve", ids=part, with_vectors=self._vectors(), with_payload=True)
             by_id = {record.id: record for record in records}
             found += [by_id[name] for name in part if name in by_id]
-        vectors = refuse_bad(np.array([self._vector(point) for point in found]), self.name)
+        vectors = float32_rows(np.array([self._vector(point) for point in found]), self.name)
         labels = None
-        if self._where.label is not None:
+        if self._address.label is not None:
             given = [self._label(point) for point in found]
             if None in given:
-                raise HoldfastError(f"{self.name}: {given.count(None)} sampled points have no {self._where.label}")
+                raise HoldfastError(f"{self.name}: {given.count(None)} sampled points have no {self._address.label}")
             labels = np.array(given)
         return Sample(np.array([self._id(point) for point in found]), vectors, labels)
 
     def count(self) -> int:
-        return int(self._ask("count", exact=True).count)
+        return int(self._call("count", exact=True).count)
 
     def close(self) -> None:
         self._client.close()
 
     def _checked_vector(self) -> tuple[int, str]:
-        where = self._where
-        config = self._ask("get_collection").config
+        where = self._address
+        config = self._call("get_collection").config
         vectors = config.params.vectors or {}
         named = vectors if isinstance(vectors, dict) else {"": vectors}
         if where.vector not in named:
@@ -123,41 +124,37 @@ class QdrantSource:
 
     def _scroll(self, *, with_vectors: Any) -> Iterator[Any]:
         start = None
-        fields = [name for name in (self._where.id, self._where.label) if name not in (None, OWN_ID)]
+        fields = [name for name in (self._address.id, self._address.label) if name not in (None, OWN_ID)]
         while True:
-            points, start = self._ask(
+            points, start = self._call(
                 "scroll", offset=start, limit=_BLOCK, with_vectors=with_vectors, with_payload=fields or False
             )
             yield from points
             if start is None:
                 return
 
-    def _ask(self, call: str, **given: Any) -> Any:
+    def _call(self, call: str, **given: Any) -> Any:
         try:
-            return getattr(self._client, call)(self._where.table, **given)
+            return getattr(self._client, call)(self._address.table, **given)
         except Exception as error:  # as above
-            raise UnavailableError(f"{self.name}: {_line(error)}") from None
+            raise UnavailableError(f"{self.name}: {first_line(error)}") from None
 
     def _vectors(self) -> Any:
-        return [self._where.vector] if self._where.vector else True
+        return [self._address.vector] if self._address.vector else True
 
     def _vector(self, point: Any) -> np.ndarray:
-        held = point.vector[self._where.vector] if isinstance(point.vector, dict) else point.vector
+        held = point.vector[self._address.vector] if isinstance(point.vector, dict) else point.vector
         return np.asarray(held, dtype=np.float32)
 
     def _cosine(self, point: Any, query: np.ndarray) -> float:
         if not self._dot:
             return float(point.score)
-        vector = self._vector(point)  # an inner product says nothing of a cosine unless the lengths are known
+        vector = self._vector(point)  # the cosine needs the lengths too
         return float(vector @ query / max(float(np.linalg.norm(vector) * np.linalg.norm(query)), 1e-12))
 
     def _id(self, point: Any) -> str:
-        return str(point.id if self._where.id == OWN_ID else (point.payload or {}).get(self._where.id, point.id))
+        return str(point.id if self._address.id == OWN_ID else (point.payload or {}).get(self._address.id, point.id))
 
     def _label(self, point: Any) -> str | None:
-        value = None if self._where.label is None else (point.payload or {}).get(self._where.label)
+        value = None if self._address.label is None else (point.payload or {}).get(self._address.label)
         return None if value is None else str(value)
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""The engines a gallery can be created on, by name."""
+"""The engines that can store a gallery's vectors, by URL scheme."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,39 +7,42 @@ from typing import Literal, get_args
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.engines.embedded import EdgeEngine
 from holdfast.gallery.engines.postgres import PostgresEngine
-from holdfast.gallery.engines.protocol import EMBEDDED, Engine, Place
-from holdfast.gallery.engines.qdrant import QdrantEngine, connected
+from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress
+from holdfast.gallery.engines.qdrant import QdrantEngine, connect
 
 Mode = Literal["hnsw", "exact"]
-"""hnsw: an index, and one by one what it does not hold yet; exact: every vector is compared, in float32."""
+"""hnsw: search an index, and compare vectors that are not indexed yet one by one; exact: compare all in float32."""
 
-Maker = Callable[[Place, Path, bool], Engine]
-
-
-def _postgres(place: Place, folder: Path, indexed: bool) -> Engine:
-    return PostgresEngine(place.url, place.namespace, indexed=indexed)
+EngineFactory = Callable[[EngineAddress, Path, bool], Engine]
 
 
-def _qdrant(place: Place, folder: Path, indexed: bool) -> Engine:
-    return QdrantEngine(connected(place.url), place, indexed=indexed)
+def _postgres(address: EngineAddress, folder: Path, indexed: bool) -> Engine:
+    return PostgresEngine(address.url, address.namespace, indexed=indexed)
 
 
-ENGINES: dict[str, Maker] = {
-    EMBEDDED: lambda place, folder, indexed: EdgeEngine(folder, indexed=indexed),
+def _qdrant(address: EngineAddress, folder: Path, indexed: bool) -> Engine:
+    return QdrantEngine(connect(address.url), address, indexed=indexed)
+
+
+ENGINES: dict[str, EngineFactory] = {
+    EMBEDDED: lambda address, folder, indexed: EdgeEngine(folder, indexed=indexed),
     "postgresql": _postgres,
     "postgres": _postgres,
     "http": _qdrant,
     "https": _qdrant,
 }
-"""By what comes before the first colon: (where, the gallery's folder for vectors, with an index?)."""
+"""By URL scheme: a function of (address, the gallery's folder for vectors, whether to index)."""
 
 
-def open_engine(where: str | Place, folder: Path, mode: str) -> Engine:
-    """The engine of this address; collections that it holds already are there at once."""
-    place = Place(where) if isinstance(where, str) else where
-    scheme = place.url.partition(":")[0]
+def open_engine(address: EngineAddress, folder: Path, mode: str) -> Engine:
+    """Open the engine at an address with the collections that it holds.
+
+    folder: where the embedded engine stores its files.
+    mode: see ``Mode``.
+    """
+    scheme = address.url.partition(":")[0]
     if scheme not in ENGINES:
         raise unknown_name("gallery engine", scheme, ENGINES)
     if mode not in get_args(Mode):
         raise HoldfastError(f"unknown gallery mode {mode!r}; known: {', '.join(get_args(Mode))}")
-    return ENGINES[scheme](place, folder, mode == "hnsw")
+    return ENGINES[scheme](address, folder, mode == "hnsw")

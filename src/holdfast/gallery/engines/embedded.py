@@ -1,10 +1,9 @@
 """The embedded engine: qdrant-edge, in this process, one folder per collection.
 
-Where the embedded engine keeps a collection, and how its index is built while searches go on.
-
-qdrant-edge builds an index in one call that lets no other Python thread run, minutes long for a large collection. So a
-copy is indexed by a process of its own, and then takes the collection's place: ``v0001.0003`` is the third generation
-of ``v0001``, the last one counts, and it appears by a rename. Nothing is written to a collection meanwhile.
+qdrant-edge builds an index in one call during which no other Python thread runs; it takes minutes for a large
+collection. So a second process indexes a copy, and the copy then replaces the collection. ``v0001.0003`` is the third
+generation of ``v0001``; a new generation appears by a rename, and the last one counts. Nothing is written to a
+collection meanwhile.
 """
 
 import contextlib
@@ -23,21 +22,21 @@ from holdfast.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.engines.protocol import Found
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
-from holdfast.storage import TEMPORARY, read_json, replacing_folder, sweep_temporaries, write_json
+from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
 """Edges per node, candidates when building, candidates when searching."""
 
-# In kB. An index is built when it is asked for, whatever the size, and as one: several would each be searched.
+# In kB. build_index indexes any number of vectors, into one segment: every segment would be searched separately.
 _INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
-# In kB of vectors that fit a filter: below this they are compared one by one instead of walking the graph past others.
+# In kB of vectors that match a filter: fewer are compared one by one instead of searching the graph.
 _FULL_SCAN_BELOW = 10_000
 
 
 class EdgeEngine:
-    """Vectors in float32, inner products; what is written goes through a write-ahead log and is flushed.
+    """Vectors in float32, compared by inner product; writes go through a write-ahead log and are flushed.
 
-    indexed: build an HNSW index when asked to; without, every search compares every vector.
+    indexed: whether ``build_index`` builds an HNSW index; without one every search compares every vector.
     """
 
     def __init__(self, folder: Path, *, indexed: bool) -> None:
@@ -48,14 +47,16 @@ class EdgeEngine:
         self._edge: Any = qdrant_edge
         self._indexed = indexed
         self._folder = folder
-        self._folders = EdgeFolders(folder)
+        self._folders = CollectionFolders(folder)
         self._shards: dict[str, Any] = {}
-        self._waiting: dict[str, set[int]] = {}  # keys that no index holds; the store itself counts deleted ones too
+        self._unindexed: dict[
+            str, set[int]
+        ] = {}  # keys that no index holds; the store's own count includes deleted ones
         for collection in self._folders.current():
             self._load(collection)
 
     def create(self, collection: str, dim: int) -> None:
-        refuse_no_room_to_write(self._folder, 0)
+        check_disk_space_to_write(self._folder, 0)
         with self._folders.next_generation(collection) as made:
             shard = self._edge.EdgeShard.create(str(made), self._config(dim))
             shard.flush()
@@ -68,18 +69,18 @@ class EdgeEngine:
     def upsert(
         self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
     ) -> None:
-        refuse_no_room_to_write(self._folder, vectors.nbytes)
+        check_disk_space_to_write(self._folder, vectors.nbytes)
         point = self._edge.Point
         points = [
             point(key, vector, dict(stored_field(*field) for field in row.items()))
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
         self._update(collection, self._edge.UpdateOperation.upsert_points(points))
-        self._waiting[collection].update(keys)
+        self._unindexed[collection].update(keys)
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
         self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)))
-        self._waiting[collection].difference_update(keys)
+        self._unindexed[collection].difference_update(keys)
 
     def search(
         self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
@@ -123,13 +124,13 @@ class EdgeEngine:
         self._folders.sweep()
         self._shards[collection].flush()
         with self._folders.next_generation(collection) as copy:
-            self._folders.index_into(collection, copy, last_key=max(self._waiting[collection]))
-        # Searches under way keep the generation they have; it is closed when the last of them lets go of it.
+            self._folders.index_into(collection, copy, last_key=max(self._unindexed[collection]))
+        # Running searches keep the old generation; it is closed when the last of them ends.
         self._load(collection)
         return True
 
     def unindexed(self, collection: str) -> int:
-        return len(self._waiting[collection]) if self._indexed else 0
+        return len(self._unindexed[collection]) if self._indexed else 0
 
     def close(self) -> None:
         while self._shards:
@@ -138,7 +139,7 @@ class EdgeEngine:
 
     def _load(self, collection: str) -> None:
         folder = self._folders.current()[collection]
-        refuse_no_room_to_load(folder)
+        check_disk_space_to_load(folder)
         shard = self._edge.EdgeShard.load(str(folder))
         newer: list[Any] = []
         start: int | None = self._folders.last_indexed_key(collection) + 1
@@ -146,12 +147,12 @@ class EdgeEngine:
             request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
             records, start = shard.scroll(request)
             newer += [record.id for record in records]
-        self._waiting[collection] = set(newer)
+        self._unindexed[collection] = set(newer)
         self._shards[collection] = shard
 
     def _update(self, collection: str, operation: Any) -> None:
         self._shards[collection].update(operation)
-        # A killed process loses nothing that is in the log; a machine that loses power may, until it is flushed.
+        # The log survives a killed process without a flush, but not a power failure.
         self._shards[collection].flush()
 
     def _config(self, dim: int) -> Any:
@@ -180,21 +181,21 @@ class EdgeEngine:
         name, kept = stored_field(field, value)
         if isinstance(kept, str):
             return edge.FieldCondition(name, match=edge.MatchValue(kept))
-        # By range: a whole number and the same float are then one, whichever was stored.
+        # By range, so that a whole number equals the same float.
         return edge.FieldCondition(name, range=edge.RangeFloat(gte=float(kept), lte=float(kept)))
 
 
 _LAST_KEY = "last_indexed_key.json"
-# It ends when we do (prctl 1 is PR_SET_PDEATHSIG, where there is such a thing), and lets searches go first.
-_BUILD = """
+# On Linux it is killed when this process ends (prctl 1 is PR_SET_PDEATHSIG). Its low priority favours searches.
+_BUILD_SCRIPT = """
 import ctypes, json, os, sys
-path, places = sys.argv[1], json.loads(sys.argv[2])
+path, search_path = sys.argv[1], json.loads(sys.argv[2])
 try:
     ctypes.CDLL(None).prctl(1, 9)
     os.nice(10)
 except (AttributeError, OSError):
     pass
-sys.path[:] = places
+sys.path[:] = search_path
 import qdrant_edge
 shard = qdrant_edge.EdgeShard.load(path)
 shard.optimize()
@@ -204,36 +205,36 @@ shard.close()
 
 
 _LOG, _SPARE = 32 * 2**20, 4 * 2**20
-"""A part of the write-ahead log, taken whole when it begins, and what else changes when a collection is loaded."""
+"""Bytes: of a segment of the write-ahead log, allocated at once, and of other changes when a collection is loaded."""
 
 
-def refuse_no_room_to_load(collection: Path) -> None:
-    """Loading makes room for the log, unless the log has it already."""
-    _refuse_full_disk(collection, _SPARE + max(0, _LOG - bytes_below(collection / "wal")))
+def check_disk_space_to_load(collection: Path) -> None:
+    """Refuse to load a collection if the disk has no space for its log."""
+    _check_disk_space(collection, _SPARE + max(0, _LOG - bytes_below(collection / "wal")))
 
 
-def refuse_no_room_to_write(folder: Path, size: int) -> None:
-    """So many bytes of vectors go into the log and the store, and may begin a part of the log."""
-    _refuse_full_disk(folder, _SPARE + _LOG + 4 * size)
+def check_disk_space_to_write(folder: Path, size: int) -> None:
+    """Refuse to write ``size`` bytes of vectors if the disk has no space for them in the log and in the store."""
+    _check_disk_space(folder, _SPARE + _LOG + 4 * size)
 
 
-def _refuse_full_disk(folder: Path, needed: int) -> None:
-    """qdrant-edge writes through mapped memory: on a full disk the process is ended by SIGBUS, without a word."""
+def _check_disk_space(folder: Path, needed: int) -> None:
+    """qdrant-edge writes through mapped memory: on a full disk SIGBUS ends the process without a message."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UnavailableError(
-            f"{folder}: the disk is full: {free / 2**20:.1f} MiB are left, and the embedded store needs "
-            f"{needed / 2**20:.0f} to work in; make room, nothing stored is lost"
+            f"{folder}: the disk is full: {free / 2**20:.1f} MiB are free, and the embedded store needs "
+            f"{needed / 2**20:.0f}; free some space, nothing stored is lost"
         )
 
 
-class EdgeFolders:
+class CollectionFolders:
     """The folders of all collections below one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        sweep_temporaries(folder)
+        remove_temporaries(folder)
         self._current: dict[str, Path] = {}
         for path in sorted(folder.iterdir()):
             self._current[path.name.rpartition(".")[0]] = path
@@ -244,7 +245,7 @@ class EdgeFolders:
 
     @contextlib.contextmanager
     def next_generation(self, collection: str) -> Iterator[Path]:
-        """An empty folder that, on a clean exit, becomes the collection's newest generation in one step."""
+        """An empty folder that becomes the collection's newest generation, in one step, if the block does not raise."""
         before = self._current.get(collection)
         number = 1 if before is None else int(before.name.rpartition(".")[2]) + 1
         path = self._folder / f"{collection}.{number:04d}"
@@ -253,14 +254,14 @@ class EdgeFolders:
         self._current[collection] = path
 
     def last_indexed_key(self, collection: str) -> int:
-        """The largest key when the collection was indexed, 0 before it is: keys only ever grow."""
+        """The largest key when the collection was indexed, 0 if it was not. New keys are always larger."""
         file = self._current[collection] / _LAST_KEY
         return int(read_json(file)) if file.exists() else 0
 
     def index_into(self, collection: str, copy: Path, *, last_key: int) -> None:
-        """Copy the collection's files and let another process index all vectors of the copy."""
+        """Copy the collection's files, and index all vectors of the copy in another process."""
         shutil.copytree(self._current[collection], copy, dirs_exist_ok=True)
-        words = [sys.executable, "-c", _BUILD, str(copy), json.dumps(sys.path)]
+        words = [sys.executable, "-c", _BUILD_SCRIPT, str(copy), json.dumps(sys.path)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
@@ -268,13 +269,13 @@ class EdgeFolders:
         write_json(copy / _LAST_KEY, last_key)
 
     def remove(self, collection: str) -> None:
-        # By rename first: a folder that is half removed must not be found again.
+        # Renamed first: a partly removed folder must not be found when the gallery is opened again.
         aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=self._folder))
         self._current.pop(collection).replace(aside / "old")
         shutil.rmtree(aside, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove older generations; whoever still searches one keeps what it has mapped."""
+        """Remove older generations; searches that still run keep their mapped files."""
         kept = set(self._current.values())
         for path in self._folder.iterdir():
             if path not in kept and not path.name.startswith(TEMPORARY):

@@ -1,17 +1,14 @@
-"""The engine on PostgreSQL: a schema for each gallery, a table for each collection, pgvector's HNSW index.
+"""The engine on PostgreSQL: one schema per gallery, one table per collection, pgvector's HNSW index.
 
-Connections to a PostgreSQL server that outlive its restarts: one that writes, some that read.
-
-The one that writes holds a lock of the gallery's on the server. A process that was killed may leave a write under way
-there; the lock goes when that has ended, so that whoever opens the gallery next sees all of it or nothing, and a copy
-of the gallery's folder cannot be written to at the same time.
-
-How vectors, fields and filters look to PostgreSQL and pgvector.
+The connection that writes holds an advisory lock of the gallery on the server. A killed process may leave a write
+running there; the lock is released when that write has ended. So the next process to open the gallery sees all of the
+write or nothing, and a copy of the gallery's folder cannot be written to at the same time.
 """
 
 import contextlib
 import hashlib
 import json
+import logging
 import struct
 import threading
 import time
@@ -21,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
-from holdfast.gallery.engines.protocol import Found, plain_name
+from holdfast.gallery.engines.protocol import Found, first_line, plain_name
 from holdfast.gallery.filters import Filter, Value
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
@@ -30,18 +27,18 @@ MOST_INDEXED, MOST_STORED = 4000, 16_000
 """Numbers of a vector that an HNSW index in half precision takes, and that a column takes."""
 _LARGEST_EF = 1000
 _OLDEST_PGVECTOR = (0, 8)
-_READING = {
+_READ_SETTINGS = {
     "hnsw.ef_search": str(EF_SEARCH),
-    # Go on walking the graph until enough vectors fit the filter; who comes first is settled afterwards, in float32.
+    # Continue along the graph until enough vectors match the filter; they are sorted afterwards by float32 scores.
     "hnsw.iterative_scan": "relaxed_order",
-    # Vectors beyond 2,000 numbers lie apart from their rows, which makes reading all of them look cheap to the planner.
+    # Vectors of more than 2,000 numbers are stored outside their rows; the planner then takes a full scan for cheap.
     "enable_seqscan": "off",
-    "plan_cache_mode": "force_custom_plan",  # a plan made for any filter would be one for none
+    "plan_cache_mode": "force_custom_plan",  # the best plan depends on the filter
     "jit": "off",
 }
 _COMPARE_ALL = "SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan', 'on', true)"
-_MADE_BY = "made by holdfast"
-_TABLES = """
+_SCHEMA_COMMENT = "made by holdfast"
+_LIST_TABLES = """
 SELECT c.relname, a.atttypmod, to_regclass(format('%%I.%%I', n.nspname, c.relname || '_hnsw')) IS NOT NULL
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE n.nspname = %s AND c.relkind = 'r' AND a.attname = 'vector' ORDER BY c.relname
@@ -51,22 +48,24 @@ WHERE n.nspname = %s AND c.relkind = 'r' AND a.attname = 'vector' ORDER BY c.rel
 class PostgresEngine:
     """Vectors in float32, an index on their half precision; what it finds is scored again in float32.
 
-    url: as libpq reads it, without a password. namespace: the schema. indexed: build an HNSW index when asked to. The
-    index takes in what is written after it was built.
+    url: as libpq reads it, without a password.
+    namespace: the schema.
+    indexed: whether ``build_index`` builds an HNSW index. Rows written later are added to the index by the server.
     """
 
     def __init__(self, url: str, namespace: str, *, indexed: bool) -> None:
-        self._sessions = Sessions(url, namespace, _READING if indexed else {"jit": "off"})
+        self._connections = Connections(url, namespace, _READ_SETTINGS if indexed else {"jit": "off"})
         self._namespace, self._indexed = plain_name(namespace), indexed
         self._dims: dict[str, int] = {}
         self._with_index: set[str] = set()
         try:
-            for collection, dim, built in self._sessions.read(lambda c: c.execute(_TABLES, (namespace,)).fetchall()):
+            tables = self._connections.read(lambda reader: reader.execute(_LIST_TABLES, (namespace,)).fetchall())
+            for collection, dim, built in tables:
                 self._dims[collection] = dim
                 if built:
                     self._with_index.add(collection)
         except BaseException:
-            self._sessions.close()
+            self._connections.close()
             raise
 
     def create(self, collection: str, dim: int) -> None:
@@ -79,13 +78,13 @@ class PostgresEngine:
             with connection.transaction():
                 self._prepare_database(connection)
                 connection.execute(f"DROP TABLE IF EXISTS {self._table(collection)}")
-                # The largest rows that fit a page stay in it: a scan need not look each vector up elsewhere.
+                # Rows that fit a page stay in it: a scan then needs no second look-up for each vector.
                 connection.execute(
                     f"CREATE TABLE {self._table(collection)} (key bigint PRIMARY KEY, vector vector({int(dim)}) "
                     "NOT NULL, fields jsonb NOT NULL) WITH (toast_tuple_target = 8160)"
                 )
 
-        self._sessions.write(work)
+        self._connections.write(work)
         self._with_index.discard(collection)
         self._dims[collection] = dim
 
@@ -103,11 +102,11 @@ class PostgresEngine:
                 with cursor.copy(f"COPY {table} (key, vector, fields) FROM STDIN (FORMAT BINARY)") as copy:
                     copy.write(rows)
 
-        self._sessions.write(work)
+        self._connections.write(work)
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
         statement = f"DELETE FROM {self._table(collection)} WHERE key = ANY(%s)"
-        self._sessions.write(lambda connection: connection.execute(statement, (list(keys),)))
+        self._connections.write(lambda connection: connection.execute(statement, (list(keys),)))
 
     def search(
         self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
@@ -116,7 +115,7 @@ class PostgresEngine:
             found = self._search(collection, query, k, where, candidates=max(2 * k, EF_SEARCH // 2))
             if len(found) == k:
                 return found
-            # The walk along the graph ended before enough vectors fitted the filter.
+            # The index returned too few vectors that match the filter: compare all of them.
         return self._search(collection, query, k, where, candidates=None)
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
@@ -131,7 +130,7 @@ class PostgresEngine:
 
     def count(self, collection: str) -> int:
         statement = f"SELECT count(*) FROM {self._table(collection)}"
-        return int(self._sessions.read(lambda connection: connection.execute(statement).fetchone()[0]))
+        return int(self._connections.read(lambda connection: connection.execute(statement).fetchone()[0]))
 
     def drop(self, collection: str) -> None:
         left = [name for name in self._dims if name != collection]
@@ -140,10 +139,10 @@ class PostgresEngine:
             with connection.transaction():
                 connection.execute(f"DROP TABLE IF EXISTS {self._table(collection)}")
                 mine = "SELECT 1 FROM pg_namespace WHERE nspname = %s AND obj_description(oid) = %s"
-                if not left and connection.execute(mine, (self._namespace, _MADE_BY)).fetchone():
+                if not left and connection.execute(mine, (self._namespace, _SCHEMA_COMMENT)).fetchone():
                     connection.execute(f'DROP SCHEMA "{self._namespace}"')
 
-        self._sessions.write(work)
+        self._connections.write(work)
         del self._dims[collection]
         self._with_index.discard(collection)
 
@@ -164,7 +163,7 @@ class PostgresEngine:
                     f"((vector::halfvec({dim})) halfvec_ip_ops) WITH (m = {M}, ef_construction = {EF_CONSTRUCT})"
                 )
 
-        self._sessions.write(work)
+        self._connections.write(work)
         self._with_index.add(collection)
         return True
 
@@ -172,14 +171,14 @@ class PostgresEngine:
         return self.count(collection) if self._indexed and collection not in self._with_index else 0
 
     def close(self) -> None:
-        self._sessions.close()
+        self._connections.close()
 
     def _search(
         self, collection: str, query: np.ndarray, k: int, where: Filter | None, *, candidates: int | None
     ) -> list[Found]:
         table, dim = self._table(collection), self._dims[collection]
-        parameters: dict[str, Any] = {"query": packed(query)}
-        near = f"SELECT key, vector FROM {table} WHERE {condition(where, parameters)}"
+        parameters: dict[str, Any] = {"query": encode_vector(query)}
+        near = f"SELECT key, vector FROM {table} WHERE {where_clause(where, parameters)}"
         if candidates is not None:
             order = f"vector::halfvec({dim}) <#> %(query)s::vector({dim})::halfvec({dim})"
             near += f" ORDER BY {order} LIMIT {int(candidates)}"
@@ -189,7 +188,7 @@ class PostgresEngine:
         )
 
         def work(connection: Any) -> list[Any]:
-            # Most searches need no setting of their own, and so no transaction around it.
+            # Most searches change no settings, so they need no transaction.
             plain = candidates is not None and candidates <= EF_SEARCH
             with contextlib.nullcontext() if plain else connection.transaction():
                 if candidates is None:
@@ -198,25 +197,25 @@ class PostgresEngine:
                     connection.execute(f"SET LOCAL hnsw.ef_search = {min(candidates, _LARGEST_EF)}")
                 return connection.execute(statement, parameters).fetchall()
 
-        return [Found(key, score) for key, score in self._sessions.read(work)]
+        return [Found(key, score) for key, score in self._connections.read(work)]
 
     def _rows(self, collection: str, chosen: str, parameters: dict[str, Any]) -> tuple[list[int], np.ndarray] | None:
         statement = f"SELECT key, vector FROM {self._table(collection)} WHERE {chosen}"
-        rows = self._sessions.read(lambda connection: connection.execute(statement, parameters, binary=True).fetchall())
-        return ([key for key, _ in rows], unpacked([row for _, row in rows])) if rows else None
+        rows = self._connections.read(lambda reader: reader.execute(statement, parameters, binary=True).fetchall())
+        return ([key for key, _ in rows], decode_vectors([row for _, row in rows])) if rows else None
 
     def _prepare_database(self, connection: Any) -> None:
-        """Extension and schema, where they are missing: a role that may not make them can be given them."""
+        """Create the extension and the schema if they are missing; a role without that right needs them beforehand."""
         version = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
         found = connection.execute(version).fetchone()
         if found is None:
             connection.execute("CREATE EXTENSION vector")
             found = connection.execute(version).fetchone()
         if tuple(int(part) for part in found[0].split(".")[:2]) < _OLDEST_PGVECTOR:
-            raise HoldfastError(f"{self._sessions.url}: pgvector {found[0]}, but a gallery needs 0.8.0 or newer")
+            raise HoldfastError(f"{self._connections.url}: pgvector {found[0]}, but a gallery needs 0.8.0 or newer")
         if connection.execute("SELECT to_regnamespace(%s)", (self._namespace,)).fetchone()[0] is None:
             connection.execute(f'CREATE SCHEMA "{self._namespace}"')
-            connection.execute(f"COMMENT ON SCHEMA \"{self._namespace}\" IS '{_MADE_BY}'")
+            connection.execute(f"COMMENT ON SCHEMA \"{self._namespace}\" IS '{_SCHEMA_COMMENT}'")
 
     def _table(self, collection: str) -> str:
         return f'"{self._namespace}"."{plain_name(collection)}"'
@@ -225,204 +224,206 @@ class PostgresEngine:
 CONNECT_SECONDS, RECONNECT_SECONDS, LOCK_SECONDS = 10, 20, 20
 READ_SECONDS, WRITE_SECONDS = 60, 300
 MOST_READERS = 16
-_DEFAULTS = {
+_CONNECTION_DEFAULTS = {
     "application_name": "holdfast",
     "connect_timeout": CONNECT_SECONDS,
-    # A server that is gone without a word is noticed after a minute.
+    # A server that disappears without closing the connection is noticed after a minute.
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
 }
-# Only where the server, the role or the address have not set one.
-_TIMEOUT = "SELECT set_config('statement_timeout', %s, false) WHERE current_setting('statement_timeout') = '0'"
-_DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+# Only if the server, the role or the address have not set one.
+_SET_TIMEOUT = "SELECT set_config('statement_timeout', %s, false) WHERE current_setting('statement_timeout') = '0'"
+_SET_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
 
 T = TypeVar("T")
 Work = Callable[[Any], T]
 
 
-class Sessions:
-    """Runs pieces of work, each with a connection; one whose connection is lost is done once more on a new one.
+class Connections:
+    """Runs functions that take a connection; if the connection is lost, the function runs once more on a new one.
 
-    So work must be such that doing it twice is doing it once. settings: for the connections that read.
+    So a function must have the same effect whether it runs once or twice. Reads share a pool; writes use one
+    connection, which holds the gallery's advisory lock on the server.
+
+    read_settings: server settings of the connections that read.
     """
 
-    def __init__(self, url: str, namespace: str, settings: dict[str, str]) -> None:
+    def __init__(self, url: str, namespace: str, read_settings: Mapping[str, str]) -> None:
         try:
             import psycopg
+            import psycopg_pool
             from psycopg.conninfo import conninfo_to_dict
         except ImportError:
             raise HoldfastError(f"a gallery on PostgreSQL needs psycopg: {how_to_install('postgres')}") from None
         self._psycopg: Any = psycopg
-        try:
-            self._parameters = {**_DEFAULTS, **conninfo_to_dict(url)}
-        except psycopg.Error as error:
-            raise HoldfastError(f"{url}: {_first_line(error)}") from error
+        self._pool_timeout: type[Exception] = psycopg_pool.PoolTimeout
         self.url = url
-        self._settings = settings
+        try:
+            self._parameters = {**_CONNECTION_DEFAULTS, **conninfo_to_dict(url), "autocommit": True}
+        except psycopg.Error as error:
+            raise HoldfastError(f"{url}: {first_line(error)}") from error
+        self._read_settings = read_settings
         digest = hashlib.sha256(f"holdfast gallery {namespace}".encode()).digest()
         self._lock_number = int.from_bytes(digest[:8], "big", signed=True)
-        self._readers = threading.BoundedSemaphore(MOST_READERS)
-        self._idle: list[Any] = []
         self._writing = threading.RLock()
-        self._writer = self._writer_connection()
+        self._writer = self._connect(self._prepare_writer)
+        # The pool logs every failed attempt; callers get the last reason as an error instead.
+        logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+        self._readers: Any = psycopg_pool.ConnectionPool(
+            kwargs=self._parameters,
+            configure=self._prepare_reader,
+            min_size=0,
+            max_size=MOST_READERS,
+            timeout=RECONNECT_SECONDS,
+            reconnect_timeout=RECONNECT_SECONDS,
+            open=True,
+        )
 
     def read(self, work: Work[T]) -> T:
-        with self._readers:
-            while self._idle:
-                try:
-                    connection = self._idle.pop()
-                except IndexError:  # another thread was faster
-                    break
-                if not connection.closed:
-                    return self._done(work, connection, self._reader_connection, self._idle.append)
-            fresh = self._patiently(self._reader_connection)
-            return self._done(work, fresh, self._reader_connection, self._idle.append)
+        with self._errors_in_one_line():
+            connection = None
+            try:
+                with self._readers.connection() as connection:
+                    return work(connection)
+            except self._psycopg.Error:
+                if connection is None or not connection.closed:
+                    raise
+            self._readers.check()  # the other idle connections were probably lost with this one
+            with self._readers.connection() as connection:
+                return work(connection)
 
     def write(self, work: Work[T]) -> T:
-        with self._writing:
+        with self._writing, self._errors_in_one_line():
             if self._writer.closed:
-                self._keep_writer(self._patiently(self._writer_connection))
-            return self._done(work, self._writer, self._writer_connection, self._keep_writer)
+                self._writer = self._reconnect_writer()
+            try:
+                return self._run_write(work)
+            except self._psycopg.Error:
+                if not self._writer.closed:
+                    raise
+            self._writer = self._reconnect_writer()
+            return self._run_write(work)
 
     def close(self) -> None:
-        for connection in [self._writer, *self._idle]:
-            connection.close()
-        self._idle.clear()
+        self._writer.close()
+        self._readers.close()
 
-    def _done(self, work: Work[T], connection: Any, connect: Callable[[], Any], keep: Callable[[Any], None]) -> T:
+    def _run_write(self, work: Work[T]) -> T:
         try:
-            try:
-                found = work(connection)
-            except self._psycopg.Error:
-                if not connection.closed:
-                    raise
-                self._forget_idle()  # they ended with the server that this one was lost to
-                connection = self._patiently(connect)
-                found = work(connection)
-        except self._psycopg.Error as error:
-            if not connection.closed:
-                keep(connection)
-            # A value that the server cannot take is the caller's; all else is the server's or the way to it.
-            kind = HoldfastError if isinstance(error, self._psycopg.DataError) else UnavailableError
-            raise kind(f"{self.url}: {_first_line(error)}") from error
-        except BaseException:
-            connection.close()  # stopped half-way: nobody knows what it would answer next
+            return work(self._writer)
+        except self._psycopg.Error:
             raise
-        keep(connection)
-        return found
+        except BaseException:
+            self._writer.close()  # interrupted: the state of the session is not known
+            raise
 
-    def _patiently(self, connect: Callable[[], Any]) -> Any:
-        """A server that restarts refuses connections for a while."""
+    def _reconnect_writer(self) -> Any:
+        """A new connection; a server that restarts refuses connections for some seconds."""
         deadline = time.monotonic() + RECONNECT_SECONDS
         while True:
             try:
-                return connect()
+                return self._connect(self._prepare_writer)
             except HoldfastError:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.2)
 
-    def _reader_connection(self) -> Any:
-        def prepare(connection: Any) -> None:
-            for name, value in self._settings.items():
-                connection.execute("SELECT set_config(%s, %s, false)", (name, value))
-
-        return self._connected(READ_SECONDS, prepare)
-
-    def _writer_connection(self) -> Any:
-        def prepare(connection: Any) -> None:
-            connection.execute(_DURABLE)
-            # Not every server, nor every server's system, can tell that a client is gone.
-            with contextlib.suppress(self._psycopg.DataError, self._psycopg.ProgrammingError):
-                connection.execute("SET client_connection_check_interval = '1s'")
-            deadline = time.monotonic() + LOCK_SECONDS
-            while not connection.execute("SELECT pg_try_advisory_lock(%s)", (self._lock_number,)).fetchone()[0]:
-                if time.monotonic() > deadline:
-                    raise UnavailableError(
-                        f"{self.url}: the gallery's vectors are open elsewhere; close them there first"
-                    )
-                time.sleep(0.05)
-
-        return self._connected(WRITE_SECONDS, prepare)
-
-    def _connected(self, seconds: int, prepare: Callable[[Any], None]) -> Any:
-        connection = None
-        try:
-            connection = self._psycopg.connect(**self._parameters, autocommit=True)
-            speak_vectors(connection)
-            connection.execute(_TIMEOUT, (f"{seconds}s",))
-            prepare(connection)
-        except BaseException as error:
-            if connection is not None:
-                connection.close()
-            if isinstance(error, self._psycopg.Error):
-                raise UnavailableError(f"{self.url}: {_first_line(error)}") from error
-            raise
-        return connection
-
-    def _keep_writer(self, connection: Any) -> None:
-        self._writer = connection
-
-    def _forget_idle(self) -> None:
-        while self._idle:
+    def _connect(self, prepare: Callable[[Any], None]) -> Any:
+        with self._errors_in_one_line(unavailable=True):
+            connection = self._psycopg.connect(**self._parameters)
             try:
-                self._idle.pop().close()
-            except IndexError:
-                return
+                prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
 
+    def _prepare_reader(self, connection: Any) -> None:
+        register_vector_type(connection)
+        connection.execute(_SET_TIMEOUT, (f"{READ_SECONDS}s",))
+        for name, value in self._read_settings.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    def _prepare_writer(self, connection: Any) -> None:
+        register_vector_type(connection)
+        connection.execute(_SET_TIMEOUT, (f"{WRITE_SECONDS}s",))
+        connection.execute(_SET_DURABLE)
+        # Not every server, nor every operating system, can notice that a client is gone.
+        with contextlib.suppress(self._psycopg.DataError, self._psycopg.ProgrammingError):
+            connection.execute("SET client_connection_check_interval = '1s'")
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not connection.execute("SELECT pg_try_advisory_lock(%s)", (self._lock_number,)).fetchone()[0]:
+            if time.monotonic() > deadline:
+                raise UnavailableError(f"{self.url}: the gallery's vectors are open elsewhere; close them there first")
+            time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def _errors_in_one_line(self, *, unavailable: bool = False) -> Iterator[None]:
+        """Errors of psycopg as one line after the address; a value that the server refuses is the caller's error."""
+        try:
+            yield
+        except self._pool_timeout:
+            self._connect(self._prepare_reader).close()  # raises the reason, if the server cannot be reached
+            reason = f"all {MOST_READERS} connections were busy for {RECONNECT_SECONDS} s; try again"
+            raise UnavailableError(f"{self.url}: {reason}") from None
+        except self._psycopg.Error as error:
+            callers = isinstance(error, self._psycopg.DataError) and not unavailable
+            kind = HoldfastError if callers else UnavailableError
+            raise kind(f"{self.url}: {first_line(error)}") from error
 
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _END = struct.pack(">h", -1)
-_SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
-class Packed(bytes):
-    """A vector as pgvector sends and takes it: how many numbers (2 bytes), 2 zero bytes, then float32, big-endian."""
+class EncodedVector(bytes):
+    """A vector in pgvector's binary format: its size (2 bytes), 2 zero bytes, then float32, big-endian."""
 
 
-def packed(vector: np.ndarray) -> Packed:
-    return Packed(struct.pack(">hh", vector.size, 0) + vector.astype(">f4").tobytes())
+def encode_vector(vector: np.ndarray) -> EncodedVector:
+    return EncodedVector(struct.pack(">hh", vector.size, 0) + vector.astype(">f4").tobytes())
 
 
-def unpacked(rows: Sequence[bytes]) -> np.ndarray:
-    """N x dim, float32."""
+def decode_vectors(rows: Sequence[bytes]) -> np.ndarray:
+    """N x dim, float32; 0 x 0 without rows."""
+    if not rows:
+        return np.empty((0, 0), dtype=np.float32)
     return np.stack([np.frombuffer(row, dtype=">f4", offset=4) for row in rows]).astype(np.float32)
 
 
-def speak_vectors(connection: Any) -> None:
-    """Let a psycopg connection send ``Packed`` as it is; what it stands for follows from the statement."""
+def register_vector_type(connection: Any) -> None:
+    """Let a psycopg connection send ``EncodedVector`` unchanged; the statement casts it."""
     from psycopg.adapt import Dumper
     from psycopg.pq import Format
 
-    class PackedDumper(Dumper):
+    class EncodedVectorDumper(Dumper):
         format = Format.BINARY
 
         def dump(self, obj: Any) -> bytes:
             return bytes(obj)
 
-    connection.adapters.register_dumper(Packed, PackedDumper)
+    connection.adapters.register_dumper(EncodedVector, EncodedVectorDumper)
 
 
 def copy_rows(keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]) -> bytes:
     """Rows of (bigint, vector, jsonb) for COPY in its binary format."""
     rows = [_HEADER]
     for key, vector, row in zip(keys, vectors, fields, strict=True):
-        column, document = packed(vector), b"\x01" + json.dumps(dict(row)).encode()
+        column, document = encode_vector(vector), b"\x01" + json.dumps(dict(row)).encode()
         rows.append(struct.pack(">hiqi", 3, 8, key, len(column)) + column)
         rows.append(struct.pack(">i", len(document)) + document)
     return b"".join([*rows, _END])
 
 
-def condition(where: Filter | None, parameters: dict[str, Any]) -> str:
-    """What follows WHERE; the values go to ``parameters``.
+def where_clause(where: Filter | None, parameters: dict[str, Any]) -> str:
+    """The condition after WHERE; its values are added to ``parameters``.
 
-    jsonb compares by type, and 1 equals 1.0 there. Its order puts types one after the other, so a bound asks for a
-    number as well; no value is cast, which would fail on a text whatever stands beside it.
+    jsonb compares by type, and 1 equals 1.0. It also orders values of different types, so a bound additionally demands
+    a number. Values are not cast, because a cast of text would fail.
     """
     parts = ["true"]
     for number, one in enumerate(where or ()):
@@ -436,5 +437,5 @@ def condition(where: Filter | None, parameters: dict[str, Any]) -> str:
         parts.append(f"jsonb_typeof({column}) = 'number'")
         for name, bound in one.bounds:
             parameters[f"{name}{number}"] = json.dumps(bound)
-            parts.append(f"{column} {_SIGNS[name]} %({name}{number})s::text::jsonb")
+            parts.append(f"{column} {_OPERATORS[name]} %({name}{number})s::text::jsonb")
     return " AND ".join(parts)

@@ -1,11 +1,13 @@
-"""What a gallery asks of a vector store: one collection per model version, keys are whole numbers.
+"""The interface of a gallery's vector store, its address, and an engine that can be exchanged while in use.
 
-Where a gallery's vectors are: an engine's address, and what sets the gallery apart from others on a server.
+A store has one collection per model version. Keys are whole numbers.
 """
 
 import re
 import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -26,53 +28,133 @@ class Found(NamedTuple):
 class Engine(Protocol):
     """Vectors (float32) in named collections, each under a key of 63 bits, with plain fields to filter by.
 
-    What a call has written is on disk when it returns: it survives the end of the process. Any thread may search while
-    another one writes; one thread writes at a time. New keys are larger than all before them.
+    Writes are on disk when the call returns, and survive the end of the process. Any thread may search while another
+    one writes; one thread writes at a time. New keys are larger than all earlier ones.
     """
 
     def create(self, collection: str, dim: int) -> None:
-        """Make an empty collection for vectors of ``dim`` numbers."""
+        """Create an empty collection for vectors of ``dim`` numbers."""
 
     def collections(self) -> list[str]:
-        """The names of all collections there are."""
+        """The names of all collections."""
 
     def upsert(
         self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
     ) -> None:
-        """Store vectors (N x dim); a key that is there already is replaced."""
+        """Store vectors (N x dim); an existing key is replaced."""
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
-        """Remove these keys; those that are not there are no error."""
+        """Remove these keys; unknown keys are ignored."""
 
     def search(
         self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
     ) -> list[Found]:
-        """The ``k`` vectors with the largest inner product, best first, among those whose fields fit ``where``.
+        """The ``k`` vectors with the largest inner product, best first, among those with fields that match ``where``.
 
-        The query keeps its length: a store that normalises it multiplies the scores by what it took away, because
-        scores of several collections are merged. exact: all vectors are compared in float32, index or not.
+        Scores include the length of the query, because scores of several collections are merged: a store that
+        normalises the query multiplies the scores by that length. exact: compare all vectors in float32.
         """
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
-        """The vectors of those keys that are there."""
+        """The vectors of those keys that exist."""
 
     def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """All keys beyond ``after``, as (keys, vectors) of at most ``block`` at a time, by ascending key."""
+        """All keys above ``after`` in ascending order, as (keys, vectors) of at most ``block`` at a time."""
 
     def count(self, collection: str) -> int:
         """How many keys the collection holds."""
 
     def drop(self, collection: str) -> None:
-        """Remove a collection and all it holds."""
+        """Remove a collection and its vectors."""
 
     def build_index(self, collection: str) -> bool:
-        """Index what is not indexed yet; whether there was anything to do. Without an index this does nothing."""
+        """Index the vectors that no index holds yet; whether there were any. Does nothing in exact mode."""
 
     def unindexed(self, collection: str) -> int:
-        """How many vectors a search has to compare one by one because no index holds them yet."""
+        """How many vectors no index holds yet; a search compares them one by one."""
 
     def close(self) -> None:
-        """Let go of all files and connections."""
+        """Close all files and connections."""
+
+
+class SwitchingEngine:
+    """Passes every call to the current engine. Two engines that are exchanged must hold the same vectors."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._calls: dict[int, int] = {}  # running calls by the engine's identity
+        self._condition = threading.Condition()
+
+    def switch(self, engine: Engine) -> Engine:
+        """Use ``engine`` from now on; returns the old engine once no call uses it any more."""
+        with self._condition:
+            before, self._engine = self._engine, engine
+            self._condition.wait_for(lambda: not self._calls.get(id(before)))
+        return before
+
+    @contextmanager
+    def in_use(self) -> Iterator[Engine]:
+        """The current engine; it is not closed before the block ends."""
+        with self._condition:
+            engine = self._engine
+            self._calls[id(engine)] = self._calls.get(id(engine), 0) + 1
+        try:
+            yield engine
+        finally:
+            with self._condition:
+                self._calls[id(engine)] -= 1
+                self._condition.notify_all()
+
+    def create(self, collection: str, dim: int) -> None:
+        with self.in_use() as engine:
+            engine.create(collection, dim)
+
+    def collections(self) -> list[str]:
+        with self.in_use() as engine:
+            return engine.collections()
+
+    def upsert(
+        self, collection: str, keys: Sequence[int], vectors: np.ndarray, fields: Sequence[Mapping[str, Value]]
+    ) -> None:
+        with self.in_use() as engine:
+            engine.upsert(collection, keys, vectors, fields)
+
+    def delete(self, collection: str, keys: Sequence[int]) -> None:
+        with self.in_use() as engine:
+            engine.delete(collection, keys)
+
+    def search(
+        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+    ) -> list[Found]:
+        with self.in_use() as engine:
+            return engine.search(collection, query, k, where, exact=exact)
+
+    def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
+        with self.in_use() as engine:
+            return engine.fetch(collection, keys)
+
+    def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        with self.in_use() as engine:
+            yield from engine.scan(collection, block=block, after=after)
+
+    def count(self, collection: str) -> int:
+        with self.in_use() as engine:
+            return engine.count(collection)
+
+    def drop(self, collection: str) -> None:
+        with self.in_use() as engine:
+            engine.drop(collection)
+
+    def build_index(self, collection: str) -> bool:
+        with self.in_use() as engine:
+            return engine.build_index(collection)
+
+    def unindexed(self, collection: str) -> int:
+        with self.in_use() as engine:
+            return engine.unindexed(collection)
+
+    def close(self) -> None:
+        self._engine.close()
 
 
 EMBEDDED = "embedded"
@@ -81,9 +163,13 @@ SECRETS = ("password", "sslpassword", "api_key", "api-key", "token")
 
 
 @dataclass(frozen=True)
-class Place:
-    """url: ``embedded``, or a server's address without a password. namespace: begins the names of all that is kept
-    there. shards, replicas: what a Qdrant cluster is asked to make of each collection."""
+class EngineAddress:
+    """Where a gallery's vectors are stored.
+
+    url: ``embedded``, or a server's address without a password.
+    namespace: prefix of the names of everything that the gallery stores on a server.
+    shards, replicas: of each collection on a Qdrant cluster.
+    """
 
     url: str = EMBEDDED
     namespace: str = ""
@@ -92,22 +178,25 @@ class Place:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All but the address, as the catalogue keeps it."""
+        """Everything but the URL, as the catalogue stores it."""
         return {name: value for name, value in asdict(self).items() if name != "url"}
 
 
-def new_place(
+def new_engine_address(
     url: str, *, namespace: str | None = None, shards: int | None = None, replicas: int | None = None
-) -> Place:
-    """A place for a gallery that is about to be kept there; a namespace is made up where none is given.
+) -> EngineAddress:
+    """The address of a gallery that is about to be stored there.
 
-    Refused: a password in the address. It would be kept in the catalogue, shown by ``stats`` and by the system's list
-    of processes; servers' clients take it from the environment or from a file.
+    url: ``embedded``, ``postgresql://...``, ``http://...`` or ``https://...``. A URL with a password is refused: it
+    would be stored in the catalogue and shown by ``stats`` and in the list of processes. Clients read passwords from
+    the environment or from a file.
+    namespace: for servers; default: a random name.
+    shards, replicas: for a Qdrant cluster; default 1.
     """
     if url.partition(":")[0] == EMBEDDED:
         if (namespace, shards, replicas) != (None, None, None):
             raise HoldfastError("namespace, shards and replicas are for engines on a server, not for the embedded one")
-        return Place(url)
+        return EngineAddress(url)
     _check_no_secret(url)
     for name, value in (("shards", shards), ("replicas", replicas)):
         if value is not None and not url.startswith("http"):
@@ -115,11 +204,11 @@ def new_place(
         if value is not None and value < 1:
             raise HoldfastError(f"{name} must be at least 1, got {value}")
     chosen = f"holdfast_{secrets.token_hex(6)}" if namespace is None else namespace
-    return Place(url, plain_name(chosen), shards or 1, replicas or 1)
+    return EngineAddress(url, plain_name(chosen), shards or 1, replicas or 1)
 
 
 def plain_name(name: str) -> str:
-    """A name that every server takes as it is, in a statement or in an address."""
+    """The name, if every server accepts it without quoting in a statement and in an address."""
     if not _PLAIN.fullmatch(name):
         raise HoldfastError(f"name {name!r}: use at most 40 small letters, digits and underscores, a letter first")
     return name
@@ -129,10 +218,15 @@ def _check_no_secret(url: str) -> None:
     scheme = url.partition(":")[0]
     try:
         parts = urlsplit(url)
-        asked = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        secret = bool(parts.password) or bool(asked & set(SECRETS))
+        options = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        secret = bool(parts.password) or bool(options & set(SECRETS))
     except ValueError:
         raise HoldfastError(f"the address after {scheme}: cannot be read as a URL") from None
     if secret:
         instead = "QDRANT_API_KEY" if scheme.startswith("http") else "PGPASSWORD, PGPASSFILE or ~/.pgpass"
         raise HoldfastError(f"a password in the address {scheme}://... would be kept in plain sight; use {instead}")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's text; its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -9,46 +9,48 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
-from holdfast.gallery.engines.protocol import Found, Place, plain_name
+from holdfast.gallery.engines.protocol import EngineAddress, Found, plain_name
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
 """Edges per node, candidates when building, candidates when searching."""
 REQUEST_SECONDS, RECONNECT_SECONDS = 60, 20
 _NUMBERS_AT_ONCE = 1_000_000
-"""Of vectors in one request: some 20 MB as JSON, and a server takes 32 MB unless told otherwise."""
+"""Of vectors in one request: about 20 MB as JSON; a server's default limit is 32 MB."""
 
 T = TypeVar("T")
 
 
-def connected(url: str) -> Any:
-    """A client of the server at ``url``; its key, where it wants one, is in QDRANT_API_KEY."""
+def connect(url: str) -> Any:
+    """A client of the server at ``url``; the environment variable QDRANT_API_KEY holds its key, if it needs one."""
     key = os.environ.get("QDRANT_API_KEY") or None
     return _package().QdrantClient(url=url, api_key=key, timeout=REQUEST_SECONDS, check_compatibility=False)
 
 
 class QdrantEngine:
-    """Vectors in float32, inner products. The server indexes by itself, in the background, segment by segment; what no
-    index holds yet it compares one by one. A request that got no answer is made once more: all of them may be.
+    """Vectors in float32, compared by inner product.
 
-    indexed: without, no index is ever made, and every search compares every vector.
+    The server builds indexes in the background, segment by segment, and compares other vectors one by one. A request
+    without an answer is sent again; repeating a request never changes its result.
+
+    indexed: False builds no index, so that every search compares every vector.
     """
 
-    def __init__(self, client: Any, place: Place, *, indexed: bool) -> None:
+    def __init__(self, client: Any, address: EngineAddress, *, indexed: bool) -> None:
         package = _package()
         self._models: Any = package.models
         self._lost = (package.http.exceptions.ResponseHandlingException, ConnectionError)
         self._refused = (package.http.exceptions.UnexpectedResponse,)
-        self._client, self._place, self._indexed = client, place, indexed
-        plain_name(place.namespace)
+        self._client, self._address, self._indexed = client, address, indexed
+        plain_name(address.namespace)
         self._collections = {
-            found.name.removeprefix(f"{place.namespace}-")
-            for found in self._ask(client.get_collections, patience=0).collections
-            if found.name.startswith(f"{place.namespace}-")
+            found.name.removeprefix(f"{address.namespace}-")
+            for found in self._call(client.get_collections, retry_seconds=0).collections
+            if found.name.startswith(f"{address.namespace}-")
         }
 
     def create(self, collection: str, dim: int) -> None:
-        models, place, name = self._models, self._place, self._name(collection)
+        models, address, name = self._models, self._address, self._name(collection)
         hnsw = models.HnswConfigDiff(m=M if self._indexed else 0, ef_construct=EF_CONSTRUCT)
 
         def work() -> None:
@@ -58,13 +60,13 @@ class QdrantEngine:
                 name,
                 vectors_config=models.VectorParams(size=dim, distance=models.Distance.DOT),
                 hnsw_config=hnsw,
-                shard_number=place.shards,
-                replication_factor=place.replicas,
-                # Acknowledged is what most replicas hold: one of them may be lost.
-                write_consistency_factor=place.replicas // 2 + 1,
+                shard_number=address.shards,
+                replication_factor=address.replicas,
+                # A write is acknowledged when most replicas have it, so that one of them may be lost.
+                write_consistency_factor=address.replicas // 2 + 1,
             )
 
-        self._ask(work)
+        self._call(work)
         self._collections.add(collection)
 
     def collections(self) -> list[str]:
@@ -80,18 +82,18 @@ class QdrantEngine:
         at_once = max(1, _NUMBERS_AT_ONCE // max(1, vectors.shape[1]))
         for start in range(0, len(points), at_once):
             part = points[start : start + at_once]
-            self._ask(functools.partial(self._client.upsert, self._name(collection), part, wait=True))
+            self._call(functools.partial(self._client.upsert, self._name(collection), part, wait=True))
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
         chosen = self._models.PointIdsList(points=list(keys))
-        self._ask(lambda: self._client.delete(self._name(collection), chosen, wait=True))
+        self._call(lambda: self._client.delete(self._name(collection), chosen, wait=True))
 
     def search(
         self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
     ) -> list[Found]:
         models = self._models
         params = models.SearchParams(exact=True) if exact else models.SearchParams(hnsw_ef=max(EF_SEARCH, k))
-        answer = self._ask(
+        answer = self._call(
             lambda: self._client.query_points(
                 self._name(collection),
                 query=query.tolist(),
@@ -105,14 +107,14 @@ class QdrantEngine:
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
         name = self._name(collection)
-        records = self._ask(lambda: self._client.retrieve(name, list(keys), with_payload=False, with_vectors=True))
+        records = self._call(lambda: self._client.retrieve(name, list(keys), with_payload=False, with_vectors=True))
         return {int(record.id): np.asarray(record.vector, dtype=np.float32) for record in records}
 
     def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         name, start = self._name(collection), after + 1
         while True:
             some = functools.partial(self._client.scroll, name, limit=block, with_payload=False, with_vectors=True)
-            records, following = self._ask(functools.partial(some, offset=start))
+            records, following = self._call(functools.partial(some, offset=start))
             if records:
                 vectors = np.array([record.vector for record in records], dtype=np.float32)
                 yield np.array([record.id for record in records], dtype=np.int64), vectors
@@ -121,41 +123,41 @@ class QdrantEngine:
             start = following
 
     def count(self, collection: str) -> int:
-        return int(self._ask(lambda: self._client.count(self._name(collection), exact=True)).count)
+        return int(self._call(lambda: self._client.count(self._name(collection), exact=True)).count)
 
     def drop(self, collection: str) -> None:
-        self._ask(lambda: self._client.delete_collection(self._name(collection)))
+        self._call(lambda: self._client.delete_collection(self._name(collection)))
         self._collections.discard(collection)
 
     def build_index(self, collection: str) -> bool:
-        """Wait until the server has indexed what it means to index; whether it was still at it."""
+        """Wait until the server has finished indexing; whether there was anything to wait for."""
         waited = False
-        while self._ask(lambda: self._client.get_collection(self._name(collection))).status == "yellow":
+        while self._call(lambda: self._client.get_collection(self._name(collection))).status == "yellow":
             waited = True
             time.sleep(0.2)
         return waited
 
     def unindexed(self, collection: str) -> int:
-        """Nothing that anybody but the server could index."""
+        """0: the server decides itself what it indexes."""
         return 0
 
     def close(self) -> None:
         self._client.close()
 
-    def _ask(self, work: Callable[[], T], *, patience: float | None = None) -> T:
-        """The server's answer, or, if it is away for no more than ``patience`` seconds, once it is back."""
+    def _call(self, work: Callable[[], T], *, retry_seconds: float | None = None) -> T:
+        """The server's answer; a server that cannot be reached is retried for ``retry_seconds``."""
         deadline: float | None = None
         while True:
             try:
                 return work()
             except self._lost as error:
                 if deadline is None:
-                    deadline = time.monotonic() + (RECONNECT_SECONDS if patience is None else patience)
+                    deadline = time.monotonic() + (RECONNECT_SECONDS if retry_seconds is None else retry_seconds)
                 if time.monotonic() >= deadline:
-                    raise UnavailableError(f"{self._place.url}: no answer ({_one_line(error)})") from error
+                    raise UnavailableError(f"{self._address.url}: no answer ({_one_line(error)})") from error
                 time.sleep(0.5)
             except self._refused as error:
-                raise UnavailableError(f"{self._place.url}: {_one_line(error)}") from error
+                raise UnavailableError(f"{self._address.url}: {_one_line(error)}") from error
 
     def _condition(self, one: Condition) -> Any:
         models = self._models
@@ -168,11 +170,11 @@ class QdrantEngine:
         name, kept = stored_field(field, value)
         if isinstance(kept, str):
             return models.FieldCondition(key=name, match=models.MatchValue(value=kept))
-        # By range: a whole number and the same float are then one, whichever was stored.
+        # By range, so that a whole number equals the same float.
         return models.FieldCondition(key=name, range=models.Range(gte=float(kept), lte=float(kept)))
 
     def _name(self, collection: str) -> str:
-        return f"{self._place.namespace}-{plain_name(collection)}"
+        return f"{self._address.namespace}-{plain_name(collection)}"
 
 
 def _package() -> Any:

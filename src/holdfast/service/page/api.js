@@ -1,26 +1,26 @@
-// The service, called from the page it serves.
+// Calls to the service.
 
-import { token } from "./token.js";
+import { token } from "./state.js";
 
-const PATIENCE_MS = 90_000;
+const TIMEOUT_MS = 90_000;
 
-/** The service answered, and said no. */
-export class Refused extends Error {
+/** The service answered with an error status. */
+export class RequestError extends Error {
   constructor(status, reason) {
     super(reason);
     this.status = status;
   }
 }
 
-/** Nobody answered. */
-export class Unreachable extends Error {}
+/** The service did not answer. */
+export class UnreachableError extends Error {}
 
-export const gallery = () => call("/v1/gallery").then(json);
-export const versions = () => call("/v1/versions").then(json);
-export const alive = () => call("/v1/health").then(json);
-export const item = (id, signal) => call(`/v1/item?${new URLSearchParams({ id })}`, { signal }).then(json);
+export const loadGallery = () => call("/v1/gallery").then(json);
+export const loadVersions = () => call("/v1/versions").then(json);
+export const loadHealth = () => call("/v1/health").then(json);
+export const loadItem = (id, signal) => call(`/v1/item?${new URLSearchParams({ id })}`, { signal }).then(json);
 
-export function thumbnail(id, size, signal) {
+export function loadThumbnail(id, size, signal) {
   return call(`/v1/item/thumbnail?${new URLSearchParams({ id, size })}`, { signal }).then((answer) => answer.blob());
 }
 
@@ -31,25 +31,25 @@ export function searchById(id, { k, filter, exact }, signal) {
 
 export function searchByImage(file, { k, filter, exact }, signal) {
   const query = new URLSearchParams({ k, exact, ...(filter ? { filter: JSON.stringify(filter) } : {}) });
-  // The service looks into the file; what the browser makes of its name does not matter.
-  const sent = { method: "POST", body: file, type: "application/octet-stream", signal };
-  return call(`/v1/search/image?${query}`, sent).then(json);
+  // The service detects the image format itself: the type that the browser guesses from the file name is not sent.
+  const options = { method: "POST", body: file, type: "application/octet-stream", signal };
+  return call(`/v1/search/image?${query}`, options).then(json);
 }
 
 async function call(path, { type, signal, ...options } = {}) {
   const headers = {};
   if (type) headers["Content-Type"] = type;
   if (token()) headers.Authorization = `Bearer ${token()}`;
-  const limit = AbortSignal.timeout(PATIENCE_MS);
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let answer;
   try {
-    answer = await fetch(path, { ...options, headers, signal: signal ? AbortSignal.any([signal, limit]) : limit });
+    answer = await fetch(path, { ...options, headers, signal: signal ? AbortSignal.any([signal, timeout]) : timeout });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Unreachable("The service does not answer.", { cause: error });
+    throw new UnreachableError("The service does not answer.", { cause: error });
   }
   if (answer.ok) return answer;
-  throw new Refused(answer.status, await reasonOf(answer));
+  throw new RequestError(answer.status, await reasonOf(answer));
 }
 
 const json = (answer) => answer.json();
@@ -58,6 +58,6 @@ async function reasonOf(answer) {
   try {
     return String((await answer.json()).error.reason);
   } catch {
-    return `${answer.status} ${answer.statusText}`; // a proxy's answer, not the service's
+    return `${answer.status} ${answer.statusText}`; // an answer of a proxy, not of the service
   }
 }

@@ -1,116 +1,132 @@
-// The page: which view is shown, what is known of the gallery, and what happens when the service says no.
+// The page: which view is shown, the gallery's name and counts, the token dialog, reconnecting.
 
-import { Refused, Unreachable, alive, gallery as loadGallery } from "./api.js";
-import { prepareAsking } from "./ask.js";
-import { offerControls, prepareControls } from "./controls.js";
-import { button, byId } from "./dom.js";
-import * as figures from "./figures.js";
-import * as messages from "./messages.js";
-import { route } from "./route.js";
-import { cancelSearch, search } from "./search.js";
-import { askForToken, forgetToken, token } from "./token.js";
-import { drawVersions, versionsLate } from "./versions.js";
-import { prepareWalking } from "./walk.js";
-import { watchVersions } from "./watch.js";
+import { loadGallery, loadHealth, RequestError, UnreachableError } from "./api.js";
+import { button, byId, formatItems, showError, showIdle, showLoading } from "./dom.js";
+import { enableArrowKeys } from "./hits.js";
+import { cancelSearch, enableOptions, enableQueries, search, showOptions } from "./search.js";
+import { forgetToken, route, storeToken, token } from "./state.js";
+import { drawVersions, pollVersions, showVersionsError } from "./versions.js";
 
 const RETRY_MS = 2000;
 
-let gallery = null;
-let reviving = false;
+let gallery = null; // the answer of GET /v1/gallery
+let reconnecting = false;
 
-const look = watchVersions({
-  near: () => route().view === "versions",
-  seen(state) {
+const poll = pollVersions({
+  isVisible: () => route().view === "versions",
+  onState(state) {
     drawVersions(state);
     const changed = state.items !== gallery?.items || state.versions.at(-1).number !== gallery?.newest;
-    if (gallery && changed) refresh().catch(trouble);
+    if (gallery && changed) refreshGallery().catch(handleError);
   },
-  failed(error) {
-    versionsLate(error);
-    trouble(error);
+  onError(error) {
+    showVersionsError(error);
+    handleError(error);
   },
 });
 
 async function start() {
-  messages.showLoading();
+  showLoading();
   try {
-    await refresh();
+    await refreshGallery();
   } catch (error) {
-    const retry = button("Try again", start);
-    const title = error instanceof Unreachable ? "Not answered" : "The gallery cannot be read";
-    messages.showProblem(title, error.message, retry);
-    trouble(error);
+    const title = error instanceof UnreachableError ? "No answer" : "The gallery cannot be read";
+    showError(title, error.message, button("Try again", start));
+    handleError(error);
     return;
   }
   byId("forget-token").hidden = token() === null;
-  look();
-  show();
+  poll();
+  showView();
 }
 
-async function refresh() {
+async function refreshGallery() {
   gallery = await loadGallery();
   document.title = `${gallery.name} · Holdfast`;
   byId("gallery-name").textContent = gallery.name;
-  byId("gallery-count").textContent = figures.items(gallery.items);
-  offerControls(gallery);
+  byId("gallery-count").textContent = formatItems(gallery.items);
+  showOptions(gallery);
 }
 
-function show() {
-  const { view, question } = route();
+function showView() {
+  const { view, query } = route();
   for (const name of ["search", "versions"]) {
     byId(`${name}-view`).hidden = name !== view;
     if (name === view) byId(`to-${name}`).setAttribute("aria-current", "page");
     else byId(`to-${name}`).removeAttribute("aria-current");
   }
   if (gallery === null) return;
-  if (view === "versions") look();
-  else search(question, gallery, trouble);
+  if (view === "versions") poll();
+  else search(query, gallery, handleError);
 }
 
-/** Errors that concern the whole page: no token, nobody there. */
-async function trouble(error) {
-  if (error instanceof Refused && error.status === 401) {
+/** Errors that concern the whole page: a missing token, a service that does not answer. */
+async function handleError(error) {
+  if (error instanceof RequestError && error.status === 401) {
     if (byId("token-dialog").open) return;
     if (await askForToken(error.message)) start();
-    else
-      messages.showProblem(
-        "A token is needed",
-        error.message,
-        button("Enter a token", () => trouble(error)),
-      );
-  } else if (error instanceof Unreachable && !reviving) {
-    reviving = true;
+    else showError("A token is needed", error.message, button("Enter a token", () => handleError(error)));
+  } else if (error instanceof UnreachableError && !reconnecting) {
+    reconnecting = true;
     byId("offline").hidden = false;
-    while (
-      !(await alive().then(
-        () => true,
-        () => false,
-      ))
-    )
-      await new Promise((done) => setTimeout(done, RETRY_MS));
+    while (!(await isAlive())) await new Promise((done) => setTimeout(done, RETRY_MS));
     byId("offline").hidden = true;
-    reviving = false;
+    reconnecting = false;
     start();
   }
 }
 
-addEventListener("hashchange", show);
+const isAlive = () =>
+  loadHealth().then(
+    () => true,
+    () => false,
+  );
+
+/** Show the token dialog. Resolves to whether a token was entered. reason: why the service refused the last token. */
+function askForToken(reason) {
+  const dialog = byId("token-dialog");
+  const field = byId("token");
+  byId("token-problem").textContent = token() ? reason : "";
+  field.value = "";
+  if (!dialog.open) dialog.showModal();
+  field.focus();
+  return new Promise((resolve) => {
+    const listeners = new AbortController();
+    const { signal } = listeners;
+    const close = (entered) => {
+      listeners.abort();
+      dialog.close();
+      resolve(entered);
+    };
+    const submit = (event) => {
+      event.preventDefault();
+      storeToken(field.value.trim());
+      field.value = "";
+      close(true);
+    };
+    byId("token-form").addEventListener("submit", submit, { signal });
+    byId("token-cancel").addEventListener("click", () => close(false), { signal });
+    dialog.addEventListener("cancel", () => close(false), { signal });
+  });
+}
+
+addEventListener("hashchange", showView);
 addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
-  if (cancelSearch()) messages.showIdle();
+  if (cancelSearch()) showIdle();
   else if (event.target === byId("id")) byId("id").value = "";
 });
 byId("skip").addEventListener("click", (event) => {
-  event.preventDefault(); // the address belongs to the views
+  event.preventDefault(); // the address names the view
   byId("main").focus();
 });
 byId("forget-token").addEventListener("click", () => {
   forgetToken();
   location.reload();
 });
-prepareAsking((reason) => messages.showProblem("Not searched", reason));
-prepareControls(() => {
-  if (gallery && route().view === "search") search(route().question, gallery, trouble);
+enableQueries();
+enableOptions(() => {
+  if (gallery && route().view === "search") search(route().query, gallery, handleError);
 });
-prepareWalking();
+enableArrowKeys();
 start();

@@ -1,10 +1,18 @@
-// Who was found compatible with whom: queries of the row's version on items of the column's.
+// The compatibility matrix: queries of the row's version on items of the column's version.
 
-import { byId, definitions, element, foreign } from "./dom.js";
-import * as figures from "./figures.js";
-import { badge } from "./tones.js";
+import {
+  badge,
+  byId,
+  definitions,
+  element,
+  formatCount,
+  formatItems,
+  formatPercent,
+  formatPoints,
+  isolated,
+} from "./dom.js";
 
-// verdict: [class, sign, word]; the sign and the word carry it, the colour only helps
+// verdict: [class, sign, word]. The sign and the word say it without the colour.
 const VERDICTS = {
   compatible: ["good", "✓", "compatible"],
   "not shown": ["doubt", "~", "not shown"],
@@ -13,90 +21,75 @@ const VERDICTS = {
 };
 const UNKNOWN = ["unknown", "–", "not known"];
 
-let chosen = null;
+let selected = null; // the key of the cell that is shown in detail
 
+const keyOf = (cell) => `${cell.query} ${cell.items}`;
+
+/** state: the answer of GET /v1/versions. */
 export function drawMatrix(box, state) {
   if (state.matrix.length === 0) {
-    box.replaceChildren(element("p", {}, "One version only: there is nothing to compare yet."));
+    box.replaceChildren(element("p", {}, "There is only one version, so there is nothing to compare yet."));
     return;
   }
-  const cells = new Map(state.matrix.map((cell) => [key(cell), cell]));
-  const olds = state.versions.filter((one) => !one.newest);
+  const cells = new Map(state.matrix.map((cell) => [keyOf(cell), cell]));
+  const older = state.versions.filter((one) => !one.newest);
   const corner = element("th", { class: "corner", scope: "col" }, "queries of ↓ on items of →");
-  const columns = olds.map((one) =>
+  const columns = older.map((one) =>
     element("th", { scope: "col" }, badge(one.number, `items of version ${one.number}`)),
   );
-  const head = element("tr", {}, corner, ...columns);
-  const rows = state.versions
-    .slice(1)
-    .toReversed()
-    .map((asking) =>
-      element(
-        "tr",
-        {},
-        element("th", { scope: "row" }, badge(asking.number, `queries of version ${asking.number}`)),
-        ...olds.map((held) => {
-          const cell = cells.get(`${asking.number} ${held.number}`);
-          return cell ? element("td", {}, face(cell)) : element("td", { class: "blank" });
-        }),
-      ),
-    );
-  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  const row = (query) => {
+    const title = badge(query.number, `queries of version ${query.number}`);
+    const verdicts = older.map((items) => {
+      const cell = cells.get(keyOf({ query: query.number, items: items.number }));
+      return cell ? element("td", {}, cellButton(cell)) : element("td", { class: "blank" });
+    });
+    return element("tr", {}, element("th", { scope: "row" }, title), ...verdicts);
+  };
+  const head = element("thead", {}, element("tr", {}, corner, ...columns));
+  const body = element("tbody", {}, ...state.versions.slice(1).toReversed().map(row));
   const detail = element("div", {
     class: "detail",
     id: "detail",
     role: "region",
-    "aria-label": "The chosen check",
+    "aria-label": "The selected check",
     "aria-live": "polite",
   });
-  box.replaceChildren(element("div", { class: "scroll" }, table), detail);
-  choose(cells.get(chosen) ?? state.matrix.at(-1));
+  box.replaceChildren(element("div", { class: "scroll" }, element("table", {}, head, body)), detail);
+  select(cells.get(selected) ?? state.matrix.at(-1));
 }
 
-const key = (cell) => `${cell.query} ${cell.items}`;
-
-function face(cell) {
+function cellButton(cell) {
   const [kind, sign, word] = VERDICTS[cell.verdict] ?? UNKNOWN;
-  const gain = cell.gain ? element("span", { class: "gain" }, `${figures.points(cell.gain.value)} points`) : null;
   const made = element(
     "button",
-    { type: "button", class: `verdict ${kind}`, "data-cell": key(cell), "aria-controls": "detail" },
+    { type: "button", class: `verdict ${kind}`, "data-cell": keyOf(cell), "aria-controls": "detail" },
     element("span", { class: "sign", "aria-hidden": "true" }, sign),
     element("span", {}, word),
-    gain,
+    cell.gain ? element("span", { class: "gain" }, `${formatPoints(cell.gain.value)} points`) : null,
   );
-  made.addEventListener("click", () => choose(cell));
+  made.addEventListener("click", () => select(cell));
   return made;
 }
 
-function choose(cell) {
-  chosen = key(cell);
+function select(cell) {
+  selected = keyOf(cell);
   for (const one of byId("matrix").querySelectorAll(".verdict"))
-    one.setAttribute("aria-pressed", one.dataset.cell === chosen);
+    one.setAttribute("aria-pressed", one.dataset.cell === selected);
   const [, , word] = VERDICTS[cell.verdict] ?? UNKNOWN;
+  const verdict = `: ${cell.verdict ?? word}`;
   byId("detail").replaceChildren(
-    element(
-      "p",
-      { class: "title" },
-      "Queries of ",
-      badge(cell.query),
-      " on items of ",
-      badge(cell.items),
-      `: ${cell.verdict ?? word}`,
-    ),
-    element("p", {}, foreign(cell.reason)),
-    measured(cell),
+    element("p", { class: "title" }, "Queries of ", badge(cell.query), " on items of ", badge(cell.items), verdict),
+    element("p", {}, isolated(cell.reason)),
+    ...(cell.gain ? [measurements(cell)] : []),
   );
 }
 
-function measured(cell) {
-  if (!cell.gain) return null;
-  const told = ({ value, low, high }, form) => `${form(value)} (${form(low)} to ${form(high)})`;
-  const rows = [
-    [`v${cell.items} asks, ${cell.score}`, told(cell.self_test, figures.percent)],
-    [`v${cell.query} asks, ${cell.score}`, told(cell.cross_test, figures.percent)],
-    ["Gain, points", told(cell.gain, figures.points)],
-    ["Measured with", `${figures.count(cell.queries)} queries among ${figures.items(cell.gallery)}`],
-  ];
-  return definitions(rows);
+function measurements(cell) {
+  const interval = ({ value, low, high }, format) => `${format(value)} (${format(low)} to ${format(high)})`;
+  return definitions([
+    [`Queries of v${cell.items}, ${cell.score}`, interval(cell.self_test, formatPercent)],
+    [`Queries of v${cell.query}, ${cell.score}`, interval(cell.cross_test, formatPercent)],
+    ["Gain, points", interval(cell.gain, formatPoints)],
+    ["Measured with", `${formatCount(cell.queries)} queries among ${formatItems(cell.gallery)}`],
+  ]);
 }

@@ -1,6 +1,6 @@
-"""Triton kernels for the networks that many small runs train: fewer passes over memory, the same results.
+"""Triton kernels that train some networks with fewer passes over memory; the executor "fused" uses them.
 
-Triton comes with torch's CUDA builds. Nothing here is imported before a GPU run asks for it.
+Triton comes with torch's CUDA builds. Modules that hold kernels are imported only when the executor is used.
 """
 
 from holdfast.training.kernels.fused import fused_network, why_no_kernels

@@ -1,10 +1,7 @@
-"""A CIFAR ResNet carried out by the fused kernels: the same parameters and arithmetic, fewer passes over memory.
+"""A CIFAR ResNet computed by fused kernels: the same parameters and arithmetic, fewer passes over memory.
 
-One pass of a CIFAR ResNet in training mode, and the way back.
-
-Where everything of a CIFAR ResNet lies: its layers in order, and the flat buffers their sums and gradients share.
-
-What a kernel is told of an activation N x H x W x C, and of a shortcut that may not be there.
+Activations are N x H x W x C. Sums and gradients of all layers are in flat buffers, which two kernels fill at the
+end of the backward pass.
 """
 
 from dataclasses import dataclass
@@ -18,49 +15,50 @@ from torch.nn import functional as F
 from holdfast.encoders.resnet import CifarResNet
 from holdfast.errors import HoldfastError
 from holdfast.training.kernels.convolution import (
-    add_up_parts,
     convolve,
-    convolve_back,
-    convolve_frozen,
+    convolve_backward,
+    convolve_eval,
+    mean_backward,
+    norm_backward,
     norm_gradients,
     normalise,
-    spread_mean,
-    through_norm,
+    sum_parts,
     weight_parts,
     weight_parts_nine,
 )
 from holdfast.training.kernels.convolution_rows import (
-    BACK_ROWS,
+    BACKWARD_ROWS,
     BY_ROWS,
     FORWARD_ROWS,
     NINE_TAPS,
     NineTiles,
+    RowGrid,
     RowTiles,
-    Strips,
-    convolve_back_rows,
-    convolve_frozen_rows,
+    convolve_backward_rows,
+    convolve_eval_rows,
     convolve_rows,
-    strips,
+    row_grid,
 )
-from holdfast.training.kernels.sums import COPIES, REACH
+from holdfast.training.kernels.sums import COPIES, MAX_ELEMENTS
 
 LEAST_CHANNELS = 16
-"""A matrix product takes 16 rows at least; the image's three channels are padded with zeros."""
+"""A matrix product needs at least 16 rows; the image's three channels are padded with zeros."""
 
 TABLE_BLOCK = 256
-"""Weights that one program adds up."""
+"""SqueezeExciteWeights that one program adds up."""
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the work on one width of layer is cut; measured on an H200 (bench/README.md).
+    """Sizes of the programs for layers of one width; measured on an H200 (bench/README.md).
 
-    convolve, back, norm: pixels per program. parts: into how many parts the weights' gradient is cut, at most, each of
-    steps of ``part_block`` pixels; taps: how many taps a program of it takes.
+    convolve, backward, norm: pixels per program.
+    parts: into how many parts the weights' gradient is divided at most, each in steps of ``part_block`` pixels.
+    taps: taps per program of the weights' gradient.
     """
 
     convolve: int
-    back: int
+    backward: int
     norm: int
     parts: int
     part_block: int
@@ -68,15 +66,15 @@ class Tiles:
 
 
 TILES = {
-    16: Tiles(convolve=256, back=256, norm=256, parts=88, part_block=128, taps=3),
-    32: Tiles(convolve=256, back=128, norm=128, parts=64, part_block=64, taps=3),
-    64: Tiles(convolve=64, back=64, norm=64, parts=32, part_block=64, taps=1),
+    16: Tiles(convolve=256, backward=256, norm=256, parts=88, part_block=128, taps=3),
+    32: Tiles(convolve=256, backward=128, norm=128, parts=64, part_block=64, taps=3),
+    64: Tiles(convolve=64, backward=64, norm=64, parts=32, part_block=64, taps=1),
 }
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A 3 x 3 convolution and its batch norm; ``shrink``: how much smaller its output is than the image."""
+    """A 3 x 3 convolution and its batch norm; ``shrink``: height of the image divided by that of its output."""
 
     weight: Tensor
     norm: nn.BatchNorm2d
@@ -93,16 +91,16 @@ class Layer:
 
     @property
     def size(self) -> int:
-        """Of its weights, padded."""
+        """Number of its weights, with padding."""
         return self.outputs * 9 * self.inputs
 
     @property
     def sums(self) -> int:
-        """How many numbers its two sums per channel take."""
+        """Number of int64 that its two sums per channel take."""
         return 2 * int(COPIES) * self.outputs
 
     def parts(self, images: int, height: int, width: int, most: int, block: int) -> tuple[int, int]:
-        """How many parts the weights' gradient has, at most ``most``, and the pixels of each, a multiple of block."""
+        """Number of parts of the weights' gradient, at most ``most``, and pixels of each, a multiple of ``block``."""
         pixels = images * (height // self.shrink) * (width // self.shrink)
         each = rounded_up(rounded_up(pixels, most) // most, block)
         return rounded_up(pixels, each) // each, each
@@ -113,7 +111,7 @@ def rounded_up(number: int, multiple: int) -> int:
 
 
 def starts(sizes: list[int]) -> list[int]:
-    """Where each of several pieces begins in a buffer that holds them one behind the other, and its end."""
+    """The offset of each piece in a buffer that holds them one after the other, and the buffer's size."""
     found = [0]
     for size in sizes:
         found.append(found[-1] + size)
@@ -132,19 +130,19 @@ def layers_of(network: CifarResNet) -> list[Layer]:
 
 
 class GradientLayout:
-    """One flat buffer for all gradients of a batch shape, and the tables by which two kernels fill it.
+    """The layout of a flat buffer for all gradients of one batch shape, and the tables by which two kernels fill it.
 
-    cuts: of each layer, into how many parts its weights' gradient is cut at most, and the step of a part in pixels.
+    limits: per layer, the largest number of parts of its weights' gradient, and the step of a part in pixels.
     """
 
     def __init__(
-        self, layers: list[Layer], shape: tuple[int, int, int], cuts: list[tuple[int, int]], device: torch.device
+        self, layers: list[Layer], shape: tuple[int, int, int], limits: list[tuple[int, int]], device: torch.device
     ) -> None:
         self._layers = layers
         self._weights = starts([layer.size for layer in layers])
         self._norms = [self._weights[-1] + at for at in starts([2 * layer.outputs for layer in layers])]
         self.size = self._norms[-1]
-        self.parts = [layer.parts(*shape, *cut) for layer, cut in zip(layers, cuts)]
+        self.parts = [layer.parts(*shape, *limit) for layer, limit in zip(layers, limits)]
         self.part_starts = starts([n * layer.size for layer, (n, _) in zip(layers, self.parts)])
         rows = []
         for i, layer in enumerate(layers):
@@ -158,9 +156,9 @@ class GradientLayout:
         self.norm_table = torch.tensor(norms, device=device)
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """The gradients of each layer's weight, norm weight and norm bias, laid out as the parameters are.
+        """The gradients of each layer's weight, norm weight and norm bias, in their memory layout.
 
-        The same strides matter: autograd then keeps a gradient as it is instead of copying it.
+        With the same strides as the parameter, autograd does not copy a gradient.
         """
         found = []
         for layer, at, norm in zip(self._layers, self._weights, self._norms):
@@ -171,14 +169,17 @@ class GradientLayout:
         return found
 
 
-class FusedTrunk:
-    """Images N x 3 x H x W -> features N x 64 in float32, as ``CifarResNet`` gives them under bf16 autocast.
+class FusedCifarResNet:
+    """Images N x 3 x H x W -> features N x 64 in float32, as ``CifarResNet`` computes them under bf16 autocast.
 
-    Reads the network's parameters at every call and, in training mode, updates what its norms remember. H and W must
-    be multiples of 4. In training mode gradients reach the parameters through autograd, as always. Refused: norms in
-    another mode than the network's, and to ask for gradients in evaluation or for those of the images.
-    dtype: of the activations; by_rows: whether convolutions go row by row where they can (``rows.py``) and their
-    weights' gradients take nine taps at once (``weights_nine.py``), instead of tap by tap.
+    network: its parameters are read at every call; in training mode its running statistics are updated, and gradients
+        reach its parameters through autograd.
+    dtype: of the activations.
+    by_rows: whether convolutions go row by row if they can (``convolution_rows``) and weights' gradients compute nine
+        taps at once, instead of tap by tap.
+
+    H and W must be multiples of 4. Not supported: norms in another mode than the network, gradients in evaluation mode,
+    gradients of the images.
     """
 
     def __init__(
@@ -193,8 +194,8 @@ class FusedTrunk:
         self.layers = layers_of(network)
         self.parameters = [p for layer in self.layers for p in (layer.weight, layer.norm.weight, layer.norm.bias)]
         stem = self.layers[0].weight
-        room = (stem.shape[0], LEAST_CHANNELS, 3, 3)
-        self._stem = torch.zeros(room, dtype=dtype, device=stem.device).to(memory_format=torch.channels_last)
+        padded = (stem.shape[0], LEAST_CHANNELS, 3, 3)
+        self._stem = torch.zeros(padded, dtype=dtype, device=stem.device).to(memory_format=torch.channels_last)
         self._rest = [torch.empty_like(layer.weight, dtype=dtype) for layer in self.layers[1:]]
         self.packed = [self._stem, *self._rest]
         self._seen = [count for layer in self.layers if (count := layer.norm.num_batches_tracked) is not None]
@@ -211,7 +212,7 @@ class FusedTrunk:
             if not self._network.training:
                 return self._frozen(x)
             torch._foreach_add_(self._seen, 1)
-        features: Tensor = Pass.apply(x, self, *self.parameters)
+        features: Tensor = _TrainingPass.apply(x, self, *self.parameters)
         return features
 
     def layout(self, x: Tensor) -> GradientLayout:
@@ -219,12 +220,12 @@ class FusedTrunk:
         if shape not in self._layouts:
             nine = [self.nine_tiles(i) for i in range(len(self.layers))]
             taps = [TILES[layer.outputs] for layer in self.layers]
-            cuts = [(n.parts, n.block) if n else (t.parts, t.part_block) for n, t in zip(nine, taps)]
-            self._layouts[shape] = GradientLayout(self.layers, shape, cuts, x.device)
+            limits = [(n.parts, n.block) if n else (t.parts, t.part_block) for n, t in zip(nine, taps)]
+            self._layouts[shape] = GradientLayout(self.layers, shape, limits, x.device)
         return self._layouts[shape]
 
     def output(self, i: int, x: Tensor) -> Tensor:
-        """Room for what layer i makes of x."""
+        """An empty tensor for the output of layer i on x."""
         layer = self.layers[i]
         shape = (x.shape[0], x.shape[1] // layer.stride, x.shape[2] // layer.stride, layer.outputs)
         return torch.empty(shape, dtype=self.dtype, device=x.device)
@@ -233,12 +234,12 @@ class FusedTrunk:
         layer = self.layers[i]
         return {"STRIDE": layer.stride, "INPUTS": layer.inputs, "OUTPUTS": layer.outputs}
 
-    def strips(self, i: int, tiles: dict[int, RowTiles], y: Tensor) -> Strips | None:
-        """How layer i goes row by row over y, which has a pixel for each of its results; None: tap by tap."""
-        return strips(tiles, self.layers[i].stride, y) if self._by_rows else None
+    def row_grid(self, i: int, tiles: dict[int, RowTiles], y: Tensor) -> RowGrid | None:
+        """The launch of layer i row by row, with y as its output; None if it goes tap by tap."""
+        return row_grid(tiles, self.layers[i].stride, y) if self._by_rows else None
 
     def nine_tiles(self, i: int) -> NineTiles | None:
-        """How layer i's gradient of all nine taps at once is cut; None: a row of taps or one after the other."""
+        """Sizes for the gradient of all nine taps of layer i at once; None if it computes one or three at a time."""
         layer = self.layers[i]
         return NINE_TAPS.get(layer.outputs) if self._by_rows and layer.stride == 1 else None
 
@@ -251,7 +252,7 @@ class FusedTrunk:
         if others:
             mode, other = ("training", "evaluation") if training else ("evaluation", "training")
             raise HoldfastError(
-                f"{others} norms are in {other} mode and the network in {mode} mode, which the kernels cannot do; "
+                f"{others} norms are in {other} mode and the network in {mode} mode, which the kernels do not support; "
                 "call train() or eval() on the whole network"
             )
 
@@ -259,10 +260,10 @@ class FusedTrunk:
         if not torch.is_grad_enabled():
             return
         if x.requires_grad:
-            raise HoldfastError("the kernels find no gradient of the images; detach them")
+            raise HoldfastError("the kernels do not compute gradients of the images; detach them")
         if not self._network.training and any(parameter.requires_grad for parameter in self.parameters):
             raise HoldfastError(
-                "the kernels find no gradients in evaluation mode; call the network under torch.no_grad() or train it"
+                "the kernels compute no gradients in evaluation mode; call the network under torch.no_grad() or train()"
             )
 
     def _frozen(self, x: Tensor) -> Tensor:
@@ -273,155 +274,155 @@ class FusedTrunk:
 
     def _frozen_layer(self, i: int, x: Tensor, shortcut: Tensor | None) -> Tensor:
         out, norm = self.output(i, x), self.layers[i].norm
-        tensors = (x, self.packed[i], out, given_or(shortcut, out))
+        tensors = (x, self.packed[i], out, or_dummy(shortcut, out))
         known = (norm.weight, norm.bias, norm.running_mean, norm.running_var)
         kind = shortcut_kind(shortcut, out)
-        if cut := self.strips(i, FORWARD_ROWS, out):
-            convolve_frozen_rows[cut.grid](
-                *tensors, *known, len(out), norm.eps, **self.channels(i), SHORTCUT=kind, **cut.options
+        if rows := self.row_grid(i, FORWARD_ROWS, out):
+            convolve_eval_rows[rows.grid](
+                *tensors, *known, len(out), norm.eps, **self.channels(i), SHORTCUT=kind, **rows.options
             )
             return out
         pixels, block = pixels_of(out), TILES[out.shape[3]].convolve
-        convolve_frozen[(-(-pixels // block),)](
+        convolve_eval[(-(-pixels // block),)](
             *tensors, *known, pixels, norm.eps, **size_of(out), **self.shape(i), SHORTCUT=kind, BLOCK=block
         )
         return out
 
 
 def _refuse_too_many(x: Tensor) -> None:
-    """Nothing in the network is larger than its first layer's input and output."""
-    most = REACH // (LEAST_CHANNELS * x.shape[2] * x.shape[3])
+    """The largest tensors of the network are its first layer's input and output."""
+    most = MAX_ELEMENTS // (LEAST_CHANNELS * x.shape[2] * x.shape[3])
     if len(x) > most:
         size = f"{x.shape[2]} x {x.shape[3]}"
-        raise HoldfastError(f"{len(x)} images of {size} at once are too many for the kernels; take {most} at most")
+        raise HoldfastError(f"{len(x)} images of {size} at once are too many for the kernels; take at most {most}")
 
 
-class Pass(torch.autograd.Function):
-    """One pass in training mode. What it keeps for the way back lives in a ``_Kept``, for one way back."""
+class _TrainingPass(torch.autograd.Function):
+    """The network in training mode. ``_PassState`` holds the tensors for one backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, trunk: "FusedTrunk", *parameters: Tensor) -> Tensor:
-        ctx.kept = kept = _Kept(trunk, x)
-        out = kept.layer(0, x, shortcut=None)
-        for i in range(1, len(trunk.layers), 2):
-            out = kept.layer(i + 1, kept.layer(i, out, shortcut=None), shortcut=out)
+    def forward(ctx: Any, x: Tensor, resnet: "FusedCifarResNet", *parameters: Tensor) -> Tensor:
+        ctx.state = state = _PassState(resnet, x)
+        out = state.layer(0, x, shortcut=None)
+        for i in range(1, len(resnet.layers), 2):
+            out = state.layer(i + 1, state.layer(i, out, shortcut=None), shortcut=out)
         return out.flatten(1, 2).mean(1, dtype=torch.float32)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        # Let go now, not with the graph, which lives until the end of the step: another view may be to come.
-        kept, ctx.kept = ctx.kept, None
-        if kept is None:
+        # Freed now, not with the graph, which lives until the end of the step: a second view may follow.
+        state, ctx.state = ctx.state, None
+        if state is None:
             raise RuntimeError(
-                "trying to go back through a fused trunk a second time: the first time freed what it had kept, "
-                "retain_graph=True or not; call the network again"
+                "second backward pass through a fused network: the first one freed its tensors, also with "
+                "retain_graph=True; call the network again"
             )
-        last = len(kept.trunk.layers) - 1
-        du = kept.spread_mean(last, gradients[0])
+        last = len(state.resnet.layers) - 1
+        du = state.mean_backward(last, gradients[0])
         for i in range(last - 1, 0, -2):
-            inner = kept.layer_back(i + 1, du, shortcut_du=None)
-            du = kept.layer_back(i, inner, shortcut_du=du)
-        kept.weight_parts(0, kept.through_norm(0, du))
-        return (None, None, *kept.gradients())
+            inner = state.layer_backward(i + 1, du, shortcut_du=None)
+            du = state.layer_backward(i, inner, shortcut_du=du)
+        state.weight_parts(0, state.norm_backward(0, du))
+        return (None, None, *state.gradients())
 
 
-class _Kept:
-    """The tensors of one pass. Of layer i: ``x`` its input, ``y`` before its norm, ``out`` behind norm and ReLU."""
+class _PassState:
+    """The tensors of one pass. Of layer i: ``x`` its input, ``y`` before its norm, ``out`` after norm and ReLU."""
 
-    def __init__(self, trunk: "FusedTrunk", image: Tensor) -> None:
-        self.trunk = trunk
+    def __init__(self, resnet: "FusedCifarResNet", image: Tensor) -> None:
+        self.resnet = resnet
         self.x: dict[int, Tensor] = {}
         self.y: dict[int, Tensor] = {}
         self.out: dict[int, Tensor] = {}
-        self._sizes = [layer.sums for layer in trunk.layers]
+        self._sizes = [layer.sums for layer in resnet.layers]
         self._flat_sums = image.new_zeros(starts(self._sizes)[-1], dtype=torch.int64)
         self._sums = self._flat_sums.split(self._sizes)
-        self._layout = trunk.layout(image)
+        self._layout = resnet.layout(image)
 
     def layer(self, i: int, x: Tensor, *, shortcut: Tensor | None) -> Tensor:
         """relu(bn(conv(x)) + shortcut)"""
-        norm, self.x[i] = self.trunk.layers[i].norm, x
-        y = self.y[i] = self.trunk.output(i, x)
+        norm, self.x[i] = self.resnet.layers[i].norm, x
+        y = self.y[i] = self.resnet.output(i, x)
         pixels, tiles = pixels_of(y), TILES[y.shape[3]]
-        tensors = (x, self.trunk.packed[i], y, self._sums[i])
-        if cut := self.trunk.strips(i, FORWARD_ROWS, y):
-            convolve_rows[cut.grid](*tensors, len(y), 1 / pixels, **self.trunk.channels(i), **cut.options)
+        tensors = (x, self.resnet.packed[i], y, self._sums[i])
+        if rows := self.resnet.row_grid(i, FORWARD_ROWS, y):
+            convolve_rows[rows.grid](*tensors, len(y), 1 / pixels, **self.resnet.channels(i), **rows.options)
         else:
             convolve[(-(-pixels // tiles.convolve),)](
-                *tensors, pixels, 1 / pixels, **size_of(y), **self.trunk.shape(i), BLOCK=tiles.convolve
+                *tensors, pixels, 1 / pixels, **size_of(y), **self.resnet.shape(i), BLOCK=tiles.convolve
             )
         out = self.out[i] = torch.empty_like(y)
         normalise[(-(-pixels // tiles.norm),)](
-            y, given_or(shortcut, y), out, self._sums[i], norm.weight, norm.bias, norm.running_mean, norm.running_var,
+            y, or_dummy(shortcut, y), out, self._sums[i], norm.weight, norm.bias, norm.running_mean, norm.running_var,
             pixels, 1 / pixels, norm.eps, norm.momentum, **size_of(y), CHANNELS=y.shape[3],
             SHORTCUT=shortcut_kind(shortcut, y), BLOCK=tiles.norm,
         )  # fmt: skip
         return out
 
-    def spread_mean(self, i: int, gradient: Tensor) -> Tensor:
+    def mean_backward(self, i: int, gradient: Tensor) -> Tensor:
         y = self.y[i]
         self._flat_gradient_sums = torch.zeros_like(self._flat_sums)
         self._gradient_sums = self._flat_gradient_sums.split(self._sizes)
         self._parts = y.new_empty(self._layout.part_starts[-1], dtype=torch.float32)
         du, pixels, block = torch.empty_like(y), pixels_of(y), TILES[y.shape[3]].norm
-        spread_mean[(-(-pixels // block),)](
+        mean_backward[(-(-pixels // block),)](
             gradient.contiguous(), self.out[i], y, self._sums[i], du, self._gradient_sums[i], pixels,
-            self.trunk.layers[i].norm.eps, POSITIONS=y.shape[1] * y.shape[2], CHANNELS=y.shape[3], BLOCK=block,
+            self.resnet.layers[i].norm.eps, POSITIONS=y.shape[1] * y.shape[2], CHANNELS=y.shape[3], BLOCK=block,
         )  # fmt: skip
         return du
 
-    def layer_back(self, i: int, du: Tensor, *, shortcut_du: Tensor | None) -> Tensor:
-        """du of layer i - 1 from that of layer i; on the way the gradient of its weights."""
-        dy = self.through_norm(i, du)
+    def layer_backward(self, i: int, du: Tensor, *, shortcut_du: Tensor | None) -> Tensor:
+        """du of layer i - 1 from that of layer i, and the gradient of layer i's weights."""
+        dy = self.norm_backward(i, du)
         self.weight_parts(i, dy)
-        y, norm = self.y[i - 1], self.trunk.layers[i - 1].norm
-        found, pixels, block = torch.empty_like(y), pixels_of(y), TILES[y.shape[3]].back
+        y, norm = self.y[i - 1], self.resnet.layers[i - 1].norm
+        found, pixels, block = torch.empty_like(y), pixels_of(y), TILES[y.shape[3]].backward
         tensors = (
-            dy, self.trunk.packed[i], given_or(shortcut_du, dy), y, self.out[i - 1], self._sums[i - 1],
+            dy, self.resnet.packed[i], or_dummy(shortcut_du, dy), y, self.out[i - 1], self._sums[i - 1],
             norm.weight, norm.bias, found, self._gradient_sums[i - 1],
         )  # fmt: skip
         kind = shortcut_kind(shortcut_du, y)
-        if cut := self.trunk.strips(i, BACK_ROWS, y):
-            convolve_back_rows[cut.grid](
-                *tensors, len(y), norm.eps, **self.trunk.channels(i), SHORTCUT=kind, **cut.options
+        if rows := self.resnet.row_grid(i, BACKWARD_ROWS, y):
+            convolve_backward_rows[rows.grid](
+                *tensors, len(y), norm.eps, **self.resnet.channels(i), SHORTCUT=kind, **rows.options
             )
         else:
-            convolve_back[(-(-pixels // block),)](
-                *tensors, pixels, norm.eps, **size_of(y), **self.trunk.shape(i), SHORTCUT=kind, BLOCK=block
+            convolve_backward[(-(-pixels // block),)](
+                *tensors, pixels, norm.eps, **size_of(y), **self.resnet.shape(i), SHORTCUT=kind, BLOCK=block
             )
         return found
 
-    def through_norm(self, i: int, du: Tensor) -> Tensor:
-        norm = self.trunk.layers[i].norm
+    def norm_backward(self, i: int, du: Tensor) -> Tensor:
+        norm = self.resnet.layers[i].norm
         dy, pixels, block = torch.empty_like(du), pixels_of(du), TILES[du.shape[3]].norm
-        through_norm[(-(-pixels // block),)](
+        norm_backward[(-(-pixels // block),)](
             du, self.y[i], dy, self._sums[i], self._gradient_sums[i], norm.weight, pixels, 1 / pixels, norm.eps,
             CHANNELS=du.shape[3], BLOCK=block,
         )  # fmt: skip
         return dy
 
     def weight_parts(self, i: int, dy: Tensor) -> None:
-        layer, (count, each) = self.trunk.layers[i], self._layout.parts[i]
+        layer, (count, each) = self.resnet.layers[i], self._layout.parts[i]
         start, end = self._layout.part_starts[i : i + 2]
         tensors = (self.x[i], dy, self._parts[start:end])
-        if nine := self.trunk.nine_tiles(i):
+        if nine := self.resnet.nine_tiles(i):
             weight_parts_nine[(count, 3 // nine.shifts)](
-                *tensors, pixels_of(dy), EACH=each, **size_of(dy), **self.trunk.channels(i), SHIFTS=nine.shifts,
+                *tensors, pixels_of(dy), EACH=each, **size_of(dy), **self.resnet.channels(i), SHIFTS=nine.shifts,
                 WIDE=layer.inputs * (4 if nine.shifts == 3 else 1), HIGH=4 * layer.outputs, BLOCK=nine.block,
                 STAGES=nine.stages, num_warps=nine.warps,
             )  # fmt: skip
             return
         tiles = TILES[layer.outputs]
         weight_parts[(count, 9 // tiles.taps)](
-            *tensors, pixels_of(dy), EACH=each, **size_of(dy), **self.trunk.shape(i), TAPS=tiles.taps,
+            *tensors, pixels_of(dy), EACH=each, **size_of(dy), **self.resnet.shape(i), TAPS=tiles.taps,
             WIDE=layer.inputs * (4 if tiles.taps == 3 else 1), BLOCK=tiles.part_block,
         )  # fmt: skip
 
     def gradients(self) -> list[Tensor]:
         flat = self._parts.new_empty(self._layout.size)
         parts, norms = self._layout.part_table, self._layout.norm_table
-        add_up_parts[(len(parts),)](self._parts, parts, flat, BLOCK=TABLE_BLOCK)
+        sum_parts[(len(parts),)](self._parts, parts, flat, BLOCK=TABLE_BLOCK)
         norm_gradients[(len(norms),)](self._flat_gradient_sums, norms, flat, CHANNELS=max(TILES))
         return self._layout.views(flat)
 
@@ -434,8 +435,8 @@ def size_of(x: Tensor) -> dict[str, int]:
     return {"HEIGHT": x.shape[1], "WIDTH": x.shape[2]}
 
 
-def given_or(tensor: Tensor | None, anything: Tensor) -> Tensor:
-    """A kernel's argument that it does not read must be a tensor all the same."""
+def or_dummy(tensor: Tensor | None, anything: Tensor) -> Tensor:
+    """The tensor, or another one for an argument that the kernel does not read."""
     return anything if tensor is None else tensor
 
 

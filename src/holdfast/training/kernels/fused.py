@@ -1,4 +1,4 @@
-"""Which networks can be carried out by fused kernels."""
+"""The networks that have fused kernels, and the function that calls them."""
 
 import importlib.util
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from holdfast.encoders.squeeze_excite import PreActivationBlock, RegNetY, SENet,
 NETWORKS = (CifarResNet, RegNetY, ResNet, SENet)
 BLOCKS = (PlainShortcutBlock, YBlock, BasicBlock, Bottleneck, PreActivationBlock, SqueezeExcitation)
 PARTS = (Encoder, *BLOCKS, nn.BatchNorm2d, nn.Conv2d, nn.Linear)
-"""What the kernels stand in for or call in another way; a derived class may do something else."""
+"""Modules that the kernels replace or call differently. A derived class may do something else, so it is refused."""
 HALVED_BY_KERNELS = (CifarResNet, RegNetY)
-"""Those whose own kernels halve an image, twice; cuDNN, which does it for the others, takes any side."""
+"""Networks with kernels that halve the image twice. The others use cuDNN for that, which takes any side."""
 SIDES_MULTIPLE = 4
 
 
 def why_no_kernels(network: nn.Module, height: int, width: int) -> str:
-    """Why ``network`` cannot be carried out by the kernels on images of that size; empty where it can."""
+    """Why the kernels cannot compute ``network`` on images of that size; empty if they can."""
     backbone = getattr(network, "backbone", network)
     name = type(backbone).__name__
     if not isinstance(network, Encoder) or type(backbone) not in NETWORKS:
@@ -29,12 +29,12 @@ def why_no_kernels(network: nn.Module, height: int, width: int) -> str:
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     if network.frozen:
-        return f"the kernels know no frozen parts, and {name} has some: {', '.join(network.frozen)}"
+        return f"the kernels do not support frozen parts, and {name} has some: {', '.join(network.frozen)}"
     for part in network.modules():
         if isinstance(part, nn.SyncBatchNorm):
-            return f"{name} has a SyncBatchNorm, and the kernels know nothing of other ranks"
+            return f"{name} has a SyncBatchNorm, and the kernels do not support several ranks"
         if isinstance(part, (*PARTS, _BatchNorm)) and type(part) not in PARTS:
-            return f"{name} has a part that the kernels do not know, {type(part).__name__}"
+            return f"{name} has a part that the kernels do not support, {type(part).__name__}"
     if not all(p.is_contiguous(memory_format=torch.channels_last) for p in network.parameters() if p.ndim == 4):
         return f"the kernels need weights in channels-last, and those of {name} are not"
     if isinstance(backbone, HALVED_BY_KERNELS) and (height % SIDES_MULTIPLE or width % SIDES_MULTIPLE):
@@ -44,12 +44,12 @@ def why_no_kernels(network: nn.Module, height: int, width: int) -> str:
 
 
 def fused_network(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function that gives what ``network(x)`` gives under bf16 autocast, where ``why_no_kernels`` is empty."""
-    from holdfast.training.kernels.cifar_resnet import FusedTrunk
-    from holdfast.training.kernels.networks import NormedNetwork
+    """A function that computes ``network(x)`` as under bf16 autocast; ``why_no_kernels`` must be empty for it."""
+    from holdfast.training.kernels.cifar_resnet import FusedCifarResNet
+    from holdfast.training.kernels.networks import FusedNetwork
 
     assert isinstance(network, Encoder)
     if not isinstance(network.backbone, CifarResNet):
-        return NormedNetwork(network)
-    trunk, projection = FusedTrunk(network.backbone), network.projection
-    return trunk if projection is None else lambda x: projection(trunk(x))
+        return FusedNetwork(network)
+    backbone, projection = FusedCifarResNet(network.backbone), network.projection
+    return backbone if projection is None else lambda x: projection(backbone(x))

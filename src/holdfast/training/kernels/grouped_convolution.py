@@ -1,11 +1,9 @@
-"""A 3 x 3 convolution in groups of 16 channels that autograd knows: ``F.conv2d`` by kernels made for small groups.
+"""A 3 x 3 convolution in groups of 16 channels with its gradients: ``F.conv2d`` by kernels made for small groups.
 
-A 3 x 3 convolution in groups of 16 channels, its way back and its weights' gradient, as matrix products.
-
-Activations are N x H x W x C and weights C x 3 x 3 x 16, in bf16 (in tests float32: whatever the buffers are). A pixel
-of one group is 32 bytes, a quarter of what memory hands out at once, so a program takes WIDE channels: one group, or a
-few side by side. Their weights are then one matrix with zeros between the groups. That multiplies zeros, for which the
-matrix units have time while the bytes come.
+Activations are N x H x W x C and weights C x 3 x 3 x 16, in bf16; in tests float32 (the kernels use the dtype of the
+buffers). A pixel of one group is 32 bytes, a quarter of a memory transaction, so a program computes WIDE channels: one
+group or a few neighbouring ones. Their weights form one matrix with zeros between the groups. Multiplying the zeros
+costs nothing, because the matrix units wait for memory anyway.
 """
 
 from dataclasses import dataclass
@@ -18,8 +16,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from holdfast.training.kernels.convolution import under_tap
-from holdfast.training.kernels.sums import within_reach
+from holdfast.training.kernels.convolution import input_at_tap
+from holdfast.training.kernels.sums import fits_32_bits
 
 GROUP = tl.constexpr(16)
 """Channels of a group; also the least that a matrix product takes."""
@@ -29,8 +27,8 @@ GROUP = tl.constexpr(16)
 def tap_weights(weight, tap, from_channel, to_channel):
     """The weights of one tap between these channels, of which one is a row and the other a column."""
     same_group = from_channel // GROUP == to_channel // GROUP
-    place = to_channel * (9 * GROUP) + tap * GROUP + from_channel % GROUP
-    return tl.load(weight + place, mask=same_group, other=0.0)
+    offset = to_channel * (9 * GROUP) + tap * GROUP + from_channel % GROUP
+    return tl.load(weight + offset, mask=same_group, other=0.0)
 
 
 @triton.jit
@@ -41,8 +39,8 @@ def convolve_groups(
 ):  # fmt: skip
     """y = conv(x), for BLOCK pixels of WIDE channels. HEIGHT, WIDTH: of y.
 
-    STAGES: how many taps are in flight between memory and the matrix units. Programs for the same pixels follow each
-    other, so that what lies together in memory is asked for at once.
+    STAGES: number of taps loaded ahead of the matrix products. Programs for the same pixels have consecutive numbers,
+    so that neighbouring memory is read at the same time.
     """
     program = tl.program_id(0)
     channel = program % (CHANNELS // WIDE) * WIDE + tl.arange(0, WIDE)
@@ -51,24 +49,24 @@ def convolve_groups(
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
     total = tl.zeros((BLOCK, WIDE), tl.float32)
     for tap in tl.range(0, 9, num_stages=STAGES):
-        place, valid = under_tap(tap, image, row, column, inside, HEIGHT, WIDTH, STRIDE)
-        a = tl.load(x + place[:, None] * CHANNELS + channel[None, :], mask=valid[:, None], other=0.0)
+        offset, valid = input_at_tap(tap, image, row, column, inside, HEIGHT, WIDTH, STRIDE)
+        a = tl.load(x + offset[:, None] * CHANNELS + channel[None, :], mask=valid[:, None], other=0.0)
         b = tap_weights(weight, tap, channel[:, None], channel[None, :])
         total = tl.dot(a, b, total, input_precision="ieee")
-    place = pixel[:, None] * CHANNELS + channel[None, :]
-    tl.store(y + place, total.to(y.dtype.element_ty), mask=inside[:, None])
+    offset = pixel[:, None] * CHANNELS + channel[None, :]
+    tl.store(y + offset, total.to(y.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
-def convolve_groups_back(
+def convolve_groups_backward(
     dy, weight, dx, pixels,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr,
     BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """dx from dy. pixels, HEIGHT, WIDTH: of dy.
 
-    With stride 2 a program takes one of the four pixels of x above each of BLOCK pixels of dy: which taps end there
-    depends on which of the four it is, so only those one, two or four are computed instead of nine mostly of zeros.
+    With stride 2 a program computes one of the four pixels of x for each of BLOCK pixels of dy. Which taps reach it
+    depends on which of the four it is, so only one, two or four taps are computed, not nine.
     """
     program = tl.program_id(0)
     channel = program % (CHANNELS // WIDE) * WIDE + tl.arange(0, WIDE)
@@ -78,7 +76,7 @@ def convolve_groups_back(
     inside = pixel < pixels
     image, row, column = pixel // (HEIGHT * WIDTH), pixel // WIDTH % HEIGHT, pixel % WIDTH
     if STRIDE == 1:
-        # The farthest pixel of dy that a tap leads to, how many rows and columns of taps there are.
+        # The farthest pixel of dy that a tap reads, and the numbers of rows and columns of taps.
         down, right, rows, columns = 1, 1, 3, 3
         to_row, to_column = row, column
     else:
@@ -91,13 +89,13 @@ def convolve_groups_back(
         tap = (1 - down + STRIDE * up) * 3 + 1 - right + STRIDE * left
         r, c = row + down - up, column + right - left
         valid = inside & (r >= 0) & (r < HEIGHT) & (c >= 0) & (c < WIDTH)
-        place = (image * HEIGHT + r) * WIDTH + c
-        g = tl.load(dy + place[:, None] * CHANNELS + channel[None, :], mask=valid[:, None], other=0.0)
+        offset = (image * HEIGHT + r) * WIDTH + c
+        g = tl.load(dy + offset[:, None] * CHANNELS + channel[None, :], mask=valid[:, None], other=0.0)
         w = tap_weights(weight, tap, channel[None, :], channel[:, None])
         total = tl.dot(g, w, total, input_precision="ieee")
-    place = (image * (HEIGHT * STRIDE) + to_row) * (WIDTH * STRIDE) + to_column
+    offset = (image * (HEIGHT * STRIDE) + to_row) * (WIDTH * STRIDE) + to_column
     found = total.to(dx.dtype.element_ty)
-    tl.store(dx + place[:, None] * CHANNELS + channel[None, :], found, mask=inside[:, None])
+    tl.store(dx + offset[:, None] * CHANNELS + channel[None, :], found, mask=inside[:, None])
 
 
 @triton.jit
@@ -106,10 +104,10 @@ def group_weight_parts(
     EACH: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, STRIDE: tl.constexpr, CHANNELS: tl.constexpr,
     WIDE: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The weights' gradient over EACH of the output pixels, for one row of three taps; a fourth fills the matrix up.
+    """The weights' gradient over EACH of the output pixels, for one row of three taps; a fourth pads the matrix.
 
-    HEIGHT, WIDTH: of dy. parts: programs x C x 3 x 3 x 16, float32, added up later: in a fixed order, so always the
-    same.
+    HEIGHT, WIDTH: of dy. parts: programs x C x 3 x 3 x 16, float32, summed later in a fixed order, so that
+    the result is always the same.
     """
     first, tap_row, part = tl.program_id(0) * WIDE, tl.program_id(1), tl.program_id(2)
     channel, k = tl.arange(0, WIDE), tl.arange(0, 4 * WIDE)
@@ -123,9 +121,9 @@ def group_weight_parts(
         c = (column * STRIDE - 1)[:, None] + tap_column[None, :]
         valid = (inside & (r >= 0) & (r < HEIGHT * STRIDE))[:, None] & (c >= 0) & (c < WIDTH * STRIDE)
         valid = valid & (tap_column < 3)[None, :]
-        place = (image * (HEIGHT * STRIDE) + r) * (WIDTH * STRIDE) + column * STRIDE - 1
-        place = place[:, None] * CHANNELS + (tap_column * CHANNELS + from_channel)[None, :]
-        h = tl.load(x + first + place, mask=valid, other=0.0)
+        offset = (image * (HEIGHT * STRIDE) + r) * (WIDTH * STRIDE) + column * STRIDE - 1
+        offset = offset[:, None] * CHANNELS + (tap_column * CHANNELS + from_channel)[None, :]
+        h = tl.load(x + first + offset, mask=valid, other=0.0)
         g = tl.load(dy + first + pixel[:, None] * CHANNELS + channel[None, :], mask=inside[:, None], other=0.0)
         total = tl.dot(tl.trans(h), g, total, input_precision="ieee")
     target = parts + part * (CHANNELS * 9 * GROUP) + (tap_row * 3 + tap_column)[:, None] * GROUP
@@ -139,38 +137,41 @@ GROUP_WIDTH = int(GROUP)
 
 @dataclass(frozen=True)
 class Tiles:
-    """How the work is cut.
+    """Sizes of the programs.
 
-    groups: side by side in one program, where they divide the groups there are; convolve, back: pixels per program;
-    programs: of the weights' gradient, about, each in steps of ``part_block`` pixels; stages: of loads in flight.
+    groups: per program, if they divide the number of groups.
+    convolve, backward: pixels per program.
+    programs: approximate number of programs for the weights' gradient, each in steps of ``part_block`` pixels.
+    stages, warps: of Triton.
     """
 
     groups: int
     convolve: int
-    back: int
+    backward: int
     programs: int
     part_block: int
     stages: int = 3
     warps: int = 4
 
 
-TILES = Tiles(groups=2, convolve=256, back=128, programs=396, part_block=64)
-SMALL_TILES = Tiles(groups=2, convolve=128, back=128, programs=396, part_block=64)
+TILES = Tiles(groups=2, convolve=256, backward=128, programs=396, part_block=64)
+SMALL_TILES = Tiles(groups=2, convolve=128, backward=128, programs=396, part_block=64)
 FEW_PIXELS = 2**14
-"""Below that, and for float32, which takes twice the room, the small tiles. Not measured yet: both are what 32-channel
-layers of a CIFAR ResNet want on an H200 (bench/README.md), which are the same products; three programs of the weights'
-gradient have room in each of its 132 multiprocessors."""
+"""Below this number, and for float32, which takes twice the memory, the small tiles are used. Both were not tuned: they
+are the best for 32-channel layers of a CIFAR ResNet on an H200 (bench/README.md), which compute the same products.
+Three programs of the weights' gradient fit on each of its 132 multiprocessors."""
 
 
 def grouped_convolution(x: Tensor, weight: Tensor, stride: int = 1, *, cast: Tensor | None = None) -> Tensor:
     """``F.conv2d(x, weight, stride=stride, padding=1, groups=C // 16)``, in x's dtype and channels-last.
 
-    x: N x C x H x W, H and W multiples of the stride, which is 1 or 2. Beyond the kernels' reach torch carries it out.
+    x: N x C x H x W, H and W multiples of the stride, which is 1 or 2. Tensors too large for
+        the kernels are computed by torch.
     weight: C x 16 x 3 x 3 in float32, channels-last, and so is its gradient.
     cast: the weight in x's dtype, for callers who cast many at once.
-    A value that is NaN or infinite spoils the group beside its own too.
+    A value that is NaN or infinite also affects the neighbouring group.
     """
-    if not within_reach(x):
+    if not fits_32_bits(x):
         return F.conv2d(x, weight.to(x.dtype), stride=stride, padding=1, groups=x.shape[1] // GROUP_WIDTH)
     cast = weight.detach().to(x.dtype) if cast is None else cast
     result: Tensor = _Convolution.apply(x, weight, cast, stride)
@@ -185,7 +186,7 @@ class _Convolution(torch.autograd.Function):
         ctx.save_for_backward(x, cast)
         shape = (x.shape[0], x.shape[1], x.shape[2] // stride, x.shape[3] // stride)
         y = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-        tiles, sizes = _cut(y, stride)
+        tiles, sizes = _tiles(y, stride)
         programs = _blocks(y, tiles.convolve) * (y.shape[1] // sizes["WIDE"])
         convolve_groups[(programs,)](x, cast, y, _pixels(y), **sizes, BLOCK=tiles.convolve, num_warps=tiles.warps)
         return y
@@ -201,16 +202,18 @@ class _Convolution(torch.autograd.Function):
 
 
 def _gradient_of_input(dy: Tensor, x: Tensor, cast: Tensor, stride: int) -> Tensor:
-    tiles, sizes = _cut(dy, stride)
+    tiles, sizes = _tiles(dy, stride)
     dx = torch.empty_like(x)
-    programs = _blocks(dy, tiles.back) * stride**2 * (dy.shape[1] // sizes["WIDE"])
-    convolve_groups_back[(programs,)](dy, cast, dx, _pixels(dy), **sizes, BLOCK=tiles.back, num_warps=tiles.warps)
+    programs = _blocks(dy, tiles.backward) * stride**2 * (dy.shape[1] // sizes["WIDE"])
+    convolve_groups_backward[(programs,)](
+        dy, cast, dx, _pixels(dy), **sizes, BLOCK=tiles.backward, num_warps=tiles.warps
+    )
     return dx
 
 
 def _gradient_of_weight(dy: Tensor, x: Tensor, stride: int) -> Tensor:
-    """C x 16 x 3 x 3 in float32, laid out as the parameter is, so that autograd keeps it instead of copying it."""
-    tiles, sizes = _cut(dy, stride)
+    """C x 16 x 3 x 3 in float32, in the parameter's memory layout, so that autograd does not copy it."""
+    tiles, sizes = _tiles(dy, stride)
     channels = dy.shape[1]
     slices = channels // sizes["WIDE"]
     steps = _blocks(dy, tiles.part_block)
@@ -223,8 +226,8 @@ def _gradient_of_weight(dy: Tensor, x: Tensor, stride: int) -> Tensor:
     return parts.sum(0).permute(0, 3, 1, 2)
 
 
-def _cut(y: Tensor, stride: int) -> tuple[Tiles, dict[str, int]]:
-    """The tiles for an output, and the sizes that every kernel asks for."""
+def _tiles(y: Tensor, stride: int) -> tuple[Tiles, dict[str, int]]:
+    """The sizes of the programs for an output, and the constants of every kernel."""
     tiles = SMALL_TILES if _pixels(y) < FEW_PIXELS or y.dtype == torch.float32 else TILES
     channels = y.shape[1]
     wide = GROUP_WIDTH * (tiles.groups if channels // GROUP_WIDTH % tiles.groups == 0 else 1)

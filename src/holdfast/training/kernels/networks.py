@@ -1,12 +1,7 @@
-"""A network whose grouped convolutions and norms are carried out by the kernels, and all else by torch as before.
+"""Networks with batch norms, ReLUs, sums, squeeze-excitation and grouped convolutions computed by the kernels.
 
-A RegNetY whose norms, sums, ReLUs and channel weights are carried out by the kernels.
-
-A ResNet whose norms, sums and ReLUs are carried out by the kernels.
-
-A SENet whose norms, ReLUs, channel weights and sums are carried out by the kernels.
-
-Many parameters cast at once, and their gradients cast back at once: a few launches instead of two for each.
+All other layers are computed by torch. Weights are cast to bf16 together, and so are their gradients back to float32:
+a few kernel launches instead of two per weight.
 """
 
 from collections.abc import Sequence
@@ -18,135 +13,44 @@ from torch.autograd.function import once_differentiable
 
 from holdfast.encoders.resnet import BasicBlock, Bottleneck, ResNet
 from holdfast.encoders.squeeze_excite import PreActivationBlock, RegNetY, SENet, YBlock
-from holdfast.training.kernels.batch_norm import RoomyNorm, convolved_and_normed, normed, room_for
+from holdfast.training.kernels.batch_norm import PreallocatedNorm, convolution_batch_norm, fused_batch_norm, sums_size
 from holdfast.training.kernels.grouped_convolution import GROUP_WIDTH, grouped_convolution
-from holdfast.training.kernels.squeeze_excite import normed_and_weighed
-from holdfast.training.kernels.squeeze_excite_sum import weighed_sum
+from holdfast.training.kernels.squeeze_excite import batch_norm_squeeze_excite, squeeze_excite_add
 
 
-class NormedYBlock(YBlock):
-    """What ``YBlock`` gives, from its input and to its output twice: for the block's convolution and the shortcut."""
+class FusedNetwork:
+    """Computes ``network(x)``, under bf16 autocast if ``dtype`` is bf16.
 
-    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
-        h, _ = normed(self.bn1, self.conv1(x[0]))
-        h = normed_and_weighed(self.bn2, self.weigh, self.conv2(h))
-        residual = x[1] if self.shortcut is None else convolved_and_normed(self.shortcut, x[1])[0]
-        return normed(self.bn3, self.conv3(h), residual)
-
-
-class NormedRegNet(RegNetY):
-    """What ``RegNetY`` gives, with blocks that stand in for its own."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = convolved_and_normed(self.stem, x)
-        for block in self.blocks:
-            out = block(out)
-        return out[0].mean(dim=(2, 3))
-
-
-REGNET_MODULES: dict[type[nn.Module], type[nn.Module]] = {YBlock: NormedYBlock, RegNetY: NormedRegNet}
-
-
-class NormedBasicBlock(BasicBlock):
-    """What ``BasicBlock`` gives, from its input and to its output twice: for the convolution and the shortcut."""
-
-    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
-        h, _ = normed(self.bn1, self.conv1(x[0]))
-        return normed(self.bn2, self.conv2(h), _shortcut(self.downsample, x[1]))
-
-
-class NormedBottleneck(Bottleneck):
-    """What ``Bottleneck`` gives, as above."""
-
-    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
-        h, _ = normed(self.bn1, self.conv1(x[0]))
-        h, _ = normed(self.bn2, self.conv2(h))
-        return normed(self.bn3, self.conv3(h), _shortcut(self.downsample, x[1]))
-
-
-class NormedResNet(ResNet):
-    """What ``ResNet`` gives, with blocks that stand in for its own."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = normed(self.bn1, self.conv1(x))
-        if not isinstance(self.maxpool, nn.Identity):
-            out = (self.maxpool(out[0]),) * 2
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            out = stage(out)
-        return out[0].mean(dim=(2, 3))
-
-
-def _shortcut(downsample: nn.Sequential | None, x: Tensor) -> Tensor:
-    return x if downsample is None else convolved_and_normed(downsample, x)[0]
-
-
-RESNET_MODULES: dict[type[nn.Module], type[nn.Module]] = {
-    BasicBlock: NormedBasicBlock,
-    Bottleneck: NormedBottleneck,
-    ResNet: NormedResNet,
-}
-
-
-class NormedPreActivationBlock(PreActivationBlock):
-    """What ``PreActivationBlock`` gives, from its input and to its output twice: for the norm and the shortcut."""
-
-    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
-        h, same = normed(self.bn1, x[0])
-        shortcut = x[1] if self.shortcut is None else self.shortcut(same)
-        h, _ = normed(self.bn2, self.conv1(h))
-        return weighed_sum(self.weigh, self.conv2(h), shortcut)
-
-
-class NormedSENet(SENet):
-    """What ``SENet`` gives, with blocks that stand in for its own."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.blocks((self.stem(x),) * 2)
-        return normed(self.bn, out[0])[0].mean(dim=(2, 3))
-
-
-SENET_MODULES: dict[type[nn.Module], type[nn.Module]] = {
-    PreActivationBlock: NormedPreActivationBlock,
-    SENet: NormedSENet,
-}
-
-
-FUSED_MODULES = REGNET_MODULES | RESNET_MODULES | SENET_MODULES
-
-
-class NormedNetwork:
-    """What ``network(x)`` gives, under bf16 autocast where ``dtype`` is bf16.
-
-    Parameters, statistics and the modes of norms are the network's own, as they are at every call; layers that need
-    something else, and the modules above them, are stood in for. Besides the grouped convolutions and what lies around
-    the norms (``STANDS_IN``) that is what casts weights and counts batches: of such small kernels a RegNetY-400MF would
-    launch 160 and 71, and 160 on the way back.
+    Parameters, statistics and modes are read from ``network`` at every call. Layers with kernels and the modules above
+    them (``FUSED_MODULES``) are replaced by copies that share its state. Casting the weights and counting the batches
+    is done for all layers at once: for a RegNetY-400MF that replaces 160 and 71 small kernels in the forward pass and
+    160 in the backward pass.
     """
 
     def __init__(self, network: nn.Module, dtype: torch.dtype = torch.bfloat16) -> None:
         self._dtype = dtype
         self._layers: list[tuple[nn.Module, nn.Module]] = []
-        self._norms: list[tuple[nn.BatchNorm2d, RoomyNorm]] = []
-        self._network = self._stand_in(network)
+        self._norms: list[tuple[nn.BatchNorm2d, PreallocatedNorm]] = []
+        self._network = self._replaced(network)
 
     def __call__(self, x: Tensor) -> Tensor:
         reduced = self._dtype != torch.float32
-        places = [(one, own, name) for own, one in self._layers for name, _ in own.named_parameters()]
-        casts = cast_together([getattr(own, name) for _, own, name in places], self._dtype)
-        for (one, _, name), cast in zip(places, casts):
+        parameters = [(one, own, name) for own, one in self._layers for name, _ in own.named_parameters()]
+        casts = cast_together([getattr(own, name) for _, own, name in parameters], self._dtype)
+        for (one, _, name), cast in zip(parameters, casts):
             one._parameters[name] = cast  # type: ignore[assignment]
         self._count_batch()
-        self._make_room(x)
+        self._allocate_sums(x)
         with torch.autocast(x.device.type, self._dtype if reduced else None, enabled=reduced, cache_enabled=False):
             features: Tensor = self._network(x)
-        for one, own, name in places:  # or the graph of this call would live until the next
+        for one, own, name in parameters:  # otherwise the graph of this call would live until the next
             one._parameters[name] = own._parameters[name]
         for _, norm in self._norms:
-            norm.room = None
+            norm.sums_buffer = None
         return features
 
     def _count_batch(self) -> None:
-        """What each norm in training does by itself, for all of them."""
+        """Count the batch for all norms in training at once."""
         for own, one in self._norms:
             one.training = own.training
             one._buffers = own._buffers | {"num_batches_tracked": None}
@@ -154,15 +58,15 @@ class NormedNetwork:
         if present := [count for count in counts if count is not None]:
             torch._foreach_add_(present, 1)
 
-    def _make_room(self, x: Tensor) -> None:
-        """One buffer of zeros for the sums of all norms in training: new for every call, whose way back reads it."""
+    def _allocate_sums(self, x: Tensor) -> None:
+        """One buffer of zeros for the sums of all norms in training; a new one for each call, for its backward pass."""
         norms = [one for _, one in self._norms if one.training]
         if norms:
-            sizes = [room_for(one) for one in norms]
-            for one, room in zip(norms, x.new_zeros(sum(sizes), dtype=torch.int64).split(sizes)):
-                one.room = room
+            sizes = [sums_size(one) for one in norms]
+            for one, buffer in zip(norms, x.new_zeros(sum(sizes), dtype=torch.int64).split(sizes)):
+                one.sums_buffer = buffer
 
-    def _stand_in(self, module: nn.Module) -> nn.Module:
+    def _replaced(self, module: nn.Module) -> nn.Module:
         if isinstance(module, nn.Conv2d) and is_grouped(module):
             self._layers.append((module, _Grouped(module)))
             return self._layers[-1][1]
@@ -170,9 +74,9 @@ class NormedNetwork:
             self._layers.append((module, _copy(module, type(module), _parameters=dict(module._parameters))))
             return self._layers[-1][1]
         if isinstance(module, nn.BatchNorm2d) and module.momentum is not None:  # a plain mean would need the count
-            self._norms.append((module, _copy(module, RoomyNorm)))
+            self._norms.append((module, _copy(module, PreallocatedNorm)))
             return self._norms[-1][1]
-        children = {name: self._stand_in(child) for name, child in module.named_children()}
+        children = {name: self._replaced(child) for name, child in module.named_children()}
         kind = FUSED_MODULES.get(type(module), type(module))
         return _copy(module, kind, _modules=module._modules | children) if children else module
 
@@ -200,7 +104,7 @@ class _Grouped(nn.Module):
 
 
 def is_grouped(convolution: nn.Conv2d) -> bool:
-    """Whether the kernels can carry it out: 3 x 3, in groups of 16 channels, with stride 1 or 2, and no bias."""
+    """Whether the kernels can compute it: 3 x 3, groups of 16 channels, stride 1 or 2, no bias."""
     return (
         convolution.groups > 1
         and convolution.in_channels == convolution.out_channels == GROUP_WIDTH * convolution.groups
@@ -213,10 +117,100 @@ def is_grouped(convolution: nn.Conv2d) -> bool:
     )
 
 
-def cast_together(parameters: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Each parameter in ``dtype``, as autocast would make it; those of four dimensions must be channels-last.
+class FusedYBlock(YBlock):
+    """``YBlock`` on pairs: input and output come twice, for the block's convolution and for the shortcut."""
 
-    Where one has no gradient in ``dtype``, such as a weight whose gradient is found in float32, none is passed back.
+    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
+        h, _ = fused_batch_norm(self.bn1, self.conv1(x[0]))
+        h = batch_norm_squeeze_excite(self.bn2, self.weigh, self.conv2(h))
+        residual = x[1] if self.shortcut is None else convolution_batch_norm(self.shortcut, x[1])[0]
+        return fused_batch_norm(self.bn3, self.conv3(h), residual)
+
+
+class FusedRegNet(RegNetY):
+    """``RegNetY`` with fused blocks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = convolution_batch_norm(self.stem, x)
+        for block in self.blocks:
+            out = block(out)
+        return out[0].mean(dim=(2, 3))
+
+
+REGNET_MODULES: dict[type[nn.Module], type[nn.Module]] = {YBlock: FusedYBlock, RegNetY: FusedRegNet}
+
+
+class FusedBasicBlock(BasicBlock):
+    """``BasicBlock`` on pairs, as ``FusedYBlock``."""
+
+    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
+        h, _ = fused_batch_norm(self.bn1, self.conv1(x[0]))
+        return fused_batch_norm(self.bn2, self.conv2(h), _shortcut(self.downsample, x[1]))
+
+
+class FusedBottleneck(Bottleneck):
+    """``Bottleneck`` on pairs, as ``FusedYBlock``."""
+
+    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
+        h, _ = fused_batch_norm(self.bn1, self.conv1(x[0]))
+        h, _ = fused_batch_norm(self.bn2, self.conv2(h))
+        return fused_batch_norm(self.bn3, self.conv3(h), _shortcut(self.downsample, x[1]))
+
+
+class FusedResNet(ResNet):
+    """``ResNet`` with fused blocks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = fused_batch_norm(self.bn1, self.conv1(x))
+        if not isinstance(self.maxpool, nn.Identity):
+            out = (self.maxpool(out[0]),) * 2
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            out = stage(out)
+        return out[0].mean(dim=(2, 3))
+
+
+def _shortcut(downsample: nn.Sequential | None, x: Tensor) -> Tensor:
+    return x if downsample is None else convolution_batch_norm(downsample, x)[0]
+
+
+RESNET_MODULES: dict[type[nn.Module], type[nn.Module]] = {
+    BasicBlock: FusedBasicBlock,
+    Bottleneck: FusedBottleneck,
+    ResNet: FusedResNet,
+}
+
+
+class FusedPreActivationBlock(PreActivationBlock):
+    """``PreActivationBlock`` on pairs: input and output come twice, for the norm and for the shortcut."""
+
+    def forward(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # type: ignore[override]
+        h, same = fused_batch_norm(self.bn1, x[0])
+        shortcut = x[1] if self.shortcut is None else self.shortcut(same)
+        h, _ = fused_batch_norm(self.bn2, self.conv1(h))
+        return squeeze_excite_add(self.weigh, self.conv2(h), shortcut)
+
+
+class FusedSENet(SENet):
+    """``SENet`` with fused blocks."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.blocks((self.stem(x),) * 2)
+        return fused_batch_norm(self.bn, out[0])[0].mean(dim=(2, 3))
+
+
+SENET_MODULES: dict[type[nn.Module], type[nn.Module]] = {
+    PreActivationBlock: FusedPreActivationBlock,
+    SENet: FusedSENet,
+}
+
+
+FUSED_MODULES = REGNET_MODULES | RESNET_MODULES | SENET_MODULES
+
+
+def cast_together(parameters: Sequence[Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Each parameter in ``dtype``, as autocast would cast it; those with four dimensions must be channels-last.
+
+    A parameter without a gradient in ``dtype``, such as a weight with a gradient in float32, gets none from here.
     """
     if all(parameter.dtype == dtype for parameter in parameters):
         return tuple(parameters)
@@ -229,25 +223,25 @@ class _Cast(torch.autograd.Function):
     def forward(ctx: Any, dtype: torch.dtype, *parameters: Tensor) -> tuple[Tensor, ...]:
         ctx.like = [(parameter.shape, parameter.stride(), parameter.dtype) for parameter in parameters]
         ctx.set_materialize_grads(False)
-        room = [parameters[0].new_empty(p.numel(), dtype=dtype) for p in parameters]
-        torch._foreach_copy_(room, [_flat(parameter) for parameter in parameters])
-        return tuple(one.as_strided(p.shape, p.stride()) for one, p in zip(room, parameters))
+        flat = [parameters[0].new_empty(p.numel(), dtype=dtype) for p in parameters]
+        torch._foreach_copy_(flat, [_flat(parameter) for parameter in parameters])
+        return tuple(one.as_strided(p.shape, p.stride()) for one, p in zip(flat, parameters))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         found: list[Tensor | None] = [None] * len(gradients)
         given = [(i, gradient) for i, gradient in enumerate(gradients) if gradient is not None]
-        room = [gradient.new_empty(gradient.numel(), dtype=ctx.like[i][2]) for i, gradient in given]
-        torch._foreach_copy_(room, [_flat(gradient) for _, gradient in given])
-        for (i, _), one in zip(given, room):
+        flat = [gradient.new_empty(gradient.numel(), dtype=ctx.like[i][2]) for i, gradient in given]
+        torch._foreach_copy_(flat, [_flat(gradient) for _, gradient in given])
+        for (i, _), one in zip(given, flat):
             shape, stride, _ = ctx.like[i]
             found[i] = one.as_strided(shape, stride)
         return (None, *found)
 
 
 def _flat(x: Tensor) -> Tensor:
-    """As it lies in memory. The strides of a 1 x 1 kernel can be written in several ways, and where two tensors differ
-    in that torch copies one by one after all."""
+    """In memory order, one dimension. A 1 x 1 kernel has several valid strides, and torch copies tensors with different
+    strides one by one."""
     x = x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x.contiguous()
     return x.as_strided((x.numel(),), (1,))

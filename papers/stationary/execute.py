@@ -1,0 +1,161 @@
+"""Execute runs of the study with a sweep. Each finished run is written to its JSON file at once."""
+
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.errors import HoldfastError
+from holdfast.events import Event, RunEnded
+from holdfast.experiments.assemble import SharedData
+from holdfast.experiments.plan import PlannedRun
+from holdfast.experiments.record import write_record
+from holdfast.experiments.sweep import SweepOptions, Watch, run_all
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json, write_json
+from holdfast.training import Cancellation
+from papers.stationary.study_runs import StudyRun
+
+KEPT_EVERY = 30.0
+
+
+class DeviceShare:
+    """The device time of each run: time is divided evenly among the runs that are active.
+
+    The time is saved in the run folder, so that a resumed run adds to it: when the run ends, and at its first event
+    after ``KEPT_EVERY`` seconds. Training has several events per second, so a killed run loses little more than that.
+    An evaluation has no events; if it is killed, its time is lost.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[Path, float] = {}
+        self._kept: dict[Path, float] = {}
+        self._last = time.monotonic()
+
+    def see(self, folder: RunFolder, event: str) -> float:
+        """Count an event of the run in ``folder``. Returns its seconds so far."""
+        if event in ("done", "failed"):
+            return self.leave(folder)
+        file = folder.path / "device_time.json"
+        with self._lock:
+            now = self._share_out()
+            if file not in self._running:
+                self._running[file] = _kept_in(file)
+                self._kept[file] = now
+            seconds = self._running[file]
+            # Not at every event: a write to disk takes longer than the steps of a short epoch.
+            due = now - self._kept[file] > KEPT_EVERY
+            if due:
+                self._kept[file] = now
+        if due:
+            self._keep(folder, file, seconds)
+        return seconds
+
+    def leave(self, folder: RunFolder) -> float:
+        """Stop counting a run that ended or was interrupted. Returns its seconds.
+
+        Nothing is written for a run that was not active: its folder may belong to another process.
+        """
+        file = folder.path / "device_time.json"
+        with self._lock:
+            self._share_out()
+            seconds = self._running.pop(file, None)
+        if seconds is None:
+            return _kept_in(file)
+        self._keep(folder, file, seconds)
+        return seconds
+
+    def _share_out(self) -> float:
+        now = time.monotonic()
+        for file in self._running:
+            self._running[file] += (now - self._last) / len(self._running)
+        self._last = now
+        return now
+
+    def _keep(self, folder: RunFolder, file: Path, seconds: float) -> None:
+        if folder.recipe.exists():
+            write_json(file, {"seconds": round(seconds, 3)})
+
+
+def _kept_in(file: Path) -> float:
+    return float(read_json(file)["seconds"]) if file.exists() else 0.0
+
+
+def planned_run(run: StudyRun, device: torch.device) -> PlannedRun:
+    """The run as the sweep takes it, for ``device``.
+
+    The recipes of the tables name the fused kernels, which need a GPU. On another device the run has
+    ``train.executor=auto`` instead. It is the same run up to rounding, and its command contains the change.
+    """
+    if device.type != "cuda" and run.recipe["train"]["executor"] == "fused":
+        run = replace(run, settings=(*run.settings, "train.executor=auto"))
+    return PlannedRun(run.path.with_suffix("").as_posix(), run.recipe, run.command)
+
+
+def execute_runs(
+    runs: Sequence[StudyRun],
+    out: Path,
+    results: Path,
+    *,
+    shared: SharedData,
+    device: torch.device,
+    parallel: int,
+    processes: int = 1,
+    limit_minutes: float | None = None,
+    watch: Watch = lambda name, event: None,
+) -> dict[str, dict[str, Any] | HoldfastError]:
+    """Execute ``runs`` in order, ``parallel`` at a time. Returns the metrics or the error of each run, by name.
+
+    runs: the runs to execute.
+    out: folder of the run folders.
+    results: folder of the JSON files.
+    shared: the data, read once for all runs.
+    device: where to train.
+    parallel: runs at a time.
+    processes: processes to distribute the runs over.
+    limit_minutes: runs that are active after this time stop at their next event and can be resumed from their last
+        checkpoint; waiting runs are not started. None: no limit.
+    watch: called with the name of a run and each of its events.
+
+    The features of a finished run are removed once its record is written: at 31 tasks and K = 1024 they take 4 GB.
+    """
+    planned = [planned_run(run, device) for run in runs]
+    by_name = {own.name: (run, own) for run, own in zip(runs, planned, strict=True)}
+    share, cancel = DeviceShare(), Cancellation()
+
+    def leave(name: str) -> None:
+        share.leave(RunFolder(out / name))
+
+    def watch_and_record(name: str, event: Event) -> None:
+        folder = RunFolder(out / name)
+        seconds = share.see(folder, event.kind)
+        if isinstance(event, RunEnded):
+            also = {"gpu_minutes": round(seconds / 60, 2), "runs_at_once": parallel}
+            run, own = by_name[name]
+            write_record(folder, results / run.path, own.command, also)
+            shutil.rmtree(folder.features, ignore_errors=True)
+        watch(name, event)
+
+    timer = threading.Timer(60 * limit_minutes, cancel.cancel) if limit_minutes is not None else None
+    if timer:
+        timer.daemon = True
+        timer.start()
+    try:
+        return run_all(
+            planned,
+            out,
+            SweepOptions(device, parallel, processes),
+            shared=shared,
+            watch=watch_and_record,
+            ended=leave,
+            cancel=cancel,
+        )
+    finally:
+        if timer:
+            timer.cancel()

@@ -1,0 +1,86 @@
+"""The runs that the tables and figures of IAM-CL2R share: recipe, pre-trained models, position in the running order."""
+
+from holdfast.experiments.load import read_recipe
+from papers.stationary.cifar_runs import OURS, REST, known
+from papers.stationary.results import Results
+from papers.stationary.study_runs import StudyRun
+
+RECIPES = {
+    "replaced": "iam/cifar100r",
+    "none": "iam/cifar100r-none",
+    "architectures": "iam/cifar100r-architectures",
+    "ablation": "iam/cifar100r-ablation",
+    "celeba": "iam/celeba",
+    "celeba-none": "iam/celeba-none",
+}
+"""Study -> its recipe. Results are in ``iam/STUDY``."""
+
+# Stages, after those of CIFAR100/10: these runs need pre-trained models.
+SHORT, LONG, ARCHITECTURES, MORE_SEEDS, ABLATION, LAST = range(REST + 1, REST + 7)
+
+MAIN = ("er", "cvs", "simplex_fd", "simplex_hoc")
+"""Methods that are run first at 31 tasks."""
+
+LONG_TASKS, SHORT_TASKS = 31, 7
+
+REPLACED_AT = {SHORT_TASKS: (3, 5), LONG_TASKS: (11, 21)}
+"""Number of tasks -> tasks that begin with a replacement."""
+
+TITLES = {"replaced": "Two replacements", "none": "No replacement"}
+
+WITHOUT_INSTANCE = 'evaluation.protocols=["template", "mixed"]'
+"""At 31 tasks a search by instance for each of the 496 pairs would take 254 TFLOP in float32 per run."""
+
+OUR_SETTING = (
+    "Our own method has its first settings, which were tuned partly on the test set (CIFAR10). The later tries on the"
+    " validation set chose a smaller scale of λ's rule (0.5 instead of 0.68)."
+)
+
+
+def iam_run(
+    study: str,
+    method: str,
+    tasks: int,
+    *,
+    seed: int = 0,
+    change: str = "",
+    settings: tuple[str, ...] = (),
+    stage: int = SHORT,
+) -> StudyRun:
+    """One run of IAM-CL2R. One recipe serves all methods, so the method is one of the settings."""
+    own = (f"method.name={method}", *settings, *((WITHOUT_INSTANCE,) if tasks == LONG_TASKS else ()))
+    whose = "ours" if method == OURS else "paper"
+    return StudyRun(study, RECIPES[study], method, tasks, "natural", seed, change, own, stage, "iam", whose)
+
+
+def with_ours(methods: tuple[str, ...]) -> list[str]:
+    return [*methods, *known((OURS,))]
+
+
+def pretrained_models(study: str) -> list[str]:
+    """The pre-trained models that a study's recipe names, in the order of their use."""
+    scenario = read_recipe(RECIPES[study])["scenario"]
+    return [scenario["model"], *scenario.get("replace_with", [])]
+
+
+def classes_of(model: str) -> int:
+    """Number of classes a model was pre-trained on, from its name DATASET/BACKBONE-CLASSES-HEAD."""
+    return int(model.rsplit("-", 2)[1])
+
+
+def pretraining_note(results: Results, study: str = "replaced") -> str:
+    """A note: what the models were pre-trained on here and in the paper.
+
+    The epochs are those recorded in ``results``; for a model without a record those of the recipe.
+    """
+    models = pretrained_models(study)
+    counts = ", ".join(str(classes_of(model)) for model in models)
+    source = models[0].partition("/")[0]
+    in_recipe = read_recipe(f"pretrain/{source}")["train"]["epochs"]
+    recorded = results.pretrained(study)
+    epochs = [recorded.get(model.format(head="simplex"), {}).get("epochs", in_recipe) for model in models]
+    shown = str(epochs[0]) if len(set(epochs)) == 1 else ", ".join(map(str, epochs))
+    return (
+        f"Models pre-trained on {source} ({counts} classes, {shown} epochs); the paper's on ImageNet32 (100, 300, 600"
+        " classes, 300 epochs)."
+    )

@@ -1,0 +1,224 @@
+"""Figures of the results, drawn with matplotlib without a screen.
+
+Each PNG file contains a fingerprint of the numbers it was drawn from, so that a test can tell whether it is up to date.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.storage import replacing
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.formatting import method_name
+from papers.stationary.results import SCORES, Results
+from papers.stationary.study_runs import StudyRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+# Okabe and Ito's colours, as in the HTML reports, with a marker each for those who cannot tell them apart.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b4578f", "#a87400", "#3a9bd1", "#c8452c", "#8a6a4f", "#1d2327")
+MARKERS = "os^Dv<>PX"
+FAILS = "#f3b4a6"
+IN_THE_PAPER = " in the paper"
+"""Suffix of the name of a line with the paper's numbers."""
+
+
+def fingerprint(data: Any) -> str:
+    """A hash of a picture's numbers."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def draw_matrices(panels: Sequence[tuple[str, Sequence[Sequence[float | None]]]], path: Path) -> None:
+    """Compatibility matrices side by side with one colour bar, in per cent.
+
+    panels: (title, matrix) each; scores in [0, 1], None if undefined. A row is a query model, a column the gallery of
+        a model. Red: the query model is not better on an old gallery than the model that embedded it.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+    shown = [100 * value for _, matrix in panels for line in matrix for value in line if value is not None]
+    norm = Normalize(math.floor(min(shown)), math.ceil(max(shown)))
+    shades = LinearSegmentedColormap.from_list("holdfast", ["#f2f8fc", "#0072b2"])
+    figure = new_figure(2.7 * len(panels) + 1.0, 3.4)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, (title, matrix) in zip(axes, panels):
+        _matrix(axis, title, matrix, shades, norm)
+    axes[0].set_ylabel("query model")
+    bar = figure.colorbar(ScalarMappable(norm, shades), ax=list(axes), fraction=0.02, pad=0.01)
+    bar.set_label("top-1, %")
+    bar.outline.set_visible(False)
+    save(figure, path, panels)
+
+
+def _matrix(axis: "Axes", title: str, matrix: Sequence[Sequence[float | None]], shades: Any, norm: Any) -> None:
+    size = len(matrix)
+    for t, line in enumerate(matrix):
+        for k in range(t + 1):
+            value, own = line[k], matrix[k][k]
+            # An undefined score is not compatible, and neither is a tie.
+            fails = t > k and (value is None or own is None or not value > own)
+            colour = FAILS if fails else "#eeeeee" if value is None else shades(norm(100 * value))
+            edge = {"edgecolor": "#1d2327", "linewidth": 1.2, "zorder": 2} if t == k else {"edgecolor": "white"}
+            axis.add_patch(_square(k, t, colour, edge))
+            if size <= 16:
+                dark = not fails and value is not None and norm(100 * value) > 0.6
+                shown = "–" if value is None else f"{100 * value:.1f}" if size <= 8 else f"{100 * value:.0f}"
+                axis.text(
+                    k, t, shown, ha="center", va="center", fontsize=7, color="white" if dark else "#1d2327", zorder=3
+                )
+    axis.set(xlim=(-0.55, size - 0.45), ylim=(size - 0.45, -0.55), aspect="equal", xlabel="gallery of model")
+    axis.set_title(title, fontsize=9)
+    ticks = range(size) if size <= 8 else range(0, size, 5)
+    axis.set_xticks(ticks, [str(i + 1) for i in ticks])
+    axis.set_yticks(ticks, [str(i + 1) for i in ticks])
+    axis.tick_params(length=0)
+    axis.spines[:].set_visible(False)
+
+
+def _square(x: float, y: float, colour: Any, edge: Mapping[str, Any]) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=colour, **edge)
+
+
+def draw_over_tasks(lines: Mapping[str, Mapping[str, Sequence[float | None]]], path: Path) -> None:
+    """AC, AA and ACA against the number of tasks, one panel each; scores in [0, 1], a gap for a missing one."""
+    figure = new_figure(10.5, 3.4)
+    for axis, (name, label, factor) in zip(
+        figure.subplots(1, 3), (("AC", "AC", 1), ("AA", "AA, %", 100), ("ACA", "ACA, %", 100))
+    ):
+        for i, (method, line) in enumerate(lines.items()):
+            values = [math.nan if value is None else factor * value for value in line[name]]
+            axis.plot(line["tasks"], values, label=method, linewidth=1.6, markersize=4.5, **look_of(method, i))
+        ticks = sorted({tasks for line in lines.values() for tasks in line["tasks"] if tasks is not None})
+        axis.set_xscale("log")
+        axis.set_xticks(ticks, [f"{tasks:g}" for tasks in ticks])
+        axis.minorticks_off()
+        plain_axis(axis, "tasks", label)
+        if name == "AC":
+            axis.set_ylim(-0.03, 1.03)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+    save(figure, path, lines)
+
+
+def draw_tradeoff(lines: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
+    """AC against AA. Each point is (setting, AC, AA), scores in [0, 1], and is labelled with its setting."""
+    figure = new_figure(6.2, 4.2)
+    axis = figure.subplots()
+    for i, (name, points) in enumerate(lines.items()):
+        known = [point for point in points if point[1] is not None and point[2] is not None]
+        style = look_of(name.removesuffix(IN_THE_PAPER), i)
+        dashed: dict[str, Any] = {"linestyle": "--", "alpha": 0.6} if name.endswith(IN_THE_PAPER) else {}
+        axis.plot([100 * p[2] for p in known], [p[1] for p in known], label=name, linewidth=1.4, **style, **dashed)
+        for dial, ac, aa in known:
+            axis.annotate(
+                f"{dial:g}", (100 * aa, ac), xytext=(4, 4), textcoords="offset points", fontsize=7, color=style["color"]
+            )
+    plain_axis(axis, "AA, %", "AC")
+    axis.set_ylim(-0.03, 1.06)
+    figure.legend(loc="outside upper center", ncols=len(lines), frameon=False, fontsize=8)
+    save(figure, path, lines)
+
+
+def look_of(name: str, place: int) -> dict[str, Any]:
+    """Colour and marker of a method, the same in every figure; for other names those of index ``place``."""
+    methods = [method_name(method) for method in (*PAPER_METHODS, OURS)]
+    return look(methods.index(name) if name in methods else place)
+
+
+def look(i: int) -> dict[str, Any]:
+    return {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+
+
+def plain_axis(axis: "Axes", x: str, y: str) -> None:
+    axis.set(xlabel=x, ylabel=y)
+    axis.grid(color="#e2e5e7", linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    # Not through pyplot, which would keep the figure and choose a screen if there is one.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: "Figure", path: Path, data: Any) -> None:
+    with replacing(path) as temporary:
+        about = {"Description": fingerprint(data), "Software": None}
+        figure.savefig(temporary, format="png", bbox_inches="tight", metadata=about)
+
+
+Panel = dict[str, Any]
+"""title; replaced: tasks that begin with a replacement; lines: label -> AA in [0, 1] up to each task, or None."""
+
+
+def aa_panel(
+    title: str, results: Results, runs: Sequence[StudyRun], replaced: Sequence[int], labels: Sequence[str] = ()
+) -> Panel:
+    """The panel of the finished ones of ``runs``. A line is named by its method, or by ``labels``."""
+    lines = {}
+    for i, run in enumerate(runs):
+        record = results.record(run)
+        if record is not None:
+            name = labels[i] if labels else method_name(run.method)
+            lines[name] = record["protocols"]["template"]["AA_tau"]
+    return {"title": title, "replaced": list(replaced), "lines": lines}
+
+
+def draw_aa_panels(panels: Sequence[Panel], path: Path) -> None:
+    """Panels side by side on one scale; a dotted line marks a replacement."""
+    figure = new_figure(4.6 * len(panels) + 1.8, 3.4)
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    places = {name: i for i, name in enumerate(dict.fromkeys(name for panel in panels for name in panel["lines"]))}
+    for axis, panel in zip(axes, panels):
+        _curves(axis, panel, places)
+    axes[0].set_ylabel("AA up to the task, %")
+    known = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(known.values(), known.keys(), loc="outside right center", frameon=False, fontsize=8)
+    save(figure, path, panels)
+
+
+def _curves(axis: Any, panel: Panel, places: Mapping[str, int]) -> None:
+    for name, values in panel["lines"].items():
+        shown = [math.nan if value is None else 100 * value for value in values]
+        style = look_of(name, places[name])
+        axis.plot(range(1, len(shown) + 1), shown, label=name, linewidth=1.4, markersize=3, **style)
+    for task in panel["replaced"]:
+        axis.axvline(task, color="#8a9196", linewidth=0.9, linestyle=":")
+    plain_axis(axis, "task", "")
+    axis.set_title(panel["title"], fontsize=9)
+
+
+def draw_ablation(data: Mapping[str, Any], path: Path) -> None:
+    """Scores against a setting, one panel each, and AA after each task for each buffer size.
+
+    data: "axes", name -> list of [value, AC, AA, ACA]; "curves", a panel of ``draw_aa_panels``.
+    """
+    figure = new_figure(12.5, 3.4)
+    *scored, last = figure.subplots(1, len(data["axes"]) + 1)
+    for axis, (name, points) in zip(scored, data["axes"].items()):
+        for i, score in enumerate(SCORES):
+            heights = [math.nan if point[i + 1] is None else 100 * point[i + 1] for point in points]
+            axis.plot([point[0] for point in points], heights, label=score, linewidth=1.4, markersize=4, **look(i))
+        axis.set_xscale("log")
+        values = sorted(point[0] for point in points)
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.set_xticks([], minor=True)
+        plain_axis(axis, name, "AC, AA and ACA, %")
+    scored[0].legend(frameon=False, fontsize=8)
+    curves = data["curves"]
+    _curves(last, curves, {name: i for i, name in enumerate(curves["lines"])})
+    last.set_ylabel("AA up to the task, %")
+    last.legend(frameon=False, fontsize=8, ncols=2)
+    save(figure, path, data)

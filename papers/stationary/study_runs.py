@@ -1,0 +1,183 @@
+"""One run of the study: its recipe, the settings changed in it, its result file, and its predicted cost.
+
+The cost is computed from the recipe alone; no data is read.
+"""
+
+import functools
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.models import named_models
+from holdfast.experiments.plan import scenario_outline, steps_per_task
+from holdfast.experiments.schema import Recipe, check_recipe
+
+ORDERS = {"natural": None, "icarl": 1993}
+"""Class order -> ``scenario.order_seed``. None: classes arrive in the order of their numbers."""
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run. Its name, and so the name of its result file, is different for every run of a study.
+
+    study: folder of the result file (paper, tuned, ablation, questions, validation, ...).
+    source: name of a built-in recipe.
+    method: name of the method.
+    tasks: number of tasks.
+    order: class order, a key of ``ORDERS``.
+    seed: training seed.
+    change: short name of the changed settings, part of the file name.
+    settings: settings changed besides tasks, seed and order, each as ``key=value``.
+    stage: position in the running order; runs of a lower stage are run first.
+    family: folder of the data set's results.
+    set_name: set of settings the run belongs to or is derived from (paper, tuned, ...).
+    """
+
+    study: str
+    source: str
+    method: str
+    tasks: int
+    order: str = "natural"
+    seed: int = 0
+    change: str = ""
+    settings: tuple[str, ...] = ()
+    stage: int = 0
+    family: str = "cifar100-10"
+    set_name: str = "paper"
+
+    @property
+    def name(self) -> str:
+        change = f"-{self.change}" if self.change else ""
+        return f"{self.method}-t{self.tasks}-{self.order}-s{self.seed}{change}"
+
+    @property
+    def path(self) -> Path:
+        """The result file, relative to the folder of results."""
+        return Path(self.family) / self.study / f"{self.name}.json"
+
+    @property
+    def overrides(self) -> list[str]:
+        order = ORDERS[self.order]
+        shuffled = [] if order is None else [f"scenario.order_seed={order}"]
+        return [f"scenario.tasks={self.tasks}", f"seed={self.seed}", *shuffled, *self.settings]
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run, without ``--data``."""
+        return shlex.join(
+            ["holdfast", "run", self.source, *(word for text in self.overrides for word in ("--set", text))]
+        )
+
+    @property
+    def recipe(self) -> Recipe:
+        return _read_recipe(self.source, tuple(self.overrides))
+
+    @property
+    def steps(self) -> int | None:
+        return planned_steps(self.recipe)
+
+    def is_of(self, recipe: Mapping[str, Any]) -> bool:
+        """Whether a recorded recipe describes this run."""
+        return same_run(check_recipe(recipe), self.recipe)
+
+
+@functools.cache
+def _read_recipe(source: str, overrides: tuple[str, ...]) -> Recipe:
+    """The checked recipe. It is read once, because many pages list the same runs."""
+    return check_recipe(read_recipe(source, list(overrides)))
+
+
+EXECUTION_OPTIONS = ("executor", "checkpoint_minutes", "images")
+"""Training options that do not change the arithmetic, except for rounding by the executor, which each record names.
+
+``gather`` and ``sync_bn`` are not among them: with several ranks they change the inputs of the loss.
+"""
+
+
+def same_run(one: Recipe, other: Recipe) -> bool:
+    """Whether two recipes give the same numbers up to rounding.
+
+    Ignored: the title, ``EXECUTION_OPTIONS`` and the batch size of evaluation.
+    """
+    return _numeric_settings(one) == _numeric_settings(other)
+
+
+def _numeric_settings(recipe: Recipe) -> dict[str, Any]:
+    def without(section: str, *keys: str) -> dict[str, Any]:
+        return {key: value for key, value in recipe[section].items() if key not in keys}
+
+    changed = {"train": without("train", *EXECUTION_OPTIONS), "evaluation": without("evaluation", "batch_size")}
+    return {**recipe.tables, "title": "", **changed}
+
+
+TRAINING_SETS = {"cifar100": (100, 500), "tinyimagenet200": (200, 500)}
+"""Data set -> (classes, training images per class). Not for CUB, where classes differ in size."""
+
+TIMED_SET = "cifar100"
+SECONDS_PER_STEP = {"resnet32": 0.0008, "resnet18": 0.0015}
+"""Seconds of one H200 per step of 128 images of 32 x 32, one pass each, while many runs share the device.
+
+ResNet-32: measured with 16 parallel runs (``results/bench/sweep-h200.json``). The runs in ``results/cifar100-10`` with
+``runs_at_once`` of 12 or more had a median of 0.73 ms, everything else included. ResNet-18: median of the runs in
+``results/iam`` with ``runs_at_once`` of 8; 0.9 ms for ER. This is an upper bound: another sweep used the same device.
+"""
+
+PASSES_WITH_VIEWS = 2
+"""A second view of each image is a second pass. Measured: recorded runs took 1.7 to 2.5 times as long."""
+
+
+def planned_steps(recipe: Recipe) -> int | None:
+    """Optimiser steps of the whole run; None if the size of the training set is not known."""
+    train = recipe["data"]["train"]
+    if train["name"] not in TRAINING_SETS:
+        return None
+    scenario = {key: value for key, value in recipe["scenario"].items() if key != "order_seed"}
+    limits = [train[key] for key in ("per_class", "images_per_class") if train.get(key) is not None]
+    per_class = min(limits) if limits else None
+    per_epoch = _steps_per_epoch(train["name"], per_class, recipe["train"]["batch_size"], json.dumps(scenario))
+    return int(recipe["train"]["epochs"]) * per_epoch
+
+
+@functools.cache
+def _steps_per_epoch(name: str, per_class: int | None, batch_size: int, scenario: str) -> int:
+    """Steps per epoch, summed over all tasks. Classes have equal sizes, so class order and seed do not matter."""
+    classes, images = TRAINING_SETS[name]
+    labels = np.repeat(np.arange(classes), min(images, per_class or images))
+    scenario_laid_out = scenario_outline(json.loads(scenario), labels, [str(label) for label in range(classes)])
+    return sum(steps_per_task(scenario_laid_out, epochs=1, batch_size=batch_size))
+
+
+def classes_seen(recipe: Recipe) -> list[int]:
+    """Number of classes seen at the end of each task; every update brings the same number."""
+    first, tasks = recipe["scenario"]["initial"], recipe["scenario"]["tasks"]
+    new = (TRAINING_SETS[recipe["data"]["train"]["name"]][0] - first) // (tasks - 1)
+    return [first + new * update for update in range(tasks)]
+
+
+def predicted_minutes(recipe: Recipe) -> float | None:
+    """Minutes of one H200 that a run takes when enough others share it; alone it takes about twice as long.
+
+    None if its steps cannot be counted or one of its networks has not been timed.
+    """
+    steps, networks = planned_steps(recipe), _networks(recipe)
+    if steps is None or recipe["data"]["train"]["name"] != TIMED_SET or not networks <= set(SECONDS_PER_STEP):
+        return None
+    return steps * _passes(recipe) * max(SECONDS_PER_STEP[name] for name in networks) / 60
+
+
+def _passes(recipe: Recipe) -> int:
+    """Passes of a batch through the network, in all tasks except the first."""
+    return PASSES_WITH_VIEWS if recipe["method"].get("view_weight", 0) > 0 else 1
+
+
+def _networks(recipe: Recipe) -> set[str]:
+    """The network a run builds, or those of its pre-trained models, named SOURCE/NETWORK-CLASSES-HEAD."""
+    if "model" not in recipe["scenario"]:
+        return {str(recipe["backbone"].get("name"))}
+    return {name.rpartition("/")[2].rsplit("-", 2)[0] for name in named_models(recipe["scenario"])}

@@ -1,0 +1,64 @@
+"""Options that several verbs share, and the values of options that take lists. Nothing heavy is imported here."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import typer
+
+from holdfast.errors import HoldfastError
+
+SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
+DATA_OPTION = typer.Option(None, "--data", help="Where data sets are.", show_default="$HOLDFAST_DATA, else ./data")
+MODELS_OPTION = typer.Option(
+    None, "--models", help="Where pre-trained models are.", show_default="$HOLDFAST_MODELS, else ./models"
+)
+DEVICE_OPTION = typer.Option("auto", "--device", help="auto, cpu, cuda or cuda:N.")
+LOG_OPTION = typer.Option(
+    [], "--log", metavar="SINK", help="Also log to tensorboard, wandb or mlflow; may be given several times."
+)
+PROCESSES_OPTION = typer.Option(1, "--processes", min=1, help="Divide the parallel runs over this many processes.")
+QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.")
+JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of text.")
+
+Number = TypeVar("Number", int, float)
+
+
+def name_list(text: str) -> list[str]:
+    """Names separated by commas; empty for an empty text."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def method_list(text: str) -> list[str]:
+    """The value of ``--methods``: method names separated by commas, or "all". An unknown name is refused."""
+    from holdfast.methods import METHODS, method_class
+
+    names = list(METHODS) if text == "all" else name_list(text)
+    if not names:
+        raise HoldfastError(f"--methods {text!r} names no method; known: {', '.join(METHODS)}")
+    for name in names:
+        method_class(name)
+    return names
+
+
+def int_list(option: str, text: str, *, required: bool = True) -> list[int]:
+    """Whole numbers separated by commas. An empty text is refused if ``required``, else an empty list."""
+    return number_list(option, text, int, "whole numbers", required=required)
+
+
+def number_list(
+    option: str, text: str, kind: Callable[[str], Number], unit: str, *, required: bool = True
+) -> list[Number]:
+    """Numbers separated by commas.
+
+    option: the option's name, for the error message.
+    kind: int or float.
+    unit: what the numbers are, for the error message, such as "degrees".
+    required: refuse an empty text.
+    """
+    try:
+        numbers = [kind(word) for word in name_list(text)]
+    except ValueError:
+        raise HoldfastError(f"{option} must be {unit} separated by commas, got {text!r}") from None
+    if required and not numbers:
+        raise HoldfastError(f"{option} must name {unit}, got {text!r}")
+    return numbers

@@ -1,0 +1,136 @@
+"""Threads that carry out runs at the same time on one device, each on its own CUDA stream."""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast.cuda_streams import PER_PRIORITY
+from holdfast.errors import HoldfastError
+from holdfast.events import OnEvent, RunFailed
+from holdfast.run_folder import FolderRefusedError
+from holdfast.storage import write_text
+from holdfast.training import Cancellation, Cancelled, RunControl
+
+Outcome = dict[str, Any] | HoldfastError
+"""The result of a finished run, or why it failed."""
+
+INTERRUPTED = "interrupted"
+"""The text of the error of a stopped run. A stopped run has not failed: the same command resumes it."""
+
+
+class RunThreads:
+    """A thread pool for runs. Leaving its block waits until the submitted runs have ended.
+
+    Each thread keeps one CUDA stream, and with it the memory of its graphs, from run to run.
+
+    device: where the runs train. On a GPU there are at most ``PER_PRIORITY`` threads, one per distinct stream.
+    count: number of threads, so of runs at the same time.
+    cancel: stops the runs between two steps; no further run starts.
+    """
+
+    def __init__(self, device: torch.device, count: int, cancel: Cancellation) -> None:
+        self._cancel = cancel
+        streams = []
+        if device.type == "cuda":
+            streams = distinct_streams(lambda: torch.cuda.Stream(device), min(count, PER_PRIORITY))
+        self._local = local = threading.local()
+
+        def begin_thread() -> None:
+            local.stream = streams.pop() if streams else None
+
+        self._pool = ThreadPoolExecutor(max_workers=len(streams) or count, initializer=begin_thread)
+        self._switching = _fast_thread_switching()
+
+    def __enter__(self) -> "RunThreads":
+        self._switching.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._pool.shutdown(cancel_futures=exception[0] is not None)
+        self._switching.__exit__(None, None, None)
+
+    def submit(
+        self,
+        work: Callable[[RunControl], dict[str, Any]],
+        *,
+        on_event: OnEvent,
+        error_file: Path,
+        ended: Callable[[], None] = lambda: None,
+    ) -> Future[Outcome]:
+        """Queue one run. An exception in it does not affect other runs.
+
+        work: the run; it is called with its control.
+        on_event: called with each event, and with ``RunFailed`` after an exception.
+        error_file: where the traceback of an exception is written, unless the run's folder was refused.
+        ended: called when the run ends for any reason, if it was started.
+        """
+        return self._pool.submit(self._run, work, on_event, error_file, ended)
+
+    def _run(
+        self,
+        work: Callable[[RunControl], dict[str, Any]],
+        on_event: OnEvent,
+        error_file: Path,
+        ended: Callable[[], None],
+    ) -> Outcome:
+        if self._cancel.requested:
+            return HoldfastError(INTERRUPTED)
+
+        try:
+            with torch.cuda.stream(self._local.stream):  # does nothing for None
+                return work(RunControl(on_event, self._cancel))
+        except Cancelled:
+            return HoldfastError(INTERRUPTED)
+        except Exception as error:  # of any kind: the other runs continue
+            if not isinstance(error, FolderRefusedError):
+                write_text(error_file, traceback.format_exc())
+            failure = without_traceback(error)
+            on_event(RunFailed(str(failure)))
+            return failure
+        finally:
+            ended()
+
+
+@contextmanager
+def _fast_thread_switching() -> Iterator[None]:
+    """Switch threads every 0.5 ms. A run needs the interpreter for microseconds; Python's default waits 5 ms."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def distinct_streams(make: Callable[[], torch.cuda.Stream], wanted: int) -> list[torch.cuda.Stream]:
+    """Up to ``wanted`` different streams; torch has a small pool and returns the same ones again after that.
+
+    Two runs must not share a stream: work of one run would be recorded into the CUDA graph that the other captures.
+    """
+    found: dict[int, torch.cuda.Stream] = {}
+    while len(found) < wanted:
+        stream = make()
+        if stream.cuda_stream in found:
+            break
+        found[stream.cuda_stream] = stream
+    return list(found.values())
+
+
+def without_traceback(error: Exception) -> HoldfastError:
+    """The error as one line, without its traceback.
+
+    The frames of a traceback hold the run's networks, graphs and streams. A sweep keeps its failures until the last
+    run has ended, so that memory would stay allocated.
+    """
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
+    for each in (error, failure):
+        each.__traceback__ = each.__context__ = each.__cause__ = None
+    return failure

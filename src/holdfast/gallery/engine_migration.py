@@ -1,0 +1,196 @@
+"""Migrate a gallery's vectors to another engine while the gallery is searched (``Gallery.move``).
+
+1. The catalogue records the target. 2. Every collection is copied by ascending key; the catalogue records the last key
+after each block. 3. The target builds its indexes. 4. With the write lock held, changes since the copy are repeated,
+and both engines are read and compared. 5. One transaction makes the target the gallery's engine and marks the old one
+for removal. 6. The old engine's collections are dropped. After a kill before step 5 the gallery is on its old engine,
+and the same call continues; after step 5 it is on the new one.
+"""
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import HoldfastError
+from holdfast.gallery.catalogue import Catalogue
+from holdfast.gallery.engines import open_engine
+from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress, SwitchingEngine
+from holdfast.gallery.folder import GalleryFolder
+from holdfast.gallery.state import GalleryState
+from holdfast.gallery.versions import Version
+
+BLOCK = 1000
+
+
+@dataclass(frozen=True)
+class MigrationOptions:
+    """keep: do not drop the vectors on the old engine.
+
+    stop: ends the migration after the current block, with an error.
+    on_progress: called with the number of vectors of each copied block.
+    """
+
+    keep: bool = False
+    stop: threading.Event = field(default_factory=threading.Event)
+    on_progress: Callable[[int], None] = lambda copied: None
+
+
+def migrate(state: GalleryState, wanted: EngineAddress, options: MigrationOptions) -> dict[str, Any]:
+    """Migrate to the engine at ``wanted``; its address, and count and checksum of each collection.
+
+    The caller holds ``state.maintenance``.
+    """
+    address, target = _open_target(state, wanted)
+    try:
+        for version in state.models.versions():
+            _copy(state, version, target, options)
+            target.build_index(version.collection)
+        with state.writing:
+            state.writer.delete_unowned()
+            found = _complete_and_compare(state, target)
+            before = current_address(state.catalogue)
+            retired = None if options.keep else {"url": before.url, **before.options}
+            changed = {"engine": address.url, "place": address.options, "move": None, "retired": retired}
+            state.catalogue.put_settings(changed)
+            old = state.engine.switch(target)
+    except BaseException:
+        target.close()
+        raise
+    if options.keep:
+        old.close()
+    else:
+        with contextlib.suppress(HoldfastError):  # its server cannot be reached: tried again at the next opening
+            _drop_all(old)
+            state.catalogue.put_settings({"retired": None})
+    rows = {name: {"count": len(one.keys), "sha256": one.sha256} for name, one in found.items()}
+    return {"engine": address.url, **address.options, "collections": rows}
+
+
+def current_address(catalogue: Catalogue) -> EngineAddress:
+    """The address of the gallery's engine."""
+    return EngineAddress(catalogue.setting("engine"), **(catalogue.setting("place") or {}))
+
+
+def open_current_engine(folder: GalleryFolder, catalogue: Catalogue) -> SwitchingEngine:
+    """Open the gallery's engine. An old engine that a killed migration left behind is dropped first."""
+    retired = catalogue.setting("retired")
+    if retired is not None:
+        catalogue.put_settings({"retired": None})  # tried once: its server may be gone permanently
+        with contextlib.suppress(HoldfastError):
+            _drop_all(_open_at(EngineAddress(**retired), folder, catalogue))
+    return SwitchingEngine(_open_at(current_address(catalogue), folder, catalogue))
+
+
+@dataclass(frozen=True)
+class CollectionChecksum:
+    """keys: ascending, int64. sha256: over each key (8 bytes) and its vector (float32), little-endian, by key."""
+
+    keys: np.ndarray
+    sha256: str
+
+    def same(self, other: "CollectionChecksum") -> bool:
+        return len(self.keys) == len(other.keys) and self.sha256 == other.sha256
+
+    def missing(self, other: "CollectionChecksum") -> list[int]:
+        """The keys that only ``other`` has."""
+        found: list[int] = np.setdiff1d(other.keys, self.keys, assume_unique=True).tolist()
+        return found
+
+
+def collection_checksum(engine: Engine, collection: str) -> CollectionChecksum:
+    """Read a whole collection and compute its checksum, which is the same on every engine."""
+    digest, blocks = hashlib.sha256(), [np.zeros(0, dtype=np.int64)]
+    for keys, vectors in engine.scan(collection):
+        rows = np.empty(len(keys), dtype=[("key", "<i8"), ("vector", "<f4", vectors.shape[1:])])
+        rows["key"], rows["vector"] = keys, vectors
+        digest.update(rows.tobytes())  # row by row, so that block sizes do not matter
+        blocks.append(keys)
+    return CollectionChecksum(np.concatenate(blocks), digest.hexdigest())
+
+
+def _open_target(state: GalleryState, wanted: EngineAddress) -> tuple[EngineAddress, Engine]:
+    """Address and engine of an unfinished migration to the same URL, or of a new one, which is then recorded."""
+    catalogue = state.catalogue
+    here, unfinished = current_address(catalogue), catalogue.setting("move")
+    if wanted.url == here.url == EMBEDDED:
+        raise HoldfastError("the gallery is on the embedded engine already")
+    if (wanted.url, wanted.namespace) == (here.url, here.namespace):
+        raise HoldfastError(f"the gallery is at {here.url} in the namespace {here.namespace} already")
+    if unfinished is not None:
+        pending = EngineAddress(unfinished["url"], **unfinished["place"])
+        if pending.url == wanted.url:
+            return pending, _open_at(pending, state.folder, catalogue)
+        with contextlib.suppress(HoldfastError):  # its server may be the reason for another target
+            _drop_all(_open_at(pending, state.folder, catalogue))
+    target = _open_at(wanted, state.folder, catalogue)
+    if target.collections() and wanted.url != EMBEDDED:
+        target.close()
+        raise HoldfastError(f"{wanted.url}: the namespace {wanted.namespace} is in use; choose another one")
+    for collection in target.collections():  # of this gallery, kept by an earlier migration
+        target.drop(collection)
+    catalogue.put_settings({"move": {"url": wanted.url, "place": wanted.options, "done": {}}})
+    return wanted, target
+
+
+def _copy(state: GalleryState, version: Version, target: Engine, options: MigrationOptions) -> None:
+    """Copy a version's vectors, beginning after the last key that the catalogue records."""
+    name, recorded = version.collection, state.catalogue.setting("move")
+    if name not in target.collections():
+        target.create(name, version.stored_dim)
+        recorded["done"].pop(name, None)
+    with state.engine.in_use() as source:
+        for keys, vectors in source.scan(name, block=BLOCK, after=recorded["done"].get(name, -1)):
+            items, _ = state.catalogue.by_key(keys.tolist())
+            rows = [row for row, key in enumerate(keys.tolist()) if key in items]
+            if rows:
+                kept = keys[rows].tolist()
+                target.upsert(name, kept, vectors[rows], [items[key].fields() for key in kept])
+            recorded["done"][name] = int(keys[-1])
+            state.catalogue.put_settings({"move": recorded})
+            options.on_progress(len(rows))
+            if options.stop.is_set():
+                raise HoldfastError("the move was stopped; copied vectors are kept: the same move continues")
+
+
+def _complete_and_compare(state: GalleryState, target: Engine) -> dict[str, CollectionChecksum]:
+    """Repeat the changes since the copy on ``target``, and compare both engines; checksums by collection."""
+    versions = {one.collection: one for one in state.models.versions()}
+    for name in set(target.collections()) - set(versions):
+        target.drop(name)
+    found = {}
+    for name, version in versions.items():
+        if name not in target.collections():
+            target.create(name, version.stored_dim)
+        here, there = collection_checksum(state.engine, name), collection_checksum(target, name)
+        missing, extra = there.missing(here), here.missing(there)
+        for start in range(0, len(missing), BLOCK):
+            _copy_keys(state, name, missing[start : start + BLOCK], target)
+        if extra:
+            target.delete(name, extra)
+        found[name] = collection_checksum(target, name) if missing or extra else there
+        if not here.same(found[name]):
+            recorded = state.catalogue.setting("move")
+            recorded["done"].pop(name, None)
+            state.catalogue.put_settings({"move": recorded})
+            raise HoldfastError(f"{name}: the copy differs from the original; nothing was switched, move it again")
+    return found
+
+
+def _copy_keys(state: GalleryState, name: str, keys: list[int], target: Engine) -> None:
+    vectors, (items, _) = state.engine.fetch(name, keys), state.catalogue.by_key(keys)
+    target.upsert(name, keys, np.stack([vectors[key] for key in keys]), [items[key].fields() for key in keys])
+
+
+def _open_at(address: EngineAddress, folder: GalleryFolder, catalogue: Catalogue) -> Engine:
+    return open_engine(address, folder.vectors, catalogue.setting("mode"))
+
+
+def _drop_all(engine: Engine) -> None:
+    for collection in engine.collections():
+        engine.drop(collection)
+    engine.close()

@@ -1,0 +1,125 @@
+"""The calls that galleries share, whatever stores their vectors and whichever process has them open."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from holdfast.encoders import Encoder
+from holdfast.encoders.preprocess import ImageLike
+from holdfast.errors import HoldfastError
+from holdfast.gallery.items import Hit, Item
+from holdfast.gallery.versions import VectorSizes, Version
+
+
+class SearchableGallery(Protocol):
+    """Every gallery: ``Gallery``, ``AttachedGallery``, and the client of a gallery that another process serves."""
+
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing can be written and what to do instead; None if the gallery can be written to."""
+
+    def register(self, model: str | Path, *, force: bool = False) -> Version:
+        """Make a model the newest version: it embeds queries from now on."""
+
+    def search(
+        self,
+        image: str | Path | None = None,
+        *,
+        id: str | None = None,
+        k: int = 10,
+        filter: Mapping[str, Any] | None = None,
+        indexed_by: Collection[int] | None = None,
+        exact: bool = False,
+    ) -> Sequence[Hit]:
+        """The ``k`` items nearest to an image or to a stored item, best first; see ``Gallery.search``."""
+
+    def versions(self) -> list[Version]:
+        """All versions, oldest first."""
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of items and vectors by version, and the size on disk."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+@runtime_checkable
+class WritableGallery(SearchableGallery, Protocol):
+    """A gallery that stores its own items; ``writable`` checks for it."""
+
+    def add(
+        self,
+        items: Iterable[Item],
+        *,
+        version: int | None = None,
+        refused: Callable[[Item, HoldfastError], None],
+        progress: Callable[[int], None] = lambda done: None,
+        replaced: Callable[[int], None] = lambda count: None,
+    ) -> int:
+        """Store items; how many were stored. See ``Gallery.add``."""
+
+    def delete(self, ids: Sequence[str]) -> list[str]:
+        """Remove items; the ids that existed."""
+
+    def vector_sizes(self, version: int) -> VectorSizes:
+        """The sizes of vectors that can be added to a version."""
+
+
+class OpenGallery(SearchableGallery, Protocol):
+    """A gallery that is open in this process, as the service needs it."""
+
+    @property
+    def models(self) -> "QueryModels":
+        """The models that embed queries."""
+
+    def search(
+        self,
+        image: ImageLike | None = None,
+        *,
+        vector: ArrayLike | None = None,
+        id: str | None = None,
+        k: int = 10,
+        filter: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        indexed_by: int | Collection[int] | None = None,
+        exact: bool = False,
+    ) -> Sequence[Hit]:
+        """As ``SearchableGallery.search``; also by a vector of ``version``."""
+
+    def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """Version, label, metadata and path of those ids that are stored."""
+
+    def newest(self) -> Version:
+        """The version that embeds queries."""
+
+    def close(self) -> None:
+        """Close files and connections."""
+
+
+class QueryModels(Protocol):
+    """The models of an open gallery."""
+
+    device: torch.device
+
+    def newest(self) -> Version:
+        """The version that embeds queries."""
+
+    def encoder(self, version: Version) -> Encoder:
+        """The model of a version, loaded on ``device``."""
+
+    def image_vectors(self, images: Tensor, version: Version, encoder: Encoder) -> np.ndarray:
+        """Preprocessed images (N x C x H x W) as query vectors, N x dim or, compact, N x stored_dim."""
+
+
+def writable(gallery: SearchableGallery) -> WritableGallery:
+    """The same gallery, typed as one that can be written to; refused if it is read-only."""
+    if not isinstance(gallery, WritableGallery):
+        raise HoldfastError(str(gallery.read_only))
+    return gallery

@@ -1,0 +1,159 @@
+"""Re-embed items by another version, batch by batch, while searches continue.
+
+Images are read and embedded while others may write. Then the batch is stored like any other write (see ``catalogue``):
+new vectors first, then one transaction that gives them to their items, and the old vectors are deleted last. An item
+that was replaced or deleted meanwhile is left alone.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.encoders import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.gallery.items import Stored
+from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
+from holdfast.gallery.state import GalleryState
+from holdfast.gallery.versions import Version
+
+REASONS_KEPT = 20
+
+
+@dataclass
+class ReembedProgress:
+    """Counts of items so far.
+
+    total: items to re-embed; one call re-embeds at most ``limit`` of them.
+    moved: re-embedded and on disk.
+    unreadable: not re-embedded, because their images cannot be read.
+    changed: replaced or deleted by others meanwhile.
+    seconds: since the call began.
+    reasons: id and reason of the first unreadable items.
+    """
+
+    total: int
+    limit: int | None = None
+    moved: int = 0
+    unreadable: int = 0
+    changed: int = 0
+    seconds: float = 0.0
+    reasons: list[dict[str, str]] = field(default_factory=list)
+
+    def figures(self) -> dict[str, Any]:
+        """The values of a progress line."""
+        return {"moved": self.moved, "total": self.total, "rate": self.rate, "seconds_left": self.seconds_left}
+
+    @property
+    def left(self) -> int:
+        return self.total - self.moved - self.unreadable - self.changed
+
+    @property
+    def rate(self) -> float:
+        """Items re-embedded per second."""
+        return self.moved / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        to_do = self.left if self.limit is None else min(self.left, self.limit - self.moved)
+        return to_do / self.rate if self.rate else None
+
+
+def reembed(
+    state: GalleryState,
+    keys: Sequence[int],
+    target: Version,
+    *,
+    rate: float | None = None,
+    limit: int | None = None,
+    stop: threading.Event,
+    on_progress: Callable[[ReembedProgress], None],
+) -> ReembedProgress:
+    """Embed the items with these keys by ``target``, in this order.
+
+    rate: at most so many items per second; None for no limit.
+    limit: at most so many items; None for all.
+    stop: ends the call after the current batch.
+    on_progress: called after every batch that is on disk.
+    """
+    rate_limit, progress, started = RateLimit(rate, stop), ReembedProgress(len(keys), limit), time.monotonic()
+    encoder = state.models.encoder(target)
+    size, start = rate_limit.batch_size(state.models.sizes.reembed), 0
+    while start < len(keys) and progress.moved != limit and not stop.is_set():
+        batch = keys[start : start + (size if limit is None else min(size, limit - progress.moved))]
+        start += len(batch)
+        existing, _ = state.catalogue.by_key(batch)
+        items, vectors = _embed(state, encoder, target, [existing[key] for key in batch if key in existing], progress)
+        moved = 0
+        if items:
+            with state.writing:
+                moved = state.writer.store_reembedded(items, vectors, target)
+                state.writer.build_due_indexes()
+        progress.moved += moved
+        progress.changed += len(batch) - len(existing) + len(items) - moved
+        progress.seconds = time.monotonic() - started
+        on_progress(progress)
+        rate_limit.wait(len(batch))
+    return progress
+
+
+def _embed(
+    state: GalleryState, encoder: Encoder, target: Version, items: list[Stored], progress: ReembedProgress
+) -> tuple[list[Stored], np.ndarray]:
+    """The items with readable images, and their vectors; the others are counted in ``progress``."""
+    good: list[Stored] = []
+    rows: list[np.ndarray] = []
+
+    def refuse(item: Stored, error: HoldfastError) -> None:
+        progress.unreadable += 1
+        if len(progress.reasons) < REASONS_KEPT:
+            progress.reasons.append({"id": item.id, "reason": str(error)})
+
+    batch_size = forward_batch_size(encoder, state.models.device)
+    for start in range(0, len(items), batch_size):
+        opened = []
+        for item in items[start : start + batch_size]:
+            try:
+                opened.append((item, preprocess_image(encoder, item.path)))
+            except HoldfastError as error:
+                refuse(item, error)
+        if not opened:
+            continue
+        found = state.models.image_vectors(torch.cat([image for _, image in opened]), target, encoder)
+        for (item, _), row in zip(opened, found, strict=True):
+            try:
+                rows.append(unit_row(row, f"item {item.id!r}", target.number))
+                good.append(item)
+            except HoldfastError as error:
+                refuse(item, error)
+    return good, np.stack(rows) if rows else np.empty((0, target.stored_dim), dtype=np.float32)
+
+
+class RateLimit:
+    """Waits so that at most ``rate`` items per second are done. Lost time is not made up for by a faster rate.
+
+    rate: items per second; None for no limit.
+    stop: ends the waiting.
+    """
+
+    def __init__(self, rate: float | None, stop: threading.Event) -> None:
+        if rate is not None and not rate > 0:
+            raise HoldfastError(f"a rate is a number of items a second above 0, got {rate}")
+        self._rate, self._stop = rate, stop
+        self._next = time.monotonic()
+
+    def batch_size(self, largest: int) -> int:
+        """At most one second's items per batch, so that a low rate is an even one."""
+        return largest if self._rate is None else max(1, min(largest, int(self._rate)))
+
+    def wait(self, done: int) -> None:
+        """Wait until ``done`` / rate seconds after the last call's end."""
+        if self._rate is None:
+            return
+        # Work that took longer than its share delays all later batches.
+        self._next = max(self._next + done / self._rate, time.monotonic())
+        self._stop.wait(self._next - time.monotonic())

@@ -1,0 +1,251 @@
+"""What versions are trained and checked on: image files, or vectors of a file, each identified by its content.
+
+A reader finds samples, hashes them and loads their pixels or vectors. The other functions choose the samples that are
+held out from training and warn about data that can hardly be learned from.
+"""
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from holdfast.checksums import sha256_of
+from holdfast.data.decode import decode
+from holdfast.data.listing import Listing
+from holdfast.data.readers.image_files import csv_listing, folder_listing
+from holdfast.data.readers.vectors import ALL, VECTOR_SUFFIXES, read_labelled, rows_of_split
+from holdfast.errors import HoldfastError
+from holdfast.pixels import Colour
+from holdfast.wording import counted, first_few, have
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image file, or one vector of a file.
+
+    class_name: its class.
+    path: the file.
+    sha256: hash of the file's bytes, or of the vector's.
+    """
+
+    class_name: str
+    path: Path
+    sha256: str
+
+
+class Reader(Protocol):
+    """Finds samples and reads them."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample: H x W x C."""
+
+    def find(self, source: Path) -> list[Sample]:
+        """All samples of ``source``; only the split ``train`` if it has splits."""
+
+    def read(self, samples: Sequence[Sample]) -> np.ndarray:
+        """N x ``shape``."""
+
+    def unchanged(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples that still exist with the same content."""
+
+    def label(self, sample: Sample) -> str:
+        """The sample's name in a report."""
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Reads image files.
+
+    size: side of the square, in pixels.
+    colour: "rgb" or "grey".
+    resize: shorter side before the square is cut out, in pixels; None: ``size``.
+    """
+
+    size: int
+    colour: Colour
+    resize: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.size, self.size, 3 if self.colour == "rgb" else 1
+
+    def find(self, source: Path) -> list[Sample]:
+        """All images of a folder with one folder per class, or of a CSV file."""
+        listing = _listing(source)
+        names = [listing.class_names[label] for label in listing.labels]
+        paths = [Path(os.path.abspath(file)) for file in listing.files]
+        return [Sample(name, path, sha256) for name, path, sha256 in zip(names, paths, _hashes(paths), strict=True)]
+
+    def read(self, samples: Sequence[Sample]) -> np.ndarray:
+        """uint8, N x size x size x C."""
+        return decode([one.path for one in samples], size=self.size, colour=self.colour, resize=self.resize)
+
+    def unchanged(self, samples: Sequence[Sample]) -> list[Sample]:
+        existing = [one for one in samples if one.path.is_file()]
+        hashes = _hashes([one.path for one in existing])
+        return [one for one, found in zip(existing, hashes, strict=True) if one.sha256 == found]
+
+    def label(self, sample: Sample) -> str:
+        return str(sample.path)
+
+
+def _hashes(paths: Sequence[Path]) -> list[str]:
+    """The hash of each file, in threads: hashing releases the interpreter lock."""
+    with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
+        return list(pool.map(sha256_of, paths))
+
+
+def _listing(source: Path) -> Listing:
+    if source.is_dir():
+        return folder_listing(source)
+    if source.suffix.lower() == ".csv":
+        return csv_listing(source)[0]
+    if not source.exists():
+        raise HoldfastError(f"{source}: no such folder or CSV file")
+    raise HoldfastError(f"{source}: neither a folder with one folder per class nor a CSV file of path,label")
+
+
+@dataclass(frozen=True)
+class VectorRows:
+    """Reads vectors from npz or parquet files.
+
+    features, labels: names of the two arrays or columns.
+    width: numbers in each vector; None accepts any.
+    """
+
+    features: str
+    labels: str
+    width: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return 1, 1, self.width or 0
+
+    def find(self, source: Path) -> list[Sample]:
+        """All vectors of a file."""
+        if source.suffix not in VECTOR_SUFFIXES:
+            raise HoldfastError(f"{source}: this model takes vectors; give an npz or parquet file of them")
+        rows, classes, splits = self._read(source)
+        kept = rows_of_split(splits, ALL if splits is None else "train", len(rows), source)
+        path, names = source.absolute(), classes.astype(str)
+        return [Sample(str(names[row]), path, _row_hash(rows[row])) for row in kept]
+
+    def read(self, samples: Sequence[Sample]) -> np.ndarray:
+        """float32, N x 1 x 1 x D: a vector is an image of one pixel. Rows are found by their content."""
+        found: dict[tuple[Path, str], np.ndarray] = {}
+        for path in dict.fromkeys(one.path for one in samples):
+            found.update({(path, _row_hash(row)): row for row in self._read(path)[0]})
+        missing = [one.path for one in samples if (one.path, one.sha256) not in found]
+        if missing:
+            raise HoldfastError(f"{missing[0]}: {counted(len(missing), 'vector')} changed while being read")
+        vectors = [found[one.path, one.sha256] for one in samples]
+        return np.stack(vectors)[:, None, None, :] if vectors else np.zeros((0, *self.shape), np.float32)
+
+    def unchanged(self, samples: Sequence[Sample]) -> list[Sample]:
+        existing: set[tuple[Path, str]] = set()
+        for path in dict.fromkeys(one.path for one in samples if one.path.is_file()):
+            rows, _, _ = read_labelled(path, self.features, self.labels)
+            existing.update((path, _row_hash(row)) for row in rows)
+        return [one for one in samples if (one.path, one.sha256) in existing]
+
+    def label(self, sample: Sample) -> str:
+        return f"{sample.path}#{sample.sha256[:16]}"
+
+    def _read(self, file: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        rows, classes, splits = read_labelled(file, self.features, self.labels)
+        if self.width is not None and rows.shape[1] != self.width:
+            raise HoldfastError(f"{file}: vectors of {rows.shape[1]} numbers, but the model takes {self.width}")
+        return rows, classes, splits
+
+
+def _row_hash(row: np.ndarray) -> str:
+    return hashlib.sha256(row.tobytes()).hexdigest()
+
+
+def holds_vectors(source: Path) -> bool:
+    """Whether ``source`` is a file of vectors; folders and CSV files name images."""
+    return source.suffix in VECTOR_SUFFIXES and not source.is_dir()
+
+
+def held_out_mask(samples: Sequence[Sample], share: float, already: Collection[str]) -> np.ndarray:
+    """Which samples are held out from training: N booleans, about ``share`` of them.
+
+    already: hashes that an earlier version held out; they stay held out.
+
+    The choice depends on the content of each sample alone, so a sample that comes again with a later version is on the
+    same side. At least one sample of every class is trained on.
+    """
+    position = np.array([int(one.sha256[:8], 16) / 16**8 for one in samples])
+    held = (position < share) | np.array([one.sha256 in already for one in samples], dtype=bool)
+    names = np.array([one.class_name for one in samples])
+    for name in np.unique(names):
+        rows = np.flatnonzero(names == name)
+        if held[rows].all() and not any(samples[int(row)].sha256 in already for row in rows):
+            held[rows[position[rows].argmax()]] = False
+    return held
+
+
+def distinct(samples: Sequence[Sample], earlier: Sequence[Sample] = ()) -> list[Sample]:
+    """Each content once, without the contents of ``earlier``: a query that is also stored would find itself."""
+    seen = {one.sha256 for one in earlier}
+    found: list[Sample] = []
+    for one in samples:
+        if one.sha256 not in seen:
+            seen.add(one.sha256)
+            found.append(one)
+    return found
+
+
+def refuse_one_class(samples: Sequence[Sample], source: Path) -> None:
+    """Refuse data of a single class: every answer would be right, and training would learn nothing."""
+    names = {one.class_name for one in samples}
+    if len(names) == 1:
+        raise HoldfastError(
+            f"{source}: has one class only, {names.pop()!r}, and a model learns by telling classes apart; give two or "
+            "more, each as a folder or a label of its own"
+        )
+
+
+def nested_classes(samples: Sequence[Sample], source: Path) -> str | None:
+    """A warning if classes hold folders of images but no images: ``source`` may be one level too high.
+
+    One folder of the same name in each class (``images``, for example) gives no warning.
+    """
+    if not source.is_dir():
+        return None
+    top = source / "train" if (source / "train").is_dir() else source  # as ``folder_listing`` reads it
+    inside: defaultdict[str, set[str]] = defaultdict(set)
+    for one in samples:
+        _, *folders, _ = one.path.relative_to(os.path.abspath(top)).parts
+        inside[one.class_name].add(folders[0] if folders else "")
+    nested = sorted(name for name, found in inside.items() if "" not in found)
+    deeper = sorted({folder for name in nested for folder in inside[name]})
+    if len(deeper) < 2:
+        return None
+    which = f"{len(nested)} of {counted(len(inside), 'class')} ({first_few(nested)}) {have(len(nested))}"
+    only = f"no images directly inside, only folders of images ({first_few(deeper)})"
+    advice = f"if these folders are the classes, the data folder is one level too high: try {top / nested[0]}"
+    return f"{which} {only}, and each counts as one class; {advice}"
+
+
+def single_sample_classes(samples: Sequence[Sample], known: Collection[str]) -> str | None:
+    """A warning if classes that are not ``known`` come with one sample each, which cannot be held out as well."""
+    contents: defaultdict[str, set[str]] = defaultdict(set)
+    for one in samples:
+        contents[one.class_name].add(one.sha256)
+    single = sorted(name for name, found in contents.items() if len(found) == 1 and name not in known)
+    if not single:
+        return None
+    examples = "has a single example" if len(single) == 1 else "have a single example each"
+    named = first_few([repr(name) for name in single], 5)
+    return (
+        f"{len(single)} of {counted(len(contents), 'class')} {examples} ({named}): "
+        "it is trained on, so no version can be checked on these classes until more examples come"
+    )

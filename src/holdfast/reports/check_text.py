@@ -1,0 +1,258 @@
+"""A check as sentences, shared by terminal, Markdown and HTML page; and as Markdown for a pull-request comment.
+
+A record is the result of ``CheckResult.as_json`` or ``HistoryResult.as_json``: scores in [0, 1], None if not measured.
+"""
+
+import re
+from typing import Any
+
+from holdfast.wording import counted, per_cent
+
+NOT_COVERED = (
+    "The intervals cover the choice of queries: other queries of the same kind on the same gallery. They do not cover "
+    "another training seed, other gallery items or other classes: the same models trained again may get another "
+    "verdict."
+)
+_VERDICT_TEXT = {
+    "compatible": "Compatible",
+    "not shown": "Not shown",
+    "incompatible": "Incompatible",
+    "could not be judged": "Could not be judged",
+}
+
+
+def points(value: float | None, digits: int = 2) -> str:
+    """A difference of scores in per cent points, with its sign."""
+    return "–" if value is None else f"{100 * value:+.{digits}f}".replace("-", "−")
+
+
+def gain_with_interval(found: dict[str, float], digits: int = 2) -> str:
+    """A gain and its interval, in points."""
+    return f"{points(found['value'], digits)} ({points(found['low'], digits)} to {points(found['high'], digits)})"
+
+
+def confidence_level(record: dict[str, Any]) -> str:
+    return f"{100 * record['confidence']:g} %"
+
+
+def headline(record: dict[str, Any]) -> str:
+    """The verdict in a sentence."""
+    verdict = _VERDICT_TEXT[record["verdict"]]
+    if record["kind"] == "history" or record["verdict"] == "could not be judged" or not record.get("gain"):
+        return f"{verdict}: {record['reason']}."
+    if "unrelated" in record["reason"] or "too few" in record["reason"]:
+        return f"{verdict}: {record['reason']}."
+    goal, worse = _goal(record["min_gain"])
+    return {
+        "compatible": f"{verdict}: on the unchanged old gallery, the new model's queries {goal}.",
+        "not shown": f"{verdict}: these queries do not tell whether, on the old gallery, the new model's {goal}.",
+        "incompatible": f"{verdict}: on the old gallery, the new model's queries {worse}.",
+    }[record["verdict"]]
+
+
+def gain_sentence(record: dict[str, Any]) -> str:
+    """Self-test, cross-test and gain with its interval; empty if the record has no gain."""
+    gain = record.get("gain")
+    if not gain:
+        return ""
+    return (
+        f"{record['score']} goes from {per_cent(record['self_test']['value'])} % to "
+        f"{per_cent(record['cross_test']['value'])} %: {points(gain['value'])} points, "
+        f"{confidence_level(record)} interval {points(gain['low'])} to {points(gain['high'])}."
+    )
+
+
+def test_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
+    """(name, estimate) of each test that was measured."""
+    names = {
+        "self_test": "old queries, old gallery (self-test)",
+        "cross_test": "new queries, old gallery (cross-test)",
+        "new_self_test": "new queries, new gallery (ceiling)",
+    }
+    return [(name, record[key]) for key, name in names.items() if record.get(key)]
+
+
+def evidence_sentences(record: dict[str, Any]) -> list[str]:
+    """Sentences about changed first hits, re-embedding, shared hits and the score threshold, if measured."""
+    return [s for s in (_changed(record), _reindexed(record), _overlap(record), _threshold(record)) if s]
+
+
+def basis_sentence(record: dict[str, Any]) -> str:
+    """The sentence that says how many queries and items were compared, and how."""
+    drawn = "classes of queries" if record["clustered"] else "queries"
+    classes = f" of {counted(record['classes'], 'class')}" if record.get("classes") else ""
+    return (
+        f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')}, "
+        f"{record['protocol']} protocol; paired bootstrap over {drawn}."
+    )
+
+
+def lost_query(entry: dict[str, Any]) -> str:
+    """One query that was right with the old model and is wrong with the new one."""
+    found = "nothing" if entry["new_hit"] is None else entry["new_hit"]
+    if "class" not in entry:
+        return f"query {entry['query']}: found {entry['old_hit']}, now {found}"
+    if entry["taken_for"] == entry["new_hit"]:  # the template protocol: a hit is a class
+        return f"query {entry['query']} (class {entry['class']}): now {found}"
+    return f"query {entry['query']} (class {entry['class']}): now {found} (class {entry['taken_for']})"
+
+
+def losing_classes(record: dict[str, Any], most: int) -> list[dict[str, Any]]:
+    """Up to ``most`` classes that lose queries, the worst first."""
+    known = [entry for entry in record["by_class"] if (entry["change_in_queries"] or 0) < 0]
+    return known[:most]
+
+
+def _goal(min_gain: float) -> tuple[str, str]:
+    """The goal that the new queries must reach, and the words for missing it."""
+    if min_gain == 0:
+        return "do better than the old model's", "do worse than the old model's"
+    size = f"{abs(100 * min_gain):g} point{'' if abs(100 * min_gain) == 1 else 's'}"
+    if min_gain > 0:
+        return f"do better than the old model's by more than {size}", f"do not gain the required {size}"
+    return f"do at most {size} worse than the old model's", f"do more than {size} worse than the old model's"
+
+
+def _changed(record: dict[str, Any]) -> str:
+    changes = record.get("changes")
+    if not changes:
+        return ""
+    p = changes["p_value"]
+    were = "was right and becomes" if changes["lost"] == 1 else "were right and become"
+    return (
+        f"First hits: {counted(changes['lost'], 'query')} {were} wrong, {changes['gained']:,} the other way "
+        f"(exact McNemar test: p {'< 0.0001' if p < 0.0001 else f'= {p:.4f}'})."
+    )
+
+
+def _reindexed(record: dict[str, Any]) -> str:
+    reindex = record.get("reindex")
+    if not reindex:
+        return ""
+    adds, share = reindex["adds"], reindex["share_reached"]
+    sentence = (
+        f"Re-embedding the gallery would add {points(adds['value'])} points ({confidence_level(record)} interval "
+        f"{points(adds['low'])} to {points(adds['high'])})"
+    )
+    if share is None:
+        return f"{sentence}; the new model on its own gallery is no better than the old one."
+    if share < 0:
+        return f"{sentence}; without that, nothing of the possible gain is reached."
+    return f"{sentence}; {100 * share:.0f} % of the possible gain is reached without it."
+
+
+def _overlap(record: dict[str, Any]) -> str:
+    overlap = record.get("overlap")
+    if not overlap:
+        return ""
+    return (
+        f"Old and new queries share {per_cent(overlap['shared']['value'], 1)} % of their first {overlap['k']} hits, "
+        f"and the first hit in {per_cent(overlap['same_first']['value'], 1)} % of searches. Agreement is not accuracy."
+    )
+
+
+def _threshold(record: dict[str, Any]) -> str:
+    found = record.get("thresholds")
+    if not found:
+        return ""
+    rates = (
+        f"Threshold {found['threshold']:.4f} lets in {per_cent(found['old_far'], 3)} % of wrong pairs with old queries "
+        f"and {per_cent(found['new_far'], 3)} % with new ones"
+    )
+    if found["verdict"] == "holds":
+        change = found["far_change"]
+        return (
+            f"{rates}: no change is shown (interval {points(change['low'], 3)} to {points(change['high'], 3)} points)."
+        )
+    effect = "it has become laxer" if found["verdict"] == "higher" else "it has become stricter"
+    return (
+        f"{rates}: {effect}. {found['new_threshold']:.4f} would give the old rate, and accept "
+        f"{per_cent(found['new_threshold_tar'], 1)} % of right pairs instead of {per_cent(found['new_tar'], 1)} %."
+    )
+
+
+_LISTED = 20
+
+
+def check_markdown(record: dict[str, Any]) -> str:
+    """A check as Markdown: verdict, table of tests, evidence; long lists are collapsed."""
+    parts = [f"### {_plain(headline(record))}"]
+    if record["kind"] == "history":
+        parts += _history(record)
+    else:
+        parts += [_plain(gain_sentence(record)), _tests(record)]
+        parts += ["\n".join(f"- {_plain(sentence)}" for sentence in evidence_sentences(record))]
+        parts += _folded(record)
+    parts += [
+        "\n".join(f"- {_plain(note)}" for note in record["notes"]),
+        f"<sub>{_plain(basis_sentence(record))} {NOT_COVERED}</sub>",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def refusal_markdown(reason: str) -> str:
+    """Markdown for a check that could not be made."""
+    return f"### Could not be judged: {_plain(reason)}\n"
+
+
+def _tests(record: dict[str, Any]) -> str:
+    rows = test_rows(record)
+    if not rows:
+        return ""
+    lines = [f"| {record['score']} | % | {confidence_level(record)} interval |", "|---|--:|--:|"]
+    for name, found in rows:
+        lines.append(f"| {name} | {per_cent(found['value'])} | {per_cent(found['low'])} to {per_cent(found['high'])} |")
+    if gain := record.get("gain"):
+        lines.append(
+            f"| **gain, points** | **{points(gain['value'])}** | **{points(gain['low'])} to {points(gain['high'])}** |"
+        )
+    return "\n".join(lines)
+
+
+def _folded(record: dict[str, Any]) -> list[str]:
+    parts = []
+    losing = losing_classes(record, _LISTED)
+    if losing:
+        lines = ["| class | queries | old % | new % |", "|---|--:|--:|--:|"]
+        lines += [
+            f"| {_plain(entry['class'])} | {entry['queries']} | {per_cent(entry['old'])} | {per_cent(entry['new'])} |"
+            for entry in losing
+        ]
+        parts.append(_details(f"Classes that lose most ({len(losing)} shown)", "\n".join(lines)))
+    lost = (record.get("changes") or {}).get("lost_queries", [])
+    if lost:
+        lines = [f"- {_plain(lost_query(entry))}" for entry in lost[:_LISTED]]
+        parts.append(_details(f"Right before, wrong now ({len(lines)} of {len(lost):,} shown)", "\n".join(lines)))
+    return parts
+
+
+def _history(record: dict[str, Any]) -> list[str]:
+    marks = {"compatible": "✔", "incompatible": "✘", "not shown": "?", None: ""}
+    heads = " | ".join(record["models"])
+    lines = [f"| query model \\ gallery of | {heads} |", "|---|" + "--:|" * len(record["models"])]
+    for t, name in enumerate(record["models"]):
+        cells = [
+            f"{per_cent(found['value'], 1)} {marks[record['verdicts'][t][k]]}".strip()
+            if found
+            else ("–" if k < t else "")
+            for k, found in enumerate(record["matrix"][t])
+        ]
+        lines.append(f"| {_plain(name)} | {' | '.join(cells)} |")
+    summary = ", ".join(
+        f"{name} {record[name]['value']:.3f} ({record[name]['low']:.3f} to {record[name]['high']:.3f})"
+        for name in ("AC", "AA", "ACA")
+        if record[name]["value"] is not None
+    )
+    key = f"{record['score']} in per cent; ✔ compatible, ✘ incompatible, ? not shown."
+    return ["\n".join(lines), key, f"{summary}, {confidence_level(record)} intervals." if summary else ""]
+
+
+def _details(summary: str, body: str) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def _plain(value: object) -> str:
+    """Text escaped so that it cannot break a table, start HTML or Markdown, embed an image or mention a user."""
+    safe = re.sub(r"([\\`*\[\]|])", r"\\\1", " ".join(str(value).split()))
+    safe = safe.replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"(?<!\w)@", "@\u200b", safe)

@@ -1,0 +1,136 @@
+"""Access control: tokens with read or write scope. Without tokens, only clients on this machine are served."""
+
+import hashlib
+import hmac
+import ipaddress
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from holdfast.errors import HoldfastError
+from holdfast.service.errors import RequestError
+
+Scope = Literal["read", "write"]
+
+SHORTEST_TOKEN = 16
+TOKEN_VARIABLES: dict[Scope, str] = {"read": "HOLDFAST_READ_TOKEN", "write": "HOLDFAST_WRITE_TOKEN"}
+_LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+class AccessControl:
+    """Decides whether a request may be answered.
+
+    tokens: the scope of each token, by the token's SHA-256. Write includes read. Empty: no token is needed.
+    hosts: without tokens, further host names that requests may be addressed to, such as the name of a reverse proxy.
+    """
+
+    def __init__(self, tokens: Mapping[bytes, Scope], hosts: Collection[str] = ()) -> None:
+        self._tokens = dict(tokens)
+        self._hosts = _LOOPBACK_NAMES | {name.lower() for name in hosts}
+
+    @property
+    def has_tokens(self) -> bool:
+        return bool(self._tokens)
+
+    def scope(self, authorization: str | None) -> Scope | None:
+        """The scope that an Authorization header gives; None if its token is missing or unknown."""
+        if not self.has_tokens:
+            return "write"
+        kind, _, token = (authorization or "").partition(" ")
+        if kind.lower() != "bearer":
+            return None
+        given = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
+        found: Scope | None = None
+        for known, scope in self._tokens.items():  # compare with all tokens, each in constant time
+            if hmac.compare_digest(known, given):
+                found = scope
+        return found
+
+    def require(self, scope: Scope, authorization: str | None) -> None:
+        """Refuse a request (401 or 403) if its Authorization header does not give this scope."""
+        found = self.scope(authorization)
+        if found is None:
+            reason = "unknown token" if authorization else "a token is needed: Authorization: Bearer TOKEN"
+            raise RequestError(401, reason, {"WWW-Authenticate": "Bearer"})
+        if scope == "write" and found != "write":
+            raise RequestError(403, "this token can only read; use a write token")
+
+    def check_host_and_origin(self, host: str | None, origin: str | None) -> None:
+        """Without tokens, refuse requests that a page of another site makes a browser on this machine send.
+
+        host: the ``Host`` header. It names another host if a foreign name was resolved to this machine (DNS rebinding).
+        origin: the ``Origin`` header. It names another host if a page of another site sent the request.
+        """
+        if self.has_tokens:
+            return
+        if _host_name(f"//{host or ''}") not in self._hosts:
+            raise RequestError(421, "the Host header names another host; a reverse proxy's name needs --allow-host")
+        if origin is not None and _host_name(origin) not in self._hosts:
+            raise RequestError(403, "the Origin header names another site")
+
+
+def read_tokens(file: Path | None, environment: Mapping[str, str] = os.environ) -> dict[bytes, Scope]:
+    """The scope of each token, by the token's SHA-256.
+
+    file: lines ``read TOKEN`` or ``write TOKEN``; # starts a comment. TOKEN may be ``sha256:`` and 64 hex digits.
+    environment: variables, of which HOLDFAST_READ_TOKEN and HOLDFAST_WRITE_TOKEN are read.
+    """
+    found: dict[bytes, Scope] = {}
+    for scope, name in TOKEN_VARIABLES.items():
+        if environment.get(name):
+            found[_token_hash(environment[name], name)] = scope
+    if file is None:
+        return found
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{file}: the token file cannot be read ({type(error).__name__})") from None
+    for number, line in enumerate(lines, 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 2 or words[0] not in TOKEN_VARIABLES:
+            raise HoldfastError(f"{file}, line {number}: expected 'read TOKEN' or 'write TOKEN'")
+        found[_token_hash(words[1], f"{file}, line {number}")] = words[0]
+    if not found:
+        raise HoldfastError(f"{file}: no tokens in this file; add lines 'read TOKEN' or 'write TOKEN'")
+    return found
+
+
+def check_bind_address(host: str, access: AccessControl) -> None:
+    """Without tokens, refuse to listen at an address that other machines can reach."""
+    if not access.has_tokens and not _is_loopback(host):
+        raise HoldfastError(
+            f"--host {host}: without tokens the service is for this machine only; pass --token-file, or use 127.0.0.1"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _token_hash(token: str, where: str) -> bytes:
+    kind, separator, digits = token.partition(":")
+    if separator and kind == "sha256":
+        try:
+            digest = bytes.fromhex(digits)
+        except ValueError:
+            digest = b""
+        if len(digest) != 32:
+            raise HoldfastError(f"{where}: sha256: must be followed by 64 hex digits")
+        return digest
+    if len(token) < SHORTEST_TOKEN:
+        raise HoldfastError(f"{where}: a token must have at least {SHORTEST_TOKEN} characters")
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _host_name(address: str) -> str:
+    try:
+        return (urlsplit(address).hostname or "").lower()
+    except ValueError:
+        return ""

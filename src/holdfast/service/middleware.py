@@ -1,0 +1,87 @@
+"""Checks before every request, headers of every answer, and the counts of both."""
+
+import time
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.service.access_control import AccessControl
+from holdfast.service.errors import RequestError, error_response
+from holdfast.service.metrics import Metrics
+from holdfast.service.request_bodies import Limits
+
+# The page shows images, which it fetches with its token, from blobs. It loads nothing from other hosts and submits no
+# forms. Browsers that support Trusted Types refuse to parse text as markup.
+POLICY = (
+    "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_NO_STORE = (b"cache-control", b"no-store")
+_RETRY = {"Retry-After": "1"}
+_ANSWERED_UNDER_LOAD = "/v1/health"
+_CLIENT_GONE = 499  # counted if the client closed the connection before the answer started
+
+
+class RequestMiddleware:
+    """An ASGI application around another one: checks host, origin and load, adds headers, counts requests."""
+
+    def __init__(self, app: ASGIApp, access: AccessControl, limits: Limits, metrics: Metrics) -> None:
+        self._app, self._access, self._limits, self._metrics = app, access, limits, metrics
+        self._body_bytes = 0  # of the bodies of all requests that are being answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status, body_bytes = time.perf_counter(), _CLIENT_GONE, 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = list(message.get("headers", ()))
+                cached = any(name == b"cache-control" for name, _ in headers)
+                message = {**message, "headers": [*headers, *_HEADERS, *(() if cached else (_NO_STORE,))]}
+            await send(message)
+
+        async def receive_within_limit() -> Message:
+            nonlocal body_bytes
+            message = await receive()
+            size = len(message.get("body", b""))
+            if size and self._body_bytes + size > self._limits.bodies:
+                # The connection is closed because the rest of the body is not read.
+                headers = {**_RETRY, "Connection": "close"}
+                raise RequestError(503, "too many large requests at once; try again", headers)
+            body_bytes += size
+            self._body_bytes += size
+            return message
+
+        self._metrics.in_flight += 1
+        try:
+            try:
+                self._check(scope)
+            except RequestError as error:
+                answer = error_response(error.status, error.reason, error.headers)
+                await answer(scope, receive, send_with_headers)
+            else:
+                await self._app(scope, receive_within_limit, send_with_headers)
+        finally:
+            self._body_bytes -= body_bytes
+            self._metrics.in_flight -= 1
+            route: Any = scope.get("route")
+            path = getattr(route, "path", "unmatched")
+            self._metrics.observe(path, scope["method"], status, time.perf_counter() - started)
+
+    def _check(self, scope: Scope) -> None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
+        self._access.check_host_and_origin(headers.get(b"host"), headers.get(b"origin"))
+        if len(scope.get("query_string", b"")) > self._limits.url:
+            raise RequestError(414, f"the query string is longer than {self._limits.url} bytes")
+        if self._metrics.in_flight > self._limits.in_flight and scope["path"] != _ANSWERED_UNDER_LOAD:
+            raise RequestError(503, "too many requests at once; try again", _RETRY)

@@ -1,0 +1,226 @@
+"""Cells that are really run: recorded at once, never repeated, stopped and gone on with to the same numbers."""
+
+import json
+import threading
+import time
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from holdfast.errors import HoldfastError
+from holdfast.experiments.assemble import SharedData
+from holdfast.run_folder import RunFolder
+from papers.stationary import PAGES, ResultPage, Results, StudyRun
+from papers.stationary.__main__ import app
+from papers.stationary.execute import DeviceShare, execute_runs, planned_run
+from papers.stationary.results import row
+
+
+@pytest.fixture
+def runs(tiny_recipe):
+    return [
+        StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, seed=0, family="tiny"),
+        StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, seed=1, family="tiny"),
+        StudyRun(
+            "ablation", str(tiny_recipe), "simplex_hoc", 3, change="rho-7", settings=("method.rho=7.0",), family="tiny"
+        ),
+    ]
+
+
+def execute(runs, folder, results, **options):
+    cpu = torch.device("cpu")
+    return execute_runs(runs, folder, results, shared=SharedData(), device=cpu, parallel=2, **options)
+
+
+def test_each_run_leaves_its_record_and_only_missing_ones_are_run(runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_COMMIT", "0123abc")
+    results = tmp_path / "results"
+    seen = []
+
+    def watch(name, event):
+        if event.kind == "done":
+            seen.append((name, (results / f"{name}.json").exists()))
+
+    found = execute(runs[:2], tmp_path / "runs", results, watch=watch)
+    assert sorted(seen) == [
+        ("tiny/paper/simplex_hoc-t3-natural-s0", True),
+        ("tiny/paper/simplex_hoc-t3-natural-s1", True),
+    ]
+    assert Results(results).missing(runs) == runs[2:]
+    record = Results(results).record(runs[1])
+    assert record["command"] == runs[1].command
+    assert record["protocols"] == found["tiny/paper/simplex_hoc-t3-natural-s1"]["protocols"]
+    assert record["runs_at_once"] == 2
+    assert 0 <= record["gpu_minutes"] <= 1
+    assert record["environment"]["executor"] == "eager"  # the recipe says auto
+    assert record["environment"]["commit"] == "0123abc"
+    folder = RunFolder(tmp_path / "runs" / "tiny" / "paper" / "simplex_hoc-t3-natural-s0")
+    assert folder.metrics.exists()
+    assert not folder.features.exists()
+
+
+def test_a_run_of_the_fused_kernels_is_made_without_them_on_a_cpu(tiny_recipe, tmp_path):
+    """The same run but for rounding: it counts as the run's, and its record says how it was made."""
+    run = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.executor=fused",), family="tiny")
+    gpu, cpu = (planned_run(run, torch.device(name)) for name in ("cuda", "cpu"))
+    assert (gpu.recipe["train"]["executor"], gpu.command) == ("fused", run.command)
+    assert cpu.recipe["train"]["executor"] == "auto"
+    (metrics,) = execute([run], tmp_path / "runs", tmp_path / "results").values()
+    record = Results(tmp_path / "results").record(run)
+    assert record["protocols"] == metrics["protocols"]
+    assert record["environment"]["executor"] == "eager"
+    assert record["recipe"]["train"]["executor"] == "auto"
+    assert record["command"] == cpu.command == f"{run.command} --set train.executor=auto"
+
+
+def test_other_settings_are_another_run(runs, tmp_path, fake):
+    fake(runs[0], tmp_path)
+    assert Results(tmp_path).record(runs[0]) is not None
+    path = tmp_path / runs[0].path
+    record = json.loads(path.read_text())
+    record["recipe"]["method"]["rho"] = 6.0
+    path.write_text(json.dumps(record))
+    assert Results(tmp_path).record(runs[0]) is None
+
+
+def test_time_is_up_and_later_it_goes_on(runs, tmp_path, monkeypatch):
+    stopped = execute(runs[:1], tmp_path / "runs", tmp_path / "results", limit_minutes=0.0)
+    assert [str(error) for error in stopped.values()] == ["interrupted"]
+    assert Results(tmp_path / "results").missing(runs[:1]) == runs[:1]
+    timers = []
+
+    class Clock:
+        """Strikes when it is told to, however slow the machine is."""
+
+        def __init__(self, seconds, strike):
+            self.seconds, self.strike = seconds, strike
+            timers.append(self)
+
+        def start(self):
+            pass
+
+        def cancel(self):
+            pass
+
+    def strike_in_the_second_task(name, event):
+        if event.kind == "begin" and event.task == 2:
+            timers[0].strike()
+
+    monkeypatch.setattr(threading, "Timer", Clock)
+    cut = execute(runs[:1], tmp_path / "runs", tmp_path / "results", limit_minutes=0.5, watch=strike_in_the_second_task)
+    assert timers[0].seconds == 30
+    assert [str(error) for error in cut.values()] == ["interrupted"]
+    again = []
+    execute(runs[:1], tmp_path / "runs", tmp_path / "results", watch=lambda name, event: again.append(event))
+    assert next(event.task for event in again if event.kind == "begin") > 1
+    execute(runs[:1], tmp_path / "other", tmp_path / "whole")
+    one, other = (Results(tmp_path / folder).record(runs[0]) for folder in ("results", "whole"))
+    assert one["protocols"] == other["protocols"]
+
+
+def test_a_failure_is_no_record(tiny_recipe, tmp_path):
+    bad = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.lr=1e30",), family="tiny")
+    (error,) = execute([bad], tmp_path / "runs", tmp_path / "results").values()
+    assert isinstance(error, HoldfastError)
+    assert "NaN" in str(error)
+    assert Results(tmp_path / "results").missing([bad]) == [bad]
+
+
+def test_every_moment_is_shared_out_among_those_that_run(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    a, b = (RunFolder(tmp_path / name) for name in "ab")
+    for folder in (a, b):
+        folder.path.mkdir()
+        folder.recipe.write_text("")
+    share = DeviceShare()
+    share.see(a, "begin")
+    clock[0] = 10.0  # a alone: 10
+    share.see(b, "begin")
+    clock[0] = 16.0  # both: 3 each
+    assert share.see(a, "epoch") == pytest.approx(13)
+    clock[0] = 20.0  # both: 2 each
+    assert share.see(b, "done") == pytest.approx(5)
+    clock[0] = 21.0  # a alone again
+    assert share.see(a, "epoch") == pytest.approx(16)
+    share.leave(a)
+    clock[0] = 50.0  # nobody
+    later = DeviceShare()
+    later.see(a, "begin")
+    clock[0] = 52.0
+    assert later.see(a, "done") == pytest.approx(18)
+
+
+def test_device_time_is_kept_now_and_then_and_at_the_end(tmp_path, monkeypatch):
+    """An epoch may be shorter than a write that reaches the disk."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    folder = RunFolder(tmp_path)
+    folder.recipe.write_text("")
+    kept, share, writes = tmp_path / "device_time.json", DeviceShare(), []
+    for clock[0] in range(100):
+        share.see(folder, "epoch")
+        writes.append(json.loads(kept.read_text())["seconds"] if kept.exists() else None)
+    assert sorted({seconds for seconds in writes if seconds is not None}) == [31, 62, 93]
+    clock[0] = 105.0
+    share.leave(folder)
+    assert json.loads(kept.read_text()) == {"seconds": 105}
+
+
+def test_within_a_long_epoch_device_time_is_kept_too(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    folder = RunFolder(tmp_path)
+    folder.recipe.write_text("")
+    share = DeviceShare()
+    share.see(folder, "begin")
+    for clock[0] in range(0, 3600, 10):
+        share.see(folder, "pulse")
+    assert json.loads((tmp_path / "device_time.json").read_text())["seconds"] >= 3590 - 40
+
+
+def test_what_a_failed_run_had_is_kept_for_its_next_try(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    folder, refused = RunFolder(tmp_path / "own"), RunFolder(tmp_path / "another's")
+    for each in (folder, refused):
+        each.path.mkdir()
+        each.recipe.write_text("")
+    share = DeviceShare()
+    share.see(folder, "begin")
+    clock[0] = 20.0
+    assert share.see(folder, "failed") == 20
+    share.leave(folder)
+    assert json.loads((folder.path / "device_time.json").read_text()) == {"seconds": 20}
+    share.see(refused, "failed")  # it had never begun
+    assert [file.name for file in refused.path.iterdir()] == ["recipe.toml"]
+    clock[0] = 100.0
+    again = DeviceShare()
+    again.see(folder, "begin")
+    clock[0] = 103.0
+    assert again.see(folder, "done") == 23
+
+
+def test_from_the_command_line(runs, tmp_path, monkeypatch):
+    """Missing runs are carried out, shown and kept; the same command again finds nothing to do."""
+    tiny = ResultPage(
+        "a tiny table",
+        lambda: runs[:1],
+        lambda results, selection: [row(runs[:1], results, paper=None)],
+        lambda results, selection: [],
+    )
+    monkeypatch.setitem(PAGES, "tiny", tiny)
+    (tmp_path / "r").mkdir()
+    words = ["reproduce", "tiny", "--device", "cpu", "--out", str(tmp_path / "runs"), "--results", str(tmp_path / "r")]
+    stopped = CliRunner().invoke(app, [*words, "--limit-minutes", "0"])
+    assert (stopped.exit_code, "failed" in stopped.stderr) == (0, False)  # to be out of time is no failure
+    assert "0 of 1 missing run is done; run the same command to resume the others." in stopped.stderr
+    first = CliRunner().invoke(app, [*words, "--quiet"])
+    assert first.exit_code == 0, first.output
+    assert "1 of 1 missing run is done." in first.stderr
+    again = CliRunner().invoke(app, [*words, "--json"])
+    assert "missing runs" not in again.stderr
+    (found,) = json.loads(again.stdout)
+    assert found["seeds"] == [0]
+    assert found["files"] == ["tiny/paper/simplex_hoc-t3-natural-s0.json"]

@@ -1,0 +1,56 @@
+"""Pictures: what is red, where lines break, and whose colour is whose."""
+
+import numpy as np
+from PIL import Image
+
+from holdfast.reports import METHOD_NAMES
+from papers.stationary import plots
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.plots import draw_matrices, draw_over_tasks, draw_tradeoff
+
+
+def test_failing_cells_are_red(tmp_path):
+    """One pair; drawn with and without a failure, only the failing one has the colour of failure."""
+    for name, cross, red in (("good", 0.5, False), ("tie", 0.4, True), ("none", None, True)):
+        draw_matrices([["m", [[0.4, None], [cross, 0.6]]]], tmp_path / f"{name}.png")
+        pixels = np.asarray(Image.open(tmp_path / f"{name}.png").convert("RGB"))
+        assert (pixels == (0xF3, 0xB4, 0xA6)).all(axis=2).any() == red, name
+
+
+def drawn(draw, data, monkeypatch):
+    """The lines that a figure would be saved with, by label."""
+    kept = []
+    monkeypatch.setattr(plots, "save", lambda figure, path, data: kept.append(figure))
+    draw(data, None)
+    lines = [line for axis in kept[0].axes for line in axis.get_lines()]
+    return {str(line.get_label()): line for line in lines}
+
+
+def test_a_method_has_one_colour_in_every_figure(monkeypatch):
+    line = {"tasks": [2, 7, 16], "AC": [1.0, None, 0.5], "AA": [0.4, None, 0.5], "ACA": [0.4, None, 0.5]}
+    names = [METHOD_NAMES[method] for method in (*PAPER_METHODS, OURS)]
+    whole = drawn(draw_over_tasks, dict.fromkeys(names, line), monkeypatch)
+    assert len({(line.get_color(), line.get_marker()) for line in whole.values()}) == len(names) == 9
+    some = [names[i] for i in (8, 3, 7)]
+    panel = {"title": "", "replaced": [], "lines": {name: [0.4, 0.5] for name in some}}
+    dials = {name: [[0.1, 0.9, 0.4]] for name in (*some, f"{names[7]} in the paper")}
+    for found in (
+        drawn(draw_over_tasks, dict.fromkeys(some, line), monkeypatch),
+        drawn(plots.draw_aa_panels, [panel], monkeypatch),
+        drawn(draw_tradeoff, dials, monkeypatch),
+    ):
+        for name, one in found.items():
+            assert one.get_color() == whole[name.removesuffix(" in the paper")].get_color()
+        assert set(some) <= set(found)
+    assert np.isnan(whole[names[0]].get_ydata()[1])  # a line is broken there, not drawn across
+
+
+def test_pictures_take_gaps_and_many_models(tmp_path):
+    line = {"tasks": [2, 7], "AC": [1.0, None], "AA": [0.4, 0.5], "ACA": [0.4, None]}
+    draw_over_tasks({"one": line}, tmp_path / "a.png")
+    draw_tradeoff(
+        {"one": [[0.1, None, None], [0.2, 0.9, 0.4]], "x in the paper": [[0.1, 0.9, 0.47]]}, tmp_path / "b.png"
+    )
+    big = [[0.3 + 0.01 * k if k <= t else None for k in range(31)] for t in range(31)]
+    draw_matrices([["m", big]], tmp_path / "c.png")
+    assert all(Image.open(tmp_path / f"{name}.png").width > 200 for name in "abc")

@@ -1,0 +1,313 @@
+"""Which runs the tables need: names, recipes, commands, order and cost."""
+
+import itertools
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast.data.readers import cub, tiny_imagenet
+from holdfast.encoders import Encoder, build_backbone
+from holdfast.errors import HoldfastError
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.schema import check_recipe
+from holdfast.methods.simplex_hoc_views import SimplexHOCViews
+from holdfast.scenarios.cl2r import cl2r, class_order
+from holdfast.training.kernels import why_no_kernels
+from papers.stationary import PAGES, Results, Selection, StudyRun
+from papers.stationary.cifar_runs import FIRST_SEED, OURS, PAPER_METHODS, UNCHANGED, paper_run, tuned_run
+from papers.stationary.iam_runs import pretrained_models
+from papers.stationary.pages import in_running_order, pages_named
+from papers.stationary.result_page import EVERYTHING, printed_in_paper
+from papers.stationary.results import grouped_by_seed
+from papers.stationary.studies.method_parts import mean_lambda
+from papers.stationary.studies.validation_tries import COMMON, TRIED, winner
+from papers.stationary.study_runs import same_run
+
+ROOT = Path(__file__).resolve().parents[2]
+EVERY = [run for page in PAGES.values() for run in page.runs()]
+
+
+def test_a_name_is_one_run():
+    """Two runs with one file ask for the very same run."""
+    first: dict = {}
+    for run in EVERY:
+        same = first.setdefault(run.path, run)
+        assert same.command == run.command, run.path
+        assert run.path.parts[:2] == (run.source.partition("/")[0], run.study)
+
+
+@pytest.mark.parametrize("run", list({run.path: run for run in EVERY}.values()), ids=lambda run: run.name)
+def test_a_command_gives_its_recipe(run):
+    words = shlex.split(run.command)
+    assert words[:2] == ["holdfast", "run"]
+    settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
+    recipe = check_recipe(read_recipe(words[2], settings))
+    assert recipe.tables == run.recipe.tables
+    assert (recipe.method, recipe.seed, recipe["scenario"]["tasks"]) == (run.method, run.seed, run.tasks)
+    assert recipe["scenario"]["order_seed"] == (1993 if run.order == "icarl" else None)
+    assert run.is_of(dict(recipe.tables))
+    assert not run.is_of({**recipe.tables, "seed": 99})
+
+
+def test_fused_is_named_only_where_the_kernels_can_train():
+    """Their networks, in bf16; a run that changes one of these has auto."""
+    pytest.importorskip("triton")
+    named = [run for run in EVERY if run.recipe["train"]["executor"] != "auto"]
+    trained = {(run.recipe["train"]["executor"], run.recipe["train"]["precision"]) for run in named}
+    assert trained == {("fused", "bf16")}
+    networks = set()
+    for run in named:
+        models = [run.recipe["backbone"]["name"]] if run.recipe["backbone"] else pretrained_models(run.study)
+        networks |= {name.rpartition("/")[2].split("-")[0] for name in models}
+    assert networks == {"resnet32", "resnet18", "senet18", "regnety_400mf"}
+    for name in networks:
+        assert why_no_kernels(Encoder(build_backbone(name).to(memory_format=torch.channels_last)), 32, 32) == ""
+
+
+def test_table_two_has_the_runs_the_plan_asks_for():
+    runs = PAGES["table2"].runs()
+    first = [run for run in runs if run.stage == FIRST_SEED]
+    assert {(run.method, run.tasks) for run in first} == {(m, t) for m in PAPER_METHODS for t in (2, 7, 16, 31)}
+    assert len(first) == 32
+    repeated = ("er", "cvs", "simplex_fd", "simplex_hoc")
+    for set_name in ("paper", "tuned"):
+        own = [run for run in runs if run.set_name == set_name and run.method != OURS]
+        seeds = {(c.method, c.tasks, c.seed) for c in own if c.seed}
+        again = repeated if set_name == "paper" else ("fan", *repeated)  # the strongest rival, once tuned
+        at_the_ends = {("simplex_hoc", 31)} | ({("advbct", 2), ("fan", 31)} if set_name == "tuned" else set())
+        asked_for = {(m, t) for m in again for t in (7, 16)} | at_the_ends
+        assert seeds == {(m, t, s) for m, t in asked_for for s in (1, 2)}
+        icarl = {(c.method, c.tasks) for c in own if c.order == "icarl"}
+        assert icarl == {(m, t) for m in again for t in (2, 7, 16)}
+    ours = [run for run in runs if run.method == OURS]
+    assert {(c.tasks, c.seed) for c in ours if c.order == "natural"} == {
+        (t, s) for t in (2, 7, 16, 31) for s in (0, 1, 2)
+    }
+    assert {run.study for run in ours} == {"tuned"}
+
+
+def test_work_goes_stage_by_stage_and_long_runs_first():
+    ordered = in_running_order(EVERY)
+    assert len({run.path for run in ordered}) == len(ordered)
+    assert [run.stage for run in ordered] == sorted(run.stage for run in ordered)
+    first = [run.steps for run in ordered if run.stage == FIRST_SEED]
+    assert first == sorted(first, reverse=True)
+
+
+@pytest.mark.parametrize(("tasks", "steps"), [(2, 27_440), (7, 30_240), (16, 35_350), (31, 43_890)])
+def test_steps_by_hand(tasks, steps):
+    """70 epochs; each has floor((500 new + 20 per class seen before) / 128) steps."""
+    new = 90 // (tasks - 1)
+    by_hand = 70 * (5000 // 128) + sum(70 * ((500 * new + 20 * (10 + new * i)) // 128) for i in range(tasks - 1))
+    assert paper_run("er", tasks).steps == by_hand == steps
+    assert paper_run("er", tasks, order="icarl", seed=3).steps == steps
+
+
+def test_icarls_order():
+    order = list(range(100))
+    np.random.RandomState(1993).shuffle(order)
+    assert tuple(order) == class_order(100, 1993)
+
+
+@pytest.mark.parametrize("data", ["CIFAR100/10", "TinyImageNet200/20", "CUB180/20"])
+def test_the_recipes_are_table_one_line_by_line(data):
+    every = PAGES["table1"].rows(Results("nowhere"), EVERYTHING)
+    assert list(dict.fromkeys(row["data"] for row in every)) == list(printed_in_paper("table1"))
+    rows = {row["setting"]: row for row in every if row["data"] == data}
+    assert list(rows) == list(printed_in_paper("table1")[data])
+    decided_elsewhere = {"query samples", "gallery samples", "dimensions of compared methods"}
+    decided_elsewhere |= {"input size"} if data == "CIFAR100/10" else set()  # its reader scales nothing
+    for name, row in rows.items():
+        assert set(row) == {"data", "setting", "paper", "here"}
+        assert row["here"] == (None if name in decided_elsewhere else row["paper"]), name
+    backbone = rows["backbone"]["here"]
+    assert build_backbone(backbone).feature_dim == rows["dimensions of compared methods"]["paper"]
+
+
+def test_table_one_has_the_counts_that_the_readers_hold_the_data_to():
+    printed = printed_in_paper("table1")
+    for data, counts, query, gallery in (
+        ("TinyImageNet200/20", tiny_imagenet.IMAGES_20, "train", "val"),
+        ("CUB180/20", cub.IMAGES_20, "test", "train"),
+    ):
+        assert (counts[query], counts[gallery]) == (printed[data]["query samples"], printed[data]["gallery samples"])
+    titles = [table.title for table in PAGES["table1"].tables(Results("nowhere"), EVERYTHING)]
+    assert titles == [f"Settings of {data}, CL2R" for data in printed]
+
+
+@pytest.mark.parametrize("method", PAPER_METHODS)
+def test_the_paper_set_is_the_paper_to_the_letter(method):
+    recipe = paper_run(method, 7).recipe
+    assert recipe["train"]["schedule"] == "step"
+    assert (recipe["train"]["momentum"], recipe["train"]["weight_decay"]) == (0.9, 5e-4)
+    assert recipe["scenario"]["buffer_per_class"] == 20
+    assert (recipe["data"]["query"]["split"], recipe["data"]["gallery"]["split"]) == ("train", "test")
+    options = recipe["method"]
+    if method.startswith("simplex"):
+        assert (options["slots"], options["scale"]) == (100, "unit")
+    if method == "simplex_hoc":
+        assert (options["lambda"], options["rho"], options["negatives"]) == (0.1, 5.0, "authors")
+    if method == "simplex_fd":
+        assert (options["base"], options["on"], options["distance"]) == (5.0, "replayed", "cosine")
+
+
+@pytest.mark.parametrize("method", PAPER_METHODS)
+def test_the_tuned_set_keeps_data_network_buffer_and_epochs(method):
+    paper, tuned = paper_run(method, 7).recipe, tuned_run(method, 7).recipe
+    for section in ("data", "scenario", "backbone", "preprocess", "evaluation"):
+        assert tuned[section] == paper[section]
+    assert tuned["train"]["epochs"] <= paper["train"]["epochs"]
+    assert tuned["train"]["batch_size"] == paper["train"]["batch_size"]
+
+
+@pytest.mark.parametrize("method", [*PAPER_METHODS, OURS])
+def test_the_tuned_set_is_what_the_tries_chose(method):
+    """And as the recipe stands, until all of a method's tries have been run."""
+    rows = PAGES["tries"].rows(Results(ROOT / "results"), Selection(methods=[method]))
+    best = winner([row for row in rows if row["counted"]])
+    assert [row for row in rows if row["winner"]] == ([best] if best else [])
+    tuned = read_recipe(f"cifar100-10/tuned/{method}")
+    expected = read_recipe(f"cifar100-10/{method}", best["settings"] if best else [])
+    assert same_run(check_recipe(tuned), check_recipe(expected))
+    assert (method in UNCHANGED) == (best is not None and not best["settings"])
+
+
+def test_a_run_that_two_sets_share_is_missing_once():
+    shared = [paper_run("simplex_hoc", 7), tuned_run("simplex_hoc", 7)]
+    assert shared[0].path == shared[1].path
+    assert Results(Path("nowhere")).missing(shared) == shared[:1]
+    assert len(list(grouped_by_seed(shared))) == 2
+
+
+def test_table_eight_has_the_papers_values():
+    rows = PAGES["table8"].rows(Results("nowhere"), EVERYTHING)
+    values = {axis: [row["value"] for row in rows if row["axis"] == axis] for axis in ("K", "lambda", "rho")}
+    assert values == {
+        "K": [100, 200, 500, 1000, 5000, 10000],
+        "lambda": [0, 0.05, 0.1, 0.25, 0.5, 1],
+        "rho": [0.1, 0.5, 1, 5, 10, 25],
+    }
+    runs = PAGES["table8"].runs()
+    assert len([run for run in runs if run.study == "ablation"]) == 15
+    assert [run.path.name for run in runs if run.study == "paper"] == ["simplex_hoc-t16-natural-s0.json"]
+    for run in runs:
+        changed = {key: value for key, value in run.recipe["method"].items() if value != PLAIN[key]}
+        assert len(changed) == (run.study == "ablation")
+
+
+PLAIN = paper_run("simplex_hoc", 16).recipe["method"]
+
+
+def test_the_papers_numbers_agree_with_each_other():
+    """AC is a multiple of one pair, ACA lies between 0 and what AC pairs could have, and tables repeat each other."""
+    table2, table8 = printed_in_paper("table2"), printed_in_paper("table8")
+    assert set(table2) == set(PAPER_METHODS)
+    for method, counts in table2.items():
+        for tasks, (ac, aa, aca) in counts.items():
+            pairs = int(tasks) * (int(tasks) - 1) / 2
+            assert abs(ac * pairs - round(ac * pairs)) < 0.005 * pairs, (method, tasks)
+            assert 10 < aa < 60
+            assert (aca == 0) == (ac == 0)
+            assert aca <= 100 * ac
+    centre = table2["simplex_hoc"]["16"]
+    for axis, value in (("K", "100"), ("lambda", "0.1"), ("rho", "5.0")):
+        assert table8[axis][value] == pytest.approx(centre, abs=0.005)
+
+
+def test_every_method_has_as_many_tries():
+    assert set(TRIED) == {*PAPER_METHODS, OURS}
+    for method, tries in TRIED.items():
+        assert len(set(tries)) == 4, method
+        assert () in tries
+        for settings in tries:
+            if method != OURS:
+                recipe = check_recipe(read_recipe(f"cifar100-10/{method}", ["train.epochs=40", *settings]))
+                assert recipe["train"]["epochs"] == 40
+    rows = PAGES["tries"].rows(Results("nowhere"), EVERYTHING)
+    assert sum(row["counted"] for row in rows) == 4 * len(TRIED)
+    assert {row["method"] for row in rows if not row["counted"]} == {OURS}
+    for key in ("data.query", "data.gallery"):
+        assert sum(setting.startswith(f"{key}=") for setting in COMMON) == 1
+
+
+def test_the_winner_has_the_highest_aca_then_aa():
+    tries = [{"ACA": 0.3, "AA": 0.5}, {"ACA": 0.4, "AA": 0.4}, {"ACA": 0.4, "AA": 0.45}]
+    assert winner(tries) is tries[2]
+    assert winner([*tries, {"ACA": None, "AA": None}]) is None
+    assert winner([]) is None
+
+
+@pytest.mark.parametrize(("tasks", "mean"), [(7, 0.209), (16, 0.12)])
+def test_without_the_rule_our_own_method_keeps_its_mean_lambda(tasks, mean):
+    """As the method itself sets lambda, task by task."""
+    own = tuned_run(OURS, tasks)
+    labels = np.repeat(np.arange(100), 500)
+    options = {key: value for key, value in own.recipe["method"].items() if key not in ("name", "lambda")}
+    method, lambdas = SimplexHOCViews(**options), []
+    for task in cl2r(labels, [str(label) for label in range(100)], initial=10, tasks=tasks).tasks[1:]:
+        method.begin(task, 99)
+        lambdas.append(method.lambda_)
+    assert mean_lambda(own) == pytest.approx(np.mean(lambdas))
+    (part,) = [c for c in PAGES["parts"].runs() if c.change == "lambda-mean" and c.tasks == tasks]
+    assert part.recipe["method"]["lambda"] == mean == round(np.mean(lambdas), 3)
+
+
+def test_a_part_of_our_own_method_has_the_rivals_epochs():
+    parts = {run.tasks: run.recipe["train"] for run in PAGES["parts"].runs() if run.change == "epochs-70"}
+    for tasks, train in parts.items():
+        assert train == paper_run("er", tasks).recipe["train"]
+    assert set(parts) == {7, 16}
+
+
+def test_a_part_can_be_chosen():
+    runs = PAGES["table2"].runs()
+    chosen_runs = Selection(methods=["er"], tasks=[7], seeds=[0, 1], orders=["natural"], sets=["paper"]).of(runs)
+    assert [run.name for run in chosen_runs] == ["er-t7-natural-s0", "er-t7-natural-s1"]
+    everything = [run for page in PAGES.values() for run in page.runs()]
+    changed = {run.study for run in Selection(sets=["paper"]).of(everything)}
+    replaced = {"replaced", "none", "architectures", "celeba", "celeba-none"}
+    assert changed == {"paper", "ablation", "questions", "small", *replaced}
+    assert list(pages_named("all")) == list(PAGES)
+    with pytest.raises(
+        HoldfastError, match=r"unknown table or figure 'table99'; known: all, fig1, fig2, .* fig9, fig10, fig11"
+    ):
+        pages_named("table99")
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "first", "others", "queries"),
+    [("table3", "tinyimagenet200-20", 50, 150, "tinyimagenet20"), ("table4", "cub180-20", 60, 120, "cub20")],
+)
+def test_tables_three_and_four_have_every_cell_of_the_paper(name, family, first, others, queries):
+    runs = PAGES[name].runs()
+    assert [(run.tasks, run.method) for run in runs] == [(t, m) for t in (2, 7, 16, 31) for m in PAPER_METHODS]
+    for run in runs:
+        assert run.path.as_posix() == f"{family}/paper/{run.method}-t{run.tasks}-natural-s0.json"
+        assert run.recipe["scenario"]["initial"] == first
+        assert others % (run.tasks - 1) == 0
+        assert run.recipe["data"]["query"]["name"] == queries
+    for method, counts in printed_in_paper(name).items():
+        assert method in PAPER_METHODS
+        for tasks, (ac, aa, aca) in counts.items():
+            pairs = int(tasks) * (int(tasks) - 1) / 2
+            high = 0.01 if ac == "<0.01" else ac
+            assert ac == "<0.01" or abs(ac * pairs - round(ac * pairs)) < 0.005 * pairs, (method, tasks)
+            assert 10 < aa < 50
+            assert (aca == 0) == (high == 0)
+            assert aca <= 100 * high, (method, tasks)
+
+
+@pytest.mark.parametrize("tasks", [2, 7, 16, 31])
+def test_steps_of_table_three_by_hand(tasks):
+    """90 epochs; each has floor((500 new + 20 per class seen before) / 256) steps."""
+    new = 150 // (tasks - 1)
+    by_hand = 90 * (25_000 // 256) + sum(90 * ((500 * new + 20 * (50 + new * i)) // 256) for i in range(tasks - 1))
+    assert {run.steps for run in PAGES["table3"].runs() if run.tasks == tasks} == {by_hand}
+    assert {run.steps for run in PAGES["table4"].runs()} == {None}  # its classes have 29 or 30 images
+
+
+def test_training_sets_of_unknown_size_have_no_planned_steps(tiny_recipe):
+    assert StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3).steps is None
