@@ -63,7 +63,7 @@ def test_check_through_an_adopted_projection(files, holdfast_json, holdfast, tmp
     found = holdfast_json(*words, "--through", tmp_path / "adopted", "--resamples", "200")
     assert found["verdict"] == "compatible"
     refused = holdfast(*words, "--json", "--sample", "3", status=2)
-    assert "--sample goes with a --gallery that is a URL" in refused
+    assert "--sample needs a --gallery that is the URL of a store" in refused
 
 
 def test_bad_input_is_one_line_and_nothing_changes(files, holdfast, tmp_path):

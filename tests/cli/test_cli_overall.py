@@ -52,7 +52,7 @@ def follow(now):
 
 
 def test_queued_runs_count(follow):
-    follow.ahead = {"a": 100, "b": 100, "c": 300}
+    follow.remaining = {"a": 100, "b": 100, "c": 300}
     follow.hear(0, "a", PLAN)
     assert follow.seconds_left() is None
     follow.hear(5, "a", begin(1))  # from now on the clock runs: reading data is no training
@@ -66,7 +66,7 @@ def test_queued_runs_count(follow):
 
 def test_steps_done_before_count_neither_as_speed_nor_as_left(follow):
     """Run a goes on at step 10 of its second task, c was finished before."""
-    follow.ahead = {"a": 60, "b": 100, "c": 0}
+    follow.remaining = {"a": 60, "b": 100, "c": 0}
     follow.hear(0, "c", DONE)
     assert follow.text() == "1 of 3 done"
     follow.hear(0, "a", PLAN)
@@ -80,7 +80,7 @@ def test_steps_done_before_count_neither_as_speed_nor_as_left(follow):
 
 
 def test_a_failed_run_takes_no_more_time(follow):
-    follow.ahead = dict.fromkeys("abc", 100)
+    follow.remaining = dict.fromkeys("abc", 100)
     follow.hear(0, "a", PLAN, begin(1))
     follow.hear(10, "a", pulse(1, 10), RunFailed("NaN"))
     assert follow.seconds_left() == 10 / 10 * 200

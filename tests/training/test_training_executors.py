@@ -225,7 +225,7 @@ def test_the_reason_against_kernels_is_the_real_one(resnet_step):
     pytest.importorskip("triton")
     step = resnet_step(32, 32)
     step.encoder.freeze(["layer1"])
-    assert _why_not_fused(step) == "the kernels know no frozen parts, and CifarResNet has some: layer1"
+    assert _why_not_fused(step) == "the kernels do not support frozen parts, and CifarResNet has some: layer1"
     step.encoder.freeze([])
     old = Encoder(build_backbone("resnet32"), 3)
     assert "channels-last" in _why_not_fused(replace(step, old=old))

@@ -22,9 +22,11 @@ EXTRAS = {
     "qdrant_edge": "holdfast gallery",
     "fastapi": "holdfast serve",
     "uvicorn": "holdfast serve",
+    "prometheus_client": "holdfast serve",
     "httptools": "holdfast serve, faster",
     "uvloop": "holdfast serve, faster",
     "psycopg": "holdfast gallery on postgresql://",
+    "psycopg_pool": "holdfast gallery on postgresql://",
     "qdrant_client": "holdfast gallery on http(s)://",
 }
 """Modules of the optional libraries in the extras of pyproject.toml, and their use."""

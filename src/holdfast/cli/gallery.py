@@ -269,7 +269,7 @@ def delete(
 
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """List the models, oldest first, with the results of the check at registration."""
+    """List the models, oldest first, with their checks."""
     from holdfast.service.local_commands import open_local_or_served
 
     with open_local_or_served(folder) as opened:
@@ -344,7 +344,7 @@ def backfill(
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Re-embed items of older versions by a newer one, from their images.
+    """Re-embed items of older versions by a newer version.
 
     It can be interrupted: finished items are kept, and the same command resumes. Items without an image stay in their
     version and remain searchable.

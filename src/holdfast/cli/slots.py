@@ -15,7 +15,7 @@ def show(
     model: Path = typer.Argument(..., help="A model folder, such as RUN/models/01."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Show a model's slots: how many there are, which class has which, how many are free.
+    """Show how many slots a model has and which class has which.
 
     Example: holdfast slots show runs/demo-simplex_hoc-t6-s0/models/06
     """
