@@ -161,6 +161,7 @@ def test_service(tmp_path):
     assert found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
 
 
+@pytest.mark.slow
 def test_backfill(tmp_path):
     pytest.importorskip("qdrant_edge")
     from PIL import Image

@@ -251,7 +251,7 @@ def test_backbone(backbone_of_table, tmp_path, colour_images, quarter_images, sn
     holds(trained_scenario, images.images[::4], snapshot)
 
 
-HEAVY = ("senet18", "regnety_400mf")
+HEAVY = ("senet18", "regnety_400mf", "resnet18", "resnet50")
 OF_IMAGES = [name for name in BACKBONES if name not in ("identity", "linear", "mlp")]  # those take vectors
 
 

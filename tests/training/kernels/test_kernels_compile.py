@@ -13,6 +13,7 @@ import holdfast.training.kernels
 SOURCES = sorted(Path(holdfast.training.kernels.__file__).parent.glob("*.py"))
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles(tmp_path):
     pytest.importorskip("triton")
     script = Path(__file__).with_name("compile_for_a_gpu.py")
