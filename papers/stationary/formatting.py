@@ -110,7 +110,7 @@ def commit_note(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _short(commit: str) -> str:
-    """Seven digits, and the mark of uncommitted changes; of a run in several sittings those of each commit."""
+    """Seven digits, and the mark of uncommitted changes; for a run in several sessions, those of each commit."""
     each = commit.split(BETWEEN_SESSIONS)
     return BETWEEN_SESSIONS.join(one[:7] + ("+" if one.endswith("+") else "") for one in each)
 
