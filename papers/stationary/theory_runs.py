@@ -287,7 +287,7 @@ def measure_stationarity(
     experiment = assemble(check_recipe(read_recipe(str(folder.recipe))), SharedData(data))
     missing = [task.number for task in experiment.scenario.tasks if not folder.model(task.number).is_dir()]
     if missing:
-        raise HoldfastError(f"{folder.path}: model {missing[0]} is not trained yet; resume it with holdfast run ... --resume")
+        raise HoldfastError(f"{folder.path}: model {missing[0]} is not trained; resume with holdfast run ... --resume")
     return stationarity_of(experiment, folder, device=device, per_class=per_class)
 
 

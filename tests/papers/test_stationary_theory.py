@@ -115,7 +115,7 @@ def test_stationarity_of_a_run(study, study_json, tiny_run, tmp_path):
     with pytest.raises(HoldfastError, match="not a run folder"):
         study("theory", "stationarity", tmp_path)
     shutil.rmtree(folder / "models" / "03")
-    with pytest.raises(HoldfastError, match="model 3 is not trained yet"):
+    with pytest.raises(HoldfastError, match="model 3 is not trained"):
         study("theory", "stationarity", folder)
 
 
