@@ -27,6 +27,7 @@ ALLOWED = {
     "encoders": {"data", "geometry"},
     "training": {"methods", "scenarios", "encoders", "data", "geometry"},
     "metrics": set(),
+    "bridges": {"geometry"},
     "evaluation": {"metrics", "encoders", "geometry", "scenarios"},
     "lifecycle": {
         "data", "encoders", "evaluation", "geometry", "losses", "methods", "metrics", "reports",

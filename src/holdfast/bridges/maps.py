@@ -1,0 +1,229 @@
+"""Maps from a new model's space to an old model's space, fitted on items that both models embedded.
+
+All maps take unit query vectors (Q x d_new) and return vectors (Q x d_old) that the caller normalises. They act on
+queries only: stored vectors stay as they are.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class QueryMap(Protocol):
+    """What a kind of map offers. Options are the keyword arguments of ``fit``; tensors are all that it learned."""
+
+    kind: ClassVar[str]
+
+    @classmethod
+    def fit(cls, new: Tensor, old: Tensor) -> Self: ...
+
+    def __call__(self, queries: Tensor) -> Tensor: ...
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self: ...
+
+
+class _Linear:
+    """queries @ weight + bias, the form of all maps but two."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self.weight = weight
+        self.bias = bias
+
+    def __call__(self, queries: Tensor) -> Tensor:
+        return torch.addmm(self.bias, queries, self.weight)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"weight": self.weight, "bias": self.bias}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        return cls(tensors["weight"], tensors["bias"])
+
+
+class Rotation(_Linear):
+    """The orthogonal matrix nearest to the pairs (orthogonal Procrustes); semi-orthogonal if the sizes differ.
+
+    Directions that the pairs do not span are dropped: nothing is known of them.
+    """
+
+    kind: ClassVar[str] = "rotation"
+
+    @classmethod
+    def fit(cls, new: Tensor, old: Tensor, *, centred: bool = False) -> Self:
+        """Fit R = U V^T, where U S V^T is the singular value decomposition of new^T old.
+
+        new: N x d_new and old: N x d_old, row i the same item.
+        centred: rotate around the means of the pairs instead of the origin.
+        """
+        new_mean, old_mean = _means(new, old, centred)
+        weight = procrustes(new - new_mean, old - old_mean)
+        return cls(weight, old_mean - new_mean @ weight)
+
+
+class Affine(_Linear):
+    """Ridge regression from new to old vectors, of full or low rank."""
+
+    kind: ClassVar[str] = "affine"
+
+    @classmethod
+    def fit(cls, new: Tensor, old: Tensor, *, ridge: float = 0.1, rank: int | None = None) -> Self:
+        """Fit W = (X^T X + ridge * s * I)^-1 X^T Y around the means, with s the mean diagonal of X^T X.
+
+        ridge: strength of the penalty, relative to the scale of the data.
+        rank: keep the directions of W that explain most of the fitted values; None keeps all.
+        """
+        new_mean, old_mean = _means(new, old, True)
+        x, y = new - new_mean, old - old_mean
+        weight = _ridge(x, y, ridge)
+        if rank is not None and rank < min(weight.shape):
+            directions = torch.linalg.eigh(weight.T @ (x.T @ x) @ weight).eigenvectors[:, -rank:]
+            weight = weight @ directions @ directions.T
+        return cls(weight, old_mean - new_mean @ weight)
+
+
+class LambdaOrthogonal(_Linear):
+    """An affine map whose matrix may leave the orthogonal ones by at most ``slack`` (lambda-orthogonality, 2025)."""
+
+    kind: ClassVar[str] = "lambda_orthogonal"
+
+    @classmethod
+    def fit(cls, new: Tensor, old: Tensor, *, slack: float = 4.0, steps: int = 60, rate: float = 0.003) -> Self:
+        """Minimise mean |x W + b - y|^2 + max(0, |W^T W - I| - slack), from the rotation on, by Adam.
+
+        slack: Frobenius norm of W^T W - I that costs nothing; 0 is a rotation, a large value ordinary regression.
+        """
+        start = Rotation.fit(new, old, centred=True)
+        weight = start.weight.clone().requires_grad_()
+        bias = start.bias.clone().requires_grad_()
+        wide = weight.shape[0] < weight.shape[1]
+        identity = torch.eye(min(weight.shape), dtype=weight.dtype)
+        optimizer = torch.optim.Adam([weight, bias], lr=rate)
+        for _ in range(steps):
+            gram = weight @ weight.T if wide else weight.T @ weight
+            excess = (gram - identity).norm() - slack
+            loss = (torch.addmm(bias, new, weight) - old).square().sum(1).mean() + F.relu(excess)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return cls(weight.detach(), bias.detach())
+
+
+class ResidualMLP:
+    """A rotation plus a small network that learns what the rotation leaves over."""
+
+    kind: ClassVar[str] = "residual_mlp"
+
+    def __init__(self, rotation: Rotation, network: nn.Sequential) -> None:
+        self.rotation = rotation
+        self.network = network.eval().requires_grad_(False)
+
+    @classmethod
+    def fit(cls, new: Tensor, old: Tensor, *, hidden: int = 256, steps: int = 200, rate: float = 0.001) -> Self:
+        """Train on cosines to the old vectors with Adam and weight decay 0.01, batches of 256 pairs, a fixed seed.
+
+        The network's last layer starts at zero, so that training starts from the rotation.
+        """
+        rotation = Rotation.fit(new, old, centred=True)
+        generator = torch.Generator().manual_seed(0)
+        network = _network(new.shape[1], hidden, old.shape[1])
+        first, *others = network.parameters()
+        with torch.no_grad():
+            first.normal_(0, new.shape[1] ** -0.5, generator=generator)
+            for parameter in others:
+                parameter.zero_()
+        base = rotation(new)
+        optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=0.01)
+        for _ in range(steps):
+            rows = torch.randint(len(new), (min(256, len(new)),), generator=generator)
+            loss = 1 - F.cosine_similarity(base[rows] + network(new[rows]), old[rows]).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return cls(rotation, network)
+
+    def __call__(self, queries: Tensor) -> Tensor:
+        return self.rotation(queries) + self.network(queries)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {**self.rotation.tensors(), **{f"network.{k}": v for k, v in self.network.state_dict().items()}}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        hidden, dim = tensors["network.0.weight"].shape
+        network = _network(dim, hidden, tensors["network.2.weight"].shape[0])
+        network.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items() if k.startswith("network.")})
+        return cls(Rotation.from_tensors(tensors), network)
+
+
+class Local:
+    """A rotation plus the mean residual of the nearest pairs; helps where pairs are dense."""
+
+    kind: ClassVar[str] = "local"
+
+    def __init__(self, rotation: Rotation, anchors: Tensor, residuals: Tensor, settings: Tensor) -> None:
+        self.rotation = rotation
+        self.anchors = anchors
+        self.residuals = residuals
+        self.settings = settings  # neighbours, temperature, weight
+
+    @classmethod
+    def fit(
+        cls, new: Tensor, old: Tensor, *, neighbours: int = 5, temperature: float = 0.1, weight: float = 0.5
+    ) -> Self:
+        """Keep the pairs and what the rotation leaves over of each.
+
+        neighbours: pairs whose residuals are averaged, weighted by softmax(cosine / temperature).
+        weight: factor of the averaged residual.
+        """
+        rotation = Rotation.fit(new, old, centred=True)
+        residuals = old - F.normalize(rotation(new), dim=1)
+        return cls(rotation, new, residuals, torch.tensor([neighbours, temperature, weight]))
+
+    def __call__(self, queries: Tensor) -> Tensor:
+        neighbours, temperature, weight = self.settings.tolist()
+        cosines, rows = (queries @ self.anchors.T).topk(min(int(neighbours), len(self.anchors)), dim=1)
+        shares = torch.softmax(cosines / temperature, dim=1)
+        correction = torch.einsum("qk,qkd->qd", shares, self.residuals[rows])
+        return F.normalize(self.rotation(queries), dim=1) + weight * correction
+
+    def tensors(self) -> dict[str, Tensor]:
+        own = {"anchors": self.anchors, "residuals": self.residuals, "settings": self.settings}
+        return {**self.rotation.tensors(), **own}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
+        own = (tensors[name] for name in ("anchors", "residuals", "settings"))
+        return cls(Rotation.from_tensors(tensors), *own)
+
+
+def procrustes(new: Tensor, old: Tensor) -> Tensor:
+    """The (semi-)orthogonal d_new x d_old matrix R with the least |new R - old|, without directions the data lacks."""
+    u, s, vt = torch.linalg.svd(new.T @ old, full_matrices=False)
+    kept = s > s[:1] * max(new.shape) * torch.finfo(s.dtype).eps
+    return u[:, kept] @ vt[kept]
+
+
+def _means(new: Tensor, old: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
+    if centred:
+        return new.mean(0), old.mean(0)
+    return new.new_zeros(new.shape[1]), old.new_zeros(old.shape[1])
+
+
+def _ridge(x: Tensor, y: Tensor, strength: float) -> Tensor:
+    """Solved in the smaller of the two sizes, rows or columns, which gives the same weights."""
+    penalty = strength * x.square().sum() / x.shape[1]
+    if len(x) >= x.shape[1]:
+        gram = x.T @ x
+        return torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=x.dtype), x.T @ y)
+    gram = x @ x.T
+    return x.T @ torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=x.dtype), y)
+
+
+def _network(dim: int, hidden: int, out: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, out))
