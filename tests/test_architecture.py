@@ -27,13 +27,13 @@ ALLOWED = {
     "encoders": {"data", "geometry"},
     "training": {"methods", "scenarios", "encoders", "data", "geometry"},
     "metrics": set(),
-    "bridges": {"geometry"},
+    "bridges": {"evaluation", "geometry"},
     "evaluation": {"metrics", "encoders", "geometry", "scenarios"},
     "lifecycle": {
-        "data", "encoders", "evaluation", "geometry", "losses", "methods", "metrics", "reports",
+        "bridges", "data", "encoders", "evaluation", "geometry", "losses", "methods", "metrics", "reports",
         "scenarios", "training",
     },
-    "gallery": {"encoders", "evaluation", "geometry", "scenarios"},
+    "gallery": {"bridges", "encoders", "evaluation", "geometry", "scenarios"},
     "service": {"encoders", "gallery"},
     "reports": {"metrics"},
     "theory": {"geometry"},
@@ -41,7 +41,7 @@ ALLOWED = {
         "data", "encoders", "evaluation", "geometry", "lifecycle", "methods", "reports", "scenarios", "training",
     },
     "cli": {
-        "data", "encoders", "evaluation", "experiments", "gallery", "lifecycle", "methods", "metrics", "reports",
+        "bridges", "data", "encoders", "evaluation", "experiments", "gallery", "lifecycle", "methods", "metrics", "reports",
         "scenarios", "service", "theory", "training",
     },
 }  # fmt: skip

@@ -1,7 +1,8 @@
 """Bridges: small maps that carry a new model's queries into an old model's space. No stored vector is changed."""
 
-from holdfast.bridges.bridge import BRIDGES, Bridge, Candidate, Evidence
+from holdfast.bridges.bridge import Bridge
+from holdfast.bridges.choice import BRIDGES, NONE, Candidate, Evidence
 from holdfast.bridges.maps import QueryMap
 from holdfast.bridges.scores import ScoreScale, measure_scale
 
-__all__ = ["BRIDGES", "Bridge", "Candidate", "Evidence", "QueryMap", "ScoreScale", "measure_scale"]
+__all__ = ["BRIDGES", "NONE", "Bridge", "Candidate", "Evidence", "QueryMap", "ScoreScale", "measure_scale"]

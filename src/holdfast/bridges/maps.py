@@ -80,7 +80,7 @@ class Affine(_Linear):
         """
         new_mean, old_mean = _means(new, old, True)
         x, y = new - new_mean, old - old_mean
-        weight = _ridge(x, y, ridge)
+        weight = ridge_weights(x, y, ridge)
         if rank is not None and rank < min(weight.shape):
             directions = torch.linalg.eigh(weight.T @ (x.T @ x) @ weight).eigenvectors[:, -rank:]
             weight = weight @ directions @ directions.T
@@ -204,7 +204,13 @@ class Local:
 
 def procrustes(new: Tensor, old: Tensor) -> Tensor:
     """The (semi-)orthogonal d_new x d_old matrix R with the least |new R - old|, without directions the data lacks."""
-    u, s, vt = torch.linalg.svd(new.T @ old, full_matrices=False)
+    if len(new) < min(new.shape[1], old.shape[1]):
+        # Few pairs: the product has their rank, and its factors are found from two thin matrices.
+        (q_new, r_new), (q_old, r_old) = torch.linalg.qr(new.T), torch.linalg.qr(old.T)
+        u, s, vt = torch.linalg.svd(r_new @ r_old.T)
+        u, vt = q_new @ u, vt @ q_old.T
+    else:
+        u, s, vt = torch.linalg.svd(new.T @ old, full_matrices=False)
     kept = s > s[:1] * max(new.shape) * torch.finfo(s.dtype).eps
     return u[:, kept] @ vt[kept]
 
@@ -215,9 +221,12 @@ def _means(new: Tensor, old: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
     return new.new_zeros(new.shape[1]), old.new_zeros(old.shape[1])
 
 
-def _ridge(x: Tensor, y: Tensor, strength: float) -> Tensor:
-    """Solved in the smaller of the two sizes, rows or columns, which gives the same weights."""
-    penalty = strength * x.square().sum() / x.shape[1]
+def ridge_weights(x: Tensor, y: Tensor, strength: float) -> Tensor:
+    """Weights of a ridge regression of centred data, d_x x d_y.
+
+    Solved in the smaller of the two sizes, rows or columns, which gives the same weights.
+    """
+    penalty = strength * x.square().sum() / x.shape[1] + torch.finfo(x.dtype).tiny ** 0.5  # equal rows: no zero
     if len(x) >= x.shape[1]:
         gram = x.T @ x
         return torch.linalg.solve(gram + penalty * torch.eye(len(gram), dtype=x.dtype), x.T @ y)

@@ -42,12 +42,18 @@ class ScoreScale:
         return asdict(self)
 
 
-def measure_scale(bridged: Tensor, old: Tensor, new: Tensor) -> ScoreScale:
+SAME = ScoreScale()
+"""Scores are merged as they are."""
+
+
+def measure_scale(bridged: Tensor, old: Tensor, new: Tensor, *, pairs: int | None = None) -> ScoreScale:
     """Constants of mu_new + sd_new (s - mu_old) / sd_old, over all ordered pairs of different items.
 
     bridged: N x d_old, the items as bridged queries; old: N x d_old and new: N x d_new, the items as stored by each
     model; unit rows, row i the same item in all three. The items must not be those the bridge was fitted on, because
     its scores on these are too high. Fewer than two items, or equal scores throughout, leave scores as they are.
+
+    pairs: items that the bridge was fitted and measured on; default N. Below ``FULL_TRUST`` the constants shrink.
     """
     count = len(old)
     if count < 2:
@@ -60,7 +66,7 @@ def measure_scale(bridged: Tensor, old: Tensor, new: Tensor) -> ScoreScale:
     measured = (mean_old, deviation_old, mean_new, deviation_new, count)
     if deviation_old < 1e-6 or deviation_new < 1e-6:
         return ScoreScale(1.0, 0.0, *measured)
-    trust = min(1.0, count / FULL_TRUST)
+    trust = min(1.0, (count if pairs is None else pairs) / FULL_TRUST)
     standard = deviation_new / deviation_old
     slope = trust * standard + 1 - trust
     return ScoreScale(slope, trust * (mean_new - standard * mean_old), *measured)

@@ -1,0 +1,246 @@
+"""Which kind of map a bridge uses, measured on pairs that it was not fitted on.
+
+Each held-out item queries the other held-out items: bridged, against old vectors. The result is compared with the same
+search among new vectors. No labels are needed; with labels, the share of first hits of the right class decides.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation
+from holdfast.bridges.scores import SAME, ScoreScale, measure_scale
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
+from holdfast.geometry import nearest, unit
+
+NONE = "none"
+BRIDGES: dict[str, type[QueryMap]] = {one.kind: one for one in (Rotation, Affine, LambdaOrthogonal, ResidualMLP, Local)}
+"""Kinds of map by name. ``none`` uses queries as they are and needs spaces of equal size."""
+
+CANDIDATES: tuple[tuple[str, dict[str, Any]], ...] = (
+    (NONE, {}),
+    ("rotation", {}),
+    ("rotation", {"centred": True}),
+    ("affine", {"ridge": 0.1}),
+    ("affine", {"ridge": 1.0}),
+    ("local", {}),
+)
+"""What ``auto`` compares: a few seconds at 2,000 pairs. Kinds trained by gradient steps are compared when named."""
+
+FEWEST_PAIRS = 10
+OVERLAP_FROM = 50
+"""Held-out pairs from which on hits are compared; below, the rank of an item's own stored vector is."""
+HELD_OUT = 0.3
+MOST_HELD_OUT = 1000
+CURVE = (50, 100, 200, 500, 1000, 2000, 5000)
+FIRST = 10
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One kind of map, measured on held-out pairs.
+
+    value: mean over held-out items of the measure, in [0, 1]; higher is better.
+    error: standard error of ``value``.
+    standardised: whether scores are standardised before they are merged with those of the newest version.
+    exposure: expected exposure ratio of old items by number of first places (1, 10), in a gallery with half of the
+        held-out items embedded by each model; empty with few held-out pairs. 1 is fair.
+    mixed_overlap: overlap@10 of that gallery's hits with those of a full re-embedding; NaN with few held-out pairs.
+    """
+
+    kind: str
+    options: dict[str, Any]
+    value: float
+    error: float
+    standardised: bool = True
+    exposure: dict[int, float] = field(default_factory=dict)
+    mixed_overlap: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How a bridge was chosen.
+
+    measure: "overlap@10" (share of the ten nearest items of the new space that the bridged search shows),
+        "reciprocal rank" (of an item's own stored vector), or with labels "top1".
+    chance: the value of random hits.
+    pairs: all pairs; held_out: those of them that no candidate was fitted on.
+    candidates: the chosen one first, then by value.
+    curve: (pairs fitted on, value) of the chosen kind on nested subsets of the pairs.
+    """
+
+    measure: str
+    chance: float
+    pairs: int
+    held_out: int
+    candidates: tuple[Candidate, ...]
+    curve: tuple[tuple[int, float], ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate with the highest value; simpler ones win ties within one standard error of the difference."""
+        return self.candidates[0]
+
+    @property
+    def without(self) -> Candidate | None:
+        """Queries as they are: the candidate ``none``; None if the two spaces have different sizes."""
+        return next((one for one in self.candidates if one.kind == NONE), None)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A candidate with its values per held-out item and the scale of its scores."""
+
+    candidate: Candidate
+    values: Tensor
+    scale: ScoreScale
+
+
+class Trial:
+    """Candidates fitted on some pairs and measured on the others.
+
+    new, old: unit vectors of all pairs, N x d_new and N x d_old.
+    labels: N class numbers, -1 for unknown; None measures overlap.
+    held, fitted: row numbers of the held-out and of the other pairs.
+    """
+
+    def __init__(self, new: Tensor, old: Tensor, labels: Tensor | None, held: Tensor, fitted: Tensor) -> None:
+        self._fit_new, self._fit_old = new[fitted], old[fitted]
+        self._new, self._old = new[held], old[held]
+        self._pairs = len(new)
+        self.labels = None if labels is None else _judgeable(labels[held])
+        self._enough = len(held) >= OVERLAP_FROM
+        self._fair = _neighbours(self._new, self._new) if self._enough else None
+        self.measure, self.chance = self._measure(len(held))
+
+    def _measure(self, count: int) -> tuple[str, float]:
+        if self.labels is not None:
+            same = (self.labels[:, None] == self.labels).sum(1)[self.labels >= 0] - 1
+            return "top1", float((same / (count - 1)).double().mean())
+        if self._enough:
+            return "overlap@10", min(1.0, FIRST / (count - 1))
+        return "reciprocal rank", float((1 / torch.arange(1, count + 1, dtype=torch.float64)).mean())
+
+    def measured(self, kind: str, options: Mapping[str, Any]) -> Measured:
+        bridged = self._bridged(kind, options, len(self._fit_new))
+        values = self._values(bridged)
+        error = float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
+        scale = measure_scale(bridged, self._old, self._new, pairs=self._pairs)
+        found: dict[str, Any] = {}
+        if self._fair is not None:
+            exposure, overlaps = self._mixed(bridged, scale)
+            if kind == NONE:  # scores of one space may be comparable as they are
+                raw = self._mixed(bridged, SAME)
+                gain = overlaps - raw[1]
+                if float(gain.mean()) <= float(gain.std()) / len(gain) ** 0.5:
+                    (exposure, overlaps), scale = raw, SAME
+            found = {"exposure": exposure, "mixed_overlap": float(overlaps.mean())}
+        standardised = scale.slope != 1 or scale.offset != 0
+        candidate = Candidate(kind, dict(options), float(values.mean()), error, standardised, **found)
+        return Measured(candidate, values, scale)
+
+    def curve(self, kind: str, options: Mapping[str, Any]) -> list[tuple[int, float]]:
+        """The measure against the number of pairs, on nested subsets of the fitted pairs."""
+        total = len(self._fit_new)
+        counts = [count for count in CURVE if FEWEST_PAIRS <= count < total] + [total]
+        return [(count, float(self._values(self._bridged(kind, options, count)).mean())) for count in counts]
+
+    def residuals(self, kind: str, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Old vectors of the held-out items, and 1 - cosine of each with its bridged query."""
+        bridged = self._bridged(kind, options, len(self._fit_new))
+        return self._old, 1 - (bridged * self._old).sum(1)
+
+    def _bridged(self, kind: str, options: Mapping[str, Any], count: int) -> Tensor:
+        if kind == NONE:
+            return self._new
+        fitted = BRIDGES[kind].fit(self._fit_new[:count], self._fit_old[:count], **options)
+        with torch.no_grad():
+            return unit(fitted(self._new))
+
+    def _values(self, bridged: Tensor) -> Tensor:
+        """One number in [0, 1] per held-out item that can be judged."""
+        if self.labels is not None:
+            first = _neighbours(bridged, self._old, 1)[:, 0]
+            return (self.labels[first] == self.labels)[self.labels >= 0].double()
+        if self._fair is not None:
+            return _overlap(_neighbours(bridged, self._old), self._fair)
+        scores = bridged @ self._old.T
+        own = scores.diagonal()[:, None]
+        return 1 / (scores > own).sum(1).add(1).double()
+
+    def _mixed(self, bridged: Tensor, scale: Callable[[Tensor], Tensor]) -> tuple[dict[int, float], Tensor]:
+        """Exposure of old items in a gallery of both versions, half of the items each, and the overlap per query.
+
+        Both halves take their turn as the old one, and the two results are averaged.
+        """
+        assert self._fair is not None
+        items = torch.arange(len(self._new))
+        shown, fair = dict.fromkeys(EXPOSURE_AT, 0.0), dict.fromkeys(EXPOSURE_AT, 0.0)
+        overlaps = torch.zeros(len(items), dtype=torch.float64)
+        for is_old in (items % 2 == 0, items % 2 == 1):  # the held-out pairs are in random order
+            stored = [
+                StoredItems(items[is_old], self._old[is_old], bridged, scale),
+                StoredItems(items[~is_old], self._new[~is_old], self._new),
+            ]
+            hits = search_mixed(stored, FIRST, own=items)
+            overlaps += _overlap(hits.rows, self._fair) / 2
+            for k in EXPOSURE_AT:
+                shown[k] += float(is_old[hits.rows[:, :k]].double().mean()) / 2
+                fair[k] += float(is_old[self._fair[:, :k]].double().mean()) / 2
+        return {k: exposure_ratio(shown[k], fair[k]) for k in EXPOSURE_AT}, overlaps
+
+
+def ranked(measured: Sequence[Measured]) -> list[int]:
+    """Indices of candidates, best first. An earlier candidate wins unless a later one is better by a standard error."""
+    best = 0
+    for i in range(1, len(measured)):
+        gain = measured[i].values - measured[best].values
+        if float(gain.mean()) > float(gain.std()) / len(gain) ** 0.5:
+            best = i
+    rest = sorted((i for i in range(len(measured)) if i != best), key=lambda i: -measured[i].candidate.value)
+    return [best, *rest]
+
+
+def candidates_of(kind: str, options: dict[str, Any], same_space: bool) -> list[tuple[str, dict[str, Any]]]:
+    """The kinds to compare, with their options. ``none`` competes only in spaces that can be compared."""
+    if kind == "auto":
+        if options:
+            raise HoldfastError(f"options {', '.join(options)} belong to one kind; name it, such as kind='rotation'")
+        return [(name, dict(given)) for name, given in CANDIDATES if name != NONE or same_space]
+    if kind not in (NONE, *BRIDGES):
+        raise unknown_name("kind of bridge", kind, ["auto", NONE, *BRIDGES])
+    if kind == NONE and not same_space:
+        raise HoldfastError("kind 'none' uses queries as they are, but the two spaces have different sizes")
+    return [(NONE, {}), (kind, options)] if same_space and kind != NONE else [(kind, options)]
+
+
+def split_pairs(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Held-out and fitted rows, in random order."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    held = min(MOST_HELD_OUT, max(3, round(HELD_OUT * count)))
+    return order[:held], order[held:]
+
+
+def _neighbours(queries: Tensor, gallery: Tensor, k: int = FIRST) -> Tensor:
+    """The ``k`` nearest other rows of the gallery, Q x k; row i of both is the same item."""
+    found = nearest(queries, gallery, k + 1).indices
+    own = found == torch.arange(len(queries))[:, None]
+    own[:, -1] |= ~own.any(1)  # where the item itself is not among the nearest, the last one goes
+    return found[~own].view(len(queries), -1)
+
+
+def _overlap(found: Tensor, wanted: Tensor) -> Tensor:
+    """Share of ``wanted`` (Q x k) that is in ``found``, per query."""
+    return (found[:, :, None] == wanted[:, None, :]).any(1).double().mean(1)
+
+
+def _judgeable(labels: Tensor) -> Tensor | None:
+    """Labels with -1 for items that no other held-out item shares a class with; None if fewer than 50 are left."""
+    same = (labels[:, None] == labels).sum(1)
+    kept = torch.where(same > 1, labels, -1)
+    return kept if int((kept >= 0).sum()) >= OVERLAP_FROM else None
