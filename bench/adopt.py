@@ -8,7 +8,7 @@ From here on the old network is not used. New models see all training classes:
 
     projection  d-Simplex-HOC held to the stored vectors through the adopted projection
     means       Means-HOC held to the stored vectors as they are
-    map         ER alone, and the ridge or Procrustes map that ``adopt`` chose
+    bridge      ER alone, and the bridge that ``adopt`` fitted
 
 ``check`` judges the queries of each on the store as it is, whole classes drawn. ``adopt`` itself is given the plain new
 model's features: whether the way it prefers is the one that wins after a whole training is part of what is printed.
@@ -35,7 +35,7 @@ from holdfast.lifecycle import Adopted, adopt, read_adopted
 from holdfast.lifecycle.adoption_trial import STEPS
 from holdfast.methods import METHODS, Method
 from holdfast.scenarios import SlotRegistry, Task, cl2r
-from holdfast.storage import read_tensors, without_nan
+from holdfast.storage import without_nan
 from holdfast.training import FitOptions, StoredReference, fit
 
 
@@ -87,7 +87,7 @@ class Story:
                 np.savez(files[name], features=extract(model, self.train, device=self.device), labels=labels, ids=ids)
             report = adopt(files["old"], out=None, new=files["new"], seed=self.seed, steps=self.steps)
             adopted = {}
-            for way in ("projection", "means", "map"):
+            for way in ("projection", "means", "bridge"):
                 adopt(files["old"], out=Path(place) / way, new=files["new"], way=way, seed=self.seed, steps=self.steps)
                 adopted[way] = read_adopted(Path(place) / way)
             judged = self.judge(plain, adopted, store, asked)
@@ -97,10 +97,12 @@ class Story:
 
     def judge(self, plain: Encoder, adopted: dict[str, Adopted], store: Any, asked: Any) -> dict[str, Any]:
         ceiling = (self.features(plain, self.query), self.features(plain, self.gallery))
-        matrix = read_tensors(adopted["map"].folder / "map.safetensors")[0]["map"].numpy()
+        bridge = adopted["bridge"].bridge
+        assert bridge is not None
+        bridged = feature_set("bridged", bridge(ceiling[0].rows.block(0, len(ceiling[0]))).numpy(), ceiling[0].labels)
         checks = {
             "new model as it is": check(store, asked, ceiling[0], ceiling[1], cluster_by_class=True),
-            "map": check(store, asked, feature_set("mapped", *carried(ceiling[0], matrix)), cluster_by_class=True),
+            "bridge": check(store, asked, bridged, cluster_by_class=True),
         }
         for way, name in (("projection", "simplex_hoc"), ("means", "means_hoc")):
             here = adopted[way]
@@ -151,14 +153,18 @@ class Story:
 
     def show(self, story: dict[str, Any]) -> None:
         report = story["adopt"]
-        print(f"\nseed {self.seed}: adopt, {report['held_out_classes']} held-out classes, {report['queries']} queries")
-        print(f"  as stored {shown(report['as_stored'])}; the new model alone {shown(report['new_alone'])}")
+        print(f"\nseed {self.seed}: adopt")
+        for name in ("same_classes", "other_classes"):
+            question = report[name]
+            asked = f"{name.replace('_', ' ')}, {question['queries']} queries of {question['classes']} classes"
+            alone = shown(question["new_alone"])
+            print(f"  {asked}: as stored {shown(question['as_stored'])}; the new model alone {alone}")
+            for way in report["ways"]:
+                later = way[name]
+                print(f"  {way['name']:<11} later {points(later['gain'])} {later['verdict']} {way['settings']}")
         for way in report["ways"]:
-            stored = "untouched" if way["stored_gain"] is None else f"stored {points(way['stored_gain'])}"
-            later = way["later"]
-            print(
-                f"  {way['name']:<11} {stored:<32} later {points(later['gain'])} {later['verdict']} {way['settings']}"
-            )
+            if way["stored_gain"] is not None:
+                print(f"  {way['name']:<11} stored {points(way['stored_gain'])}")
         print(f"  chosen: {report['chosen']} ({report['reason']})")
         print("  check of new models on the untouched store, 95 % intervals:")
         for name, found in story["checks"].items():
@@ -173,10 +179,6 @@ def held(task: Task, images: ImageSet, reference: StoredReference | None, regist
         return replace(task, reference="loaded")
     slots = tuple(registry.slot(images.class_names[label]) for label in task.seen_classes)
     return replace(task, reference="loaded", registry=registry, slots=slots)
-
-
-def carried(features: Any, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return features.rows.block(0, len(features)) @ matrix.T, features.labels
 
 
 def own_gallery(adopted: Adopted, features: Any) -> Any:

@@ -289,6 +289,9 @@ def test_adopted_stores_are_read():
     by_map = read_adopted("adopted/map")
     assert (by_map.way, by_map.registry, by_map.dim) == ("map", None, 23)
     close(Encoder.from_pretrained("adopted/map/mapped").encode(expected["photos"]), expected["mapped"])
+    assert by_map.bridge is not None  # the matrix that was written before there were bridges
+    queries = Encoder.from_pretrained("pretrained/four-simplex").encode(expected["photos"])
+    close(by_map.bridge(queries), expected["mapped"])
 
 
 @pytest.fixture
@@ -303,7 +306,9 @@ def test_a_gallery_finds_the_recorded_hits(gallery_folder):
     with Gallery.open(gallery_folder) as gallery:
         for search in expected["searches"]:
             hits = [hit.as_json() for hit in gallery.search(**search["asked"])]
+            cosines = [hit.pop("cosine") for hit in hits]  # recorded before hits carried them
             close([hit.pop("score") for hit in hits], [hit["score"] for hit in search["hits"]])
+            close(cosines, [hit["score"] for hit in search["hits"]])
             assert hits == [{key: value for key, value in hit.items() if key != "score"} for hit in search["hits"]]
         assert gallery.get(list(expected["items"])) == expected["items"]
         for version, recorded in zip(gallery.versions(), expected["versions"], strict=True):

@@ -1,5 +1,6 @@
 """The public names of Holdfast. This file is the only list of them: ``__init__.py`` reads it at import time."""
 
+from .bridges import Bridge as Bridge
 from .data import ImageSet as ImageSet
 from .data import load_split as load_split
 from .data.readers.torch_dataset import read_dataset as read_dataset
@@ -12,6 +13,7 @@ from .encoders import load_weights as load_weights
 from .errors import HoldfastError as HoldfastError
 from .evaluation import check as check
 from .evaluation import check_history as check_history
+from .evaluation import check_mixed as check_mixed
 from .evaluation import compatibility_matrix as compatibility_matrix
 from .experiments.execute import run_recipe as run_recipe
 from .gallery import Gallery as Gallery

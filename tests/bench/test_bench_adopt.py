@@ -18,10 +18,10 @@ def test_every_way_is_adopted_trained_and_checked(tmp_path):
     done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
     (story,) = json.loads((tmp_path / "x.json").read_text())["stories"]
-    assert [way["name"] for way in story["adopt"]["ways"]] == ["projection", "means", "map"]
+    assert [way["name"] for way in story["adopt"]["ways"]] == ["projection", "means", "bridge"]
     assert set(story["checks"]) == {
         "new model as it is",
-        "map",
+        "bridge",
         "projection, lambda 0.5",
         "projection, lambda 0.5, store projected",
         "means, lambda 0.5",

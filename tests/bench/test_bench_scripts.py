@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 BENCH = Path(__file__).parents[2] / "bench"
@@ -185,3 +186,54 @@ def test_backfill(tmp_path):
     assert [point["share"] for point in found["accuracy"]] == [0, 1]
     with Gallery.open(tmp_path / "g") as gallery:  # a copy was worked on
         assert [row["items"] for row in gallery.stats()["versions"]] == [20, 0]
+
+
+def uneven_features(folder, count=600):
+    """Files of two models whose spaces differ by a rotation, and by noise for items on one side of the old space."""
+    random = np.random.default_rng(0)
+    rotation = np.linalg.qr(random.standard_normal((16, 16)))[0]
+    centres = random.standard_normal((12, 16))
+    labels = np.arange(count) % 12
+    new = centres[labels] + 0.6 * random.standard_normal((count, 16))
+    noise = np.where(centres[labels, :1] > 0, 1.5, 0.05) * random.standard_normal((count, 16))
+    ids = np.array([f"i{n}" for n in range(count)])
+    np.savez(folder / "old.npz", features=(new @ rotation + noise).astype(np.float32), labels=labels, ids=ids)
+    turned = random.permutation(count)  # paired by id, not by row
+    np.savez(folder / "new.npz", features=new[turned].astype(np.float32), labels=labels[turned], ids=ids[turned])
+    return ["--old", str(folder / "old.npz"), "--new", str(folder / "new.npz")]
+
+
+def test_backfill_orders(tmp_path, monkeypatch, capsys):
+    """All orders begin and end alike; the predicted residual does better than chance where noise can be predicted."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    import backfill
+
+    words = [*uneven_features(tmp_path), "--labels", "--pairs", "200", "--queries", "100", "--seeds", "2"]
+    monkeypatch.setattr(sys, "argv", ["backfill.py", *words, "--threads", "1", "--json", str(tmp_path / "x.json")])
+    backfill.main()
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert (found["items"], found["old"], found["new"]) == (400, "old", "new")
+    rows = {(row["measure"], row["order"]): row for row in found["orders"]}
+    assert len(rows) == 2 * len(backfill.ORDERS)
+    for measure in ("overlap@10", "top1"):
+        curves = [rows[measure, order]["curve"] for order in backfill.ORDERS]
+        assert {curve[0] for curve in curves} == {curves[0][0]}
+        assert {curve[-1] for curve in curves} == {curves[0][-1]}
+        for curve, order in zip(curves, backfill.ORDERS, strict=True):
+            assert rows[measure, order]["area"] == pytest.approx(np.trapezoid(curve, dx=0.1))
+    assert rows["overlap@10", "oldest"]["curve"][-1] == 1
+    assert rows["overlap@10", "random"]["gain_over_random"] == 0
+    assert rows["overlap@10", "uncertain"]["gain_over_random"] > 0.01
+    assert str(tmp_path) not in (tmp_path / "x.json").read_text()
+    assert "old to new, 200 pairs" in capsys.readouterr().out
+
+
+def test_backfill_orders_need_both_files(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import backfill
+
+    for words in ([], ["--old", "x.npz"], ["g", "--old", "x.npz", "--new", "y.npz"]):
+        monkeypatch.setattr(sys, "argv", ["backfill.py", *words])
+        with pytest.raises(SystemExit):
+            backfill.main()
+        assert "give a GALLERY, or both --old and --new" in capsys.readouterr().err

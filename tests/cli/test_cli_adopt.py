@@ -33,8 +33,11 @@ def test_the_report(files, holdfast, holdfast_json, tmp_path):
         "adopt", "--features", files["stored"], "--new", files["new"], "--out", tmp_path / "adopted", *QUICK
     )
     assert "240 vectors of 8 numbers, 40 classes" in text
-    for way in ("projection", "means", "map"):
+    for way in ("projection", "means", "bridge"):
         assert way in text
+    same, other = (text.index(name) for name in ("1. unseen items of the same", "2. classes that nothing was fitted"))
+    assert 0 < same < other
+    assert "Good enough: the new model's queries beat the old ones on unseen" in text
     assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(str(tmp_path)))
     found = holdfast_json(
         "adopt", "--features", files["stored"], "--labels", files["labels"], "--out", tmp_path / "by", *QUICK
@@ -43,6 +46,30 @@ def test_the_report(files, holdfast, holdfast_json, tmp_path):
     again = holdfast("adopt", "--features", files["stored"], "--way", "means", "--out", tmp_path / "v0", *QUICK)
     assert 'Next: name it in a recipe ([adopted] folder = "v0")' in again
     assert read_adopted(tmp_path / "by").class_names[:2] == ("class 0", "class 1")
+
+
+def test_without_classes(files, holdfast, holdfast_json, tmp_path):
+    for name in ("stored", "new"):
+        with np.load(files[name]) as held:
+            np.savez(tmp_path / f"{name}.npz", features=held["features"], ids=held["ids"])
+    text = holdfast("adopt", tmp_path / "stored.npz", "--out", tmp_path / "v0")
+    assert "240 vectors of 8 numbers, no classes known." in text
+    assert "Judged: nothing: no classes are known" in text
+    assert "Next: holdfast gallery create" in text
+    text = holdfast("adopt", tmp_path / "stored.npz", "--new", tmp_path / "new.npz", "--out", tmp_path / "bridged")
+    assert "Judged: the bridge on 72 held-out pairs, overlap@10" in text
+    assert "that needs classes (--labels)" in text.replace("\n", " ")
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(str(tmp_path)))
+    assert read_adopted(tmp_path / "bridged").bridge is not None
+    words = ["adopt", tmp_path / "stored.npz", "--new", tmp_path / "new.npz", "--way", "bridge"]
+    found = holdfast_json(*words, "--bridge-pairs", "100", "--out", tmp_path / "few")
+    assert (found["chosen"], found["pairs"], found["bridge"]["evidence"]["pairs"]) == ("bridge", 240, 100)
+    for way in ("projection", "means"):
+        with pytest.raises(HoldfastError, match=f"has no labels, which the way '{way}' needs"):
+            holdfast("adopt", tmp_path / "stored.npz", "--way", way, "--out", tmp_path / "other")
+    with pytest.raises(HoldfastError, match="give one file of stored vectors"):
+        holdfast("adopt", "--out", tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_check_through_an_adopted_projection(files, holdfast_json, holdfast, tmp_path):
@@ -73,7 +100,7 @@ def test_bad_input_is_one_line_and_nothing_changes(files, holdfast, tmp_path):
     for words, message in (
         (["--features", tmp_path / "none.npz"], "no such file"),
         (["--features", files["stored"], "--labels", short], "240 vectors but labels of shape (7,)"),
-        (["--features", files["stored"], "--way", "map"], "needs a new model's features"),
+        (["--features", files["stored"], "--way", "bridge"], "needs a new model's vectors"),
     ):
         with pytest.raises(HoldfastError) as refused:
             holdfast("adopt", *words, "--out", out)

@@ -71,18 +71,62 @@ def test_mixed_kept_and_made_again(demo, tmp_path):
         assert [row["items"] for row in gallery.stats()["versions"]] == [8, 8, 8]
 
 
-def test_a_version_that_was_forced_is_named(capsys, tmp_path):
-    def version(number, *verdicts):
-        checks = [{"version": older, "verdict": verdict} for older, verdict in enumerate(verdicts, 1)]
-        return SimpleNamespace(number=number, checks=checks)
+def test_bridges_are_shown(capsys, tmp_path):
+    """One line for each older version; how far the newest model's queries reach its items."""
 
-    versions = [version(1), version(2, "incompatible"), version(3, "not shown", "compatible")]
+    def bridge(older, kind, exposure, without):
+        return {"version": older, "kind": kind, "exposure": exposure, "exposure_without": without}
+
+    bridges = [
+        bridge(1, "rotation", {"1": 0.95, "10": 0.98}, {"1": 0.01, "10": 0.02}),
+        bridge(2, "none", {"1": 1.02, "10": 1.0}, {"1": 1.02, "10": 1.0}),
+        bridge(3, "affine", {}, None),
+    ]
+    versions = [SimpleNamespace(number=1, bridges=[]), SimpleNamespace(number=4, bridges=bridges)]
     DemoGallery(tmp_path, tmp_path / "q.png", "er", versions).print()
-    text = " ".join(capsys.readouterr().out.split())
-    assert "Forced: version 2 (on 1: incompatible)." in text
-    assert "version 3" not in text
-    DemoGallery(tmp_path, tmp_path / "q.png", "er", versions[::2]).print()
-    assert "Forced" not in capsys.readouterr().out
+    text = capsys.readouterr().out
+    for line in (
+        "Bridges of version 4, fitted by gallery register:",
+        "    version 1: rotation; exposure 0.95 at 1, 0.98 at 10; without it 0.01 at 1, 0.02 at 10",
+        "    version 2: no map; exposure 1.02 at 1, 1.00 at 10",
+        "    version 3: affine; too few images to measure exposure",
+    ):
+        assert line in text.splitlines()
+        assert len(line) <= 80
+    DemoGallery(tmp_path, tmp_path / "q.png", "er", versions[:1]).print()
+    assert "Bridges" not in capsys.readouterr().out
+
+
+def test_nothing_is_registered_by_force(demo, monkeypatch):
+    registered = []
+    own = Gallery.register
+
+    def register(self, model, **options):
+        registered.append(options)
+        return own(self, model, **options)
+
+    monkeypatch.setattr(Gallery, "register", register)
+    demo()
+    assert len(registered) == 2
+    assert not any(options.get("force") for options in registered)
+
+
+def test_a_refused_model_is_named_and_the_others_are_used(demo, tmp_path, monkeypatch):
+    own = Gallery.register
+
+    def register(self, model, **options):
+        if Path(model).name == "02":
+            raise HoldfastError(f"{model}: incompatible on version 1")
+        return own(self, model, **options)
+
+    monkeypatch.setattr(Gallery, "register", register)
+    text = " ".join(demo().split())
+    assert "simplex_hoc's 2 models" in text
+    assert f"Refused: {tmp_path / 'simplex_hoc' / 'models' / '02'}: incompatible on version 1" in text
+    with Gallery.open(tmp_path / "gallery") as gallery:
+        assert [row["items"] for row in gallery.stats()["versions"]] == [16, 8]
+    again = " ".join(demo().split())
+    assert f"Not in the gallery: {tmp_path / 'simplex_hoc' / 'models' / '02'}" in again
 
 
 def test_without_the_extra(demo, tmp_path, monkeypatch):

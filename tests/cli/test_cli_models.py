@@ -118,8 +118,49 @@ def test_evaluate_prints_the_mixed_gallery(tiny_run, tmp_path, holdfast, holdfas
     rows = [line.split() for line in text.splitlines()]
     for version in found["versions"]:
         shares = [f"{100 * version[key]:.2f}" for key in ("share_of_gallery", "share_of_hits")]
-        assert [str(version["model"]), *shares, f"{version['score_offset']:+.4f}"] in rows
+        ratios = [f"{version['exposure'][places]:.2f}" for places in ("1", "10")]
+        assert [str(version["model"]), *shares, *ratios, f"{version['score_offset']:+.4f}"] in rows
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
+    run = tmp_path / "run"
+    shutil.copytree(tiny_run, run)
+    plain = holdfast_json("evaluate", run)
+    found = holdfast_json("evaluate", run, "--bridge", "rotation", "--bridge-pairs", 12, "--scores", "mAP")
+    assert {name: one["matrix"] for name, one in found["protocols"].items()} == {
+        name: one["matrix"] for name, one in plain["protocols"].items()
+    }
+    bridged = found["bridged"]
+    assert (bridged["kind"], bridged["pairs"]) == ("rotation", 12)
+    for name, protocol in bridged["protocols"].items():
+        own = [row[t] for t, row in enumerate(protocol["matrix"])]
+        assert own == [row[t] for t, row in enumerate(plain["protocols"][name]["matrix"])]
+        beaten = [protocol["matrix"][t][k] > own[k] for t in range(3) for k in range(t)]
+        assert protocol["AC"] == pytest.approx(sum(beaten) / 3)
+        assert set(protocol["extras"]) == {"mAP"}
+    assert holdfast_json("evaluate", run)["bridged"] == bridged  # kept, like earlier extra scores
+    text = holdfast("evaluate", run, "--bridge", "auto", "--mixed", "--arrival", "by-class")
+    assert "AC-R" in text
+    assert "It is not the AC of the paper." in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80
+    record = json.loads((run / "metrics.json").read_text())
+    assert record["mixed"]["arrival"] == "by-class"
+    ways = [(way["query_vectors"], way["scores"]) for way in record["bridged"]["mixed"]]
+    assert ways[0] == ("plain", "standardised")
+    page = (run / "report.html").read_text()
+    assert "AC-R" in page
+    assert "bridged queries (" in page
+
+
+def test_evaluate_refuses_unknown_bridges(tiny_run, tmp_path, holdfast):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.json").read_bytes()
+    with pytest.raises(HoldfastError, match="kind of bridge"):
+        holdfast("evaluate", tmp_path / "run", "--bridge", "tunnel")
+    with pytest.raises(HoldfastError, match="5 pairs are too few"):
+        holdfast("evaluate", tmp_path / "run", "--bridge", "auto", "--bridge-pairs", 5)
+    assert (tmp_path / "run" / "metrics.json").read_bytes() == before
 
 
 def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
@@ -127,7 +168,7 @@ def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
     print_mixed({"accuracy": [None], "reindexed": [0.5], "versions": [nothing]})
     text = capsys.readouterr().out
     assert "accuracy – %; re-embedded: 50.00 %" in text
-    assert ["1", "100.00", "–", "–"] in [line.split() for line in text.splitlines()]
+    assert ["1", "100.00", "–", "–", "–", "–"] in [line.split() for line in text.splitlines()]
 
 
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):

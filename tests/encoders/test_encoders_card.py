@@ -45,6 +45,30 @@ def test_everything_that_can_be_recorded():
         assert line in text.splitlines()
 
 
+def test_items_of_older_versions():
+    measured = {
+        "name": "2", "weights_sha256": "cd" * 32, "version": 2, "kind": "rotation", "pairs": 1000, "held_out": 300,
+        "exposure": {"1": 0.96, "10": None}, "exposure_without": {"1": 0.0, "10": 0.031},
+    }  # fmt: skip
+    entries = [
+        measured,
+        {**measured, "name": "other|size", "exposure_without": None},
+        {**measured, "name": "few", "pairs": 60, "held_out": 18, "exposure": {}, "exposure_without": {}},
+        {"name": "1", "weights_sha256": "ef" * 32, "version": 1, "not_measured": "no folder"},
+    ]
+    description = {"backbone": {"name": "small"}, "dim": 9, "feature_dim": 9, "preprocess": None}
+    lines = card({**description, "info": {"old_items": entries}}, "cd").splitlines()
+    weights = "`cdcdcdcdcdcdcdcd`"
+    for line in (
+        f"| 2 | {weights} | rotation | 0.96, – | 0.00, 0.03 | 1,000 images, 300 held out |",
+        f"| other\\|size | {weights} | rotation | 0.96, – | cannot be compared | 1,000 images, 300 held out |",
+        f"| few | {weights} | rotation | – | – | 60 images, 18 held out: too few for exposure |",
+        "| 1 | `efefefefefefefef` | – | – | – | not measured: no folder |",
+    ):
+        assert line in lines
+    assert "Items of older versions" not in card({**description, "info": {"old_items": "mine"}}, "cd")
+
+
 def test_info_of_the_users_own_does_no_harm(tmp_path):
     odd = {"slots": 5, "data": "mine", "parent": "me", "evidence": "none", "task": {"a": 1}, "pretrained": True}
     Encoder(torch.nn.Flatten(), feature_dim=4, info=odd).save_pretrained(tmp_path / "model")

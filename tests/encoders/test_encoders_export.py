@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone, export
+from holdfast import onnx_file
+from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.encoders.export import METADATA, export_onnx, export_torch
 from holdfast.errors import HoldfastError
 
@@ -116,7 +117,7 @@ def test_what_onnx_cannot_say_is_one_line_and_no_file(tmp_path):
 
 
 def test_weights_beyond_one_onnx_file_are_refused_before_tracing(tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "MAX_BYTES", 1000)
+    monkeypatch.setattr(onnx_file, "MAX_BYTES", 1000)
     with pytest.raises(HoldfastError, match="one ONNX file holds 2; export it for torch"):
         export_onnx(encoder_for("small"), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())

@@ -50,7 +50,7 @@ def model_folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
-@pytest.fixture(name="make_model")
+@pytest.fixture(name="make_model", scope="session")
 def make_model_fixture() -> Callable[..., Path]:
     return make_model
 

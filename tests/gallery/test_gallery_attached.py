@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.bridges import Bridge
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
+from holdfast.evaluation import feature_set
 from holdfast.gallery import Address, AttachedGallery, open_gallery, writable
 from holdfast.gallery.attached import open_source, stored_sample
 from holdfast.gallery.attached.source import is_url, without_password
@@ -112,8 +114,8 @@ def adopted(stored: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFact
     adopt(root / "stored.npz", out=root / "projection", way="projection", resamples=100, steps=5)
     model = read_adopted(root / "projection")
     bent = model.encoder.projection.weight.detach() * torch.linspace(0.2, 2, DIM)
-    settings = {"way": "projection", "registry": model.registry, "features": model.record["features"]}
-    write_adopted(root / "bent", model.stored(), replace(report, chosen="projection"), matrix=bent, **settings)
+    settings = {"registry": model.registry, "features": model.record["features"]}
+    write_adopted(root / "bent", model.stored(), replace(report, chosen="projection"), projection=bent, **settings)
     return {name: root / name for name in ("means", "projection", "bent")}
 
 
@@ -207,7 +209,7 @@ def test_a_newer_model_answers(address, adopted, stored, tmp_path):
     other.save_pretrained(tmp_path / "other")
     with AttachedGallery.attach(tmp_path / "gallery", address, adopted["means"]) as gallery:
         assert gallery.register(tmp_path / "newer").number == 1
-        with pytest.raises(HoldfastError, match="features of 7 numbers, the gallery's have 6"):
+        with pytest.raises(HoldfastError, match=r"7 numbers, .* 6\); give its vectors of some items"):
             gallery.register(tmp_path / "other")
     with open_gallery(tmp_path / "gallery") as gallery:
         asked = stored["features"][5]
@@ -221,6 +223,147 @@ def test_a_newer_model_answers(address, adopted, stored, tmp_path):
         assert gallery.search(asked, k=5, indexed_by=1) == []  # all that is stored is version 0's
         with pytest.raises(HoldfastError, match="unknown version '2'; known: 0, 1"):
             gallery.search(asked, indexed_by=2)
+
+
+@pytest.fixture(scope="module")
+def newer(stored: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Foreign models of the stored items: their vectors without labels, and what ``adopt`` makes of these."""
+    root = tmp_path_factory.mktemp("newer")
+    draw = np.random.default_rng(4)
+    turn, _ = np.linalg.qr(draw.normal(size=(9, DIM)))
+    lengths = np.linalg.norm(stored["features"], axis=1, keepdims=True)
+    sharp = stored["features"] / lengths + 0.02 * draw.normal(size=stored["features"].shape)
+    vectors = {
+        "wider": sharp @ turn.T,
+        "turned": sharp @ np.linalg.qr(draw.normal(size=(DIM, DIM)))[0].T,
+        "noise": draw.normal(size=sharp.shape),
+        "same": sharp,
+    }
+    for name, rows in vectors.items():
+        # Items that the store does not hold are no pairs.
+        ids = np.append(stored["ids"], "nowhere")
+        np.savez(root / f"{name}.npz", features=np.append(rows, rows[:1], axis=0), ids=ids)
+        adopt(root / f"{name}.npz", out=root / name)
+    return {path.name: path for path in root.iterdir()}
+
+
+def brute_force(bridge: Bridge, vector: np.ndarray, rows: np.ndarray) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """Row numbers of the best seven stored vectors, their merged scores and their cosines."""
+    found = cosines(bridge(vector[None])[0].numpy(), rows)
+    best = np.argsort(-found, kind="stable")[:7]
+    return best.tolist(), bridge.scale(torch.as_tensor(found[best])).numpy(), found[best]
+
+
+@pytest.mark.parametrize("way", ["means", "bent"])
+def test_a_model_of_another_size_answers_over_a_bridge(address, adopted, newer, stored, way, tmp_path):
+    seen = []
+    with AttachedGallery.attach(tmp_path / "gallery", address, adopted[way]) as gallery:
+        version = gallery.register(
+            newer["wider"],
+            new_vectors=newer["wider.npz"],
+            bridge_pairs=100,
+            progress=lambda stage, done, total: seen.append((stage, done, total)),
+        )
+        (record,) = version.bridges
+        assert (version.number, record["version"], record["pairs"], record["helps"]) == (1, 0, 100, True)
+        assert record["without"] is None  # 9 numbers cannot be compared with 6
+        assert seen[-1] == ("fitting the bridge", 1, 1)
+        assert gallery.stats()["versions"][1]["bridges"] == version.bridges
+    bridge = Bridge.load(tmp_path / "gallery" / "versions" / "0001" / "bridges" / "to-0000")
+    with np.load(newer["wider.npz"]) as held:
+        asked = held["features"]
+    own = 0
+    with open_gallery(tmp_path / "gallery") as gallery:
+        assert gallery.newest().bridges == version.bridges
+        for row in range(0, len(stored["ids"]), 12):
+            best, scores, plain = brute_force(bridge, asked[row], stored["features"])
+            hits = gallery.search(vector=asked[row], k=7, exact=True)
+            assert [hit.id for hit in hits] == stored["ids"][best].tolist()
+            np.testing.assert_allclose([hit.score for hit in hits], scores, atol=1e-5)
+            np.testing.assert_allclose([hit.cosine for hit in hits], plain, atol=1e-5)
+            said = gallery.search(vector=asked[row], version=1, k=7, exact=True)
+            assert [hit.id for hit in said] == [hit.id for hit in hits]
+            assert gallery.search(asked[row].astype(np.float32), k=7, exact=True)[0].id == hits[0].id  # as its input
+            own += hits[0].id == stored["ids"][row]
+        assert own >= 9  # of 10: nearly every item is found by its vector of the other model
+        first, said = (gallery.search(vector=stored["features"][3], version=version, k=5) for version in (None, 0))
+        assert [hit.id for hit in first] == [hit.id for hit in said]  # six numbers can only be the store's
+        assert first[0].id == stored["ids"][3]
+        assert first[0].score == first[0].cosine  # no bridge, no other scale
+        assert first[0].cosine == pytest.approx(1, abs=1e-5)
+        like = gallery.search(id=str(stored["ids"][3]), k=4)
+        assert [hit.id for hit in like] == [hit.id for hit in first[1:]]
+        assert gallery.search(vector=asked[3], indexed_by=1) == []
+        with pytest.raises(HoldfastError, match="query: 5 numbers; vectors of version 1 have 9, stored ones"):
+            gallery.search(vector=np.ones(5))
+        with pytest.raises(HoldfastError, match=r"query: 6 numbers; vectors of version 1 have 9$"):
+            gallery.search(vector=np.ones(6), version=1)
+
+
+def test_whose_vector_it_is_must_be_said_if_sizes_are_equal(in_qdrant, adopted, newer, stored, tmp_path):
+    with np.load(newer["turned.npz"]) as held:
+        asked = held["features"][5]
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+        version = gallery.register(newer["turned"], new_vectors=newer["turned.npz"])
+        (record,) = version.bridges
+        assert record["kind"] != "none"
+        assert record["value"] > record["without"]
+        with pytest.raises(HoldfastError, match="6 numbers may be a vector of version 1 or a stored one; say which"):
+            gallery.search(vector=asked)
+        assert gallery.search(vector=asked, version=1, k=1)[0].id == stored["ids"][5]
+        assert gallery.search(vector=stored["features"][5], version=0, k=1)[0].id == stored["ids"][5]
+        assert gallery.search(asked.astype(np.float32), k=1)[0].id == stored["ids"][5]  # embedded by the newest
+
+
+def test_no_bridge_is_used_where_none_is_better(in_qdrant, adopted, newer, stored, tmp_path):
+    with np.load(newer["same.npz"]) as held:
+        asked = held["features"][5]
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+        (record,) = gallery.register(newer["same"], new_vectors=newer["same.npz"]).bridges
+        assert record["kind"] == "none"
+        expected = cosines(asked, stored["features"])
+        hits = gallery.search(vector=asked, k=5, exact=True)
+        np.testing.assert_allclose([hit.cosine for hit in hits], np.sort(expected)[::-1][:5], atol=1e-5)
+        named = replace_kind(gallery, newer, "rotation")
+        assert named["kind"] == "rotation"
+
+
+def replace_kind(gallery: AttachedGallery, newer: dict[str, Path], kind: str) -> dict[str, object]:
+    """The record of a version registered with a named kind of bridge."""
+    (record,) = gallery.register(newer["turned"], bridge=kind, new_vectors=newer["turned.npz"]).bridges
+    return record
+
+
+def test_bad_vectors_are_refused_and_nothing_changes(in_qdrant, adopted, newer, stored, tmp_path):
+    with np.load(newer["wider.npz"]) as held:
+        features, ids = held["features"], held["ids"]
+    broken = features.copy()
+    broken[7] = np.nan
+    cases = [
+        ({"new_vectors": newer["noise.npz"]}, "noise", "no bridge helps (reciprocal rank"),
+        ({"new_vectors": newer["noise.npz"]}, "wider", "vectors of 6 numbers, but the new model's have 9"),
+        ({"new_vectors": feature_set("few", features[:9], None, ids[:9])}, "wider", "has ids of 9 stored vectors"),
+        ({"new_vectors": feature_set("no ids", features)}, "wider", "no ids: has no ids"),
+        ({"new_vectors": feature_set("other", features, None, np.arange(121))}, "wider", "has ids of 0 stored vectors"),
+        ({"new_vectors": feature_set("nan", broken, None, ids)}, "wider", "NaN or infinity"),
+        ({"bridge": "rotation"}, "turned", "an attached gallery has no images to embed; give the new model's vectors"),
+        ({"bridge": "magic"}, "turned", "unknown kind of bridge 'magic'"),
+        ({"bridge": "none", "new_vectors": newer["turned.npz"]}, "turned", "not both"),
+        ({}, "wider", "give its vectors of some items to fit a bridge"),
+    ]
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+        for options, model, message in cases:
+            with pytest.raises(HoldfastError) as refused:
+                gallery.register(newer[model], **options)
+            assert message in str(refused.value)
+            assert "\n" not in str(refused.value)
+            assert [one.number for one in gallery.versions()] == [0]
+            assert [folder.name for folder in (tmp_path / "gallery" / "versions").iterdir()] == ["0000"]
+        forced = gallery.register(newer["noise"], new_vectors=newer["noise.npz"], force=True)
+        assert forced.bridges[0]["helps"] is False
+        assert gallery.register(newer["wider"], new_vectors=newer["wider.npz"]).number == 2  # also an identity
+        with pytest.raises(HoldfastError, match="these weights are a version already"):
+            gallery.register(newer["wider"], new_vectors=newer["wider.npz"])
 
 
 def test_samples_are_the_same_for_a_seed(address, stored):
@@ -287,6 +430,19 @@ def test_other_kinds_of_column(in_postgres, in_qdrant, stored):
         assert abs(found[0].cosine - 1) < 1e-3 or changed.vector == "dot"  # by inner product a longer one may be first
         assert {near.id for near in found} <= set(stored["ids"].tolist())
         assert all(abs(near.cosine - expected[int(near.id[-3:])]) < 1e-2 for near in found)
+
+
+def test_points_are_fetched_by_their_own_ids_and_by_fields(in_qdrant, stored):
+    """Numbers, as numbers or text, beside names that no point can have."""
+    for address, ids in ((replace(in_qdrant, id="id"), ["3", "50"]), (in_qdrant, ["item-003", "item-050"])):
+        source = open_source(address)
+        found = source.fetch([*ids, "no/such.png", "999", "²"])
+        assert source.fetch(["none"]) == {}
+        source.close()
+        assert sorted(found) == ids
+        np.testing.assert_allclose(
+            cosines_of_rows(np.stack([found[name] for name in ids]), stored["features"][[3, 50]]), 1, atol=1e-6
+        )
 
 
 def test_another_model_is_not_version_0(address, adopted, tmp_path, model_folders):

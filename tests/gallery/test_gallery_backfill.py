@@ -25,7 +25,7 @@ def upgraded(model_folders, picture_files, tmp_path):
             for n, file in enumerate(picture_files)
         )
         gallery.add([Item("bare", vector=np.ones(32))])
-        gallery.register(model_folders[1], force=True)
+        gallery.register(model_folders[1], force=True, bridge="none")
         yield gallery
 
 
@@ -106,6 +106,70 @@ def test_most_hit_first(upgraded, model_folders, pictures, tmp_path):
         assert gallery._state.catalogue.read("SELECT id FROM hits ORDER BY id") == [("005",), ("011",)]
         gallery.backfill(order="most-hit", limit=1)
         assert versions_of(gallery, ["000"]) == {"000": 2}
+
+
+def by_residual(gallery, among):
+    """Ids of items of these versions with an image, the largest predicted residual first; one by one."""
+    rows = gallery._state.catalogue.read("SELECT id, key, version FROM items WHERE path IS NOT NULL ORDER BY key")
+    values = {}
+    for name, key, number in rows:
+        if number in among:
+            version = gallery.models.version(number)
+            vector = gallery._state.engine.fetch(version.collection, [key])[key]
+            bridge = gallery.models.bridge(gallery.newest(), version)
+            values[name] = float(bridge.predicted_residual(vector[None])[0])
+    return sorted(values, key=lambda name: -values[name])
+
+
+def moved_order(gallery, **options):
+    """The ids in the order in which a backfill moves them, one batch of one item after the other."""
+    seen = []
+
+    def note(state):
+        rows = gallery._state.catalogue.read("SELECT id FROM items WHERE version = ?", (state.to,))
+        seen.extend(sorted({name for (name,) in rows} - set(seen)))
+
+    gallery.backfill(order="uncertain", probes=0, rate=1.5, progress=note, **options)
+    return seen
+
+
+def test_most_uncertain_first(upgraded, model_folders, picture_files, pictures, monkeypatch):
+    """Over two older versions with a bridge each."""
+    upgraded.add([Item(f"b{n}", image=pictures[50 + n], path=picture_files[n]) for n in range(12)], version=2)
+    upgraded.register(model_folders[2], force=True, bridge="rotation")
+    expected = by_residual(upgraded, (1, 2))
+    assert len(expected) == 52
+    assert len({name[0] for name in expected[:30]}) == 2  # both versions are among the first
+    monkeypatch.setattr("holdfast.gallery.reembed.RateLimit.wait", lambda self, done: None)
+    assert moved_order(upgraded, limit=12) == expected[:12]
+    # A second call computes the order of what is left anew.
+    assert moved_order(upgraded, limit=5) == sorted(expected[:12]) + expected[12:17]
+    assert upgraded.backfill_record()["order"] == "uncertain"
+    assert upgraded.backfill(order="uncertain", probes=0).progress.left == 0
+
+
+def test_versions_without_a_bridge_come_last(upgraded, model_folders, picture_files, pictures, monkeypatch):
+    upgraded.register(model_folders[2], force=True, bridge="rotation")
+    # Added to version 2 after the registration, so that there is no bridge to it.
+    upgraded.add([Item(f"b{n}", image=pictures[50 + n], path=picture_files[n]) for n in (3, 1, 2)], version=2)
+    assert [record["version"] for record in upgraded.newest().bridges] == [1]
+    monkeypatch.setattr("holdfast.gallery.reembed.RateLimit.wait", lambda self, done: None)
+    expected = [*by_residual(upgraded, (1,)), "b3", "b1", "b2"]
+    assert moved_order(upgraded, limit=41) == expected[:41]
+    # Only items without a bridge are left, and the same call continues.
+    assert moved_order(upgraded) == [*sorted(expected[:41]), "b1", "b2"]
+
+
+def test_uncertain_needs_a_bridge(upgraded, model_folders, tmp_path):
+    with pytest.raises(HoldfastError, match="version 2 has no bridge to an older version"):
+        upgraded.backfill(order="uncertain")
+    assert upgraded.stats()["versions"][1]["items"] == 0
+    upgraded.register(model_folders[2], force=True, bridge="rotation")
+    (tmp_path / "g" / "versions" / "0003" / "bridges" / "to-0001" / "bridge.json").write_text("{}")
+    with pytest.raises(HoldfastError, match="not a bridge, or a damaged one"):
+        upgraded.backfill(order="uncertain")
+    upgraded.backfill(order="oldest", probes=0)
+    assert upgraded.stats()["versions"][2]["items"] == 40
 
 
 def test_counts_are_written_when_they_become_many(upgraded, monkeypatch):

@@ -9,8 +9,8 @@ from holdfast.gallery.searching import Hits
 def test_hits_are_a_table_without_paths():
     hits = Hits(
         [
-            Hit("a", 0.98765, 2, "cat", {"shop": "north", "price": 3}, "private/a.png"),
-            Hit("<script>", 0.5, 1, "<i>", {"<b>": "&"}),
+            Hit("a", 0.98765, 0.9, 2, "cat", {"shop": "north", "price": 3}, "private/a.png"),
+            Hit("<script>", 0.5, 0.5, 1, "<i>", {"<b>": "&"}),
         ]
     )
     text = hits._repr_html_()
@@ -22,7 +22,7 @@ def test_hits_are_a_table_without_paths():
 
 
 def test_what_no_hit_has_is_no_column():
-    text = Hits([Hit("a", 0.5, 1)])._repr_html_()
+    text = Hits([Hit("a", 0.5, 0.5, 1)])._repr_html_()
     assert re.findall(r"<th>(.*?)</th>", text) == ["", "id", "score", "version"]
 
 

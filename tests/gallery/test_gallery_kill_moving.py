@@ -22,7 +22,7 @@ with Gallery.open(folder, device="cpu") as gallery:
     note("open")
     while True:
         if len(gallery.versions()) == 1:
-            gallery.register(model)
+            gallery.register(model, bridge="none")  # so that scores are plain cosines
             note("registered")
         done = gallery.backfill(probes=20, progress=lambda state: note("moved", state.progress.moved))
         if gallery.models.rollback_version is None:

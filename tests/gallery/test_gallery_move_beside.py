@@ -33,12 +33,12 @@ def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
                 with pytest.raises(HoldfastError, match="a move of this gallery is running; wait for it, or stop"):
                     verb()
             assert not gallery.backfill_record()["running"]
-            beside.append(gallery.register(model_folders[2]).number)
+            beside.append(gallery.register(model_folders[2], bridge="none").number)
             gallery.add(items[:10])
 
     with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("embedded"), mode=mode) as gallery:
         gallery.add(items[:20])
-        gallery.register(model_folders[1])
+        gallery.register(model_folders[1], bridge="none")
         gallery.add(items[20:])
         gallery.backfill(to=1, probes=0)  # leaves a record
         with Watch(gallery, full, ids, pictures) as watch:

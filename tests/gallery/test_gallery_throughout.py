@@ -5,20 +5,26 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from holdfast import Gallery
 from holdfast.encoders import Encoder
+from holdfast.encoders.compact import compact_basis
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item
+from holdfast.gallery import Item, registration
 
 pytest.importorskip("qdrant_edge")
 
 
 class Watch:
-    """Threads that search until they are told to stop and hold every answer against all features by all versions."""
+    """Threads that search until they are told to stop and hold every answer against all features by all versions.
 
-    def __init__(self, gallery, full, ids, pictures):
+    bridges: by the versions of query and item; see ``KeptBridges``.
+    """
+
+    def __init__(self, gallery, full, ids, pictures, bridges=None):
         self.gallery, self.full, self.ids = gallery, full, ids
+        self.bridges = {} if bridges is None else bridges
         self.stop, self.wrong, self.answers, self.seen = threading.Event(), [], 0, set()
         asks = (self.by_vector, lambda: self.by_image(pictures[140]), lambda: self.by_id(ids[3]))
         self.threads = [threading.Thread(target=self.go_on, args=(ask,)) for ask in asks]
@@ -43,20 +49,21 @@ class Watch:
 
     def by_vector(self):
         query = self.full[1][140]
-        self.judge(self.gallery.search(vector=query, version=1, k=500, exact=True), [query], self.ids)
+        self.judge(self.gallery.search(vector=query, version=1, k=500, exact=True), {1: query}, self.ids)
 
     def by_image(self, picture):
-        self.judge(self.gallery.search(picture, k=500, exact=True), [z[140] for z in self.full.values()], self.ids)
+        queries = {number: z[140] for number, z in self.full.items()}
+        self.judge(self.gallery.search(picture, k=500, exact=True), queries, self.ids)
 
     def by_id(self, name):
         rest = [one for one in self.ids if one != name]
-        queries = [z[int(name)] for z in self.full.values()]
+        queries = {number: z[int(name)] for number, z in self.full.items()}
         self.judge(self.gallery.search(id=name, k=500, exact=True), queries, rest)
 
     def judge(self, hits, queries, ids):
-        """Every id once, best first, each score the cosine with that item's feature by the version the hit names.
+        """Every id once, best first, each score that of that item's feature by the version the hit names.
 
-        queries: what the newest version at that moment, whichever it was, may have made of what was asked.
+        queries: what the newest version at that moment, whichever it was, may have made of what was asked, by version.
         """
         self.seen |= {frozenset(hit.version for hit in hits)}
         if sorted(hit.id for hit in hits) != sorted(ids):
@@ -64,24 +71,71 @@ class Watch:
         scores = np.array([hit.score for hit in hits])
         if (np.diff(scores) > 0).any():
             self.wrong.append("not in order")
-        features = np.stack([self.full[hit.version][int(hit.id)] for hit in hits])
-        if min(np.abs(features @ query - scores).max() for query in queries) > 1e-5:
+        if min(np.abs(self.scores(hits, *query) - scores).max() for query in queries.items()) > 1e-5:
             self.wrong.append("other scores than brute force")
 
+    def scores(self, hits, source, query):
+        """Of the hits' features for a query of version ``source``: cosines, or scores by the bridge."""
+        found = []
+        for hit in hits:
+            feature, bridge = self.full[hit.version][int(hit.id)], self.bridges.get((source, hit.version))
+            if bridge is None:
+                found.append(feature @ query)
+            else:
+                found.append(bridge(source, hit.version, query, feature))
+        return np.array(found)
 
+
+class KeptBridges(dict):
+    """The bridges that ``register`` saves, by the versions of query and item, as functions of two full features."""
+
+    def __init__(self, monkeypatch, model_folders):
+        super().__init__()
+        self.bases = {n: compact_basis(Encoder.from_pretrained(folder)) for n, folder in enumerate(model_folders, 1)}
+        save = registration.Finding.save
+
+        def kept(finding, folder):
+            new, old = int(folder.name), finding.old.number
+            if finding.to is not None:  # a version without items has no bridge
+                self[new, old], self[old, new] = self._score(finding.to), self._score(finding.back)
+            save(finding, folder)
+
+        monkeypatch.setattr(registration.Finding, "save", kept)
+
+    def _score(self, bridge):
+        asked = {}
+
+        def score(source, target, query, feature):
+            key = (source, target, query.tobytes())
+            if key not in asked:
+                z = torch.from_numpy(query)[None]
+                own, other = self.bases[source], self.bases[target]
+                if bridge.kind == "none":
+                    bridged = z
+                else:
+                    bridged = bridge(z if own is None else z @ own)
+                    bridged = bridged if other is None else bridged @ other.T
+                asked[key] = bridged[0].numpy()
+            return bridge.scale.score(float(feature @ asked[key]))
+
+        return score
+
+
+@pytest.mark.parametrize("bridge", ["none", "rotation"])
 @pytest.mark.parametrize("mode", ["exact", pytest.param("hnsw", marks=pytest.mark.slow)])
 def test_register_backfill_and_rollback_under_searches(
-    model_folders, picture_files, pictures, tmp_path, mode, monkeypatch
+    model_folders, picture_files, pictures, tmp_path, mode, bridge, monkeypatch
 ):
+    bridges = KeptBridges(monkeypatch, model_folders) if bridge != "none" else None
     if mode == "hnsw":
         monkeypatch.setattr("holdfast.gallery.state.INDEX_FROM", 35)  # so that indexes are built on the way
     full = {n: Encoder.from_pretrained(folder).encode(pictures).numpy() for n, folder in enumerate(model_folders, 1)}
     ids = [str(n) for n in range(40)]
     with Gallery.create(tmp_path / "g", model_folders[0], mode=mode) as gallery:
         gallery.add(Item(name, path=file) for name, file in zip(ids, picture_files, strict=True))
-        with Watch(gallery, full, ids, pictures) as watch:
+        with Watch(gallery, full, ids, pictures, bridges) as watch:
             for folder in model_folders[1:]:
-                gallery.register(folder)
+                gallery.register(folder, bridge=bridge)
                 gallery.backfill(rate=100, limit=15, probes=0)
                 gallery.backfill(rate=200, probes=0)
             assert gallery.rollback(rate=100)["newest"] == 2

@@ -9,6 +9,7 @@ import torch
 
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
+from holdfast.evaluation import check
 from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.geometry import DSimplex, nearest, unit
 from holdfast.lifecycle import adopt, read_adopted, read_stored
@@ -38,22 +39,156 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.stem: path for path in root.iterdir()}
 
 
-def test_a_better_model_in_a_turned_space_is_mapped_and_the_report_says_so(files, tmp_path):
-    found = adopt(files["old"], out=tmp_path / "adopted", new=files["new"], resamples=500, steps=20)
-    assert (found.chosen, found.good_enough) == ("map", True)
-    later = found.way("map").later
-    assert later is not None
-    assert later.verdict == "compatible"
-    assert later.gain.low > 0
-    assert later.cross.value - found.as_stored.value == pytest.approx(later.gain.value)
-    assert found.way("means").stored_gain is None  # it touches nothing
-    record = json.loads((tmp_path / "adopted" / "adopted.json").read_text())
+def test_a_better_model_in_a_turned_space_is_bridged_and_the_report_says_so(files, tmp_path):
+    out = tmp_path / "adopted"
+    found = adopt(files["old"], out=out, new=files["new"], way="bridge", resamples=500, steps=20)
+    assert (found.chosen, found.good_enough) == ("bridge", True)
+    for answer, question in (
+        (found.way("bridge").same_classes, found.same_classes),
+        (found.way("bridge").other_classes, found.other_classes),
+    ):
+        assert answer is not None
+        assert question is not None
+        assert answer.verdict == "compatible"
+        assert answer.gain.low > 0
+        assert answer.cross.value - question.as_stored.value == pytest.approx(answer.gain.value)
+    assert found.same_classes.classes == CLASSES  # unseen items of every class
+    assert found.other_classes.classes == 18
+    assert "unseen items of the same classes" in found.judged
+    assert "classes that nothing was fitted on" in found.judged
+    record = json.loads((out / "adopted.json").read_text())
     assert record["report"] == found.as_json()
-    adopted = read_adopted(tmp_path / "adopted")
-    assert (adopted.way, adopted.dim, adopted.registry) == ("map", DIM, None)
+    assert record["judged"] == found.judged
+    adopted = read_adopted(out)
+    assert (adopted.way, adopted.dim, adopted.registry) == ("bridge", DIM, None)
     stored = read_stored(files["old"])
     expected = unit(torch.stack([stored.vectors[stored.labels == i].mean(0) for i in range(CLASSES)]))
     torch.testing.assert_close(adopted.prototypes, expected, atol=1e-5, rtol=0)
+    assert adopted.bridge is not None
+    assert adopted.bridge.evidence.pairs == len(stored)
+    with np.load(files["new"]) as held:
+        place = {name: row for row, name in enumerate(held["ids"])}
+        new = held["features"][[place[name] for name in stored.ids]]
+    bridged = adopted.bridge(new)
+    assert float((bridged * stored.vectors).sum(1).mean()) > 0.6  # the old model blurs
+    assert (nearest(bridged, adopted.prototypes).indices[:, 0].numpy() == stored.labels).mean() > 0.9
+
+
+def test_a_bridge_that_passes_check_is_good_enough_where_it_fails_on_other_classes(tmp_path):
+    """Few classes teach a bridge little of other classes, but unseen items of these classes are found."""
+    draw = np.random.default_rng(0)
+    centres, labels = draw.normal(size=(40, 64)), np.repeat(np.arange(40), 12)
+    to_old, to_new = draw.normal(size=(64, 32)) / 8, draw.normal(size=(64, 96)) / 8
+
+    def embedded() -> tuple[np.ndarray, np.ndarray]:
+        seen = centres[labels] + draw.normal(size=(len(labels), 64))
+        return np.tanh(seen @ to_old + 0.8 * draw.normal(size=(len(labels), 32))), np.tanh(seen @ to_new)
+
+    old, new = embedded()
+    found = adopt(old, labels, out=tmp_path / "adopted", new=new, way="bridge", resamples=500)
+    bridge = found.way("bridge")
+    assert bridge.same_classes is not None
+    assert bridge.other_classes is not None
+    assert bridge.same_classes.verdict == "compatible"
+    assert bridge.other_classes.verdict != "compatible"
+    assert found.good_enough is True
+    queries_old, queries_new = embedded()
+    by_hand = read_adopted(tmp_path / "adopted").bridge(queries_new).numpy()
+    judged = check((old, labels), (queries_old, labels), (by_hand, labels), resamples=500)
+    assert judged.verdict == "compatible"
+    assert judged.gain is not None
+    assert judged.gain.value == pytest.approx(bridge.same_classes.gain.value, abs=0.1)
+
+
+def test_every_way_answers_both_questions(files):
+    found = adopt(files["old"], out=None, new=files["new"], resamples=500, steps=20)
+    assert [way.name for way in found.ways] == ["projection", "means", "bridge"]
+    assert all(way.same_classes is not None and way.other_classes is not None for way in found.ways)
+    assert found.good_enough is True
+    assert found.way("means").stored_gain is None  # it touches nothing
+    without = adopt(files["old"], out=None, resamples=500, steps=20)
+    assert (without.same_classes, without.good_enough) == (None, None)
+    assert all(way.later is None for way in without.ways)
+
+
+def without_labels(file: Path, out: Path, rows: slice = slice(None)) -> Path:
+    with np.load(file) as held:
+        np.savez(out, features=held["features"][rows], ids=held["ids"][rows])
+    return out
+
+
+def test_vectors_without_classes_are_kept_as_they_are(files, tmp_path):
+    plain = without_labels(files["old"], tmp_path / "plain.npz")
+    found = adopt(plain, out=tmp_path / "adopted")
+    assert (found.chosen, found.good_enough, found.classes) == ("unchanged", None, 0)
+    assert "no classes are known" in found.judged
+    adopted, stored = read_adopted(tmp_path / "adopted"), read_stored(plain)
+    assert (adopted.way, adopted.dim, adopted.class_names, adopted.bridge) == ("unchanged", DIM, (), None)
+    assert adopted.prototypes.shape == (0, DIM)
+    torch.testing.assert_close(adopted.carried(stored.vectors), stored.vectors)
+    assert adopted.record["judged"] == found.judged
+    table = adopted.reference(np.array([stored.ids[7]])).table  # new models can be trained against them
+    torch.testing.assert_close(table, stored.vectors[[7]])
+    for way in ("projection", "means"):
+        with pytest.raises(HoldfastError, match=f"has no labels, which the way '{way}' needs; give them"):
+            adopt(plain, out=tmp_path / "other", way=way)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_bridge_between_sizes_needs_no_classes_and_only_some_items(files, tmp_path):
+    plain = without_labels(files["old"], tmp_path / "plain.npz")
+    with np.load(files["new"]) as held:
+        wider = held["features"] @ np.linalg.qr(np.random.default_rng(3).normal(size=(20, DIM)))[0].T
+        np.savez(tmp_path / "wider.npz", features=wider[:300], ids=held["ids"][:300])
+    found = adopt(plain, out=tmp_path / "adopted", new=tmp_path / "wider.npz")
+    assert (found.chosen, found.good_enough, found.pairs, found.ways) == ("bridge", None, 300, [])
+    assert found.bridge is not None
+    assert found.bridge["evidence"]["measure"] == "overlap@10"
+    assert any("300 of 480 items" in note for note in found.notes)
+    adopted, stored = read_adopted(tmp_path / "adopted"), read_stored(files["old"])
+    assert adopted.bridge is not None
+    assert adopted.bridge.dims == (20, DIM)
+    means = unit(torch.stack([stored.vectors[stored.labels == i].mean(0) for i in range(CLASSES)]))
+    with np.load(files["new"]) as held:
+        labels = [stored.class_names.index(str(name).rpartition("/")[0]) for name in held["ids"][300:]]
+    unseen = nearest(adopted.bridge(wider[300:]), means).indices[:, 0].numpy()
+    assert (unseen == labels).mean() > 0.8
+
+
+def test_without_classes_unrelated_vectors_are_not_bridged(files, tmp_path):
+    plain = without_labels(files["old"], tmp_path / "plain.npz")
+    found = adopt(plain, out=tmp_path / "adopted", new=files["noise"])
+    assert (found.chosen, found.good_enough) == ("unchanged", False)
+    assert "no bridge helps" in found.reason
+    assert read_adopted(tmp_path / "adopted").bridge is None
+
+
+@pytest.mark.parametrize("classes", [1, 5])
+def test_a_bridge_needs_no_eight_classes(classes, files, tmp_path):
+    stored = read_stored(files["old"])
+    found = adopt(stored.vectors, LABELS % classes, out=None, new=vectors_of(0.3, 2), way="bridge", resamples=500)
+    assert found.other_classes is None
+    assert found.same_classes is not None
+    assert found.chosen == "bridge"
+
+
+def test_classes_of_one_item_are_no_question(files):
+    stored = read_stored(files["old"])
+    found = adopt(stored.vectors, np.arange(len(stored)), out=None, new=vectors_of(0.3, 2), way="bridge")
+    assert (found.same_classes, found.other_classes, found.chosen) == (None, None, "bridge")
+    assert "no classes were used" in found.judged
+
+
+def test_the_new_model_is_copied_beside_the_bridge(files, tmp_path):
+    torch.manual_seed(0)
+    backbone = build_backbone("linear", in_channels=4, width=DIM)
+    Encoder(backbone, preprocess=VectorInput(4)).save_pretrained(tmp_path / "m")
+    given = {"new": files["new"], "new_model": tmp_path / "m", "way": "bridge"}
+    adopt(files["old"], out=tmp_path / "v0", **given, resamples=500, steps=20)
+    read_adopted(tmp_path / "v0")
+    queries = torch.randn(5, 4)
+    copied = Encoder.from_pretrained(tmp_path / "v0" / "new_model")
+    assert torch.equal(copied.encode(queries), Encoder.from_pretrained(tmp_path / "m").encode(queries))
 
 
 def test_noise_is_not_good_enough_and_the_report_says_so(files):
@@ -61,6 +196,8 @@ def test_noise_is_not_good_enough_and_the_report_says_so(files):
     assert found.good_enough is False
     assert "none of the ways is good enough" in found.reason
     assert all(way.later is not None and way.later.gain.high < 0 for way in found.ways)
+    assert found.bridge is not None
+    assert found.bridge["helps"] is False
 
 
 def test_an_adopted_projection_is_a_model_of_stored_vectors(files, tmp_path):
@@ -102,7 +239,7 @@ def test_a_folder_changed_by_hand_is_refused(name, files, tmp_path):
     adopt(files["old"], out=tmp_path / "adopted", way="means", resamples=500, steps=20)
     file = tmp_path / "adopted" / name
     raw = file.read_bytes()
-    file.write_bytes(raw.replace(b'"means"', b'"map"', 1) if name.endswith("json") else raw[:-1] + b"?")
+    file.write_bytes(raw.replace(b'"means"', b'"bridge"', 1) if name.endswith("json") else raw[:-1] + b"?")
     assert file.read_bytes() != raw
     with pytest.raises(HoldfastError, match=f"{name}: changed since the model was written .sha256 differs"):
         read_adopted(tmp_path / "adopted")
@@ -123,7 +260,7 @@ def test_an_adopted_model_is_neither_grown_nor_updated(files, tmp_path):
 
 def test_a_new_model_that_did_not_give_the_new_features(files, tmp_path):
     Encoder(build_backbone("linear", in_channels=4, width=5), preprocess=VectorInput(4)).save_pretrained(tmp_path / "m")
-    with pytest.raises(HoldfastError, match="m: gives 5 numbers, but its features here have"):
+    with pytest.raises(HoldfastError, match="m: gives 5 numbers, but its vectors here have"):
         adopt(files["old"], out=tmp_path / "v0", new=files["new"], new_model=tmp_path / "m", steps=20)
     assert not (tmp_path / "v0").exists()
 
@@ -141,15 +278,17 @@ WITH_NAN[[3, 5]] = np.nan
         (GOOD * (np.arange(480) != 4)[:, None], LABELS, {}, "1 vector is zero (row 4); leave it out"),
         (GOOD, LABELS[:-1], {}, "480 vectors but labels of shape (479,)"),
         (GOOD, LABELS * 0, {}, "one class only (0)"),
-        (GOOD, None, {}, "has no labels; give them"),
+        (GOOD, None, {"way": "means"}, "has no labels, which the way 'means' needs; give them"),
         (GOOD, LABELS % 5, {}, "5 classes with two vectors or more; at least 8 are needed"),
         (GOOD[:, 0], LABELS, {}, "features must be a matrix of numbers"),
         (GOOD, LABELS, {"new": GOOD[:-1]}, "479 vectors, but 480 in features"),
         (GOOD, LABELS, {"new": WITH_NAN}, "zero or not finite"),
-        (GOOD, LABELS, {"way": "magic"}, "unknown way 'magic'; known: map, means, projection"),
-        (GOOD, LABELS, {"way": "map"}, "needs a new model's features"),
+        (GOOD, LABELS, {"way": "magic"}, "unknown way 'magic'; known: bridge, means, projection, unchanged"),
+        (GOOD, LABELS, {"way": "bridge"}, "needs a new model's vectors"),
         (GOOD, LABELS, {"slots": DIM + 1}, "take one more"),
         (GOOD, LABELS, {"slots": 10}, "no slot left for class"),
+        (GOOD, None, {"new": GOOD[:5], "way": "bridge"}, "5 vectors, but 480 in features"),
+        (GOOD[:5], None, {"new": GOOD[:5]}, "5 pairs are too few for a bridge"),
         (GOOD, LABELS, {"held_out": 1.5}, "between 0 and 1, got 1.5"),
     ],
 )

@@ -1,25 +1,21 @@
-"""The matrices behind the three ways, against closed forms and brute force; and how one way is chosen."""
+"""The matrices behind the ways, against closed forms and brute force; splits; and how one way is chosen."""
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from holdfast.encoders import Encoder, VectorInput, build_backbone
-from holdfast.errors import HoldfastError
 from holdfast.evaluation.estimates import Estimate
 from holdfast.geometry import DSimplex, unit
-from holdfast.lifecycle.adopted_model import mapped_encoder
-from holdfast.lifecycle.adoption_result import Later, Way, choose
+from holdfast.lifecycle.adoption_result import Later, Way, choose, choose_without_classes
 from holdfast.lifecycle.adoption_trial import (
     aligned_isometry,
     fit_projection,
     means_head,
-    procrustes_map,
     ridge_map,
     simplex_head,
 )
-from holdfast.lifecycle.stored_vectors import split_classes
+from holdfast.lifecycle.stored_vectors import split_classes, split_items
 from holdfast.losses import class_means, simplex_cross_entropy
 
 
@@ -73,17 +69,11 @@ def test_the_pull_holds_the_projection_to_the_isometry():
 def test_ridge_is_the_least_squares_solution():
     draw = np.random.default_rng(0)
     new, old = draw.normal(size=(50, 7)).astype(np.float32), draw.normal(size=(50, 4)).astype(np.float32)
-    strength = 0.1 * np.trace(new.T @ new) / 7
+    strength = 0.01 * np.trace(new.T @ new) / 7
     stacked = np.vstack([new, np.sqrt(strength) * np.eye(7)]), np.vstack([old, np.zeros((7, 4))])
     expected = np.linalg.lstsq(*stacked, rcond=None)[0].T
-    found = ridge_map(torch.from_numpy(new), torch.from_numpy(old), 0.1)
+    found = ridge_map(torch.from_numpy(new), torch.from_numpy(old))
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
-
-
-def test_procrustes_finds_a_rotation():
-    vectors, _ = scattered()
-    turned, _ = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(3)))
-    torch.testing.assert_close(procrustes_map(vectors @ turned.T, vectors), turned.T, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("head", ["means", "simplex"])
@@ -99,18 +89,6 @@ def test_heads_lead_new_features_to_the_old_ones(head):
         old = unit(vectors @ aligned_isometry(vectors, labels, simplex).T)
         weight = simplex_head(new, old, labels, simplex, lambda_=0.1, seed=0, steps=50)
     assert float((unit(new @ weight.T) * old).sum(1).mean()) > 0.9
-
-
-def test_a_mapped_model_gives_mapped_features():
-    torch.manual_seed(0)
-    model = Encoder(build_backbone("mlp", in_channels=6, width=5), 7, preprocess=VectorInput(6)).eval()
-    matrix, vectors = torch.randn(4, 7), torch.randn(9, 6)
-    expected = unit(model.encode(vectors) @ matrix.T)
-    torch.testing.assert_close(mapped_encoder(model, matrix).encode(vectors), expected, atol=1e-5, rtol=0)
-    with pytest.raises(HoldfastError, match="takes features of 3 numbers, this model gives 7"):
-        mapped_encoder(model, torch.randn(4, 3))
-    with pytest.raises(HoldfastError, match="no room for a map"):
-        mapped_encoder(model, torch.randn(5, 7))
 
 
 def test_no_class_is_in_two_parts_and_queries_find_their_class():
@@ -129,11 +107,25 @@ def test_no_class_is_in_two_parts_and_queries_find_their_class():
     assert sorted(np.concatenate(parts)) == list(range(101))
 
 
+def test_unseen_items_have_their_class_in_the_gallery():
+    labels = np.repeat(np.arange(21), [1, 2] + [10] * 19)
+    split = split_items(labels, held_out=0.3, seed=0)
+    assert split is not None
+    assert len(split.queries) == 1 + 19 * 3  # the class of one item cannot be asked for
+    assert not set(split.queries) & set(split.gallery)
+    assert sorted([*split.queries, *split.gallery]) == list(range(len(labels)))
+    assert set(labels[split.queries]) <= set(labels[split.gallery])
+    assert set(labels[split.choose_queries]) <= set(labels[split.choose_gallery])
+    assert not set(split.choose_queries) & set(split.fit)
+    assert split.pairs.tolist() == split.gallery.tolist()  # a bridge is fitted to all that it is not asked for
+    assert split_items(np.arange(20), held_out=0.3, seed=0) is None
+
+
 def way(name: str, gain: float | None, low: float = -1.0, stored: float | None = None) -> Way:
     estimate = Estimate(gain or 0.0, low, 1.0)
     verdict = "compatible" if low > 0 else "not shown"
     later = None if gain is None else Later(estimate, estimate, verdict, "")
-    return Way(name, {}, stored_gain=None if stored is None else Estimate(stored, stored, stored), later=later)
+    return Way(name, {}, stored_gain=None if stored is None else Estimate(stored, stored, stored), same_classes=later)
 
 
 @pytest.mark.parametrize(
@@ -142,14 +134,37 @@ def way(name: str, gain: float | None, low: float = -1.0, stored: float | None =
         ([way("projection", None, stored=0.1), way("means", None)], None, "projection", None),
         ([way("projection", None, stored=-0.1), way("means", None)], None, "means", None),
         ([way("projection", None, stored=-0.1), way("means", None)], "projection", "projection", None),
-        ([way("projection", 0.1), way("means", 0.2, 0.1), way("map", 0.0)], None, "means", True),
-        ([way("projection", 0.1), way("means", 0.0), way("map", -0.1)], None, "projection", False),
-        ([way("projection", 0.1), way("means", 0.2, 0.1), way("map", 0.0)], "map", "map", False),
-        ([way("projection", 0.3), way("means", 0.2, 0.1), way("map", 0.0)], None, "means", True),
-        ([way("projection", 0.1), way("means", 0.1), way("map", 0.1)], None, "means", False),
+        ([way("projection", 0.1), way("means", 0.2, 0.1), way("bridge", 0.0)], None, "means", True),
+        ([way("projection", 0.1), way("means", 0.0), way("bridge", -0.1)], None, "projection", False),
+        ([way("projection", 0.1), way("means", 0.2, 0.1), way("bridge", 0.0)], "bridge", "bridge", False),
+        ([way("projection", 0.3), way("means", 0.2, 0.1), way("bridge", 0.0)], None, "means", True),
+        ([way("projection", 0.1), way("means", 0.1), way("bridge", 0.1)], None, "means", False),
     ],
 )
 def test_what_is_offered(ways, wanted, chosen, good):
     name, reason, enough = choose(ways, wanted)
     assert (name, enough) == (chosen, good)
     assert ("none of the ways is good enough" in reason) == (good is False and wanted is None)
+
+
+def test_unseen_items_decide_and_unseen_classes_only_where_nothing_else_is_known():
+    shown, lost = (Later(Estimate(0, 0, 0), Estimate(0, 0, 0), verdict, "") for verdict in ("compatible", "not shown"))
+    assert choose([Way("bridge", {}, same_classes=shown, other_classes=lost)], None)[2] is True
+    assert choose([Way("bridge", {}, same_classes=lost, other_classes=shown)], None)[2] is False
+    assert choose([Way("bridge", {}, other_classes=shown)], None)[2] is True
+
+
+@pytest.mark.parametrize(
+    ("wanted", "helps", "chosen", "good"),
+    [
+        (None, None, "unchanged", None),
+        (None, True, "bridge", None),
+        (None, False, "unchanged", False),
+        ("bridge", False, "bridge", False),
+        ("unchanged", True, "unchanged", None),
+    ],
+)
+def test_what_is_offered_without_classes(wanted, helps, chosen, good):
+    name, reason, enough = choose_without_classes(wanted, helps)
+    assert (name, enough) == (chosen, good)
+    assert ("no bridge helps" in reason) == (helps is False)

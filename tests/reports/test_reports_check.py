@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from holdfast import check, check_history
+from holdfast import Bridge, check, check_history, check_mixed
 from holdfast.reports import check_markdown, render_check
 
 EVIL = '<script>alert("x")</script>'
@@ -38,7 +38,32 @@ def model(noise):
     return (clustered(LABELS, noise, 1), LABELS), (clustered(GALLERY_LABELS, noise, 2), GALLERY_LABELS)
 
 
+def turned():
+    """The new queries and gallery in a space of 9 numbers, and a bridge to the old one."""
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((12, 12)))[0][:, :9]
+    gallery = clustered(GALLERY_LABELS, 1.0, 1)
+    bridge = Bridge.fit(gallery @ turn, gallery, kind="rotation")
+    return {"queries_new": (clustered(LABELS, 0.8, 3) @ turn, NAMES[LABELS]), "bridge": bridge}, gallery @ turn
+
+
+def mixed(**options):
+    new, gallery_new = turned()
+    ids = np.array([f"{EVIL}{i}" for i in range(80)])
+    old = (clustered(GALLERY_LABELS, 1.0, 1)[:40], NAMES[GALLERY_LABELS[:40]], ids[:40])
+    parts = [
+        (old, new["bridge"], new["bridge"].scale),
+        ((gallery_new[40:], NAMES[GALLERY_LABELS[40:]], ids[40:]), None, None),
+    ]
+    everything = (gallery_new, NAMES[GALLERY_LABELS], ids)
+    return check_mixed(parts, new["queries_new"], everything, resamples=200, **options)
+
+
 RECORDS = {
+    "bridged": lambda: check(**sets(queries_old=sets()["queries_old"][:2], **turned()[0])),
+    "bridged in one space": lambda: check(**sets(bridge=lambda queries: queries)),
+    "agreement": lambda: check(**{**bare(), "gallery_new": clustered(GALLERY_LABELS, 0.5, 5)}, resamples=200),
+    "mixed": mixed,
+    "mixed gate": lambda: mixed(min_kept=0.999, min_exposure=0.99),
     "compatible": lambda: check(**sets()),
     "not shown": lambda: check(**sets(0.8, 0.8)),
     "incompatible": lambda: check(**sets(0.8, 1.5)),

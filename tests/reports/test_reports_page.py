@@ -235,3 +235,54 @@ def test_the_verdict_on_the_theorems_assumption(updates, words):
 
     found = verdict({"updates": updates})
     assert all(word in found for word in words), found
+
+
+def bridged_run(folder, evil=""):
+    better = [[0.50, None, None], [0.58, 0.60, None], [0.62, 0.65, 0.70]]
+    record = json.loads(json.dumps({**compatibility_summary(better), "matrix": better}).replace("NaN", "null"))
+
+    def mixed(accuracy, first, tenth):
+        versions = [
+            {"model": k + 1, "share_of_gallery": 0.5, "share_of_hits": 0.5, "exposure": {"1": a, "10": b}}
+            for k, (a, b) in enumerate(zip(first, tenth))
+        ]
+        return {"accuracy": [0.5, accuracy], "reindexed": [0.5, 0.9], "versions": versions}
+
+    way = {"query_vectors": "bridged", "scores": f"standardised{evil}", **mixed(0.88, [0.93, None], [0.97, 1.02])}
+    bridged = {
+        "kind": f"rotation{evil}",
+        "pairs": 1000,
+        "protocols": {"template": record, "instance": record},
+        "mixed": [way],
+    }
+    return made_run(folder, bridged=bridged, mixed=mixed(0.6, [0.01, 1.9], [0.05, 1.8]))
+
+
+def test_bridged_scores_are_shown_beside_the_plain_ones(tmp_path):
+    page = page_of(bridged_run(tmp_path / "a"))
+    plain, bridged, *_ = matrices(page)
+    assert plain[2, 1] == ({"fails"}, "50.0")
+    assert bridged[2, 1] == (set(), "58.0")
+    assert "bridged queries (rotation)</b> <span>3 of 3 compatible (AC-R)" in page
+    assert page.count('class="first">AC-R</th>') == 2
+    assert page.count('class="first">AC</th>') == 2
+    assert "d-Simplex-HOC, rotation, 1,000 images" in page
+    assert "It is not the AC of papers" in page
+    assert "AC-R" not in page_of(made_run(tmp_path / "b"))
+
+
+def test_exposure_with_and_without_bridges(tmp_path):
+    rows = re.findall(r"<tr>((?:<td>[^<]*</td>)+)</tr>", page_of(bridged_run(tmp_path / "a")))
+    shown = [re.findall(r"<td>([^<]*)</td>", row) for row in rows]
+    assert ["none", "raw", "60.0", "0.01, 1.90", "0.05, 1.80"] in shown
+    assert ["rotation", "standardised", "88.0", "0.93, –", "0.97, 1.02"] in shown
+    assert ["re-embedded", "", "90.0", "1", "1"] in shown
+    assert ["1", "50.0", "50.0", "0.01", "0.05", "–", "–"] in shown
+
+
+def test_bridged_records_are_escaped_and_checked(tmp_path):
+    assert "<script>" not in page_of(bridged_run(tmp_path / "a", evil="<script>"))
+    folder = made_run(tmp_path / "b", bridged={"kind": "rotation", "protocols": {"template": {"AC": 1}}})
+    with pytest.raises(HoldfastError, match="bridged, protocol 'template' has no matrix"):
+        read_run(folder)
+    assert read_run(made_run(tmp_path / "c", bridged=3)).bridged is None

@@ -119,14 +119,14 @@ def test_requests_are_answered_during_a_registration(gallery, models, pictures, 
     """The check is made to last until a hundred searches, additions and deletions were answered during it."""
     client, during = make_client(socket_folder=tmp_path / "g"), threading.Event()
     searched = threading.Event()
-    checked = registration._check_all
+    check_on_sample = registration.check_on_sample
 
     def slow(*arguments):
         during.set()
         assert searched.wait(300)
-        return checked(*arguments)
+        return check_on_sample(*arguments)
 
-    monkeypatch.setattr(registration, "_check_all", slow)
+    monkeypatch.setattr(registration, "check_on_sample", slow)
     registered = []
 
     def register():

@@ -296,3 +296,97 @@ def many_versions(state, count):
     rows = [{**first, "number": n, "newest": n == count, "share": 1 / count} for n in range(1, count + 1)]
     cells = [{**cell, "query": new, "items": old} for new in range(2, count + 1) for old in range(1, new)]
     return {"items": count * first["items"], "versions": rows, "matrix": cells}
+
+
+@pytest.fixture(scope="module")
+def mixed_gallery(filled, models, pictures, tmp_path_factory):
+    """40 items of version 1 and 10 of version 2, whose queries on version 1 are bridged."""
+    folder = shutil.copytree(filled, tmp_path_factory.mktemp("mixed") / "shop")
+    with Gallery.open(folder) as opened:
+        opened.register(models[1], force=True, bridge="rotation")
+        opened.add([Item(f"new/{n}", image=255 - pictures[n]) for n in range(10)])
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def mixed_address(mixed_gallery):
+    with served(mixed_gallery, name="shop") as url:
+        yield url
+
+
+def lines(page, selector):
+    """Each element's text on one line."""
+    return [" ".join(text.split()) for text in page.locator(selector).all_inner_texts()]
+
+
+def test_shares_of_items_and_hits(visit, mixed_address, mixed_gallery, pictures):
+    page = visit(mixed_address)
+    page.wait_for_selector(".message.idle")
+    page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": png(pictures[7])})
+    hits = mixed_gallery.search(pictures[7], k=12)
+    assert shown(page) == [hit.id for hit in hits]
+    share = {number: 100 * sum(hit.version == number for hit in hits) / 12 for number in (1, 2)}
+    until(page, "document.querySelectorAll('#shares li').length === 2")
+    assert lines(page, "#shares li") == [
+        f"version v2 holds 20.0 % of the items and {share[2]:.1f} % of these hits",
+        f"version v1 holds 80.0 % of the items and {share[1]:.1f} % of these hits",
+    ]
+    differing = [f"cosine {hit.cosine:.3f}" for hit in hits if f"{hit.cosine:.3f}" != f"{hit.score:.3f}"]
+    assert differing
+    assert lines(page, ".hit .hint") == differing
+    assert lines(page, ".hit .figure") == [f"{hit.score:.3f}" for hit in hits]
+
+
+def test_search_one_version(visit, mixed_address, mixed_gallery, pictures):
+    page = visit(f"{mixed_address}/#like/a%2F4")
+    page.wait_for_selector("#version-field:not([hidden])")
+    assert lines(page, "#version option") == ["all versions", "version 2", "version 1"]
+    for number in (2, 1):
+        page.select_option("#version", str(number))
+        wanted = search_ids(mixed_gallery, id="a/4", k=12, indexed_by=number)
+        until(page, f"document.querySelectorAll('.hit').length === {len(wanted)}")
+        assert shown(page) == wanted
+        assert f"only items of version v{number}" in lines(page, "#status")[0]
+        assert lines(page, "#shares li") == []
+    page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": png(pictures[7])})
+    wanted = search_ids(mixed_gallery, image=pictures[7], k=12, indexed_by=1)
+    until(page, f"document.querySelector('.hit .id')?.innerText === '{wanted[0]}'")
+    assert shown(page) == wanted
+    page.select_option("#version", "")
+    until(page, "document.querySelectorAll('#shares li').length === 2")
+
+
+def test_bridges_of_a_version(visit, mixed_address, mixed_gallery):
+    page = visit(f"{mixed_address}/#versions")
+    page.wait_for_selector(".bridges")
+    (record,) = mixed_gallery.newest().bridges
+    (line,) = lines(page, ".bridges li")
+    assert line.startswith(f"to version v1 bridge rotation from {record['pairs']} pairs")
+    assert line.endswith("too few pairs to expect an exposure")
+    detail = page.inner_text("#detail")
+    assert "Gain without the bridge, points" in detail
+    assert page.locator(".bridges").count() == 1
+
+    def change(state):
+        """More bridges than are shown at once: good, of another size, none and useless."""
+        measured = {**record, "exposure": {"1": 0.9125, "10": 0.98}, "helps": True}
+        state["versions"][1]["bridges"] = [
+            {**measured, "exposure_without": {"1": 0.0, "10": None}},
+            {**measured, "version": 2, "exposure_without": None},
+            {**measured, "version": 3, "kind": "none", "pairs": 2000, "exposure_without": {"1": 0.9, "10": 1}},
+            {**measured, "version": 4, "helps": False, "exposure": {}, "exposure_without": {}},
+        ]
+        return state
+
+    page.route("**/v1/versions", lambda route: route.fulfill(json=change(route.fetch().json())))
+    until(page, "document.querySelectorAll('.bridges li').length === 4")
+    pairs = f"from {record['pairs']} pairs"
+    page.click(".bridges summary")
+    useless, none, other, good = lines(page, ".bridges li")
+    assert useless == f"to version v4 bridge rotation {pairs} no bridge helps too few pairs to expect an exposure"
+    assert none == "to version v3 queries as they are, by 2,000 pairs expected exposure at 1: 0.91, at 10: 0.98"
+    assert other.endswith("expected exposure at 1: 0.91 (not found without), at 10: 0.98 (not found without)")
+    assert good.endswith("expected exposure at 1: 0.91 (0.00 without), at 10: 0.98 (– without)")
+    assert lines(page, ".bridges summary") == ["1 more bridge"]
+    page.set_viewport_size({"width": 375, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") == 0

@@ -2,7 +2,21 @@
 
 from holdfast.bridges.bridge import Bridge
 from holdfast.bridges.choice import BRIDGES, NONE, Candidate, Evidence
+from holdfast.bridges.export import export_bridge
 from holdfast.bridges.maps import QueryMap
+from holdfast.bridges.pairs import Pairs, read_pairs
 from holdfast.bridges.scores import ScoreScale, measure_scale
 
-__all__ = ["BRIDGES", "NONE", "Bridge", "Candidate", "Evidence", "QueryMap", "ScoreScale", "measure_scale"]
+__all__ = [
+    "BRIDGES",
+    "NONE",
+    "Bridge",
+    "Candidate",
+    "Evidence",
+    "Pairs",
+    "QueryMap",
+    "ScoreScale",
+    "export_bridge",
+    "measure_scale",
+    "read_pairs",
+]

@@ -61,7 +61,9 @@ class Bridge:
         kind: str = "auto",
         options: Mapping[str, Any] | None = None,
         labels: ArrayLike | None = None,
+        items: int | None = None,
         same_space: bool | None = None,
+        unbridged: ArrayLike | Tensor | None = None,
         models: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> "Bridge":
@@ -72,7 +74,11 @@ class Bridge:
         options: of the named kind, see ``holdfast.bridges.maps``.
         labels: the class of each item, N; None or "" for unknown. With 50 held-out items or more that share a class
             with another one, first hits of the right class decide instead of the overlap.
+        items: number of items in the old gallery, if the pairs are a sample of it; see ``choice.split_pairs``.
         same_space: whether queries may be used as they are, so that "none" competes. Default: if the sizes are equal.
+        unbridged: N x d_old, the new items as they are compared with old vectors without a bridge, for "none"; needed
+            where the two models store one space in different bases. Rows of length at most 1, which are not
+            normalised. The caller then converts queries for a bridge of kind "none" itself. Default: ``new``.
         models: names of the two models, kept with the bridge, such as {"new": ..., "old": ...}.
         seed: of the split into fitted and held-out pairs.
         Refused: fewer than 10 pairs, NaN or zero rows, different numbers of rows.
@@ -81,10 +87,10 @@ class Bridge:
         """
         started = time.monotonic()
         new, old = _pairs(new, old)
-        equal = new.shape[1] == old.shape[1]
-        candidates = candidates_of(kind, dict(options or {}), equal if same_space is None else same_space and equal)
-        held, fitted = split_pairs(len(new), seed)
-        trial = Trial(new, old, None if labels is None else _codes(labels, len(new)), held, fitted)
+        plain = _unbridged(unbridged, new, old)
+        candidates = candidates_of(kind, dict(options or {}), plain is not None and same_space is not False)
+        split = split_pairs(len(new), seed, items)
+        trial = Trial(new, old, None if labels is None else _codes(labels, len(new)), split, plain)
         measured = [trial.measured(name, given) for name, given in candidates]
         order = ranked(measured) if kind == "auto" else list(reversed(range(len(measured))))
         best, scale = measured[order[0]].candidate, measured[order[0]].scale
@@ -92,13 +98,14 @@ class Bridge:
             measure=trial.measure,
             chance=trial.chance,
             pairs=len(new),
-            held_out=len(held),
+            held_out=len(split.held),
+            searched=len(split.held) + len(split.also_searched),
             candidates=tuple(measured[i].candidate for i in order),
             curve=tuple(trial.curve(best.kind, best.options)) if best.kind != NONE else (),
             seconds=time.monotonic() - started,
         )
         chosen = None if best.kind == NONE else BRIDGES[best.kind].fit(new, old, **best.options)
-        residual = _fit_residual(*trial.residuals(best.kind, best.options)) if equal or chosen else _NOTHING
+        residual = _fit_residual(*trial.residuals(best.kind, best.options)) if plain is not None or chosen else _NOTHING
         dims = (new.shape[1], old.shape[1])
         return cls(best.kind, best.options, dims, chosen, scale, residual, evidence, dict(models or {}))
 
@@ -124,6 +131,32 @@ class Bridge:
         """
         rows = torch.as_tensor(np.asarray(old) if not isinstance(old, Tensor) else old).float()
         return rows @ self.residual[:-1] + self.residual[-1]
+
+    def summary(self) -> dict[str, Any]:
+        """What records of versions say about a bridge, as plain types; NaN is None.
+
+        value, without: the measure on held-out pairs with the bridge and without any; without is None where the two
+            spaces cannot be compared.
+        exposure, exposure_without: expected exposure of old items by number of first places; 1 means shown as often as
+            after re-embedding. Empty with few held-out pairs.
+        """
+        chosen, without = self.evidence.chosen, self.evidence.without
+        found: dict[str, Any] = without_nan(
+            {
+                "kind": self.kind,
+                "options": self.options,
+                "measure": self.evidence.measure,
+                "value": chosen.value,
+                "without": None if without is None else without.value,
+                "pairs": self.evidence.pairs,
+                "held_out": self.evidence.held_out,
+                "exposure": {str(k): ratio for k, ratio in chosen.exposure.items()},
+                "exposure_without": None if without is None else {str(k): one for k, one in without.exposure.items()},
+                "scale": self.scale.as_json(),
+                "helps": self.helps,
+            }
+        )
+        return found
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the map, as plain types; NaN is None."""
@@ -162,7 +195,7 @@ class Bridge:
                 record["options"],
                 dims,
                 None if kind == NONE else BRIDGES[kind].from_tensors(learned),
-                ScoreScale(**_with_nan(record["scale"])),
+                ScoreScale.from_json(record["scale"]),
                 tensors["residual"],
                 _evidence(record["evidence"]),
                 record["models"],
@@ -203,6 +236,16 @@ def _codes(labels: ArrayLike, count: int) -> Tensor:
         raise HoldfastError(f"{len(given)} labels for {count} pairs; one each is needed")
     numbers = {label: number for number, label in enumerate(dict.fromkeys(given))}
     return torch.tensor([-1 if label is None else numbers[label] for label in given])
+
+
+def _unbridged(given: ArrayLike | Tensor | None, new: Tensor, old: Tensor) -> Tensor | None:
+    """The new items as queries without a bridge, N x d_old; None if there is no such form."""
+    if given is None:
+        return new if new.shape == old.shape else None
+    rows = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).detach().float().cpu()
+    if rows.shape != old.shape:
+        raise HoldfastError(f"unbridged has shape {tuple(rows.shape)}; old has {tuple(old.shape)}")
+    return rows
 
 
 def _pairs(new: ArrayLike | Tensor, old: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:

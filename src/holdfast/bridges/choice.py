@@ -1,9 +1,11 @@
 """Which kind of map a bridge uses, measured on pairs that it was not fitted on.
 
 Each held-out item queries the other held-out items: bridged, against old vectors. The result is compared with the same
-search among new vectors. No labels are needed; with labels, the share of first hits of the right class decides.
+search among new vectors. No labels are needed; with labels, the share of first hits of the right class decides. If the
+pairs are a large part of the gallery, the same share of the items searched are pairs that the map was fitted on.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation
-from holdfast.bridges.scores import SAME, ScoreScale, measure_scale
+from holdfast.bridges.scores import RANK, SAME, STANDARDISED, ScoreScale, measure_scale
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
 from holdfast.geometry import nearest, unit
@@ -46,7 +48,7 @@ class Candidate:
 
     value: mean over held-out items of the measure, in [0, 1]; higher is better.
     error: standard error of ``value``.
-    standardised: whether scores are standardised before they are merged with those of the newest version.
+    rule: how its scores are merged with those of the newest version; see ``ScoreScale``.
     exposure: expected exposure ratio of old items by number of first places (1, 10), in a gallery with half of the
         held-out items embedded by each model; empty with few held-out pairs. 1 is fair.
     mixed_overlap: overlap@10 of that gallery's hits with those of a full re-embedding; NaN with few held-out pairs.
@@ -56,7 +58,7 @@ class Candidate:
     options: dict[str, Any]
     value: float
     error: float
-    standardised: bool = True
+    rule: str = SAME.rule
     exposure: dict[int, float] = field(default_factory=dict)
     mixed_overlap: float = float("nan")
 
@@ -69,6 +71,7 @@ class Evidence:
         "reciprocal rank" (of an item's own stored vector), or with labels "top1".
     chance: the value of random hits.
     pairs: all pairs; held_out: those of them that no candidate was fitted on.
+    searched: items that the held-out ones were searched among.
     candidates: the chosen one first, then by value.
     curve: (pairs fitted on, value) of the chosen kind on nested subsets of the pairs.
     """
@@ -77,6 +80,7 @@ class Evidence:
     chance: float
     pairs: int
     held_out: int
+    searched: int
     candidates: tuple[Candidate, ...]
     curve: tuple[tuple[int, float], ...] = ()
     seconds: float = 0.0
@@ -106,21 +110,28 @@ class Trial:
 
     new, old: unit vectors of all pairs, N x d_new and N x d_old.
     labels: N class numbers, -1 for unknown; None measures overlap.
-    held, fitted: row numbers of the held-out and of the other pairs.
+    split: which pairs are fitted, held out as queries, and searched.
+    unbridged: N x d_old, the new items as queries without a bridge; None without such a form.
     """
 
-    def __init__(self, new: Tensor, old: Tensor, labels: Tensor | None, held: Tensor, fitted: Tensor) -> None:
-        self._fit_new, self._fit_old = new[fitted], old[fitted]
+    def __init__(
+        self, new: Tensor, old: Tensor, labels: Tensor | None, split: "Split", unbridged: Tensor | None
+    ) -> None:
+        held, searched = split.held, torch.cat([split.held, split.also_searched])
+        self._fit_new, self._fit_old = new[split.fitted], old[split.fitted]
         self._new, self._old = new[held], old[held]
+        self._all_new, self._all_old = new[searched], old[searched]  # the held-out items come first
+        self._unbridged = None if unbridged is None else unbridged[held]
         self._pairs = len(new)
-        self.labels = None if labels is None else _judgeable(labels[held])
+        self.labels = None if labels is None else _judgeable(labels[searched], len(held))
         self._enough = len(held) >= OVERLAP_FROM
-        self._fair = _neighbours(self._new, self._new) if self._enough else None
-        self.measure, self.chance = self._measure(len(held))
+        self._fair = _neighbours(self._new, self._all_new) if self._enough else None
+        self.measure, self.chance = self._measure(len(searched))
 
     def _measure(self, count: int) -> tuple[str, float]:
         if self.labels is not None:
-            same = (self.labels[:, None] == self.labels).sum(1)[self.labels >= 0] - 1
+            own = self.labels[: len(self._new)]
+            same = (own[:, None] == self.labels).sum(1)[own >= 0] - 1
             return "top1", float((same / (count - 1)).double().mean())
         if self._enough:
             return "overlap@10", min(1.0, FIRST / (count - 1))
@@ -130,19 +141,29 @@ class Trial:
         bridged = self._bridged(kind, options, len(self._fit_new))
         values = self._values(bridged)
         error = float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
-        scale = measure_scale(bridged, self._old, self._new, pairs=self._pairs)
-        found: dict[str, Any] = {}
-        if self._fair is not None:
-            exposure, overlaps = self._mixed(bridged, scale)
-            if kind == NONE:  # scores of one space may be comparable as they are
-                raw = self._mixed(bridged, SAME)
-                gain = overlaps - raw[1]
-                if float(gain.mean()) <= float(gain.std()) / len(gain) ** 0.5:
-                    (exposure, overlaps), scale = raw, SAME
-            found = {"exposure": exposure, "mixed_overlap": float(overlaps.mean())}
-        standardised = scale.slope != 1 or scale.offset != 0
-        candidate = Candidate(kind, dict(options), float(values.mean()), error, standardised, **found)
-        return Measured(candidate, values, scale)
+        scale, mixed = self._merging(bridged, [SAME] if kind == NONE else [])
+        found: dict[str, Any] = {} if mixed is None else {"exposure": mixed.exposure, "mixed_overlap": mixed.overlap}
+        return Measured(Candidate(kind, dict(options), float(values.mean()), error, scale.rule, **found), values, scale)
+
+    def _merging(self, bridged: Tensor, first: list[ScoreScale]) -> "tuple[ScoreScale, _Mixed | None]":
+        """The first rule with fair exposure of old items on held-out pairs; if none is fair, the nearest to it.
+
+        first: scales that are tried before the standardised one and the one by rank.
+        """
+        scales = [*first, *(self.scale(bridged, rule) for rule in (STANDARDISED, RANK))]
+        if not self._enough:
+            return scales[0], None
+        tried = []
+        for scale in scales:
+            mixed = self._mixed(bridged, scale)
+            if mixed.unfairness <= 0:
+                return scale, mixed
+            tried.append((scale, mixed))
+        return min(tried, key=lambda one: one[1].unfairness)
+
+    def scale(self, bridged: Tensor, rule: str) -> ScoreScale:
+        """The scale of held-out items as bridged queries, H x d_old."""
+        return measure_scale(bridged, self._old, self._new, rule=rule, pairs=self._pairs)
 
     def curve(self, kind: str, options: Mapping[str, Any]) -> list[tuple[int, float]]:
         """The measure against the number of pairs, on nested subsets of the fitted pairs."""
@@ -157,7 +178,8 @@ class Trial:
 
     def _bridged(self, kind: str, options: Mapping[str, Any], count: int) -> Tensor:
         if kind == NONE:
-            return self._new
+            assert self._unbridged is not None
+            return self._unbridged
         fitted = BRIDGES[kind].fit(self._fit_new[:count], self._fit_old[:count], **options)
         with torch.no_grad():
             return unit(fitted(self._new))
@@ -165,34 +187,53 @@ class Trial:
     def _values(self, bridged: Tensor) -> Tensor:
         """One number in [0, 1] per held-out item that can be judged."""
         if self.labels is not None:
-            first = _neighbours(bridged, self._old, 1)[:, 0]
-            return (self.labels[first] == self.labels)[self.labels >= 0].double()
+            own = self.labels[: len(self._new)]
+            first = _neighbours(bridged, self._all_old, 1)[:, 0]
+            return (self.labels[first] == own)[own >= 0].double()
         if self._fair is not None:
-            return _overlap(_neighbours(bridged, self._old), self._fair)
-        scores = bridged @ self._old.T
+            return _overlap(_neighbours(bridged, self._all_old), self._fair)
+        scores = bridged @ self._all_old.T
         own = scores.diagonal()[:, None]
         return 1 / (scores > own).sum(1).add(1).double()
 
-    def _mixed(self, bridged: Tensor, scale: Callable[[Tensor], Tensor]) -> tuple[dict[int, float], Tensor]:
-        """Exposure of old items in a gallery of both versions, half of the items each, and the overlap per query.
+    def _mixed(self, bridged: Tensor, scale: Callable[[Tensor], Tensor]) -> "_Mixed":
+        """Exposure of old items in a gallery of both versions, half of the items each.
 
         Both halves take their turn as the old one, and the two results are averaged.
         """
         assert self._fair is not None
-        items = torch.arange(len(self._new))
+        items, queries = torch.arange(len(self._all_new)), torch.arange(len(self._new))
         shown, fair = dict.fromkeys(EXPOSURE_AT, 0.0), dict.fromkeys(EXPOSURE_AT, 0.0)
-        overlaps = torch.zeros(len(items), dtype=torch.float64)
-        for is_old in (items % 2 == 0, items % 2 == 1):  # the held-out pairs are in random order
+        overlap = 0.0
+        for is_old in (items % 2 == 0, items % 2 == 1):  # the items are in random order
             stored = [
-                StoredItems(items[is_old], self._old[is_old], bridged, scale),
-                StoredItems(items[~is_old], self._new[~is_old], self._new),
+                StoredItems(items[is_old], self._all_old[is_old], bridged, scale),
+                StoredItems(items[~is_old], self._all_new[~is_old], self._new),
             ]
-            hits = search_mixed(stored, FIRST, own=items)
-            overlaps += _overlap(hits.rows, self._fair) / 2
+            hits = search_mixed(stored, FIRST, own=queries)
+            overlap += float(_overlap(hits.rows, self._fair).mean()) / 2
             for k in EXPOSURE_AT:
                 shown[k] += float(is_old[hits.rows[:, :k]].double().mean()) / 2
                 fair[k] += float(is_old[self._fair[:, :k]].double().mean()) / 2
-        return {k: exposure_ratio(shown[k], fair[k]) for k in EXPOSURE_AT}, overlaps
+        return _Mixed({k: exposure_ratio(shown[k], fair[k]) for k in EXPOSURE_AT}, overlap)
+
+
+FAIR = (0.8, 1.25)
+"""Exposure ratios that count as fair."""
+
+
+@dataclass(frozen=True)
+class _Mixed:
+    """A gallery of both versions. exposure: ratio of old items by k. overlap: @10, with a full re-embedding."""
+
+    exposure: dict[int, float]
+    overlap: float
+
+    @property
+    def unfairness(self) -> float:
+        """How far the exposure is outside ``FAIR``: the sum over k of |log ratio| beyond log 1.25; 0 if it is fair."""
+        beyond = (abs(math.log(max(ratio, 1e-3))) - math.log(FAIR[1]) for ratio in self.exposure.values())
+        return sum(max(0.0, excess) for excess in beyond)
 
 
 def ranked(measured: Sequence[Measured]) -> list[int]:
@@ -219,11 +260,31 @@ def candidates_of(kind: str, options: dict[str, Any], same_space: bool) -> list[
     return [(NONE, {}), (kind, options)] if same_space and kind != NONE else [(kind, options)]
 
 
-def split_pairs(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Held-out and fitted rows, in random order."""
+@dataclass(frozen=True)
+class Split:
+    """Row numbers of pairs, in random order.
+
+    fitted: the pairs that candidates are fitted on.
+    held: the others; their items are the queries.
+    also_searched: fitted pairs that are searched beside the held-out ones.
+    """
+
+    fitted: Tensor
+    held: Tensor
+    also_searched: Tensor
+
+
+def split_pairs(count: int, seed: int, items: int | None = None) -> Split:
+    """Hold out 30 % of ``count`` pairs, at most 1,000.
+
+    items: number of items in the old gallery. Of the items searched, the share count / items are then fitted pairs, as
+    in that gallery. None: the gallery is taken to be much larger than the number of pairs.
+    """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-    held = min(MOST_HELD_OUT, max(3, round(HELD_OUT * count)))
-    return order[:held], order[held:]
+    held, fitted = order.tensor_split([min(MOST_HELD_OUT, max(3, round(HELD_OUT * count)))])
+    share = 0.0 if items is None else min(1.0, count / max(1, items))
+    also = len(fitted) if share == 1 else min(len(fitted), round(len(held) * share / (1 - share)))
+    return Split(fitted, held, fitted[:also])
 
 
 def _neighbours(queries: Tensor, gallery: Tensor, k: int = FIRST) -> Tensor:
@@ -239,8 +300,8 @@ def _overlap(found: Tensor, wanted: Tensor) -> Tensor:
     return (found[:, :, None] == wanted[:, None, :]).any(1).double().mean(1)
 
 
-def _judgeable(labels: Tensor) -> Tensor | None:
-    """Labels with -1 for items that no other held-out item shares a class with; None if fewer than 50 are left."""
+def _judgeable(labels: Tensor, queries: int) -> Tensor | None:
+    """Labels with -1 for items with a class of their own; None if fewer than 50 of the first ``queries`` are left."""
     same = (labels[:, None] == labels).sum(1)
     kept = torch.where(same > 1, labels, -1)
-    return kept if int((kept >= 0).sum()) >= OVERLAP_FROM else None
+    return kept if int((kept[:queries] >= 0).sum()) >= OVERLAP_FROM else None

@@ -170,11 +170,13 @@ class Local:
         self.rotation = rotation
         self.anchors = anchors
         self.residuals = residuals
-        self.settings = settings  # neighbours, temperature, weight
+        self.settings = settings
+        neighbours, self.temperature, self.weight = settings.tolist()
+        self.neighbours = min(int(neighbours), len(anchors))
 
     @classmethod
     def fit(
-        cls, new: Tensor, old: Tensor, *, neighbours: int = 5, temperature: float = 0.1, weight: float = 0.5
+        cls, new: Tensor, old: Tensor, *, neighbours: int = 10, temperature: float = 0.05, weight: float = 0.5
     ) -> Self:
         """Keep the pairs and what the rotation leaves over of each.
 
@@ -186,11 +188,10 @@ class Local:
         return cls(rotation, new, residuals, torch.tensor([neighbours, temperature, weight]))
 
     def __call__(self, queries: Tensor) -> Tensor:
-        neighbours, temperature, weight = self.settings.tolist()
-        cosines, rows = (queries @ self.anchors.T).topk(min(int(neighbours), len(self.anchors)), dim=1)
-        shares = torch.softmax(cosines / temperature, dim=1)
+        cosines, rows = (queries @ self.anchors.T).topk(self.neighbours, dim=1)
+        shares = torch.softmax(cosines / self.temperature, dim=1)
         correction = torch.einsum("qk,qkd->qd", shares, self.residuals[rows])
-        return F.normalize(self.rotation(queries), dim=1) + weight * correction
+        return F.normalize(self.rotation(queries), dim=1) + self.weight * correction
 
     def tensors(self) -> dict[str, Tensor]:
         own = {"anchors": self.anchors, "residuals": self.residuals, "settings": self.settings}

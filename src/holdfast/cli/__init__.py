@@ -7,6 +7,7 @@ import typer
 
 from holdfast.cli import (
     adopt,
+    bridge,
     check,
     demo,
     doctor,
@@ -45,6 +46,7 @@ app.command("sweep")(sweep.sweep)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adopt")(adopt.adopt)
+app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
 app.command("metrics")(metrics.metrics)
 app.command("report")(report.report)

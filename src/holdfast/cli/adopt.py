@@ -14,33 +14,45 @@ if TYPE_CHECKING:
 
 
 def adopt(
-    features: Path = typer.Option(..., "--features", help="The stored vectors: .npz, .npy or .parquet."),
+    vectors: Path | None = typer.Argument(
+        None, help="The stored vectors: .npz, .npy or .parquet.", metavar="FILE", show_default=False
+    ),
+    features: Path | None = typer.Option(None, "--features", help="The same as FILE.", show_default=False),
     labels: Path | None = typer.Option(
-        None, "--labels", help="Their classes: .npy, or one per line; default: those in the features' file."
+        None, "--labels", help="Their classes: .npy, or one per line; default: those in FILE, if any."
     ),
     out: Path = typer.Option(..., "--out", help="A new folder for the adopted model."),
-    new: Path | None = typer.Option(None, "--new", help="A new model's features of the same items, to try every way."),
-    new_model: Path | None = typer.Option(None, "--new-model", help="That model's folder, to add a map to it."),
-    way: str | None = typer.Option(None, "--way", help="projection, means or map; default: the best."),
+    new: Path | None = typer.Option(None, "--new", help="A new model's vectors of the same items, or of some of them."),
+    new_model: Path | None = typer.Option(None, "--new-model", help="That model's folder, to copy it beside a bridge."),
+    way: str | None = typer.Option(
+        None, "--way", help="projection, means, bridge or unchanged; default: the best.", show_default=False
+    ),
     slots: int | None = typer.Option(None, "--slots", help="Vertices of the projection's simplex."),
-    held_out: float = typer.Option(0.3, "--held-out", help="Share of classes that are not used for fitting."),
+    held_out: float = typer.Option(0.3, "--held-out", help="Share of items and classes that are not fitted to."),
     confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
     min_gain: float = typer.Option(0.0, "--min-gain", help="Smallest gain that is good enough, as a fraction of 1."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the split by class, the fits and the resamples."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the splits, the fits and the resamples."),
     steps: int = typer.Option(300, "--steps", help="Steps of each fit that has no closed form."),
+    bridge_pairs: int = typer.Option(2000, "--bridge-pairs", help="Items that a bridge is fitted on, at most."),
     json: bool = JSON_OPTION,
 ) -> None:
     """Adopt another model as version 0, from its stored vectors.
 
-    Only the vectors and their classes are needed; later versions are trained to be compatible with them. Three ways are
-    tried on classes that are held out from fitting: a projection into a simplex, prototypes at the class means, and,
-    with --new, a map from a new model's queries. The report shows the gain of each with intervals, and says if none is
-    good enough. Ids in the file (paths of the images) allow later models to be trained against the vectors.
+    Only the vectors are needed. Without classes their own space is kept as it is; with --new a bridge from the new
+    model's queries is fitted and judged on held-out items. With classes all ways are compared: a projection into a
+    simplex, prototypes at the class means, and, with --new, the bridge. The report has two answers: for unseen items of
+    the same classes, and for classes that nothing was fitted on. Ids in the file (paths of the images) allow later
+    models to be trained against the vectors.
     """
+    from holdfast.errors import HoldfastError
     from holdfast.lifecycle import adopt as judge_and_write
 
+    if (vectors is None) == (features is None):
+        raise HoldfastError("give one file of stored vectors: holdfast adopt FILE --out FOLDER")
+    source = features if vectors is None else vectors
+    assert source is not None
     found = judge_and_write(
-        features,
+        source,
         labels,
         out=out,
         new=new,
@@ -52,6 +64,7 @@ def adopt(
         min_gain=min_gain,
         seed=seed,
         steps=steps,
+        bridge_pairs=bridge_pairs,
     )
     if json:
         print_json({"folder": str(out), **found.as_json()})
@@ -60,44 +73,94 @@ def adopt(
 
 
 def _print(found: "Adoption", out: Path) -> None:
-    from holdfast.lifecycle.adoption_result import WAYS
+    from holdfast.lifecycle.adoption_result import BRIDGE, OTHER_CLASSES, SAME_CLASSES, UNCHANGED, WAYS
 
-    say(
-        f"{counted(found.vectors, 'vector')} of {counted(found.dim, 'number')}, {counted(found.classes, 'class')}; "
-        f"judged by {counted(found.queries, 'query')} of {counted(found.held_out_classes, 'class')} "
-        "held out from fitting."
-    )
-    say(f"As stored: {_score(found.as_stored)} top-1.")
-    if found.new_alone is not None:
-        say(f"The new model, with everything re-embedded: {_score(found.new_alone)}.")
-    rows = [
-        [
-            way.name,
-            "untouched" if way.stored_gain is None else _gain(way.stored_gain),
-            "not known" if way.later is None else _gain(way.later.gain),
-            "" if way.later is None else way.later.verdict,
-        ]
-        for way in found.ways
-    ]
-    level = f"{100 * found.confidence:g} %"
-    say(f"Gains over the stored vectors, in points, with {level} intervals:")
-    print_table(["way", "the stored vectors", "new queries on them", "verdict"], rows)
-    for way in found.ways:
-        if way.later is not None and way.later.untouched is not None:
-            say(f"{way.name}, with the stored vectors unchanged: {_gain(way.later.untouched)} points.")
+    classes = counted(found.classes, "class") if found.classes else "no classes known"
+    say(f"{counted(found.vectors, 'vector')} of {counted(found.dim, 'number')}, {classes}.")
+    if found.pairs is not None:
+        say(f"Paired with a new model's: {counted(found.pairs, 'vector')}.")
+    if found.same_classes is not None or found.other_classes is not None:
+        say(f"Scores are top-1, with {100 * found.confidence:g} % intervals. Gains are over the stored vectors.")
+    if found.same_classes is not None:
+        _print_question(found, f"1. {SAME_CLASSES}", "same_classes")
+    if found.other_classes is not None:
+        _print_question(found, f"2. {OTHER_CLASSES}", "other_classes")
+    if found.same_classes is None and found.other_classes is None:
+        say(f"Judged: {found.judged}.")
+    if found.bridge is not None:
+        say(_bridge_line(found.bridge))
     for note in found.notes:
         say(f"Note: {note}.")
     say(f"Chosen: {found.chosen}, {WAYS[found.chosen]}. Why: {found.reason}.")
-    if found.good_enough is False:
-        say("Not good enough: it is not shown that the new model's queries beat the old ones on the stored vectors.")
-    elif found.good_enough is None:
-        say("It is not known yet whether a new model's queries beat the old ones: give its features (--new).")
+    if found.chosen == BRIDGE:
+        for name, answer in (
+            (SAME_CLASSES, found.way(BRIDGE).same_classes if found.ways else None),
+            (OTHER_CLASSES, found.way(BRIDGE).other_classes if found.ways else None),
+        ):
+            if answer is not None:
+                say(f"Bridge, {name}: {_gain(answer.gain)} points, {answer.verdict}.")
+    _print_verdict(found)
     typer.echo(f"{out}: written.")
-    if found.chosen != "map":  # which already has its new model
+    if found.chosen == BRIDGE:
+        say(f"Next: search the stored vectors with bridged queries; the bridge is {out / 'bridge'}.")
+    elif found.chosen == UNCHANGED:
+        say(f"Next: holdfast gallery create GALLERY --model {out}, or holdfast gallery attach for a store.")
+    else:
         say(
             f'Next: name it in a recipe ([adopted] folder = "{out.name}") and train against it: holdfast run RECIPE '
             "--models FOLDER_ABOVE; docs/adopt.md has an example."
         )
+
+
+def _print_question(found: "Adoption", name: str, which: str) -> None:
+    """One question: what the vectors score as they are, and the gain of each way."""
+    question = getattr(found, which)
+    queries, classes = counted(question.queries, "query"), counted(question.classes, "class")
+    say(f"{name}: {queries} of {classes}")
+    say(f"As stored: {_score(question.as_stored)}.")
+    if question.new_alone is not None:
+        say(f"The new model, with everything re-embedded: {_score(question.new_alone)}.")
+    rows = []
+    for way in found.ways:
+        answer = getattr(way, which)
+        gain, verdict = ("not known", "") if answer is None else (_gain(answer.gain), answer.verdict)
+        stored = [] if which == "same_classes" else [_gain(way.stored_gain) if way.stored_gain else "unchanged"]
+        rows.append([way.name, *stored, gain, verdict])
+    columns = [] if which == "same_classes" else ["stored vectors, points"]
+    print_table(["way", *columns, "new queries, points", "verdict"], rows)
+    for way in found.ways:
+        answer = getattr(way, which)
+        if answer is not None and answer.untouched is not None:
+            say(f"{way.name}, with the stored vectors unchanged: {_gain(answer.untouched)} points.")
+
+
+def _print_verdict(found: "Adoption") -> None:
+    from holdfast.lifecycle.adoption_result import OTHER_CLASSES, SAME_CLASSES
+
+    asked = SAME_CLASSES if found.same_classes is not None else OTHER_CLASSES
+    has_classes = found.same_classes is not None or found.other_classes is not None
+    if found.good_enough and has_classes:
+        say(f"Good enough: the new model's queries beat the old ones on {asked}.")
+    elif found.good_enough is False and has_classes:
+        say(f"Not good enough: it is not shown that the new model's queries beat the old ones on {asked}.")
+    elif found.good_enough is False:
+        say("Not good enough: no bridge helps. Check that both files name the same items by the same ids.")
+    elif found.bridge is not None:
+        say("It is not known whether the new model's queries beat the old ones: that needs classes (--labels).")
+    elif found.pairs is None:
+        say("It is not known yet whether a new model's queries beat the old ones: give its vectors (--new).")
+
+
+def _bridge_line(bridge: dict[str, Any]) -> str:
+    """Kind and evidence of the bridge in one sentence."""
+    evidence = bridge["evidence"]
+    best = evidence["candidates"][0]
+    shown = (
+        f"Bridge: {bridge['kind']}, fitted on {counted(evidence['pairs'], 'pair')}; {evidence['measure']} "
+        f"{per_cent(best['value'], 1)} % on {evidence['held_out']:,} of them held out"
+    )
+    without = next((one for one in evidence["candidates"][1:] if one["kind"] == "none"), None)
+    return shown + ("." if without is None else f", without a bridge {per_cent(without['value'], 1)} %.")
 
 
 def _score(estimate: Any) -> str:

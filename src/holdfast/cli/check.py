@@ -3,7 +3,7 @@
 import sys
 import textwrap
 import time
-import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,14 +13,13 @@ import typer
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION
 from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.cli.show import print_json, print_table, say
+from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.errors import HoldfastError
 from holdfast.wording import per_cent
 
 if TYPE_CHECKING:
-    from holdfast.evaluation import CheckResult, FeatureSet, HistoryResult
-
-_BAD_INPUT = 2
-"""Exit status of a check that could not be made."""
+    from holdfast.bridges import Bridge
+    from holdfast.evaluation import CheckResult, FeatureSet, HistoryResult, MixedResult
 
 _LISTED = 5
 """How many lost queries, classes or undecided pairs are printed."""
@@ -43,6 +42,17 @@ def check(
     gallery_new: Path | None = typer.Option(None, "--gallery-new", help="The gallery by the new model: the ceiling."),
     model: list[str] = typer.Option(
         [], "--model", help="QUERIES,GALLERY of one model, oldest first; twice or more: a history."
+    ),
+    mixed: bool = typer.Option(False, "--mixed", help="Judge a gallery of several versions, given by --part."),
+    part: list[str] = typer.Option([], "--part", help="FILE or FILE,BRIDGE: the vectors of one version, oldest first."),
+    min_exposure: float | None = typer.Option(
+        None, "--min-exposure", help="With --mixed: smallest exposure ratio of every version, such as 0.8."
+    ),
+    min_kept: float | None = typer.Option(
+        None, "--min-kept", help="With --mixed: smallest share of the re-embedded score, such as 0.97."
+    ),
+    bridge: Path | None = typer.Option(
+        None, "--bridge", help="A bridge's folder: the new queries search the old gallery through it."
     ),
     relevance: Path | None = typer.Option(
         None, "--relevance", help="CSV, TSV or parquet of query id, gallery id[, grade]; replaces classes."
@@ -76,6 +86,8 @@ def check(
     (RUN/features/01). Ids are optional; with them queries are paired by id. The gallery may also be a store that is
     sampled in place: postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.
 
+    With --mixed, a whole gallery of several versions is compared with a full re-embedding.
+
     Exit status: 0 compatible, 1 not shown or incompatible, 2 could not be judged.
     """
     given: dict[str, Any] = {
@@ -88,7 +100,7 @@ def check(
         "seed": seed,
     }
     pair: dict[str, Any] = {"relevance": relevance, "far": far, "threshold": threshold, "pairs": pairs}
-    try:
+    with exit_on_failure("check", json=json and not markdown, refuse=_refusal(markdown and not json)):
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
         stored: Any = _gallery_source(gallery, table, id_, vector, label, sample, seed)
@@ -98,20 +110,24 @@ def check(
         if through is not None:
             stored, old = _carried_through(through, stored, old)
         files = (stored, old, queries_new, gallery_new)
-        result = _judge(run, model, files, given, pair, device, quiet or json or markdown)
+        quiet = quiet or json or markdown
+        asked = {"min_exposure": min_exposure, "min_kept": min_kept}
+        result: CheckResult | HistoryResult | MixedResult
+        if mixed or part or any(value is not None for value in asked.values()):
+            others = (run, stored, old, bridge, threshold, *model)
+            if not mixed or any(other is not None for other in others) or protocol != "instance" or min_gain != 0:
+                raise HoldfastError(
+                    "--mixed goes with --part, --queries-new, --gallery-new, --min-exposure, --min-kept"
+                )
+            result = _judge_mixed(part, files, {**given, **asked, "relevance": relevance}, device, quiet)
+        else:
+            pair["bridge"] = _load_bridge(bridge)
+            result = _judge(run, model, files, given, pair, device, quiet)
         record = result.as_json()
         if html is not None:
             from holdfast.reports import write_check
 
             write_check(record, html)
-    except (HoldfastError, OSError) as error:
-        _print_refusal(str(error), json=json, markdown=markdown)
-        typer.echo(f"holdfast: {error}", err=True)
-        raise typer.Exit(_BAD_INPUT) from None
-    except Exception as error:  # Python exits with 1 after a crash, which a pipeline would read as a verdict
-        _print_refusal(f"the check itself failed ({type(error).__name__}: {error})", json=json, markdown=markdown)
-        traceback.print_exc()
-        raise typer.Exit(_BAD_INPUT) from None
     if json:
         print_json(record)
     elif markdown:
@@ -123,14 +139,22 @@ def check(
     raise typer.Exit(result.exit_code)
 
 
-def _print_refusal(reason: str, *, json: bool, markdown: bool) -> None:
-    """Print the reason on stdout as JSON or Markdown, for a pipeline or a pull request."""
-    if json and not markdown:
-        print_json({"verdict": "could not be judged", "reason": reason, "exit_code": _BAD_INPUT})
-    elif markdown and not json:
-        from holdfast.reports import refusal_markdown
+def _refusal(markdown: bool) -> Callable[[str], None]:
+    """Prints the reason why nothing was judged as Markdown, for a pull request; prints nothing otherwise."""
 
-        typer.echo(refusal_markdown(reason), nl=False)
+    def refuse(reason: str) -> None:
+        if markdown:
+            from holdfast.reports import refusal_markdown
+
+            typer.echo(refusal_markdown(reason), nl=False)
+
+    return refuse
+
+
+def _load_bridge(folder: Path | None) -> "Bridge | None":
+    from holdfast.bridges import Bridge
+
+    return None if folder is None else Bridge.load(folder)
 
 
 def _judge(
@@ -157,9 +181,32 @@ def _judge(
             if gallery is None or old is None or new is None:
                 raise HoldfastError("--gallery, --queries-old and --queries-new are needed together")
             return check(gallery, old, new, gallery_new, **pair, **settings)
-        if pair["relevance"] is not None:
-            raise HoldfastError("--relevance judges one pair of models; a history needs labels")
+        for name in ("relevance", "bridge"):
+            if pair[name] is not None:
+                raise HoldfastError(f"--{name} judges one pair of models; leave it out to check a history")
         return check_history(run if run is not None else [_model_files(text) for text in model], **settings)
+
+
+def _judge_mixed(
+    parts: list[str], files: tuple[Any, ...], given: dict[str, Any], device: str, quiet: bool
+) -> "MixedResult":
+    from holdfast.bridges import Bridge
+    from holdfast.devices import resolve_device
+    from holdfast.evaluation import check_mixed
+
+    _, _, queries, gallery_new = files
+    if queries is None or gallery_new is None or not parts:
+        raise HoldfastError("--mixed needs --part for each version, --queries-new and --gallery-new")
+    opened: list[tuple[str, Bridge | None, Any]] = []
+    for text in parts:
+        file, comma, folder = text.partition(",")
+        if not file or (comma and not folder):
+            raise HoldfastError(f"--part {text!r}: write it as FILE or FILE,BRIDGE")
+        bridge = Bridge.load(folder) if folder else None
+        opened.append((file, bridge, None if bridge is None else bridge.scale))
+    known = {name: value for name, value in given.items() if name not in ("protocol", "min_gain")}
+    with CheckProgress(quiet=quiet) as progress:
+        return check_mixed(opened, queries, gallery_new, **known, device=resolve_device(device), progress=progress)
 
 
 def _model_files(text: str) -> tuple[str, str]:
@@ -272,10 +319,7 @@ def _print_check(record: dict[str, Any], html: Path | None) -> None:
     from holdfast.reports.check_text import NOT_COVERED, basis_sentence, headline
 
     say(headline(record))
-    if record["kind"] == "history":
-        _print_history(record)
-    else:
-        _print_pair(record)
+    {"history": _print_history, "mixed": _print_mixed, "check": _print_pair}[record["kind"]](record)
     for note in record["notes"]:
         say(f"Note: {note}.")
     say(basis_sentence(record))
@@ -328,6 +372,27 @@ def _print_pair(record: dict[str, Any]) -> None:
             [[str(e["class"])[:40], str(e["queries"]), per_cent(e["old"]), per_cent(e["new"])] for e in losing],
             right=(1, 2, 3),
         )
+
+
+def _print_mixed(record: dict[str, Any]) -> None:
+    from holdfast.reports.check_text import confidence_level
+    from holdfast.reports.mixed_text import (
+        EXPOSURE_MEANING,
+        VERSION_COLUMNS,
+        score_rows,
+        version_rows,
+        version_sentences,
+    )
+
+    rows = [
+        [name, per_cent(found["value"]), f"{per_cent(found['low'])} to {per_cent(found['high'])}"]
+        for name, found in score_rows(record)
+    ]
+    print_table(["", "%", f"{confidence_level(record)} interval"], rows, right=(1, 2))
+    print_table(VERSION_COLUMNS, version_rows(record), right=range(1, len(VERSION_COLUMNS)))
+    say(EXPOSURE_MEANING)
+    for sentence in version_sentences(record):
+        say(sentence)
 
 
 def _print_history(record: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.gallery import describe_checks
+from holdfast.cli.gallery import EXPOSURE_TEXT, describe_exposures
 from holdfast.cli.options import JSON_OPTION, QUIET_OPTION, SET_OPTION, method_list
 from holdfast.cli.show import fraction, print_json, print_table, say, scores_row
 from holdfast.errors import HoldfastError
@@ -149,13 +149,17 @@ _QUERIES_KEPT = 40
 
 @dataclass(frozen=True)
 class DemoGallery:
-    """The gallery of the demo: its versions, or in ``missing`` why there is none."""
+    """The gallery of the demo: its versions, or in ``missing`` why there is none.
+
+    refused: one sentence for each model that is not in the gallery.
+    """
 
     folder: Path
     query: Path
     method: str
     versions: "list[Version]"
     missing: str = ""
+    refused: tuple[str, ...] = ()
 
     def print(self) -> None:
         """Print where the gallery is and which commands use it."""
@@ -166,14 +170,16 @@ class DemoGallery:
         typer.echo(
             f"    images embedded in turn by {self.method}'s {len(self.versions)} models, searched by the newest:"
         )
-        from holdfast.evaluation.verdict import INCOMPATIBLE
-
-        forced = [one for one in self.versions if any(check["verdict"] == INCOMPATIBLE for check in one.checks)]
         typer.echo(f"    {program()} serve {self.folder}")
         typer.echo(f"    {program()} gallery search {self.folder} {self.query}")
-        if forced:
-            known = "; ".join(f"version {one.number} ({describe_checks(one)})" for one in forced)
-            say(f"Forced: {known}. gallery register refuses that without --force; here all models are to be seen.")
+        newest = self.versions[-1]
+        if newest.bridges:
+            typer.echo(f"Bridges of version {newest.number}, fitted by gallery register:")
+            for record in newest.bridges:
+                typer.echo(_bridge_line(record))
+            typer.echo(EXPOSURE_TEXT)
+        for sentence in self.refused:
+            say(sentence)
 
     def serve(self) -> None:
         """Serve the gallery as ``holdfast serve FOLDER`` does."""
@@ -184,6 +190,18 @@ class DemoGallery:
         command = typer.Typer()
         command.command()(serve)
         command([str(self.folder)], standalone_mode=False)
+
+
+def _bridge_line(record: dict[str, Any]) -> str:
+    """The bridge to an older version, and the expected exposure of its items with and without the bridge."""
+    bridged = record["kind"] != "none"
+    line = f"    version {record['version']}: {record['kind'] if bridged else 'no map'}; "
+    if not record["exposure"]:
+        return f"{line}too few images to measure exposure"
+    line += f"exposure {describe_exposures(record['exposure'])}"
+    if bridged and record["exposure_without"]:
+        line += f"; without it {describe_exposures(record['exposure_without'])}"
+    return line
 
 
 def program() -> str:
@@ -209,14 +227,14 @@ def finish_with_gallery(
     method = ""
     try:
         method = _best(scores, out)
-        versions = [] if again else _kept(folder, out / method)
+        versions, refused = ([], ()) if again else _kept(folder, out / method)
         if not versions:
             sets = data(method)
             _write_images(sets.query, queries, most=_QUERIES_KEPT)
-            versions = _build(folder, _models(out / method), sets.gallery, out / "gallery-images")
+            versions, refused = _build(folder, _models(out / method), sets.gallery, out / "gallery-images")
     except HoldfastError as error:
         return DemoGallery(folder, queries, method, [], str(error))
-    return DemoGallery(folder, min(queries.iterdir()), method, versions)
+    return DemoGallery(folder, min(queries.iterdir()), method, versions, refused=refused)
 
 
 def _best(scores: dict[str, dict[str, Any]], out: Path) -> str:
@@ -232,8 +250,13 @@ def _best(scores: dict[str, dict[str, Any]], out: Path) -> str:
     return max(own, key=lambda name: (known(scores[name]["AC"]), known(scores[name]["AA"])))
 
 
-def _build(folder: Path, models: list[Path], shown: "ImageSet", images: Path) -> "list[Version]":
-    """Each model embeds an equal share of the images. They are written as files, so that they can be embedded again."""
+def _build(
+    folder: Path, models: list[Path], shown: "ImageSet", images: Path
+) -> "tuple[list[Version], tuple[str, ...]]":
+    """Each model embeds an equal share of the images. They are written as files, so that they can be embedded again.
+
+    Also returns one sentence for each model that was refused; the model before it embeds its share.
+    """
     from holdfast.gallery import Gallery, Item
     from holdfast.storage import replacing_folder
 
@@ -243,28 +266,39 @@ def _build(folder: Path, models: list[Path], shown: "ImageSet", images: Path) ->
     labels = [shown.class_names[label] for label in shown.labels]
     with replacing_folder(folder) as temporary, contextlib.ExitStack() as closing:
         gallery: Gallery | None = None
+        refused = []
         for i, model in enumerate(models):
             if gallery is None:
                 gallery = closing.enter_context(Gallery.create(temporary, model, device="cpu"))
             else:
-                gallery.register(model, force=True)  # the verdict stays with the version; ``print`` names such versions
+                try:
+                    gallery.register(model)
+                except HoldfastError as error:
+                    refused.append(f"Refused: {error}")
             mine = range(i, len(files), len(models))
             gallery.add(Item(files[n].name, path=files[n], label=labels[n]) for n in mine)
         assert gallery is not None
-        return gallery.versions()
+        return gallery.versions(), tuple(refused)
 
 
-def _kept(folder: Path, run: Path) -> "list[Version]":
-    """The versions of the gallery that an earlier demo built with these models; empty if there is none."""
+def _kept(folder: Path, run: Path) -> "tuple[list[Version], tuple[str, ...]]":
+    """The versions of the gallery that an earlier demo built with these models, and a sentence for each other model.
+
+    Both are empty if there is no such gallery.
+    """
     from holdfast.gallery import Gallery
     from holdfast.storage import read_json
 
     if not folder.exists():
-        return []
+        return [], ()
     with Gallery.open(folder) as there:
         versions = there.versions()
-    hashes = {read_json(model / "config.json")["weights_sha256"] for model in _models(run)}
-    return versions if {one.weights_sha256 for one in versions} <= hashes else []
+    models = {read_json(model / "config.json")["weights_sha256"]: model for model in _models(run)}
+    used = {one.weights_sha256 for one in versions}
+    if not used <= models.keys():
+        return [], ()
+    missing = (model for weights, model in models.items() if weights not in used)
+    return versions, tuple(f"Not in the gallery: {model}" for model in missing)
 
 
 def _models(run: Path) -> list[Path]:

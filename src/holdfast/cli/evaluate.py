@@ -1,18 +1,38 @@
 """``holdfast evaluate``: evaluate a finished run again, with more scores."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION
-from holdfast.cli.show import fraction, print_json, print_mixed, print_table, scores_row
+from holdfast.cli.show import fraction, print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
 from holdfast.wording import counted, per_cent
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from holdfast.bridges.runs import RunBridges
+    from holdfast.encoders import ModelFeatures
 
 
 def evaluate(
     run: Path = typer.Argument(..., help="A run folder."),
     scores: str = typer.Option("", "--scores", help="More scores, separated by commas: top5, mAP, auc, tar@far=0.01."),
-    mixed: bool = typer.Option(False, "--mixed", help="Also search a gallery that each model embedded a part of."),
+    bridge: str = typer.Option(
+        "", "--bridge", help="Also with bridged queries: a kind of bridge such as rotation, none, or auto."
+    ),
+    bridge_pairs: int = typer.Option(1000, "--bridge-pairs", min=1, help="Gallery images to fit each bridge on."),
+    mixed: bool = typer.Option(
+        False,
+        "--mixed",
+        help="Also search a gallery that each model embedded a part of, with and without bridges (auto by default).",
+    ),
+    arrival: Literal["even", "by-class"] = typer.Option(
+        "even", "--arrival", help="With --mixed: each model embeds a part of every class, or classes of its own."
+    ),
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
@@ -21,13 +41,18 @@ def evaluate(
     Computes the compatibility matrices, and writes metrics.json and the report. No model is run; only the stored
     features are read, and the maps if the method learned some. Each extra score gives a matrix under "extras"; the
     table shows its mean over all pairs of query and gallery model.
+
+    With --bridge, queries of each model are carried into the space of each older model by a map fitted on a sample of
+    the gallery, the same images for all models; stored vectors stay as they are. One kind is used for the whole run.
     """
+    from holdfast.bridges.choice import FEWEST_PAIRS
+    from holdfast.bridges.runs import fit_run_bridges
     from holdfast.devices import resolve_device
     from holdfast.encoders import FeatureStore, read_space_maps
     from holdfast.errors import HoldfastError
     from holdfast.evaluation import evaluate_run, mixed_gallery
+    from holdfast.evaluation.mixed import arrivals, arrivals_by_class
     from holdfast.evaluation.protocols import score_of
-    from holdfast.metrics import average_accuracy
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder, not_a_run_error
     from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
@@ -53,37 +78,100 @@ def evaluate(
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
     if lost:
         raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is missing, and old galleries need it")
-    maps, where = read_space_maps(folder, len(models)), resolve_device(device)
-    judged = evaluate_run(
-        models,
-        *store.labels(),
-        protocols=list(known["protocols"]),
-        extra_scores=extra,
-        maps=maps,
-        device=where,
-    )
+    maps, where, labels = read_space_maps(folder, len(models)), resolve_device(device), store.labels()
+    protocols = list(known["protocols"])
+    judged = evaluate_run(models, *labels, protocols=protocols, extra_scores=extra, maps=maps, device=where)
     for name, protocol in judged.items():  # the features are the same, so earlier extra scores are kept
         kept = {**known["protocols"][name].get("extras", {}), **protocol.get("extras", {})}
         if kept:
             protocol["extras"] = kept
     metrics = {**known, "protocols": judged}
-    if mixed or "mixed" in known:
-        metrics["mixed"] = mixed_gallery(models, *store.labels(), maps=maps, device=where)
+    by_class = arrival == "by-class"
+    arrived = arrivals_by_class(labels[1], len(models)) if by_class else arrivals(labels[1], len(models), 0)
+    if mixed:
+        found = mixed_gallery(models, *labels, arrival=arrived, maps=maps, device=where)
+        metrics["mixed"] = {"arrival": arrival, **found}
+    kind = bridge or ("auto" if mixed and len(labels[1]) >= FEWEST_PAIRS else "")
+    if kind:
+        fitted = fit_run_bridges(
+            [model.gallery for model in models], [model.basis for model in models], kind=kind, pairs=bridge_pairs
+        )
+        bridged = evaluate_run(
+            models, *labels, protocols=protocols, extra_scores=extra, query_maps=fitted.maps, device=where
+        )
+        metrics["bridged"] = {**fitted.as_json(), "protocols": bridged}
+        if mixed:
+            metrics["bridged"]["mixed"] = _mixed_ways(models, labels, arrived, fitted, not known.get("maps"), where)
     write_json(folder.metrics, metrics)
     write_report([folder.path], folder.report)
     if json:
         print_json({**metrics, "run": str(run)})
         return
-    means = {
-        name: [per_cent(average_accuracy(protocol["extras"][score])) for score in extra]
-        for name, protocol in judged.items()
-    }
-    print_table(
-        [f"{metrics['method']}, protocol", "AC", "AA %", "ACA %", *(f"{name} %" for name in extra)],
-        [[*scores_row(name, protocol), *means[name]] for name, protocol in judged.items()],
-        right=range(1, 4 + len(extra)),
-    )
+    _print_scores(f"{metrics['method']}, protocol", "AC", judged, extra)
     self_tests = ", ".join(fraction(row[t]) for t, row in enumerate(judged[next(iter(judged))]["matrix"]))
-    typer.echo(f"Self-tests, {next(iter(judged))}: {self_tests}")
+    say(f"Self-tests, {next(iter(judged))}: {self_tests}")
+    if kind:
+        _print_bridged(metrics["bridged"], extra)
     if "mixed" in metrics:
         print_mixed(metrics["mixed"])
+        if "mixed" in metrics.get("bridged", {}):
+            print_mixed_ways(metrics["mixed"], metrics["bridged"])
+
+
+def _mixed_ways(
+    models: "Sequence[ModelFeatures]",
+    labels: "tuple[np.ndarray, np.ndarray]",
+    arrived: "np.ndarray",
+    fitted: "RunBridges",
+    plain: bool,
+    device: "torch.device",
+) -> list[dict[str, Any]]:
+    """Mixed galleries with bridges and with standardised scores, and with one of the two.
+
+    plain: whether queries as they are can be compared with stored vectors, because the method learned no maps.
+    """
+    from holdfast.evaluation import mixed_gallery
+
+    ways: list[tuple[str, str, dict[str, Any]]] = []
+    if plain:
+        ways.append(("plain", "standardised", {"scales": fitted.plain_scales}))
+    if fitted.maps:
+        ways.append(("bridged", "raw", {"query_maps": fitted.maps}))
+        ways.append(("bridged", "standardised", {"query_maps": fitted.maps, "scales": fitted.scales}))
+    return [
+        {
+            "query_vectors": queries,
+            "scores": scores,
+            **mixed_gallery(models, *labels, arrival=arrived, **options, device=device),
+        }
+        for queries, scores, options in ways
+    ]
+
+
+def _print_scores(title: str, compatibility: str, judged: dict[str, Any], extra: Sequence[str]) -> None:
+    from holdfast.metrics import average_accuracy
+
+    print_table(
+        [title, compatibility, "AA %", "ACA %", *(f"{name} %" for name in extra)],
+        [
+            [
+                *scores_row(name, protocol),
+                *(per_cent(average_accuracy(protocol["extras"][score])) for score in extra),
+            ]
+            for name, protocol in judged.items()
+        ],
+        right=range(1, 4 + len(extra)),
+    )
+
+
+def _print_bridged(bridged: dict[str, Any], extra: Sequence[str]) -> None:
+    _print_scores("bridged queries, protocol", "AC-R", bridged["protocols"], extra)
+    compared = ", ".join(
+        f"{one['kind']}{''.join(f' {key}={value}' for key, value in one['options'].items())} {fraction(one['value'])}"
+        for one in bridged["candidates"]
+    )
+    say(
+        f"Bridge: {bridged['kind']}, fitted on {counted(bridged['pairs'], 'gallery image')}. "
+        f"Mean {bridged['measure'] or 'value'} on held-out images: {compared}."
+    )
+    say("AC-R is counted like AC, with bridged queries. It is not the AC of the paper.")

@@ -127,17 +127,46 @@ def register(
     folder: Path = _FOLDER,
     model: Path = typer.Argument(..., help="The new model's folder."),
     force: bool = typer.Option(False, "--force", help="Even if the check calls it incompatible."),
+    bridge: str = typer.Option("auto", "--bridge", help="auto, none, or a kind such as rotation."),
+    bridge_pairs: int = typer.Option(
+        2000, "--bridge-pairs", help="At most so many items of each older version are embedded for its bridge."
+    ),
+    new_vectors: Path | None = typer.Option(
+        None, "--new-vectors", help="MODEL's vectors of some items, by id: .npz, .npy or .parquet; instead of images."
+    ),
     device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Make MODEL the newest version. It embeds new items and queries; stored items are not re-embedded.
+
+    A bridge to each older version is fitted on items that both models embedded. It carries MODEL's queries into that
+    version's space; stored vectors stay as they are. Held-out items decide which kind is used, or none. Kinds:
+    rotation, affine, lambda_orthogonal, residual_mlp, local.
+
+    The expected exposure of a version's items says how often they are among the first hits: 1 = as often as after
+    re-embedding everything, 0 = never.
 
     If a process serves the gallery, that process registers the model, and continues to answer searches.
     """
     from holdfast.service.local_commands import open_local_or_served
 
+    line = ProgressLine("register", quiet=quiet or json)
+
+    def progress(stage: str, done: int, total: int) -> None:
+        line.show({"stage": stage, "done": done, "total": total})
+
     with open_local_or_served(folder, device) as opened:
-        version = opened.register(model, force=force)
+        older = opened.versions()
+        version = opened.register(
+            model,
+            force=force,
+            bridge=bridge,
+            bridge_pairs=bridge_pairs,
+            new_vectors=new_vectors,
+            progress=progress,
+        )
+    line.clear()
     if json:
         print_json(version.as_json())
         return
@@ -146,6 +175,7 @@ def register(
         typer.echo(f"its queries on version {check['version']}: {check['verdict']} ({check['reason']})")
     if not version.checks:
         typer.echo("not checked: no older version holds items with labels and image paths")
+    print_bridges(version, [one.number for one in older] if bridge != "none" else [])
 
 
 @gallery.command("add")
@@ -227,10 +257,11 @@ def search(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Find the items nearest to an image. All versions are searched and compared by true cosine.
+    """Find the items nearest to an image. All versions are searched, and their hits are ranked by score.
 
-    If items of a new model displace those of an old one, search version by version: --indexed-by returns only items
-    that these versions embedded. The newest model still embeds the query.
+    The score is the cosine. Cosines of a version with a bridge are put on the scale of the newest version first, and
+    the cosine is then shown too. --indexed-by returns only items that these versions embedded; the newest model still
+    embeds the query.
     """
     from holdfast.service.local_commands import open_local_or_served
 
@@ -240,8 +271,21 @@ def search(
     if json:
         print_json([hit.as_json() for hit in hits])
         return
-    rows = [[str(n), f"{hit.score:.4f}", str(hit.version), hit.label or "", hit.id] for n, hit in enumerate(hits, 1)]
-    print_table(["", "score", "version", "label", "id"], rows, right=(0, 1, 2))
+    # The cosine is a column of its own only where scores of a version were put on another scale.
+    scaled = any(abs(hit.score - hit.cosine) > 1e-6 for hit in hits)
+    rows = [
+        [
+            str(n),
+            f"{hit.score:.4f}",
+            *([f"{hit.cosine:.4f}"] if scaled else []),
+            str(hit.version),
+            hit.label or "",
+            hit.id,
+        ]
+        for n, hit in enumerate(hits, 1)
+    ]
+    columns = ["", "score", *(["cosine"] if scaled else []), "version", "label", "id"]
+    print_table(columns, rows, right=(0, 1, 2, 3) if scaled else (0, 1, 2))
 
 
 @gallery.command("delete")
@@ -269,7 +313,7 @@ def delete(
 
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """List the models, oldest first, with their checks."""
+    """List the models, oldest first, with their checks and bridges."""
     from holdfast.service.local_commands import open_local_or_served
 
     with open_local_or_served(folder) as opened:
@@ -291,6 +335,10 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     print_table(["version", "items", "numbers stored", "weights", "check"], rows, right=(0, 1))
     for one in known:  # not a column: a path and the verdicts together are wider than most screens
         typer.echo(f"version {one.number} is from {relative_to_cwd(one.source)}")
+    for one in known:
+        if one.bridges:
+            typer.echo(f"bridges of version {one.number}:")
+            print_bridges(one, [])
 
 
 @gallery.command("stats")
@@ -309,6 +357,12 @@ def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
     print_table(["version", "items", "not indexed", "numbers stored"], rows, right=(0, 1, 2, 3))
+    newest = found["versions"][-1]
+    if newest.get("bridges"):
+        typer.echo(f"queries of version {newest['version']} on items of older versions:")
+        for record in newest["bridges"]:
+            typer.echo("\n".join(describe_bridge(record)))
+        typer.echo(EXPOSURE_TEXT)
 
 
 def _parse_pairs(words: list[str]) -> dict[str, Any]:
@@ -336,7 +390,7 @@ _RATE = typer.Option(None, "--rate", help="At most so many items a second.", sho
 def backfill(
     folder: Path = _FOLDER,
     to: int | None = typer.Option(None, "--to", help="The version to move to.", show_default="the newest"),
-    order: str = typer.Option("oldest", "--order", help="oldest or most-hit first."),
+    order: str = typer.Option("oldest", "--order", help="oldest, most-hit or uncertain (by the bridge) first."),
     rate: float | None = _RATE,
     limit: int | None = typer.Option(None, "--limit", help="At most so many items in all.", show_default="all"),
     probes: int = typer.Option(200, "--probes", help="Labelled images that measure accuracy on the way; 0 for none."),
@@ -415,7 +469,9 @@ class ProgressLine:
         if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
             return
         self._printed = now
-        if "copied" in figures:  # a move to another engine
+        if "stage" in figures:  # a model that is registered
+            parts = [f"{figures['stage']}: {figures['done']} of {figures['total']}"]
+        elif "copied" in figures:  # a move to another engine
             parts = [f"{counted(figures['copied'], 'vector')} copied", f"{figures['rate']:.0f} a second"]
         else:
             left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
@@ -455,6 +511,47 @@ def describe_checks(version: "Version") -> str:
     for check in version.checks:
         older.setdefault(check["verdict"], []).append(int(check["version"]))
     return "; ".join(f"on {describe_numbers(numbers)}: {verdict}" for verdict, numbers in older.items())
+
+
+EXPOSURE_TEXT = "Exposure: 1 = shown as often as after re-embedding, 0 = never shown."
+
+
+def print_bridges(version: "Version", older: list[int]) -> None:
+    """Print the bridges of a version; ``older``: all older versions, to name those without a bridge."""
+    for record in version.bridges:
+        typer.echo("\n".join(describe_bridge(record)))
+    missing = sorted(set(older) - {record["version"] for record in version.bridges})
+    if missing:
+        typer.echo(f"version {describe_numbers(missing)}: no bridge, because fewer than 10 items could be embedded")
+    if version.bridges:
+        typer.echo(EXPOSURE_TEXT)
+
+
+def describe_bridge(record: dict[str, Any]) -> list[str]:
+    """One or two lines about the bridge to an older version; see ``gallery.version_bridges.bridge_record``."""
+    bridged = record["kind"] != "none"
+    what = record["kind"] if bridged else "queries as they are, judged"
+    measured = f"{record['measure']} {record['value']:.2f}"
+    if bridged and record["without"] is not None:
+        measured += f" ({record['without']:.2f} without)"
+    lines = [f"version {record['version']}: {what} from {counted(record['pairs'], 'pair')}; {measured}"]
+    if record["exposure"]:
+        shown = describe_exposures(record["exposure"])
+        without = record["exposure_without"]
+        plain = "not found" if without is None else ", ".join(map(_ratio, without.values()))
+        lines.append(f"  expected exposure of its items: {shown}" + (f" ({plain} without)" if bridged else ""))
+    if not record["helps"]:
+        lines.append("  it finds no more than random hits would")
+    return lines
+
+
+def describe_exposures(ratios: dict[str, float | None]) -> str:
+    """Exposure by number of first places: "0.91 at 1, 0.93 at 10"."""
+    return ", ".join(f"{_ratio(ratio)} at {k}" for k, ratio in ratios.items())
+
+
+def _ratio(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
 
 
 def describe_numbers(numbers: list[int]) -> str:

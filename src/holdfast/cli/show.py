@@ -59,19 +59,48 @@ def print_mixed(mixed: dict[str, Any]) -> None:
         f"re-embedded: {per_cent(mixed['reindexed'][-1])} %"
     )
     print_table(
-        ["embedded by model", "% of gallery", "% of first places", "offset"],
+        ["model", "% of gallery", "% of first places", "exposure at 1", "at 10", "offset"],
         [
             [
                 str(version["model"]),
                 per_cent(version["share_of_gallery"]),
                 per_cent(version["share_of_hits"]),
+                *(_ratio(version.get("exposure", {}).get(places)) for places in ("1", "10")),
                 _signed(version["score_offset"]),
             ]
             for version in mixed["versions"]
         ],
-        right=range(4),
+        right=range(6),
     )
+    say("Exposure: share of the first places, relative to a full re-embedding; 1 is fair.")
     say("Offset: how much higher the items score as stored than re-embedded, with queries of their class.")
+
+
+def print_mixed_ways(mixed: dict[str, Any], bridged: dict[str, Any]) -> None:
+    """Print accuracy and the range of exposure over the versions, with and without bridges and standardised scores.
+
+    mixed: the record of the mixed gallery with queries and scores as they are.
+    bridged: the record of bridges, with the same gallery searched in other ways under "mixed".
+    """
+    plain = {"query_vectors": "plain", "scores": "raw", **mixed}
+    rows = []
+    for way in (plain, *bridged["mixed"]):
+        name = bridged["kind"] if way["query_vectors"] == "bridged" else "none"
+        ranges = [exposure_range(way["versions"], places) for places in ("1", "10")]
+        rows.append([name, way["scores"], per_cent(way["accuracy"][-1]), *ranges])
+    print_table(["bridge", "scores", "accuracy %", "exposure at 1", "exposure at 10"], rows, right=range(2, 5))
+    say("Exposure: the lowest and the highest of all versions.")
+
+
+def exposure_range(versions: Sequence[dict[str, Any]], places: str) -> str:
+    """The lowest and the highest exposure of the versions, such as "0.81 to 1.02"; a dash if none is known."""
+    ratios = [ratio for one in versions if (ratio := one.get("exposure", {}).get(places)) is not None]
+    known = [ratio for ratio in ratios if ratio == ratio]
+    return f"{min(known):.2f} to {max(known):.2f}" if known else "–"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None or value != value else f"{value:.2f}"
 
 
 def _signed(offset: float | None) -> str:

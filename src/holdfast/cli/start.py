@@ -88,6 +88,7 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
                 "slots": {"all": slots["num_slots"], "owned": len(slots["owners"])},
                 "verdict": verdict,
                 "check": check,
+                "old_items": info.get("old_items", []),
             }
         )
         return verdict
@@ -103,6 +104,8 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
         say(f"Not judged: {check['reason']}.")
     else:
         _print_check(info["evidence"], check, out)
+    if info.get("old_items"):
+        _print_old_items(info["old_items"])
     return verdict
 
 
@@ -126,6 +129,23 @@ def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Pat
             "(--check-on) narrow the interval."
         )
     typer.echo(f"Evidence: {out / 'check.html'}")
+
+
+def _print_old_items(entries: list[dict[str, Any]]) -> None:
+    from holdfast.cli.gallery import EXPOSURE_TEXT, describe_bridge
+
+    typer.echo("Items of older versions in one gallery, by the images that both models embed:")
+    for entry in entries:
+        if "not_measured" in entry:
+            say(f"version {entry['name']}: not measured: {entry['not_measured']}")
+            continue
+        typer.echo("\n".join(describe_bridge({**entry, "version": entry["name"]})))
+        if not entry["exposure"]:
+            typer.echo("  exposure not measured: that takes about 170 images")
+    if any(entry.get("exposure") for entry in entries):
+        typer.echo(EXPOSURE_TEXT)
+    if any("kind" in entry for entry in entries):
+        say("holdfast gallery register measures this on the gallery's items, and uses the bridge that is best there.")
 
 
 def _scores(entry: dict[str, Any]) -> list[str]:

@@ -4,13 +4,10 @@ The exported graph takes resized pixels (0 to 255) or vectors and returns the un
 projection and normalisation are part of the graph and are described in the file's metadata.
 """
 
-import contextlib
 import copy
 import io
 import json
-import logging
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +18,12 @@ from torch.nn import functional as F
 from holdfast.encoders.encoder import Encoder
 from holdfast.encoders.preprocess import Preprocess, VectorInput
 from holdfast.environment import version
-from holdfast.errors import HoldfastError, how_to_install
+from holdfast.errors import HoldfastError
+from holdfast.onnx_file import first_line, quiet_exporters, write_onnx
 from holdfast.storage import replacing
 
 METADATA = "holdfast.json"
 """Name of the metadata inside a torch.export file; in ONNX each entry is a property."""
-
-OPSET = 18
-
-MAX_BYTES = 2**31 - 2**20
-"""Largest weights in an ONNX file: a protobuf message holds 2 GiB, and the graph needs little of it."""
 
 
 class _Exported(nn.Module):
@@ -64,35 +57,8 @@ def export_onnx(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] 
     Needs onnx and onnxscript.
     """
     network, example = _prepared(encoder)
-    size = sum(tensor.nbytes for tensor in network.state_dict().values())
-    if size > MAX_BYTES:
-        raise HoldfastError(f"the weights take {size / 2**30:.1f} GiB and one ONNX file holds 2; export it for torch")
-    name = "vectors" if network.vectors else "images"
-    try:
-        with _quiet():
-            program = torch.onnx.export(
-                network,
-                (example,),
-                dynamo=True,
-                verbose=False,
-                opset_version=OPSET,
-                input_names=[name],
-                output_names=["features"],
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
-            )
-        assert program is not None
-        model = program.model_proto
-    except ImportError as error:
-        raise HoldfastError(f"ONNX needs onnx and onnxscript ({error}); {how_to_install('onnx')}") from error
-    except HoldfastError:
-        raise
-    except Exception as error:  # the exporter's errors have no common type
-        raise HoldfastError(f"this network cannot be written as ONNX: {_first_line(error)}") from error
-    for key, value in _metadata(encoder, about).items():
-        entry = model.metadata_props.add()
-        entry.key, entry.value = f"holdfast.{key}", value if isinstance(value, str) else json.dumps(value)
-    with replacing(Path(path)) as temporary:
-        temporary.write_bytes(model.SerializeToString())
+    names = ("vectors" if network.vectors else "images", "features")
+    write_onnx(network, example, path, names=names, metadata=_metadata(encoder, about))
 
 
 def export_torch(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
@@ -102,12 +68,12 @@ def export_torch(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any]
     """
     network, example = _prepared(encoder)
     try:
-        with _quiet():
+        with quiet_exporters():
             program = torch.export.export(network, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
     except Exception as error:  # tracing raises any exception
-        raise HoldfastError(f"this network cannot be exported by torch: {_first_line(error)}") from error
+        raise HoldfastError(f"this network cannot be exported by torch: {first_line(error)}") from error
     buffer = io.BytesIO()  # given a path, torch.export requires its own suffix
-    with _quiet():
+    with quiet_exporters():
         torch.export.save(program, buffer, extra_files={METADATA: json.dumps(_metadata(encoder, about))})
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(buffer.getvalue())
@@ -137,20 +103,3 @@ def _metadata(encoder: Encoder, about: Mapping[str, Any] | None) -> dict[str, An
         "info": encoder.info,
         **(about or {}),
     }
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the exporters' own logs and warnings. The tests check that the results agree."""
-    before = logging.root.manager.disable  # the caller may have disabled more
-    logging.disable(max(before, logging.WARNING))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -21,6 +21,7 @@ def card(description: Mapping[str, Any], weights_sha256: str) -> str:
     lines = ["# Holdfast model", ""]
     lines += _table(["", ""], [*_facts(description), ("weights, sha256", f"`{weights_sha256}`")])
     lines += ["", "## Whose stored vectors its queries may search", "", *_evidence(info)]
+    lines += _old_items(info)
     lines += ["", "## Use", "", "```python", "from holdfast import Encoder", ""]
     example = "vectors" if _takes_vectors(description["preprocess"]) else '["image.jpg"]'
     lines += ['encoder = Encoder.from_pretrained("this folder")', f"encoder.encode({example})", "```", ""]
@@ -94,6 +95,46 @@ def _evidence(info: Mapping[str, Any]) -> list[str]:
     first = evidence[0]
     how = f"{first['score']}, {first['protocol']} protocol, {100 * first['confidence']:g} % intervals, held-out images."
     return [*_table(header, rows), "", f"{how} The gain is that of new queries over the old model's own."]
+
+
+def _old_items(info: Mapping[str, Any]) -> list[str]:
+    """The section on items that older versions embedded; empty if nothing is recorded."""
+    found = info.get("old_items")
+    if not isinstance(found, list) or not found:
+        return []
+    header = ["version", "weights", "bridge", "exposure at 1, at 10", "without the bridge", "measured on"]
+    rows = [
+        [
+            str(entry["name"]),
+            f"`{entry['weights_sha256'][:16]}`",
+            *(["–", "–", "–", f"not measured: {entry['not_measured']}"] if "not_measured" in entry else _served(entry)),
+        ]
+        for entry in found
+    ]
+    return [
+        "",
+        "## Items of older versions in one gallery",
+        "",
+        *_table(header, rows),
+        "",
+        "Expected exposure: the share of the first places that items of the older version take, relative to a full "
+        "re-embedding, in a gallery with half of the items embedded by each. 1 is fair. `holdfast gallery register` "
+        "measures again on the gallery's own items, and chooses the bridge by that.",
+    ]
+
+
+def _served(entry: Mapping[str, Any]) -> list[str]:
+    measured_on = f"{counted(entry['pairs'], 'image')}, {entry['held_out']} held out"
+    return [
+        str(entry["kind"]),
+        _exposures(entry["exposure"]),
+        "cannot be compared" if entry["exposure_without"] is None else _exposures(entry["exposure_without"]),
+        measured_on if entry["exposure"] else f"{measured_on}: too few for exposure",
+    ]
+
+
+def _exposures(ratios: Mapping[str, float | None]) -> str:
+    return ", ".join("–" if ratio is None else f"{ratio:.2f}" for ratio in ratios.values()) or "–"
 
 
 def _gain(entry: Mapping[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """Compatibility matrix, the check before a release, and mixed galleries, from features of any framework."""
 
 from holdfast.evaluation.check import check
+from holdfast.evaluation.check_mixed import check_mixed
 from holdfast.evaluation.feature_set import FeatureSet, feature_set
 from holdfast.evaluation.history import check_history
 from holdfast.evaluation.matrix import compatibility_matrix, evaluate_run
 from holdfast.evaluation.mixed import mixed_gallery
 from holdfast.evaluation.protocols import PROTOCOLS, SCORES
-from holdfast.evaluation.result import CheckResult, HistoryResult
+from holdfast.evaluation.result import CheckResult, HistoryResult, MixedResult
 
 __all__ = [
     "PROTOCOLS",
@@ -14,8 +15,10 @@ __all__ = [
     "CheckResult",
     "FeatureSet",
     "HistoryResult",
+    "MixedResult",
     "check",
     "check_history",
+    "check_mixed",
     "compatibility_matrix",
     "evaluate_run",
     "feature_set",

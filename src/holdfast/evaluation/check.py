@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.evaluation.agreement import AGREEMENT, reembedded_hits
 from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
 from holdfast.evaluation.feature_set import FeatureSet
 from holdfast.evaluation.inputs import (
@@ -26,9 +27,10 @@ from holdfast.evaluation.inputs import (
     pairing_notes,
 )
 from holdfast.evaluation.protocols import PROTOCOLS, VERIFICATION_PAIRS
+from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries
 from holdfast.evaluation.query_outcomes import GalleryOutcomes, Pairs, QueryOutcomes, run_queries
-from holdfast.evaluation.result import Changes, CheckResult, Overlap, Reindex, Thresholds
-from holdfast.evaluation.scores import Score, parse_score
+from holdfast.evaluation.result import Changes, CheckResult, Overlap, Reindex, Thresholds, WithoutBridge
+from holdfast.evaluation.scores import OVERLAP, Score, parse_score
 from holdfast.evaluation.search import Progress, VectorProblems, search_blocks, unit_blocks, unit_queries
 from holdfast.evaluation.verdict import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED, verdict
 from holdfast.metrics import exact_mcnemar, mean_interval, percentile_interval, resampled_means, threshold_at_far
@@ -41,6 +43,7 @@ def check(
     queries_new: Source,
     gallery_new: Source | None = None,
     *,
+    bridge: QueryBridge | None = None,
     relevance: Relevance | None = None,
     score: str = "top1",
     protocol: str = "instance",
@@ -61,7 +64,10 @@ def check(
         (features, labels, ids).
     queries_old: the old model's features of the queries, in the same forms.
     queries_new: the new model's features of the same queries; paired by id if both have ids, else row by row.
-    gallery_new: the gallery embedded by the new model; with it the result says what re-embedding would add.
+    gallery_new: the gallery embedded by the new model; with it the result says what re-embedding would add. Without
+        labels and relevance, its hits are the right answers.
+    bridge: a function that carries unit queries of the new model (Q x d_new) into the old space (Q x d_old), such as a
+        ``Bridge``; the new queries search the old gallery through it, and ``gallery_new`` as they are.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
     score: "top1", "recall@K", "mAP", "auc" or "tar@far=F".
     protocol: "instance" searches single items, "template" one mean vector per class.
@@ -91,7 +97,7 @@ def check(
         None if gallery_new is None else open_features(gallery_new, "gallery_new", "gallery"),
     )
     pairing = pair_queries(inputs.old, inputs.new)
-    truths = ground_truths(inputs, pairing, relevance)
+    truths = ground_truths(inputs.galleries(), pairing.names, pairing.labels, relevance)
     codes = truths.codes if truths else None
     if cluster_by_class and codes is None:
         raise HoldfastError("queries can be resampled by class only if they have labels; leave out cluster-by-class")
@@ -99,7 +105,11 @@ def check(
     (old, old_problems), (new, new_problems) = (
         unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
     )
-    query_sets = [old, new] if inputs.comparable else [old]
+    query_sets = [old]
+    if bridge is not None:
+        query_sets.append(bridged_queries(bridge, new, inputs.new, inputs.gallery))
+    if inputs.comparable:
+        query_sets.append(new)
     facts: dict[str, Any] = {
         "score": chosen.name,
         "protocol": protocol,
@@ -111,35 +121,50 @@ def check(
         "classes": None if codes is None else len(np.unique(codes)),
         "sources": inputs.names(),
         "unpaired": {"old": pairing.only_old, "new": pairing.only_new},
+        "bridged": bridge is not None,
+        "bridge": bridge_record(bridge),
     }
     notes = pairing_notes(inputs, pairing)
     query_problems = [old_problems, new_problems]
+    gallery_problems = []
+    compared = len(query_sets) > 1
+    if truths is None and inputs.gallery_new is not None:
+        truth, problems = reembedded_hits(inputs.gallery, inputs.gallery_new, new, device, progress)
+        truths, chosen = GroundTruths([truth], [AGREEMENT]), OVERLAP
+        gallery_problems.append(problems)
+        facts |= {"score": chosen.name, "agreement": True}
     if truths is None:
-        if not inputs.comparable:
+        if not compared:
             return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, **_problem_notes(notes, [], query_problems))
-        overlap, problems = overlap_of_hits(inputs.gallery, query_sets, resampling, device, progress)
+        overlap, problems = overlap_of_hits(inputs.gallery, query_sets[:2], resampling, device, progress)
         noted = _problem_notes(notes, [problems], query_problems)
         reason = "no labels and no relevance: similar results may still be wrong"
         return CheckResult(NOT_JUDGED, reason, overlap=overlap, **facts, **noted)
 
     settings: dict[str, Any] = {"protocol": protocol, "pairs": pairs, "device": device, "progress": progress}
     old_gallery = run_queries(inputs.gallery, truths.per_gallery[0], query_sets, chosen, **settings)
+    gallery_problems.insert(0, old_gallery.problems)
     new_gallery = None
-    if inputs.gallery_new is not None:
+    if inputs.gallery_new is not None and len(truths.per_gallery) > 1:
         new_gallery = run_queries(inputs.gallery_new, truths.per_gallery[1], [new], chosen, **settings)
-    searched = [view for view in (old_gallery, new_gallery) if view is not None]
-    facts |= _problem_notes([*notes, *truths.notes], [view.problems for view in searched], query_problems)
+        gallery_problems.append(new_gallery.problems)
+    facts |= _problem_notes([*notes, *truths.notes], gallery_problems, query_problems)
     facts |= _scores(old_gallery, new_gallery, chosen, resampling)
-    if not inputs.comparable:
+    if not compared:
         return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts)
-    before, after = old_gallery.outcomes
+    before, after = old_gallery.outcomes[:2]
+    if bridge is not None and inputs.comparable:
+        facts["without_bridge"] = _without_bridge(old_gallery, chosen, resampling)
     drawn = "classes of queries" if cluster_by_class else "queries"
     decision, reason = verdict(facts["gain"], min_gain, units(resampling, before), drawn)
     # Both conditions: with a high chance score or few queries, the interval of a good score reaches down to chance.
     at_chance = facts["self_test"].low > facts["chance"] >= facts["cross_test"].low and facts["gain"].high < 0
     if at_chance and units(resampling, before) >= FEWEST_UNITS:
-        reason = "the new queries score no better than a random ranking: the two spaces are unrelated"
+        queries = "the new queries" if bridge is None else "the bridged queries"
+        reason = f"{queries} score no better than a random ranking: the two spaces are unrelated"
         decision = INCOMPATIBLE
+    if facts.get("agreement"):  # pairs that are not among the first ten hits are not wrong
+        return CheckResult(decision, reason, **facts)
     hit_names, labels = _names(truths, old_gallery, inputs, protocol)
     if truths.codes is not None and truths.classes is not None:
         facts["by_class"] = class_changes(before.values, after.values, truths.codes, truths.classes)
@@ -178,14 +203,26 @@ def _scores(
     }
     if new_gallery is not None:
         found["new_self_test"] = score_estimate(new_gallery.outcomes[0], score, new_gallery.score_pairs, resampling)
-    if len(old_gallery.outcomes) == 2:
-        before, after = old_gallery.outcomes
+    if len(old_gallery.outcomes) > 1:
+        before, after = old_gallery.outcomes[:2]
         found["cross_test"] = score_estimate(after, score, pairs, resampling)
         found["gain"] = gain_estimate(before, after, score, (pairs, pairs), resampling)
         if new_gallery is not None:
             adds = gain_estimate(after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling)
-            found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds))
+            ceiling = found["new_self_test"].value
+            kept = found["cross_test"].value / ceiling if ceiling > 0 else float("nan")
+            found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), kept)
     return found
+
+
+def _without_bridge(old_gallery: GalleryOutcomes, score: Score, resampling: Resampling) -> WithoutBridge:
+    """Scores of the plain new queries, the third set of queries."""
+    before, _, plain = old_gallery.outcomes
+    pairs = old_gallery.score_pairs
+    return WithoutBridge(
+        score_estimate(plain, score, pairs, resampling),
+        gain_estimate(before, plain, score, (pairs, pairs), resampling),
+    )
 
 
 def _share_reached(gain: Estimate, adds: Estimate) -> float:
@@ -211,7 +248,10 @@ def _problem_notes(
 
 
 def _sizes(inputs: CheckInputs) -> str:
-    return f"the new queries have {inputs.new.dim} numbers each and the old gallery's vectors {inputs.gallery.dim}"
+    return (
+        f"the new queries have {inputs.new.dim} numbers each and the old gallery's vectors {inputs.gallery.dim}; "
+        "a bridge between the two is needed (holdfast bridge)"
+    )
 
 
 def _names(

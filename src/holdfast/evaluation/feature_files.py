@@ -23,7 +23,7 @@ def read_features(path: Path | str, role: str) -> FeatureSet:
     """Features from a file or a folder of a feature store, with their labels and ids. Nothing is unpickled.
 
     path: one of these; labels and ids may be missing.
-        npz: arrays ``features``, ``labels`` and ``ids``.
+        npz: arrays ``features``, ``labels`` and ``ids``, and perhaps a text ``model``, the model's name.
         npy: features, with ``NAME.labels.npy`` and ``NAME.ids.npy`` in the same folder.
         parquet: columns ``features`` (lists of equal length), ``labels`` and ``ids``.
         folder: query.npy or gallery.npy, with the labels one folder up, as the feature store writes them.
@@ -43,7 +43,7 @@ def read_features(path: Path | str, role: str) -> FeatureSet:
 def _read_npy(path: Path) -> FeatureSet:
     beside = {name: path.with_name(f"{path.stem}.{name}.npy") for name in ("labels", "ids")}
     columns = {name: read_array(file) for name, file in beside.items() if file.exists()}
-    return FeatureSet(str(path), _npy_rows(path), **columns)
+    return FeatureSet(str(path), _npy_rows(path), columns.get("labels"), columns.get("ids"))
 
 
 def _read_stored(folder: Path, role: str) -> FeatureSet:
@@ -62,10 +62,12 @@ def _read_npz(path: Path) -> FeatureSet:
             if "features" not in held:
                 raise HoldfastError(f"{path}: no array 'features' in it; it has {', '.join(sorted(held)) or 'nothing'}")
             columns = {}
-            for name in ("labels", "ids"):
+            for name in ("labels", "ids", "model"):
                 if name in held:
                     with archive.open(held[name]) as member:
                         columns[name] = np.lib.format.read_array(member, allow_pickle=False)
+            named = columns.pop("model", None)
+            model = str(named) if named is not None and named.ndim == 0 and named.dtype.kind == "U" else None
             rows: Rows
             if held["features"].compress_type == zipfile.ZIP_STORED:
                 rows = _stored_member(path, held["features"])
@@ -76,7 +78,7 @@ def _read_npz(path: Path) -> FeatureSet:
                 rows = ArrayRows(array)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, *_BAD_ARRAY) as error:
         raise HoldfastError(f"{path}: not readable as npz ({error})") from error
-    return FeatureSet(str(path), rows, **columns)
+    return FeatureSet(str(path), rows, columns.get("labels"), columns.get("ids"), model)
 
 
 def _stored_member(path: Path, info: zipfile.ZipInfo) -> Rows:
@@ -136,7 +138,12 @@ def _read_parquet(path: Path) -> FeatureSet:
     assert dim is not None
     if dim == 0:
         return FeatureSet(str(path), ArrayRows(np.empty((count, 0))))
-    return FeatureSet(str(path), MappedRows(copy, np.dtype(np.float32), (count, dim), 0, "C"), **columns)
+    return FeatureSet(
+        str(path),
+        MappedRows(copy, np.dtype(np.float32), (count, dim), 0, "C"),
+        columns.get("labels"),
+        columns.get("ids"),
+    )
 
 
 def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:

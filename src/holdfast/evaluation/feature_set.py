@@ -62,6 +62,7 @@ class FeatureSet:
     rows: the features.
     labels: N classes, numbers or text, or None.
     ids: N different names, numbers or text, or None.
+    model: what the model is called, such as a hash of its weights; None if nobody said.
     dim: d.
     """
 
@@ -69,6 +70,7 @@ class FeatureSet:
     rows: Rows
     labels: np.ndarray | None = None
     ids: np.ndarray | None = None
+    model: str | None = None
     dim: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,8 +109,8 @@ def feature_set(
     """
     array = features if isinstance(features, np.ndarray) else np.asarray(features)
     check_shape(name, array.shape, array.dtype)
-    given = [None if values is None else np.asarray(values) for values in (labels, ids)]
-    return FeatureSet(name, ArrayRows(array), *given)
+    classes, names = (None if values is None else np.asarray(values) for values in (labels, ids))
+    return FeatureSet(name, ArrayRows(array), classes, names)
 
 
 def rows_of_ids(ids: np.ndarray, features: FeatureSet, source: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The inputs of a check: open feature sets, pair old and new queries, and read the right answers."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +30,10 @@ class Pairing:
         return len(self.old)
 
 
-def pair_queries(old: FeatureSet, new: FeatureSet) -> Pairing:
+def pair_queries(old: FeatureSet, new: FeatureSet, noun: str = "query") -> Pairing:
     """Pair queries by id if both sets have ids, in the order of the old set; else row by row.
 
+    noun: what a row is called in messages, such as "item".
     Ids that only one set has are left out and listed. If both sets have labels, they must agree.
     """
     if old.ids is not None and new.ids is not None:
@@ -42,14 +44,14 @@ def pair_queries(old: FeatureSet, new: FeatureSet) -> Pairing:
         _, in_old, in_new = np.intersect1d(ids_old, ids_new, return_indices=True)
         if len(in_old) == 0:
             examples = f"{shorten(ids_old, 2)} and {shorten(ids_new, 2)}"
-            raise HoldfastError(f"{old.name}, {new.name}: no id is in both ({examples}), so no query can be paired")
+            raise HoldfastError(f"{old.name}, {new.name}: no id is in both ({examples}), so no {noun} can be paired")
         order = np.argsort(in_old)
         in_old, in_new = in_old[order], in_new[order]
         only_old, only_new = ids_old[~np.isin(ids_old, ids_new)], ids_new[~np.isin(ids_new, ids_old)]
     else:
         if len(old) != len(new):
             raise HoldfastError(
-                f"{old.name} has {len(old)} queries and {new.name} has {len(new)}; "
+                f"{old.name} has {counted(len(old), noun)} and {new.name} has {len(new):,}; "
                 "without ids in both they are paired row by row, so give ids or equal numbers"
             )
         in_old = in_new = np.arange(len(old))
@@ -59,13 +61,15 @@ def pair_queries(old: FeatureSet, new: FeatureSet) -> Pairing:
         in_old,
         in_new,
         names[in_old],
-        _common_labels(old, new, in_old, in_new),
+        _common_labels(old, new, in_old, in_new, noun),
         [str(name) for name in only_old],
         [str(name) for name in only_new],
     )
 
 
-def _common_labels(old: FeatureSet, new: FeatureSet, in_old: np.ndarray, in_new: np.ndarray) -> np.ndarray | None:
+def _common_labels(
+    old: FeatureSet, new: FeatureSet, in_old: np.ndarray, in_new: np.ndarray, noun: str
+) -> np.ndarray | None:
     if old.labels is None or new.labels is None:
         known, rows = (old.labels, in_old) if new.labels is None else (new.labels, in_new)
         return None if known is None else known[rows]
@@ -75,10 +79,9 @@ def _common_labels(old: FeatureSet, new: FeatureSet, in_old: np.ndarray, in_new:
     unequal = np.flatnonzero(before != after)
     if len(unequal):
         which = shorten(in_old[unequal])
-        queries = counted(len(before), "query")
         raise HoldfastError(
-            f"{old.name}, {new.name}: {len(unequal)} of {queries} {have(len(unequal))} another label in each "
-            f"(rows {which} of the first); are they the same images in the same order?"
+            f"{old.name}, {new.name}: {len(unequal)} of {counted(len(before), noun)} {have(len(unequal))} another "
+            f"label in each (rows {which} of the first); are they the same images in the same order?"
         )
     return before
 
@@ -152,28 +155,33 @@ def open_features(source: Source, name: str, role: str) -> FeatureSet:
     return feature_set(name, source)
 
 
-def ground_truths(inputs: CheckInputs, pairing: Pairing, relevance: Relevance | None) -> GroundTruths | None:
-    """From relevant pairs if they are given, else from labels; None without either."""
+def ground_truths(
+    galleries: Sequence[FeatureSet], names: np.ndarray, labels: np.ndarray | None, relevance: Relevance | None
+) -> GroundTruths | None:
+    """The right answers of each gallery, from relevant pairs if they are given, else from labels; None without either.
+
+    names, labels: of every query; labels may be None.
+    """
     if relevance is not None:
         if isinstance(relevance, str | Path):
             pairs = read_relevance(relevance)
         else:
             pairs = [(str(query), str(item)) for query, item in relevance]
-        found = [relevance_ground_truth(pairs, pairing.names, gallery) for gallery in inputs.galleries()]
+        found = [relevance_ground_truth(pairs, names, gallery) for gallery in galleries]
         notes = found[0][1]
         unanswered = int((~found[0][0].has_answer()).sum())
         if unanswered:
-            queries = counted(len(pairing), "query")
+            queries = counted(len(names), "query")
             notes = [*notes, f"relevance: {unanswered:,} of {queries} {have(unanswered)} no relevant item; left out"]
         return GroundTruths([truth for truth, _ in found], notes)
-    if pairing.labels is None:
+    if labels is None:
         return None
-    codes, gallery_codes, classes = class_codes(pairing.labels, *inputs.galleries())
+    codes, gallery_codes, classes = class_codes(labels, *galleries)
     unknown = int((~np.isin(codes, gallery_codes[0])).sum())
     notes = []
     if unknown:
         queries = counted(len(codes), "query")
-        notes.append(f"{unknown:,} of {queries} {have(unknown)} a class that is not in the old gallery")
+        notes.append(f"{unknown:,} of {queries} {have(unknown)} a class that is not in {galleries[0].name}")
     return GroundTruths([ClassGroundTruth(codes, part) for part in gallery_codes], notes, codes, classes)
 
 

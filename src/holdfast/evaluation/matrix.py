@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,9 @@ from holdfast.metrics import compatibility_summary, compatible_pairs
 FeatureMap = Callable[[Tensor], Tensor]
 """From features of one model (N x d) to features in another model's space (N x d'); need not be unit vectors."""
 
+QueryMaps = Mapping[tuple[int, int], FeatureMap]
+"""By (t, k), numbers from 0: from queries of model t to the space in which model k < t stored its gallery."""
+
 
 def compatibility_matrix(
     models: Sequence[ModelFeatures | tuple[ArrayLike, ArrayLike]],
@@ -29,6 +32,7 @@ def compatibility_matrix(
     protocol: str = "template",
     score: str = "top1",
     maps: Sequence[FeatureMap | None] = (),
+    query_maps: QueryMaps | None = None,
     device: torch.device | str = "cpu",
     progress: Callable[[int], None] = lambda cells: None,
 ) -> np.ndarray:
@@ -43,6 +47,9 @@ def compatibility_matrix(
     score: a name in ``SCORES``.
     maps: for each model a function from the previous model's features to its own, or None if both share a space.
         Model k's gallery passes through the maps of models k+1 .. t, image by image, before it is averaged or searched.
+    query_maps: a function for each cell (t, k), t > k, that has bridged queries, such as ``fit_run_bridges(...).maps``;
+        galleries stay as they are. It gets and returns tensors on ``device``, and compact features as stored. Cells
+        without one use queries as they are. Not together with ``maps``.
     device: where the scores are computed.
     progress: called with 1 after each cell.
 
@@ -50,7 +57,9 @@ def compatibility_matrix(
     """
     score_cell = score_of(score)
     matrix = np.full((len(models), len(models)), np.nan)
-    cells = matrix_cells(models, query_labels, gallery_labels, protocol=protocol, maps=maps, device=device)
+    cells = matrix_cells(
+        models, query_labels, gallery_labels, protocol=protocol, maps=maps, query_maps=query_maps, device=device
+    )
     for cell in cells:
         if cell.gallery is not None:
             matrix[cell.t, cell.k] = score_cell(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
@@ -76,13 +85,13 @@ def matrix_cells(
     *,
     protocol: str,
     maps: Sequence[FeatureMap | None] = (),
+    query_maps: QueryMaps | None = None,
     device: torch.device | str = "cpu",
 ) -> Iterator[Cell]:
     """The cells of the lower triangle row by row; see ``compatibility_matrix``. Each model is prepared once."""
     query_y = on_device(np.asarray(query_labels), device)
     gallery_y = on_device(np.asarray(gallery_labels), device)
-    if maps and len(maps) != len(models):
-        raise HoldfastError(f"{len(maps)} maps for {len(models)} models; give one (or None) for each model")
+    refuse_wrong_maps(maps, query_maps, len(models))
     # Galleries stay on the device, in the space of the current model; queries are copied to it once.
     galleries: list[Tensor | None] = []  # None where a chain of maps is broken
     searchable: list[tuple[Tensor, Tensor] | None] = []
@@ -104,10 +113,34 @@ def matrix_cells(
         bases.append(None if features.basis is None else on_device(features.basis, device))
         sizes.append(features.full_dim)
         for k, found in enumerate(searchable):
-            if found is not None and (found[0].shape[1] if bases[k] is None else sizes[k]) == sizes[t]:
+            if found is not None and query_maps is not None and (t, k) in query_maps:
+                yield Cell(t, k, bridged_queries(query, query_maps[t, k], found[0].shape[1]), query_y, *found)
+            elif found is not None and (found[0].shape[1] if bases[k] is None else sizes[k]) == sizes[t]:
                 yield Cell(t, k, change_basis(query, bases[t], bases[k]), query_y, *found)
             else:
                 yield Cell(t, k, query, query_y, None, gallery_y)
+
+
+def refuse_wrong_maps(maps: Sequence[FeatureMap | None], query_maps: QueryMaps | None, count: int) -> None:
+    """Refuse maps that do not fit ``count`` models, and maps of galleries together with maps of queries."""
+    if maps and len(maps) != count:
+        raise HoldfastError(f"{len(maps)} maps for {count} models; give one (or None) for each model")
+    if query_maps and any(one is not None for one in maps):
+        raise HoldfastError("maps carry stored vectors and query_maps carry queries; give only one of them")
+    wrong = [cell for cell in query_maps or () if not 0 <= cell[1] < cell[0] < count]
+    if wrong:
+        raise HoldfastError(f"query_maps has a map for {wrong[0]}; each key is (t, k) with 0 <= k < t < {count}")
+
+
+@torch.no_grad()
+def bridged_queries(query: Tensor, query_map: FeatureMap, size: int) -> Tensor:
+    """Unit queries in the space of an older model, which has ``size`` dimensions."""
+    found = unit(query_map(query))
+    if found.shape != (len(query), size):
+        raise HoldfastError(
+            f"a query map gives features of shape {tuple(found.shape)}, but the gallery has {size} columns"
+        )
+    return found
 
 
 @torch.no_grad()
@@ -181,8 +214,8 @@ def evaluate_run(
     protocols: Sequence[str] = ("template", "instance"),
     extra_scores: Sequence[str] = (),
     maps: Sequence[FeatureMap | None] = (),
+    query_maps: QueryMaps | None = None,
     device: torch.device | str = "cpu",
-    progress: Callable[[int], None] = lambda cells: None,
 ) -> dict[str, Any]:
     """For each protocol AC, AA, ACA, AC_tau, AA_tau and the top-1 matrix; other scores as matrices in "extras".
 
@@ -199,8 +232,8 @@ def evaluate_run(
                 protocol=protocol,
                 score=score,
                 maps=maps,
+                query_maps=query_maps,
                 device=device,
-                progress=progress,
             )
 
         top1 = matrix("top1")

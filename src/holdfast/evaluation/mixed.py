@@ -1,6 +1,6 @@
 """Search in a mixed gallery: items arrive over time, and each is embedded once by the model then in use."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,12 @@ from torch import Tensor
 
 from holdfast.encoders import ModelFeatures, change_basis
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.matrix import FeatureMap, mapped
+from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure, same_scores, search_mixed
+from holdfast.evaluation.matrix import FeatureMap, QueryMaps, bridged_queries, mapped, refuse_wrong_maps
 from holdfast.evaluation.protocols import on_device
 from holdfast.geometry import nearest, unit
+
+Scales = Mapping[tuple[int, int], Callable[[Tensor], Tensor]]
 
 
 def mixed_gallery(
@@ -19,20 +22,25 @@ def mixed_gallery(
     query_labels: np.ndarray,
     gallery_labels: np.ndarray,
     *,
+    arrival: np.ndarray | None = None,
     maps: Sequence[FeatureMap | None] = (),
-    seed: int = 0,
+    query_maps: QueryMaps | None = None,
+    scales: Scales | None = None,
     device: torch.device | str = "cpu",
 ) -> dict[str, Any]:
     """Search results over a gallery of mixed versions, as T models follow each other.
 
     models: features of each model, oldest first.
     query_labels, gallery_labels: the classes of queries and gallery images.
+    arrival: for each gallery image the model, 0 .. T - 1, in use when it arrives; default ``arrivals(..., seed=0)``.
     maps: for each model a function from the previous model's features to its own, or None.
-    seed: of the order in which items arrive.
+    query_maps: bridges; see ``compatibility_matrix``.
+    scales: by (t, k), numbers from 0: an increasing linear function from cosines of model t's queries with model k's
+        items to scores that are merged with those of the other versions; default: cosines are merged as they are.
     device: where the search runs.
 
-    A T-th of each class arrives while each model is in use (``arrivals``) and is never embedded again. The result has
-    one value in [0, 1] for each model under these keys:
+    Each item is embedded by the model in use when it arrives, and never again. The result has one value in [0, 1] for
+    each model under these keys:
     accuracy: share of its queries with a first hit of their class, among all items that have arrived. NaN if a version
         cannot be compared with the queries.
     reindexed: the same with all items embedded by this model.
@@ -40,14 +48,18 @@ def mixed_gallery(
     versions: for the last model's queries on the whole gallery, one entry for each version:
         share_of_gallery: its share of the items.
         share_of_hits: its share of first hits; far below the former, its items are rarely shown.
+        exposure: by number of first places, "1" and "10": its share of them divided by the share that the same items
+            have when everything is re-embedded. 1 is fair. NaN without items, or if a version cannot be compared.
         score_offset: mean score of its items as stored minus that of the same items embedded by the last model, over
-            pairs of one class.
+            pairs of one class; with ``scales``, of scores that are merged.
         score_offset_others: the same over pairs of different classes.
     """
-    if maps and len(maps) != len(models):
-        raise HoldfastError(f"{len(maps)} maps for {len(models)} models; give one (or None) for each model")
+    refuse_wrong_maps(maps, query_maps, len(models))
     count = len(models)
-    arrival = on_device(arrivals(gallery_labels, count, seed), device)
+    given = arrivals(gallery_labels, count, 0) if arrival is None else np.asarray(arrival)
+    if given.shape != (len(gallery_labels),) or not ((given >= 0) & (given < count)).all():
+        raise HoldfastError(f"arrival must hold one number in 0 .. {count - 1} for each gallery image")
+    arrived = on_device(given.astype(np.int64), device)
     query_y, gallery_y = on_device(query_labels, device), on_device(gallery_labels, device)
     accuracy, reindexed, counted = [], [], []
     versions: list[_Version] = []
@@ -58,30 +70,40 @@ def mixed_gallery(
         basis = None if model.basis is None else on_device(np.asarray(model.basis), device)
         query = unit(on_device(np.asarray(model.query), device))
         fresh = unit(on_device(np.asarray(model.gallery), device))
-        rows = (arrival == t).nonzero().squeeze(1)
+        rows = (arrived == t).nonzero().squeeze(1)
         versions.append(_Version(rows, fresh[rows], basis, model.full_dim))
-        present = (arrival <= t).nonzero().squeeze(1)
+        present = (arrived <= t).nonzero().squeeze(1)
         findable = torch.isin(query_y, gallery_y[present])
         counted.append(int(findable.sum()))
-        again = nearest(query, fresh[present], 1).indices[:, 0]
-        reindexed.append(_share(gallery_y[present][again] == query_y, findable))
-        first, _ = _first_places(query, basis, model.full_dim, versions)
-        accuracy.append(float("nan") if first is None else _share(gallery_y[first] == query_y, findable))
-    first, winner = _first_places(query, basis, model.full_dim, versions)
-    entries = []
-    for k, version in enumerate(versions):
-        taken = float("nan") if winner is None else (winner == k).double().mean().item()
-        offsets = _offsets(query, query_y, gallery_y, basis, model.full_dim, version, fresh)
-        entries.append(
-            {
-                "model": k + 1,
-                "items": len(version.rows),
-                "share_of_gallery": len(version.rows) / len(arrival),
-                "share_of_hits": taken,
-                "score_offset": offsets[0],
-                "score_offset_others": offsets[1],
-            }
-        )
+        stored = [
+            version.searched_by(
+                query, basis, model.full_dim, (query_maps or {}).get((t, k)), (scales or {}).get((t, k))
+            )
+            for k, version in enumerate(versions)
+        ]
+        if len(present) == 0:
+            accuracy.append(float("nan"))
+            reindexed.append(float("nan"))
+            continue
+        hits = max(EXPOSURE_AT) if t == count - 1 else 1
+        fair = present[nearest(query, fresh[present], hits).indices]
+        reindexed.append(_share(gallery_y[fair[:, 0]] == query_y, findable))
+        lost = any(items is None and len(version.rows) for items, version in zip(stored, versions, strict=True))
+        shown = None if lost else search_mixed([items for items in stored if items is not None], hits).rows
+        accuracy.append(float("nan") if shown is None else _share(gallery_y[shown[:, 0]] == query_y, findable))
+    at = [number for number in EXPOSURE_AT if number <= len(gallery_y)]
+    exposures = [None] * count if shown is None else exposure(shown, fair, arrived, count, at)
+    entries = [
+        {
+            "model": k + 1,
+            "items": len(version.rows),
+            "share_of_gallery": len(version.rows) / len(arrived),
+            "share_of_hits": float("nan") if seen is None else seen.shown[1],
+            "exposure": {str(number): float("nan") if seen is None else seen.ratio[number] for number in at},
+            **_offsets(query, query_y, gallery_y, items, fresh),
+        }
+        for k, (version, items, seen) in enumerate(zip(versions, stored, exposures, strict=True))
+    ]
     return {"accuracy": accuracy, "reindexed": reindexed, "queries": counted, "versions": entries}
 
 
@@ -93,6 +115,21 @@ def arrivals(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
         random = np.random.default_rng([seed, int(label)])
         rows = random.permutation(np.flatnonzero(labels == label))
         arrival[rows] = (np.arange(len(rows)) + random.integers(count)) % count
+    return arrival
+
+
+def arrivals_by_class(labels: np.ndarray, count: int) -> np.ndarray:
+    """For each item the model, 0 .. count - 1, in use when it arrives: every class arrives at once, in label order.
+
+    Versions then hold different classes, about as many each. With fewer classes than models, some versions are empty;
+    the first and the last are not, if there are at least two classes.
+    """
+    classes, numbers = np.unique(labels, return_inverse=True)
+    if len(classes) < count:
+        of_class = np.linspace(0, count - 1, len(classes)).round().astype(np.int64)
+    else:
+        of_class = np.repeat(np.arange(count), [len(part) for part in np.array_split(classes, count)])
+    arrival: np.ndarray = of_class[numbers]
     return arrival
 
 
@@ -109,65 +146,51 @@ class _Version:
         stored = None if self.stored is None else mapped(self.stored, step)
         return _Version(self.rows, stored, None, 0 if stored is None else stored.shape[1])
 
-    def comparable(self, query: Tensor, basis: Tensor | None, full_dim: int) -> tuple[Tensor, Tensor] | None:
-        """Queries and stored vectors with cosines as inner products; None if the two cannot be compared."""
-        if self.stored is None or self.full_dim != full_dim:
+    def searched_by(
+        self,
+        query: Tensor,
+        basis: Tensor | None,
+        full_dim: int,
+        query_map: FeatureMap | None,
+        scale: Callable[[Tensor], Tensor] | None,
+    ) -> StoredItems | None:
+        """These items with the queries in their space; None if the two cannot be compared."""
+        if self.stored is None or (query_map is None and self.full_dim != full_dim):
             return None
-        return change_basis(query, basis, self.basis), self.stored
-
-
-def _first_places(
-    query: Tensor, basis: Tensor | None, full_dim: int, versions: Sequence[_Version]
-) -> tuple[Tensor | None, Tensor | None]:
-    """Per query the gallery row with the highest score of all versions, and its version; ties go to the older."""
-    scores, rows, holders = [], [], []
-    for k, version in enumerate(versions):
-        if len(version.rows) == 0:
-            continue
-        pair = version.comparable(query, basis, full_dim)
-        if pair is None:
-            return None, None
-        found = nearest(*pair, 1)
-        scores.append(found.scores[:, 0])
-        rows.append(version.rows[found.indices[:, 0]])
-        holders.append(torch.full_like(rows[-1], k))
-    best = torch.stack(scores).argmax(0, keepdim=True)  # the first of equals
-    return tuple(torch.stack(part).gather(0, best)[0] for part in (rows, holders))  # type: ignore[return-value]
+        if query_map is not None:
+            carried = bridged_queries(query, query_map, self.stored.shape[1])
+        else:
+            carried = change_basis(query, basis, self.basis)
+        return StoredItems(self.rows, self.stored, carried, scale or same_scores)
 
 
 def _offsets(
-    query: Tensor,
-    query_y: Tensor,
-    gallery_y: Tensor,
-    basis: Tensor | None,
-    full_dim: int,
-    version: _Version,
-    fresh: Tensor,
-) -> tuple[float, float]:
+    query: Tensor, query_y: Tensor, gallery_y: Tensor, items: StoredItems | None, fresh: Tensor
+) -> dict[str, float]:
     """Mean score as stored minus mean score embedded by the last model, over pairs of one class and over the others.
 
-    Means over all pairs are computed from sums, without a matrix of scores.
+    Means over all pairs are computed from sums, without a matrix of scores. A scale is linear, so that the mean of
+    scores is the score of the mean.
     """
-    pair = version.comparable(query, basis, full_dim)
-    if pair is None or len(version.rows) == 0:
-        return float("nan"), float("nan")
-    labels, own = gallery_y[version.rows], int(max(query_y.max(), gallery_y.max())) + 1
-    queries, items = torch.bincount(query_y, minlength=own).double(), torch.bincount(labels, minlength=own).double()
-    pairs = float((queries * items).sum())
-    others = float(len(query_y) * len(labels)) - pairs
-    same, total = [], []
-    for q, g in (pair, (query, fresh[version.rows])):
+    if items is None or len(items.rows) == 0:
+        return {"score_offset": float("nan"), "score_offset_others": float("nan")}
+    labels, own = gallery_y[items.rows], int(max(query_y.max(), gallery_y.max())) + 1
+    counts = [torch.bincount(y, minlength=own).double() for y in (query_y, labels)]
+    same_pairs = (counts[0] * counts[1]).sum()
+    other_pairs = len(query_y) * len(labels) - same_pairs
+    means = []
+    for q, g in ((items.queries, items.vectors), (query, fresh[items.rows])):
         by_query, by_item = (
             torch.zeros(own, g.shape[1], dtype=torch.float64, device=g.device).index_add_(0, y, z.double())
             for y, z in ((query_y, q), (labels, g))
         )
-        same.append(float((by_query * by_item).sum()))
-        total.append(float(by_query.sum(0) @ by_item.sum(0)))
-    different = (total[0] - same[0]) - (total[1] - same[1])
-    return (
-        (same[0] - same[1]) / pairs if pairs else float("nan"),
-        different / others if others else float("nan"),
-    )
+        same, total = (by_query * by_item).sum(), by_query.sum(0) @ by_item.sum(0)
+        means.append((same / same_pairs, (total - same) / other_pairs))  # 0 / 0 is NaN
+    (same_stored, other_stored), (same_fresh, other_fresh) = means
+    return {
+        "score_offset": float(items.scale(same_stored) - same_fresh),
+        "score_offset_others": float(items.scale(other_stored) - other_fresh),
+    }
 
 
 def _share(hits: Tensor, findable: Tensor) -> float:

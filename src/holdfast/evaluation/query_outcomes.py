@@ -221,7 +221,9 @@ def run_queries(
         hits = np.where(unusable[:, None], -1, found[i].indices.cpu().numpy())
         right = truth.right(np.arange(len(hits)), hits)
         values = np.asarray(right.any(1), dtype=np.float64)
-        if score.kind == "mAP":
+        if score.kind == "overlap":
+            values = right.sum(1) / truth.count_right().clip(1, k)
+        elif score.kind == "mAP":
             values = _average_precisions(queries, usable, read, truth, gallery.name, progress)
             values[unusable & ~np.isnan(values)] = 0.0
         values[~truth.has_answer()] = np.nan

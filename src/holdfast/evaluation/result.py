@@ -27,10 +27,12 @@ class Reindex:
 
     adds: score of the new model on its own gallery minus the cross-test.
     share_reached: (cross - self) / (new self - self); NaN unless re-embedding gains anything.
+    kept: cross / new self, the share of the re-embedded score that the unchanged gallery keeps.
     """
 
     adds: Estimate
     share_reached: float
+    kept: float
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,14 @@ class Overlap:
 
 
 @dataclass(frozen=True)
+class WithoutBridge:
+    """What the new queries score on the old gallery as they are, beside the bridged ones."""
+
+    cross_test: Estimate
+    gain: Estimate
+
+
+@dataclass(frozen=True)
 class Result:
     """The part that all results share."""
 
@@ -83,7 +93,13 @@ class Result:
 @final
 @dataclass(frozen=True)
 class CheckResult(Result):
-    """The result of ``check``. Scores are in [0, 1]; None if not measured."""
+    """The result of ``check``. Scores are in [0, 1]; None if not measured.
+
+    agreement: whether the score is agreement with a full re-embedding, because there are no labels.
+    bridged: whether the new queries were carried into the old space by a bridge.
+    bridge: its description; None without a bridge, or if it does not describe itself.
+    without_bridge: the same test with plain queries; None without a bridge, or if the sizes differ.
+    """
 
     kind: ClassVar[str] = "check"
 
@@ -109,6 +125,10 @@ class CheckResult(Result):
     by_class: list[dict[str, Any]] = field(default_factory=list)
     thresholds: Thresholds | None = None
     overlap: Overlap | None = None
+    agreement: bool = False
+    bridged: bool = False
+    bridge: dict[str, Any] | None = None
+    without_bridge: WithoutBridge | None = None
 
     def _repr_html_(self) -> str:
         tests = ("self_test", "cross_test", "new_self_test", "gain")
@@ -146,6 +166,83 @@ class HistoryResult(Result):
 
     def _repr_html_(self) -> str:
         return history_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
+
+
+@dataclass(frozen=True)
+class VersionSearch:
+    """The items of one version in one search of a mixed gallery.
+
+    exposure: the share of the first k places that they take, divided by the share that they take when everything is
+        re-embedded, by k (1 and 10). 1 is fair. NaN if the latter is zero.
+    shown, fair: the two shares, by k.
+    recall: mean over queries of the share of the version's right items (at most ten) among the first ten hits.
+    """
+
+    exposure: dict[int, Estimate]
+    shown: dict[int, float]
+    fair: dict[int, float]
+    recall: float
+
+
+@dataclass(frozen=True)
+class MixedVersion:
+    """One version of a mixed gallery.
+
+    source: its file. items: how many it holds.
+    bridged: whether its queries take a bridge; bridge: the bridge's description, if it has one.
+    mixed: with bridges and scales. raw: without them; None if there are none.
+    recall_reembedded: ``recall`` when everything is re-embedded.
+    """
+
+    source: str
+    items: int
+    bridged: bool
+    bridge: dict[str, Any] | None
+    mixed: VersionSearch
+    raw: VersionSearch | None
+    recall_reembedded: float
+
+
+@final
+@dataclass(frozen=True)
+class MixedResult(Result):
+    """The result of ``check_mixed``. Scores are in [0, 1].
+
+    accuracy: the score of the mixed search; reembedded: the same when everything is embedded by the newest model.
+    kept: accuracy / reembedded.
+    raw_accuracy, raw_kept: without bridges and scales; None if there are none.
+    agreement: whether the score is agreement with the re-embedded search, because there are no labels.
+    versions: oldest first.
+    """
+
+    kind: ClassVar[str] = "mixed"
+
+    score: str
+    confidence: float
+    min_exposure: float | None
+    min_kept: float | None
+    clustered: bool
+    queries: int
+    gallery: int
+    classes: int | None
+    agreement: bool
+    sources: dict[str, str]
+    notes: list[str]
+    accuracy: Estimate
+    reembedded: Estimate
+    kept: Estimate
+    raw_accuracy: Estimate | None
+    raw_kept: Estimate | None
+    versions: list[MixedVersion]
+
+    def _repr_html_(self) -> str:
+        rows = [("mixed gallery", self.accuracy), ("re-embedded", self.reembedded), ("share kept", self.kept)]
+        exposed = [
+            (f"exposure of version {number} at {k}", ratio)
+            for number, version in enumerate(self.versions, start=1)
+            for k, ratio in version.mixed.exposure.items()
+        ]
+        return check_html(self.verdict, self.reason, [*rows, *exposed], self.notes)
 
 
 def check_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | None]], notes: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ KNOWN_SCORES = ("top1", "recall@K", "mAP", "auc", "tar@far=F")
 class Score:
     """One score in [0, 1].
 
-    kind: "hits", "mAP", "auc" or "tar".
+    kind: "hits", "mAP", "auc", "tar" or "overlap".
     k: number of hits that count.
     far: the false-accept rate of ``tar@far=F``.
     """
@@ -45,8 +45,10 @@ class Score:
         rows: number of gallery rows.
 
         hits: 1 - C(rows - R, k) / C(rows, k). mAP: (H + (R - 1) (rows - H) / (rows - 1)) / rows with H = 1 + 1/2 + ..
-        + 1/rows, for R > 0. auc and tar are those of pairs in random order.
+        + 1/rows, for R > 0. overlap: R / rows. auc and tar are those of pairs in random order.
         """
+        if self.kind == "overlap":
+            return right / rows
         if self.of_pairs:
             return np.full(len(right), 0.5 if self.kind == "auc" else self.far)
         if self.kind == "mAP":
@@ -55,6 +57,10 @@ class Score:
         counts, of_query = np.unique(right, return_inverse=True)
         left = rows - np.arange(min(self.k, rows))  # rows left to draw from at each hit
         return 1 - np.array([np.prod((1 - count / left).clip(min=0)) for count in counts])[of_query]
+
+
+OVERLAP = Score("overlap@10", "overlap", k=10)
+"""Share of the ten items that a full re-embedding shows among the first ten hits: the score without labels."""
 
 
 def parse_score(name: str) -> Score:

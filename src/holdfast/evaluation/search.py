@@ -43,6 +43,14 @@ class VectorProblems:
         self.rescaled |= bool(((lengths[good] - 1).abs() > _LENGTH_TOLERANCE).any())
         return good
 
+    def refuse(self) -> None:
+        """Raise an error that names the unusable rows, if there are any."""
+        for kind, bad in (("not finite", self.not_finite), ("zero", self.zero)):
+            if bad:
+                rows, them = ("row", "it") if len(bad) == 1 else ("rows", "them")
+                what = f"{counted(len(bad), 'vector')} {are(len(bad))} {kind} ({rows} {shorten(bad)})"
+                raise HoldfastError(f"{self.name}: {what}; leave {them} out")
+
     def notes(self, consequence: str) -> list[str]:
         found = []
         for kind, rows in (("not finite", self.not_finite), ("zero", self.zero)):
@@ -56,10 +64,15 @@ class VectorProblems:
 
 
 def unit_queries(queries: FeatureSet, rows: np.ndarray, device: torch.device | str) -> tuple[Tensor, VectorProblems]:
-    """The queries of these row numbers as unit rows; an unusable query becomes zeros and finds nothing."""
+    """The queries of these row numbers as unit rows; an unusable query becomes zeros and finds nothing.
+
+    Refused if all are unusable.
+    """
     raw = float32(queries.rows.take(rows), device)
     problems = VectorProblems(queries.name, len(queries))
     good = problems.inspect(rows, raw)
+    if not bool(good.any()):
+        raise HoldfastError(f"{queries.name}: holds no usable query; all are zero or not finite")
     return unit(torch.where(good[:, None], raw, 0.0)), problems
 
 

@@ -7,13 +7,14 @@ import contextlib
 import threading
 import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 
+from holdfast.bridges import Bridge
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
@@ -22,11 +23,17 @@ from holdfast.gallery.searching import SearchArguments, search_versions
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 
-Order = Literal["oldest", "most-hit"]
-"""oldest: the oldest version first, and in each version the items stored first; most-hit: the most frequent hits."""
+Order = Literal["oldest", "most-hit", "uncertain"]
+"""oldest: the oldest version first, and in each version the items stored first.
+
+most-hit: the most frequent hits first.
+uncertain: the items first that bridged queries are expected to miss most (``Bridge.predicted_residual``). Versions
+without a bridge come last, the oldest first.
+"""
 
 MOST_PROBES = 200
-_SQL_ORDERS = {"oldest": "version, key", "most-hit": "coalesce(count, 0) DESC, version, key"}
+_OLDEST = "version, key"
+_SQL_ORDERS = {"oldest": _OLDEST, "most-hit": f"coalesce(count, 0) DESC, {_OLDEST}", "uncertain": _OLDEST}
 _CURVE_POINTS = 10
 _SETTING = "backfill"
 
@@ -92,7 +99,7 @@ def backfill(state: GalleryState, options: BackfillOptions, on_progress: Callabl
     target = state.models.version(options.to)
     if target.number == state.models.rollback_version:
         raise HoldfastError(f"version {target.number} is being rolled back; nothing can move to it")
-    keys = _waiting_keys(state.catalogue, target, options.order)
+    keys = _waiting_keys(state, target, options.order)
     probes = None
     if options.probes and keys:
         probes = AccuracyProbes(state, state.models.newest(), options.probes)
@@ -148,14 +155,50 @@ def backfill_record(state: GalleryState) -> dict[str, Any] | None:
     }
 
 
-def _waiting_keys(catalogue: Catalogue, target: Version, order: Order) -> "array[int]":
+def _waiting_keys(state: GalleryState, target: Version, order: Order) -> "array[int]":
     """Keys of the items of older versions that have an image, in the order in which they are re-embedded."""
-    rows = catalogue.read(
-        "SELECT key FROM items LEFT JOIN hits USING (id) "
+    rows = state.catalogue.read(
+        "SELECT key, version FROM items LEFT JOIN hits USING (id) "
         f"WHERE version < ? AND path IS NOT NULL ORDER BY {_SQL_ORDERS[order]}",
         (target.number,),
     )
-    return array("q", (key for (key,) in rows))
+    if order == "uncertain":
+        return _by_uncertainty(state, target, rows)
+    return array("q", (key for key, _ in rows))
+
+
+def _by_uncertainty(state: GalleryState, target: Version, rows: Sequence[tuple[int, int]]) -> "array[int]":
+    """The keys with the largest predicted residuals first, then those of versions without a bridge, oldest first.
+
+    rows: (key, version) of the waiting items, by version, then by key.
+    """
+    older = [one for one in state.models.versions() if one.number < target.number]
+    bridges = {one.number: bridge for one in older if (bridge := state.models.bridge(target, one)) is not None}
+    if rows and not bridges:
+        raise HoldfastError(
+            f"version {target.number} has no bridge to an older version, so it is unknown which items are served "
+            "worst; use the order 'oldest' or 'most-hit'"
+        )
+    keys, versions = (np.array(column, dtype=np.int64) for column in (zip(*rows, strict=True) if rows else ([], [])))
+    residuals = np.full(len(keys), -np.inf, dtype=np.float32)
+    for version in older:
+        first, last = np.searchsorted(versions, (version.number, version.number + 1))
+        if version.number in bridges and first < last:
+            residuals[first:last] = _predicted_residuals(state, bridges[version.number], version, keys[first:last])
+    return array("q", keys[np.argsort(-residuals, kind="stable")].tolist())
+
+
+def _predicted_residuals(state: GalleryState, bridge: Bridge, version: Version, keys: np.ndarray) -> np.ndarray:
+    """The predicted residual of each key, float32; -inf where the vector was deleted meanwhile.
+
+    keys: ascending.
+    """
+    found = np.full(len(keys), -np.inf, dtype=np.float32)
+    for block_keys, vectors in state.engine.scan(version.collection):
+        places = np.minimum(np.searchsorted(keys, block_keys), len(keys) - 1)
+        wanted = keys[places] == block_keys
+        found[places[wanted]] = bridge.predicted_residual(vectors[wanted]).numpy()
+    return found
 
 
 class _Count(NamedTuple):

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery.items import Hit, Stored
@@ -37,6 +37,15 @@ CREATE TABLE unsettled (key INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 _HITS_TABLE = "CREATE TABLE IF NOT EXISTS hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
 _COLUMNS = "key, id, version, label, metadata, path"
 _MOST_SQL_VALUES = 500
+_BLOCK_ROWS = 2000
+
+
+class ItemWithPath(NamedTuple):
+    """An item that has the path of an image, without its metadata."""
+
+    key: int
+    id: str
+    label: str | None
 
 
 class Catalogue:
@@ -205,13 +214,17 @@ class Catalogue:
         with self._lock:
             return {item.id: item for item in self._select("id", ids)}
 
-    def labelled_images(self, version: int) -> list[Stored]:
-        """Items of a version that have a label and the path of an image, by key."""
+    def items_with_path(self, version: int) -> list[ItemWithPath]:
+        """The items of a version that have the path of an image, by key. Read in blocks: other threads wait for one."""
         query = (
-            f"SELECT {_COLUMNS} FROM items WHERE version = ? AND label IS NOT NULL AND path IS NOT NULL ORDER BY key"
+            "SELECT key, id, label FROM items WHERE version = ? AND key > ? AND path IS NOT NULL ORDER BY key LIMIT ?"
         )
-        with self._lock:
-            return [_stored(row) for row in self._connection.execute(query, (version,))]
+        found: list[ItemWithPath] = []
+        while True:
+            rows = self.read(query, (version, found[-1].key if found else -1, _BLOCK_ROWS))
+            found += [ItemWithPath(*row) for row in rows]
+            if len(rows) < _BLOCK_ROWS:
+                return found
 
     def counts(self) -> dict[int, int]:
         """Number of items by version; versions without items are left out."""

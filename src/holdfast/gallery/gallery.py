@@ -24,8 +24,9 @@ from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, checked_id
 from holdfast.gallery.models import Models
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.reembed import ReembedProgress
-from holdfast.gallery.registration import register
+from holdfast.gallery.registration import RegisterOptions, register
 from holdfast.gallery.rollback import cancel_rollback, roll_back
 from holdfast.gallery.searching import (
     Hits,
@@ -112,19 +113,38 @@ class Gallery:
         """The models of all versions."""
         return self._state.models
 
-    def register(self, model: str | Path, *, force: bool = False) -> Version:
+    def register(
+        self,
+        model: str | Path,
+        *,
+        force: bool = False,
+        bridge: str = AUTO,
+        bridge_pairs: int = MOST_PAIRS,
+        new_vectors: VectorSource | None = None,
+        progress: RegisterProgress = lambda stage, done, total: None,
+    ) -> Version:
         """Add a model as the newest version: it embeds new items and queries from now on.
 
-        Refused: another K, conflicting slots, weights that are a version already. If older versions hold items with
-        labels and images, ``holdfast.check`` is run with the new model's queries on them; a model that is incompatible
-        is refused. The checks are stored with the version. Others may search, add and delete while the new model
-        embeds; a second ``register`` waits for the first.
+        A bridge is fitted to each older version, on items embedded by both models. It carries queries of the new model
+        into the older version's space; no stored vector is changed. Held-out items decide which kind of bridge is
+        used, or none. Without enough items, queries are used as they are.
+
+        Refused: weights that are a version already; slots or sizes that cannot be compared with an older version, if
+        no bridge helps. If older versions hold items with labels and images, ``holdfast.check`` is run with the new
+        model's queries on them; a model that is incompatible is refused. Bridges and checks are stored with the
+        version. Others may search, add and delete meanwhile; a second ``register`` waits for the first.
 
         model: the model's folder.
         force: register an incompatible model too.
+        bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``, such as ``rotation``.
+        bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
+        new_vectors: the new model's vectors of some items, matched by id: a file (npz, npy, parquet) or a FeatureSet.
+            Default: the new model embeds items that have an image.
+        progress: called with what is being done, how much of it is done, and how much there is.
         """
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
         with self._state.registering:
-            return register(self._state, Path(model), force=force)
+            return register(self._state, Path(model), options)
 
     def add(
         self,
@@ -178,9 +198,11 @@ class Gallery:
         indexed_by: int | Collection[int] | None = None,
         exact: bool = False,
     ) -> Hits:
-        """The ``k`` items of all versions nearest to an image, a vector or an item, best first, by true cosine.
+        """The ``k`` items of all versions nearest to an image, a vector or an item, best first.
 
-        Equal scores are ordered by age, the older item first. Give one of image, vector and id.
+        Within a version items are ordered by cosine. Scores of versions with a bridge are put on the scale of the
+        query's version, so that hits of all versions can be merged; see ``Hit``. Equal scores are ordered by age, the
+        older item first. Give one of image, vector and id.
 
         image: a path, a PIL image or an array.
         vector: a feature by ``version``, full or compact, of any length.
@@ -222,7 +244,8 @@ class Gallery:
         image that cannot be read, stay unchanged and are counted. After a kill or a stop the same call continues.
 
         to: the version that embeds; default the newest.
-        order: ``oldest`` or ``most-hit`` first.
+        order: ``oldest``, ``most-hit`` or ``uncertain`` first; uncertain items are those that the bridge to their
+            version is expected to serve worst.
         rate: at most so many items per second; default no limit.
         limit: at most so many items in this call; default all.
         probes: labelled images on which accuracy is measured at every tenth of the way; 0 for none.
@@ -293,7 +316,7 @@ class Gallery:
         return vector_sizes(self._state.folder.version(version), self._state.models.version(version))
 
     def stats(self) -> dict[str, Any]:
-        """Numbers of items and vectors by version, and the size on disk in bytes."""
+        """Numbers of items and vectors by version with its bridges, and the size on disk in bytes."""
         state = self._state
         counts = state.catalogue.counts()
         with state.searches.running():
@@ -305,6 +328,7 @@ class Gallery:
                     "unindexed": state.engine.unindexed(one.collection),
                     "stored_dim": one.stored_dim,
                     "dim": one.dim,
+                    "bridges": one.bridges,
                 }
                 for one in state.models.versions()
             ]
@@ -371,12 +395,11 @@ def _create_files(path: Path, model: Path, address: EngineAddress, mode: str) ->
         raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
     candidate = read_candidate(model)
     version = candidate.version(1, [])
-    slots = None if candidate.registry is None else candidate.registry.to_json()
     with replacing_folder(path) as temporary:
         home = GalleryFolder(temporary)
         copy_model(candidate, home.version(1))
         catalogue = Catalogue(home.catalogue, new=True)
-        settings = {"engine": address.url, "place": address.options, "mode": mode, "slots": slots}
+        settings = {"engine": address.url, "place": address.options, "mode": mode}
         catalogue.put_version(1, version.as_json(), settings)
         catalogue.close()
         # Last, because a server's collection is not removed with the folder if something fails.

@@ -41,19 +41,22 @@ class Item:
 class Hit:
     """One search result.
 
-    score: cosine of the full features of query and item.
+    score: hits are ranked by it. It is the cosine where all versions share a space, and otherwise the cosine put on a
+        scale that is the same for all versions (``holdfast.bridges.ScoreScale``).
+    cosine: of query and item in the space of the version that embedded the item.
     version: the version that embedded the item.
     """
 
     id: str
     score: float
+    cosine: float
     version: int
     label: str | None = None
     metadata: Mapping[str, Value] = field(default_factory=dict)
     path: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {"id": self.id, "score": self.score, "version": self.version}
+        shown: dict[str, Any] = {"id": self.id, "score": self.score, "cosine": self.cosine, "version": self.version}
         if self.label is not None:
             shown["label"] = self.label
         if self.path is not None:
@@ -72,8 +75,8 @@ class Stored:
     metadata: Mapping[str, Value]
     path: str | None
 
-    def hit(self, score: float) -> Hit:
-        return Hit(self.id, score, self.version, self.label, self.metadata, self.path)
+    def hit(self, score: float, cosine: float) -> Hit:
+        return Hit(self.id, score, cosine, self.version, self.label, self.metadata, self.path)
 
     def fields(self) -> dict[str, Value]:
         """The fields that an engine can filter by."""

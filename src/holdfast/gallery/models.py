@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -18,6 +18,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from holdfast.bridges import NONE, Bridge, ScoreScale
+from holdfast.bridges.scores import RAW, SAME
 from holdfast.encoders import Encoder
 from holdfast.encoders.compact import change_basis, to_compact
 from holdfast.encoders.encode_loop import batch_size_for
@@ -26,6 +28,7 @@ from holdfast.errors import HoldfastError, UnavailableError, unknown_name
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, Stored, checked
+from holdfast.gallery.version_bridges import VersionBridges
 from holdfast.gallery.versions import MODEL, Version, read_basis
 
 OnRefused = Callable[[Item, HoldfastError], None]
@@ -37,6 +40,20 @@ class EmbeddedItem:
 
     item: Stored
     vector: np.ndarray
+
+
+class VersionQuery(NamedTuple):
+    """A query for the items of one version, 1-D, and the scale that makes its cosines comparable between versions."""
+
+    vector: np.ndarray
+    scale: ScoreScale
+
+    def scores(self, cosines: Sequence[float]) -> Sequence[float]:
+        """The merged scores of these cosines."""
+        if self.scale.rule == RAW:
+            return cosines
+        found: list[float] = np.interp(cosines, self.scale.cosines, self.scale.scores).tolist()
+        return found
 
 
 class Models:
@@ -55,6 +72,7 @@ class Models:
         self._encoding = threading.RLock()  # one forward pass at a time: torch uses all cores for it anyway
         self.basis_of = functools.lru_cache(maxsize=2)(lambda number: read_basis(folder.version(number)))
         self._converter = BasisConverter(self.basis_of)
+        self._bridges = VersionBridges(folder)
 
     def versions(self) -> list[Version]:
         return list(self._versions.values())
@@ -88,6 +106,7 @@ class Models:
         shutil.rmtree(self._folder.version(number), ignore_errors=True)
         self._encoders.pop(number, None)
         self._removed.pop(number, None)
+        self._bridges.forget(number)
         self.basis_of.cache_clear()
         self._converter = BasisConverter(self.basis_of)
 
@@ -100,8 +119,22 @@ class Models:
                     self._encoders = {version.number: Encoder.from_pretrained(folder, device=self.device)}
             return self._encoders[version.number]
 
-    def convert(self, vectors: np.ndarray, source: Version, target: Version) -> np.ndarray:
-        return self._converter.convert(vectors, source, target)
+    def bridge(self, source: Version, target: Version) -> Bridge | None:
+        """The bridge that carries vectors of ``source`` into the space of ``target``; None if there is none."""
+        return self._bridges.between(source, target)
+
+    def query_for(self, vector: np.ndarray, source: Version, target: Version) -> "VersionQuery":
+        """A query as ``source`` stores it, 1-D, as a query for items of ``target``.
+
+        Bridged where there is a bridge, else converted to the basis of ``target``.
+        """
+        if source.number == target.number:
+            return VersionQuery(vector, SAME)
+        bridge = self.bridge(source, target)
+        if bridge is not None and bridge.kind != NONE:
+            return VersionQuery(bridge(vector[None])[0].numpy(), bridge.scale)
+        (converted,) = self._converter.convert(vector[None], source, target)
+        return VersionQuery(converted, SAME if bridge is None else bridge.scale)
 
     def stored_form(self, vector: ArrayLike, version: Version, what: str) -> np.ndarray:
         """A vector from a user as ``version`` stores it, 1-D; ``what`` names it in errors."""

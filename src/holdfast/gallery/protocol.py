@@ -13,8 +13,20 @@ from torch import Tensor
 from holdfast.encoders import Encoder
 from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError
+from holdfast.evaluation import FeatureSet
 from holdfast.gallery.items import Hit, Item
 from holdfast.gallery.versions import VectorSizes, Version
+
+AUTO = "auto"
+"""The bridge that held-out pairs show to be best, or none."""
+MOST_PAIRS = 2000
+"""Items of each older version that a bridge is fitted and measured on, if nobody says otherwise."""
+
+VectorSource = str | Path | FeatureSet
+"""Vectors with ids: a file (npz, npy, parquet) or arrays in memory."""
+
+RegisterProgress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
 
 
 class SearchableGallery(Protocol):
@@ -24,8 +36,17 @@ class SearchableGallery(Protocol):
     def read_only(self) -> str | None:
         """Why nothing can be written and what to do instead; None if the gallery can be written to."""
 
-    def register(self, model: str | Path, *, force: bool = False) -> Version:
-        """Make a model the newest version: it embeds queries from now on."""
+    def register(
+        self,
+        model: str | Path,
+        *,
+        force: bool = False,
+        bridge: str = AUTO,
+        bridge_pairs: int = MOST_PAIRS,
+        new_vectors: VectorSource | None = None,
+        progress: RegisterProgress = lambda stage, done, total: None,
+    ) -> Version:
+        """Make a model the newest version: it embeds queries from now on. See ``Gallery.register``."""
 
     def search(
         self,

@@ -1,32 +1,57 @@
-"""Register a model: check its queries on the stored vectors of each older version, then make it the newest version."""
+"""Register a model: fit bridges to the older versions, check its queries on them, then make it the newest version."""
 
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from holdfast.bridges import BRIDGES, NONE, Bridge
+from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.encoders.compact import to_compact
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import check
-from holdfast.evaluation.verdict import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED
-from holdfast.gallery.items import Stored
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.evaluation.verdict import INCOMPATIBLE
+from holdfast.gallery.bridge_pairs import (
+    NewVectors,
+    PairItems,
+    Pairs,
+    choose_with_images,
+    embed_pairs,
+    read_pair_items,
+)
+from holdfast.gallery.label_check import CheckSample, NewQueries, check_on_sample, read_check_sample, split
 from holdfast.gallery.models import BasisConverter, full_features, preprocess_image
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Candidate, Version, copy_model, merged_slots, read_candidate, registry_from_json
-from holdfast.scenarios import SlotRegistry
+from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to
+from holdfast.gallery.versions import Candidate, Version, copy_model, read_candidate, read_registry, space_conflict
 from holdfast.wording import counted
 
-MOST_QUERIES = 300
-MOST_GALLERY = 5000
+
+@dataclass(frozen=True)
+class RegisterOptions:
+    """The options of ``Gallery.register``."""
+
+    force: bool = False
+    bridge: str = AUTO
+    bridge_pairs: int = MOST_PAIRS
+    new_vectors: VectorSource | None = None
+    progress: RegisterProgress = field(default=lambda stage, done, total: None)
+
+    def __post_init__(self) -> None:
+        if self.bridge not in (AUTO, NONE, *BRIDGES):
+            raise unknown_name("kind of bridge", self.bridge, [AUTO, NONE, *BRIDGES])
+        if self.bridge_pairs < FEWEST_PAIRS:
+            raise HoldfastError(f"a bridge needs at least {FEWEST_PAIRS} pairs, got bridge_pairs {self.bridge_pairs}")
+        if self.bridge == NONE and self.new_vectors is not None:
+            raise HoldfastError("new vectors are for fitting a bridge; give them or bridge 'none', not both")
 
 
-def register(state: GalleryState, model: Path, *, force: bool) -> Version:
+def register(state: GalleryState, model: Path, options: RegisterOptions) -> Version:
     """Make a model the newest version; see ``Gallery.register``.
 
     The caller holds ``state.registering``, so that no other model is registered meanwhile, but not ``state.writing``:
@@ -34,33 +59,43 @@ def register(state: GalleryState, model: Path, *, force: bool) -> Version:
     commit.
     """
     candidate, models = read_candidate(model), state.models
-    _slots_with(state, candidate)  # refuses incompatible models before anything is embedded
+    _refuse_known_model(state, candidate)
     # The number stays free: of concurrent operations only a rollback changes versions, and it never frees a number.
     last = max(one.number for one in models.versions())
     version = candidate.version(max(last, state.catalogue.setting("last_version", 0)) + 1, [])
+    registration = _Registration(state, candidate, version, options)
+    registration.refuse_other_spaces()  # before anything is embedded
     with _delete_model_on_error(state, version):
         # Copied first, because the source folder may change while the model embeds.
         copy_model(candidate, state.folder.version(version.number))
-        checks = _of_current_versions(state, _check_all(state, version, candidate))
-        refused = [check for check in checks if check["verdict"] == INCOMPATIBLE]
-        if refused and not force:
+        found = _of_current_versions(state, registration.run())
+        refused = [one.check for one in found if one.check is not None and one.check["verdict"] == INCOMPATIBLE]
+        if refused and not options.force:
             where = f"on version {refused[0]['version']}: {refused[0]['reason']}"
             how = "--force registers it all the same (in Python: force=True)"
             raise HoldfastError(f"{model}: incompatible {where}; {how}")
+        for one in found:
+            one.save(state.folder.version(version.number))
     with state.writing:
         with _delete_model_on_error(state, version):
-            slots = _slots_with(state, candidate)
-            version = replace(version, checks=_of_current_versions(state, checks))
+            _refuse_known_model(state, candidate)
+            for one in found:
+                one.remove_unless(one.old in models.versions(), state.folder.version(version.number))
+            found = _of_current_versions(state, found)
+            version = replace(
+                version,
+                checks=[one.check for one in found if one.check is not None],
+                bridges=[bridge_record(one.old.number, one.to) for one in found if one.to is not None],
+            )
             state.engine.create(version.collection, version.stored_dim)
-        record = None if slots is None else slots.to_json()
-        state.catalogue.put_version(version.number, version.as_json(), {"slots": record})
+        state.catalogue.put_version(version.number, version.as_json(), {})
         models.add_version(version, candidate.encoder)
     return version
 
 
 @contextlib.contextmanager
 def _delete_model_on_error(state: GalleryState, version: Version) -> Iterator[None]:
-    """Delete the copy of the model if the block raises."""
+    """Delete the copy of the model and its bridges if the block raises."""
     try:
         yield
     except BaseException:
@@ -68,124 +103,212 @@ def _delete_model_on_error(state: GalleryState, version: Version) -> Iterator[No
         raise
 
 
-def _slots_with(state: GalleryState, candidate: Candidate) -> SlotRegistry | None:
-    """The slots of all models, the candidate's included; refused if it cannot join the current versions."""
+def _refuse_known_model(state: GalleryState, candidate: Candidate) -> None:
     models = state.models
     if models.rollback_version is not None:
         raise HoldfastError(f"version {models.rollback_version} is being rolled back; finish or cancel that first")
     for known in models.versions():
         if known.weights_sha256 == candidate.weights_sha256:
             raise HoldfastError(f"{candidate.folder}: these weights are version {known.number} already")
-    return merged_slots(registry_from_json(state.catalogue.setting("slots")), candidate, models.newest().dim)
-
-
-def _of_current_versions(state: GalleryState, checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The checks without those on versions that a rollback has removed."""
-    known = {one.number for one in state.models.versions()}
-    return [check for check in checks if check["version"] in known]
-
-
-def _check_all(state: GalleryState, new: Version, candidate: Candidate) -> list[dict[str, Any]]:
-    """Check the new model's queries on each older version that holds items with labels and images."""
-    encoder, checks = candidate.encoder, []
-    for old in state.models.versions():
-        with state.searches.running():  # a rollback waits for this before it deletes vectors and basis of ``old``
-            if old not in state.models.versions():
-                continue
-            bases = {new.number: candidate.basis, old.number: state.models.basis_of(old.number)}
-            sample = _sample(state, old)
-        if sample is None:
-            continue
-        converter = BasisConverter(bases.__getitem__)
-
-        def embed(images: Tensor, old: Version = old, converter: BasisConverter = converter) -> np.ndarray:
-            # Without the lock of other forward passes: only this call uses the encoder, and searches must not wait.
-            full = full_features(encoder, images, state.models.device)
-            rows = full if candidate.basis is None else to_compact(full, candidate.basis)
-            return converter.convert(rows.numpy(), new, old)
-
-        checks.append(
-            check_on_sample(old.number, sample, lambda item: preprocess_image(encoder, str(item.path)), embed)
-        )
-    return checks
 
 
 @dataclass(frozen=True)
-class CheckSample:
-    """Labelled items of one version.
+class Finding:
+    """What was found out about the new model and one older version.
 
-    queries: candidates for queries.
-    gallery: the items that are searched.
-    vectors: the stored vectors of both, by key.
+    to: the bridge for queries of the new model; back: the bridge for vectors of the older version. None without one.
+    check: the check of the new model's queries on the older version's items; None if there was nothing to check on.
     """
 
-    queries: list[Stored]
-    gallery: list[Stored]
-    vectors: dict[int, np.ndarray]
+    old: Version
+    to: Bridge | None
+    back: Bridge | None
+    check: dict[str, Any] | None
+
+    def save(self, version_folder: Path) -> None:
+        if self.to is not None and self.back is not None:
+            bridge_to(version_folder, self.old.number).parent.mkdir(exist_ok=True)
+            self.to.save(bridge_to(version_folder, self.old.number))
+            self.back.save(bridge_from(version_folder, self.old.number))
+
+    def remove_unless(self, wanted: bool, version_folder: Path) -> None:
+        """Remove the saved bridges of a version that a rollback has removed."""
+        if not wanted:
+            shutil.rmtree(bridge_to(version_folder, self.old.number), ignore_errors=True)
+            shutil.rmtree(bridge_from(version_folder, self.old.number), ignore_errors=True)
 
 
-def _sample(state: GalleryState, version: Version) -> CheckSample | None:
-    """None if the version holds no items with labels and images."""
-    items = state.catalogue.labelled_images(version.number)
-    if not items:
-        return None
-    queries, gallery = _split(items)
-    vectors = state.engine.fetch(version.collection, [item.key for item in (*queries, *gallery)])
-    # Items that were deleted or re-embedded since they were listed have no vector here any more.
-    gallery = [item for item in gallery if item.key in vectors]
-    classes = {item.label for item in gallery}
-    return CheckSample([item for item in queries if item.key in vectors and item.label in classes], gallery, vectors)
+def _of_current_versions(state: GalleryState, found: list[Finding]) -> list[Finding]:
+    """The findings without those about versions that a rollback has removed."""
+    known = state.models.versions()
+    return [one for one in found if one.old in known]
 
 
-def check_on_sample(
-    version: int, sample: CheckSample, read: Callable[[Stored], Tensor], embed: Callable[[Tensor], np.ndarray]
-) -> dict[str, Any]:
-    """``holdfast.check`` of a new model's queries on items of an older version, as JSON.
+@dataclass(frozen=True)
+class _Sampled:
+    """What was read of one older version before the new model embeds anything."""
 
-    The old model's features are the stored vectors; the new model's are computed from the images. Items with images
-    that cannot be read are not used as queries.
-
-    version: the older version's number.
-    read: opens and preprocesses the image of an item.
-    embed: features of images (N x C x H x W) in the basis of the stored vectors, N x stored_dim.
-    """
-    images: list[Tensor] = []
-    queries: list[Stored] = []
-    for item in sample.queries:
-        if len(queries) == MOST_QUERIES:
-            break
-        with contextlib.suppress(HoldfastError):
-            images.append(read(item))
-            queries.append(item)
-    if len(queries) < FEWEST_UNITS:
-        found_items = counted(len(queries), "labelled item")
-        reason = f"{found_items} with readable images and others of the same class; {FEWEST_UNITS} are needed"
-        return {"version": version, "verdict": NOT_JUDGED, "reason": reason}
-    vectors, gallery, labels = sample.vectors, sample.gallery, np.array([item.label for item in queries])
-    found = check(
-        (np.stack([vectors[item.key] for item in gallery]), np.array([item.label for item in gallery])),
-        (np.stack([vectors[item.key] for item in queries]), labels),
-        (embed(torch.cat(images)), labels),
-    ).as_json()
-    kept = ("verdict", "reason", "score", "queries", "gallery", "self_test", "cross_test", "gain")
-    return {"version": version, **{name: found[name] for name in kept}}
+    old: Version
+    conflict: str | None
+    converter: BasisConverter
+    check: CheckSample | None
+    pairs: PairItems
 
 
-def _split(items: list[Stored]) -> tuple[list[Stored], list[Stored]]:
-    """Candidates for queries, at most half of the items, and the gallery; every query's class is in the gallery."""
-    order = np.random.default_rng(0).permutation(len(items))
-    left = Counter(item.label for item in items)
-    queries: list[Stored] = []
-    gallery: list[Stored] = []
-    for item in (items[row] for row in order):
-        if len(queries) < len(items) // 2 and left[item.label] > 1 and len(queries) < 2 * MOST_QUERIES:
-            left[item.label] -= 1
-            queries.append(item)
+class _Registration:
+    """Bridges and checks of one model that is being registered."""
+
+    def __init__(self, state: GalleryState, candidate: Candidate, new: Version, options: RegisterOptions) -> None:
+        self._state, self._candidate, self._new, self._options = state, candidate, new, options
+
+    def refuse_other_spaces(self) -> None:
+        """Refuse a model that cannot be compared with every older version if no bridge is wanted."""
+        if self._options.bridge != NONE:
+            return
+        for old in self._state.models.versions():
+            conflict = self._conflict(old)
+            if conflict is not None:
+                raise self._unreachable(old, conflict, "leave out --bridge none (in Python bridge='none')")
+
+    def run(self) -> list[Finding]:
+        """Read samples of all older versions, then embed, fit and check."""
+        sampled = self._sample_all()
+        findings = []
+        for one in sampled:
+            pairs = self._pairs(one)
+            to, back = self._fit(one, pairs)
+            findings.append(Finding(one.old, to, back, self._check(one, to)))
+        return findings
+
+    def _conflict(self, old: Version) -> str | None:
+        registry = read_registry(self._state.folder.version(old.number))
+        return space_conflict(registry, old.dim, self._candidate)
+
+    def _unreachable(self, old: Version, conflict: str, what: str) -> HoldfastError:
+        reason = f"its features cannot be compared with those of version {old.number} ({conflict})"
+        return HoldfastError(f"{self._candidate.folder}: {reason}; {what}")
+
+    def _sample_all(self) -> list[_Sampled]:
+        state, options = self._state, self._options
+        new_vectors = None if options.new_vectors is None else NewVectors(options.new_vectors)
+        self._new_vectors = new_vectors
+        with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
+            versions = state.models.versions()
+            listed = {old.number: state.catalogue.items_with_path(old.number) for old in versions}
+            splits = {number: split(rows, new_vectors or ()) for number, rows in listed.items()}
+            reserved = {item.key for queries, _ in splits.values() for item in queries}
+            chosen = {}
+            if new_vectors is not None:
+                chosen = new_vectors.choose(state, options.bridge_pairs, reserved)
+            found = []
+            for old in versions:
+                if new_vectors is None and options.bridge != NONE:
+                    keys = [item.key for item in listed[old.number] if item.key not in reserved]
+                    chosen[old.number] = choose_with_images(state, keys, options.bridge_pairs)
+                bases = {self._new.number: self._candidate.basis, old.number: state.models.basis_of(old.number)}
+                found.append(
+                    _Sampled(
+                        old,
+                        self._conflict(old),
+                        BasisConverter(bases.__getitem__),
+                        read_check_sample(state, old, *splits[old.number]),
+                        read_pair_items(state, old, chosen.get(old.number, []), new_vectors),
+                    )
+                )
+        return found
+
+    def _embed(self, images: Tensor) -> np.ndarray:
+        """Preprocessed images as the new version stores them."""
+        # Without the lock of other forward passes: only this call uses the encoder, and searches must not wait.
+        full = full_features(self._candidate.encoder, images, self._state.models.device)
+        rows: np.ndarray = (full if self._candidate.basis is None else to_compact(full, self._candidate.basis)).numpy()
+        return rows
+
+    def _pairs(self, one: _Sampled) -> Pairs:
+        chosen, progress = one.pairs, self._options.progress
+        if self._new_vectors is not None:
+            rows = self._new_vectors.stored(chosen.rows, self._new, self._candidate.basis)
+            return Pairs(chosen.vectors, rows, [item.label for item in chosen.items])
+        stage = f"embedding items of version {one.old.number}"
+        encoder, device = self._candidate.encoder, self._state.models.device
+        return embed_pairs(chosen, encoder, self._embed, device, lambda done, total: progress(stage, done, total))
+
+    def _fit(self, one: _Sampled, pairs: Pairs) -> tuple[Bridge | None, Bridge | None]:
+        """The bridges to and from an older version; None without enough pairs, if vectors can be compared as they are.
+
+        The second bridge is of the kind that was chosen for the first.
+        """
+        old, new, options = one.old, self._new, self._options
+        if options.bridge == NONE:
+            return None, None
+        if len(pairs) < FEWEST_PAIRS:
+            asked = options.bridge != AUTO or self._new_vectors is not None
+            if one.conflict is None and not (asked and self._count(old)):
+                return None, None
+            raise self._too_few(one, len(pairs))
+        same = one.conflict is None
+        labels = np.array(pairs.labels, dtype=object) if any(pairs.labels) else None
+        self._options.progress(f"fitting the bridges of version {old.number}", 0, 2)
+        to = Bridge.fit(
+            pairs.new,
+            pairs.old,
+            kind=options.bridge,
+            labels=labels,
+            items=self._count(old),
+            same_space=same,
+            unbridged=one.converter.convert(pairs.new, new, old) if same else None,
+            models={"new": new.weights_sha256, "old": old.weights_sha256},
+        )
+        if not to.helps and not same:
+            chance, best = to.evidence.chance, to.evidence.chosen.value
+            measured = (
+                f"{to.evidence.measure} {best:.3f} on {to.evidence.held_out} held-out items, {chance:.3f} by chance"
+            )
+            what = f"no bridge helps ({measured}); embed the items again with this model in a gallery of their own"
+            raise self._unreachable(old, str(one.conflict), what)
+        self._options.progress(f"fitting the bridges of version {old.number}", 1, 2)
+        back = Bridge.fit(
+            pairs.old,
+            pairs.new,
+            kind=to.kind,
+            options=to.options,
+            labels=labels,
+            same_space=same,
+            unbridged=one.converter.convert(pairs.old, old, new) if same else None,
+            models={"new": old.weights_sha256, "old": new.weights_sha256},
+        )
+        self._options.progress(f"fitting the bridges of version {old.number}", 2, 2)
+        return to, back
+
+    def _count(self, old: Version) -> int:
+        return self._state.catalogue.counts().get(old.number, 0)
+
+    def _too_few(self, one: _Sampled, count: int) -> HoldfastError:
+        if self._new_vectors is not None:
+            where = f"{self._new_vectors.name} has vectors of {counted(count, 'item')} of version {one.old.number}"
+            what = f"{where}, and a bridge needs {FEWEST_PAIRS}; add more to the file"
         else:
-            gallery.append(item)
-    if len(gallery) > MOST_GALLERY:
-        # One item of every class first: a query without its class in the gallery could not be answered.
-        first = list({item.label: item for item in gallery}.values())
-        taken = {item.key for item in first}
-        gallery = first + [item for item in gallery if item.key not in taken][: max(0, MOST_GALLERY - len(first))]
-    return queries, gallery
+            where = f"{counted(count, 'item')} of version {one.old.number} with an image at hand"
+            give = "give vectors of more items by the new model (--new-vectors FILE, in Python new_vectors)"
+            what = f"{where}, and a bridge needs {FEWEST_PAIRS}; {give}"
+        if one.conflict is None:
+            return HoldfastError(f"{self._candidate.folder}: {what}")
+        return self._unreachable(one.old, one.conflict, what)
+
+    def _check(self, one: _Sampled, to: Bridge | None) -> dict[str, Any] | None:
+        if one.check is None:
+            return None
+        encoder = self._candidate.encoder
+        self._options.progress(f"checking on version {one.old.number}", 0, 1)
+
+        def embed(images: Tensor) -> NewQueries:
+            rows = self._embed(images)
+            plain = one.converter.convert(rows, self._new, one.old) if one.conflict is None else None
+            bridged = None if to is None or to.kind == NONE else to(rows).numpy()
+            return NewQueries(bridged, plain)
+
+        found = check_on_sample(
+            one.old.number, one.check, lambda item: preprocess_image(encoder, str(item.path)), embed
+        )
+        self._options.progress(f"checking on version {one.old.number}", 1, 1)
+        return found

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.reembed import ReembedProgress, reembed
 from holdfast.gallery.state import GalleryState
-from holdfast.gallery.versions import Version, merged_slots_of
+from holdfast.gallery.versions import Version
 
 _DELETE_BATCH = 256
 
@@ -84,15 +84,8 @@ def _refuse_losses(catalogue: Catalogue, removed: Version) -> None:
 def _remove_version(state: GalleryState, removed: Version) -> None:
     with state.writing:
         state.writer.delete_unowned()
-        remaining = [one for one in state.models.versions() if one.number != removed.number]
-        slots = merged_slots_of([state.folder.version(one.number) for one in remaining])
-        settings = {
-            "leaving": None,
-            # Numbers are never reused: "version 3" in an earlier hit must not come to mean another model.
-            "last_version": removed.number,
-            "slots": None if slots is None else slots.to_json(),
-        }
-        state.catalogue.remove_version(removed.number, settings)
+        # Numbers are never reused: "version 3" in an earlier hit must not come to mean another model.
+        state.catalogue.remove_version(removed.number, {"leaving": None, "last_version": removed.number})
         state.models.remove_version(removed.number)
     state.searches.wait()
     with state.writing:

@@ -1,4 +1,4 @@
-"""Search all versions of a gallery, merged by true cosine."""
+"""Search all versions of a gallery, merged by scores that can be compared between versions."""
 
 import html
 from collections.abc import Collection, Iterable, Mapping
@@ -94,11 +94,12 @@ def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit],
     """The hits, and the catalogue's count of changes when their keys were looked up."""
     among, k = arguments.indexed_by, arguments.k
     versions = [one for one in state.models.versions() if among is None or one.number in among]
-    queries = [state.models.convert(arguments.vector[None], arguments.source, version)[0] for version in versions]
+    # All before the engine is asked: a bridge may have to be read from disk first.
+    queries = [state.models.query_for(arguments.vector, arguments.source, version) for version in versions]
     wanted = k + (arguments.exclude_id is not None)
     while True:
         answers = [
-            state.engine.search(version.collection, query, wanted, arguments.where, exact=arguments.exact)
+            state.engine.search(version.collection, query.vector, wanted, arguments.where, exact=arguments.exact)
             for version, query in zip(versions, queries, strict=True)
         ]
         items, changes = state.catalogue.by_key([one.key for found in answers for one in found])
@@ -108,9 +109,14 @@ def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit],
         if all(len(found) < wanted or len(kept) >= k for found, kept in zip(answers, owned, strict=True)):
             break
         wanted *= 2
-    # Scores are inner products with the converted query, its length included: cosines of full features.
-    merged = sorted((one for kept in owned for one in kept), key=lambda one: (-one.score, one.key))
-    return [items[one.key].hit(one.score) for one in merged[:k]], changes
+    # The engine's scores are cosines of full features: the length of a query that was only converted is included.
+    merged = [
+        scored
+        for query, kept in zip(queries, owned, strict=True)
+        for scored in zip(query.scores([one.score for one in kept]), kept, strict=True)
+    ]
+    merged.sort(key=lambda scored: (-scored[0], scored[1].key))
+    return [items[one.key].hit(score, one.score) for score, one in merged[:k]], changes
 
 
 def checked_k(image: Any, vector: Any, id: str | None, k: Any) -> int:

@@ -1,8 +1,8 @@
 """A version of a gallery is one model: a folder with its copy, and the basis in which its vectors are stored."""
 
+import hashlib
 import json
 import shutil
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +36,7 @@ class Version:
     registered: date and time in UTC, ISO 8601.
     checks: one compatibility check for each older version that could be checked.
     backbone: the network's name; None in galleries created by early versions.
+    bridges: one record for each older version that has a bridge; see ``version_bridges.bridge_record``.
     """
 
     number: int
@@ -47,6 +48,7 @@ class Version:
     registered: str
     checks: list[dict[str, Any]] = field(default_factory=list)
     backbone: str | None = None
+    bridges: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def collection(self) -> str:
@@ -92,7 +94,15 @@ def read_candidate(folder: Path) -> Candidate:
             f"{folder}: features of {encoder.dim} numbers do not fit a simplex of {registry.num_slots} slots"
         )
     sha256 = read_json(folder / _MODEL_FILES[0])["weights_sha256"]
-    return Candidate(folder, encoder, compact_basis(encoder), sha256, registry)
+    return Candidate(folder, encoder, compact_basis(encoder), _model_hash(encoder, sha256), registry)
+
+
+def _model_hash(encoder: Encoder, weights_sha256: str) -> str:
+    """A hash that differs between models. Many adopted models have no weights, so their vectors are hashed too."""
+    adopted = encoder.info.get("adopted")
+    if adopted is None or encoder.projection is not None:
+        return weights_sha256
+    return hashlib.sha256(f"{weights_sha256} {adopted['features_sha256']} {encoder.dim}".encode()).hexdigest()
 
 
 def _backbone_name(encoder: Encoder) -> str:
@@ -100,25 +110,39 @@ def _backbone_name(encoder: Encoder) -> str:
     return type(encoder.backbone).__name__ if spec is None else str(spec["name"])
 
 
+def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str | None:
+    """Why features of ``new`` cannot be compared with those of a model without a bridge; None if they can.
+
+    known: the slots of that model; None if it has none.
+    dim: numbers of its full features.
+    """
+    mine = new.registry
+    if known is None or mine is None:
+        if known is not mine:
+            return (
+                "the model has no class slots, they have"
+                if mine is None
+                else "the model has class slots, they have not"
+            )
+        if new.encoder.dim != dim:
+            return f"features of {new.encoder.dim} numbers, the gallery's have {dim}"
+        return None
+    try:
+        known.merge(mine)
+    except HoldfastError as error:
+        return str(error)
+    return None
+
+
 def merged_slots(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:
     """The slots of all models if ``new`` joins models with the slots ``known`` and features of ``dim`` numbers.
 
     Refused: slots on one side only, other sizes, and registries that ``SlotRegistry.merge`` refuses.
     """
-    mine = new.registry
-    if known is None or mine is None:
-        if known is not mine:
-            which = (
-                "has no class slots, the gallery's models have" if mine is None else "has class slots, they have not"
-            )
-            raise HoldfastError(f"{new.folder}: the model {which}; their features cannot be compared")
-        if new.encoder.dim != dim:
-            raise HoldfastError(f"{new.folder}: features of {new.encoder.dim} numbers, the gallery's have {dim}")
-        return None
-    try:
-        return known.merge(mine)
-    except HoldfastError as error:
-        raise HoldfastError(f"{new.folder}: does not fit the gallery's models: {error}") from error
+    conflict = space_conflict(known, dim, new)
+    if conflict is not None:
+        raise HoldfastError(f"{new.folder}: does not fit the gallery's models: {conflict}")
+    return None if known is None or new.registry is None else known.merge(new.registry)
 
 
 def copy_model(candidate: Candidate, folder: Path) -> None:
@@ -142,13 +166,9 @@ def registry_from_json(value: Any) -> SlotRegistry | None:
     return None if value is None else SlotRegistry.from_json(json.loads(json.dumps(value)))
 
 
-def merged_slots_of(folders: Iterable[Path]) -> SlotRegistry | None:
-    """The slots of all copied models, read from their config files; None if they have none."""
-    together: SlotRegistry | None = None
-    for folder in folders:
-        registry = registry_from_json(read_json(folder / MODEL / _MODEL_FILES[0]).get("info", {}).get("slots"))
-        together = registry if together is None or registry is None else together.merge(registry)
-    return together
+def read_registry(folder: Path) -> SlotRegistry | None:
+    """The slots of a copied model, read from its config file; None if it has none."""
+    return registry_from_json(read_json(folder / MODEL / _MODEL_FILES[0]).get("info", {}).get("slots"))
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Make another model version 0 from its stored vectors alone."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from holdfast.bridges import Bridge
 from holdfast.checksums import sha256_of
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError, unknown_name
@@ -15,11 +16,33 @@ from holdfast.evaluation.check import check_options
 from holdfast.evaluation.feature_files import read_features
 from holdfast.geometry import DSimplex
 from holdfast.lifecycle.adopted_model import write_adopted
-from holdfast.lifecycle.adoption_result import MAP, PROJECTION, WAYS, Adoption, choose
-from holdfast.lifecycle.adoption_trial import STEPS, Trial, fitted_projection, procrustes_map, ridge_map, try_ways
-from holdfast.lifecycle.stored_vectors import StoredVectors, paired_rows, read_stored, split_classes
+from holdfast.lifecycle.adoption_result import (
+    BRIDGE,
+    NEEDS_CLASSES,
+    OTHER_CLASSES,
+    PROJECTION,
+    SAME_CLASSES,
+    UNCHANGED,
+    WAYS,
+    Adoption,
+    Question,
+    Way,
+    choose,
+    choose_without_classes,
+)
+from holdfast.lifecycle.adoption_trial import STEPS, Measured, Trial, fit_bridge, fit_projection, try_ways
+from holdfast.lifecycle.stored_vectors import (
+    Paired,
+    StoredVectors,
+    few_classes,
+    paired_rows,
+    read_stored,
+    split_classes,
+    split_items,
+)
 from holdfast.metrics.resampling import RESAMPLES
 from holdfast.scenarios import SlotRegistry
+from holdfast.wording import counted, per_cent
 
 Source = str | Path | FeatureSet | ArrayLike
 
@@ -39,112 +62,214 @@ def adopt(
     resamples: int = RESAMPLES,
     seed: int = 0,
     steps: int = STEPS,
+    bridge_pairs: int = 2000,
 ) -> Adoption:
-    """Compare three ways to adopt stored vectors on held-out classes, and write the best, or ``way``, to ``out``.
+    """Compare ways to adopt stored vectors, and write the best, or ``way``, to ``out``.
 
     features: the stored vectors: a file (npz, npy, parquet), a ``FeatureSet`` or an array, N x D.
-    labels: their classes: a file or an array; None takes those in the features' file.
+    labels: their classes: a file or an array; None takes those in the features' file. Classes are optional: without
+        them the vectors' own space is kept, and with ``new`` a bridge is fitted.
     out: folder of the adopted model; None writes nothing.
-    new: a new model's features of the same items, paired by id or row by row. With them the queries of the new model
-        decide between the ways; without them only the effect of a projection on the stored vectors is measured.
-    new_model: the folder of that model. If the way is "map", the model followed by the map is written too.
-    way: "projection", "means" or "map"; None takes the best.
+    new: a new model's vectors of the same items, or of some of them, paired by id or row by row; of any size. With them
+        the queries of the new model decide between the ways; without them only the effect of a projection on the stored
+        vectors is measured.
+    new_model: the folder of that model. If the way is "bridge", a copy of the model is written beside the bridge.
+    way: "projection", "means", "bridge" or "unchanged"; None takes the best. The first two need classes.
     slots: vertices of the projection's simplex. None: twice the number of classes, and at least D + 2, below which a
         projection loses dimensions.
-    held_out: share of the classes that nothing is fitted to, between 0 and 1.
+    held_out: share of the items, and of the classes, that nothing is fitted to, between 0 and 1.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
     min_gain: a way is good enough if its gain is shown to be above this fraction of 1.
     resamples: number of bootstrap resamples.
-    seed: of the split by class, the fits and the resamples.
+    seed: of the splits, the fits and the resamples.
     steps: Adam steps of each fit without a closed form.
+    bridge_pairs: items that a bridge is fitted on, at most; drawn at random.
 
-    The written model is fitted again to all classes. A new model trained as a whole may score higher than the linear
-    layers tried here.
+    With classes, two questions are answered, each by fits of its own: how unseen items of the same classes are found
+    (this one decides), and how items of classes that nothing was fitted on are found. The written model is fitted again
+    to everything. A new model trained as a whole may score higher than the linear layers tried here.
     """
     check_options("instance", confidence, min_gain, resamples)
-    if way is not None and way not in WAYS:
-        raise unknown_name("way", way, WAYS)
-    if way == MAP and new is None:
-        raise HoldfastError("the way of a map needs a new model's features of the same items; give them as new")
+    _refuse_options(way, new is not None, held_out, bridge_pairs)
     stored = read_stored(features, labels)
+    if way in NEEDS_CLASSES and stored.labels is None:
+        raise HoldfastError(
+            f"{stored.name}: has no labels, which the way {way!r} needs; give them (--labels), or leave out the way"
+        )
     target = None if out is None else _unused(Path(out))
     model = None if new_model is None else Encoder.from_pretrained(new_model)
     paired = None if new is None else paired_rows(stored, _new_set(new))
-    if model is not None and paired is not None and model.dim != paired.shape[1]:
-        raise HoldfastError(f"{new_model}: gives {model.dim} numbers, but its features here have {paired.shape[1]}")
-    split = split_classes(stored.labels, held_out=held_out, seed=seed, name=stored.name)
+    if model is not None and paired is not None and model.dim != paired.new.shape[1]:
+        raise HoldfastError(f"{new_model}: gives {model.dim} numbers, but its vectors here have {paired.new.shape[1]}")
+    registry = None if stored.labels is None or way in (BRIDGE, UNCHANGED) else _registry(stored, slots)
+    limits = {"confidence": confidence, "resamples": resamples, "min_gain": min_gain, "seed": seed, "steps": steps}
+    judging = _Judging(stored, paired, registry, held_out, {**limits, "bridge_pairs": bridge_pairs})
+    ways, questions = judging.answers()
+    bridge = None
+    if paired is not None and way != UNCHANGED:
+        old = stored.vectors[torch.from_numpy(paired.rows)]
+        known = None if stored.labels is None else stored.labels[paired.rows]
+        bridge = fit_bridge(paired.new, old, known, most=bridge_pairs, seed=seed)
+        ways = _with_settings(ways, bridge)
+    if questions == (None, None):
+        chosen, reason, good = choose_without_classes(way, None if bridge is None else bridge.helps)
+    else:
+        chosen, reason, good = choose(ways, way)
+    found = Adoption(
+        chosen=chosen,
+        reason=reason,
+        good_enough=good,
+        judged=_judged(stored, questions, bridge),
+        vectors=len(stored),
+        dim=stored.dim,
+        classes=len(stored.class_names),
+        pairs=None if paired is None else len(paired.rows),
+        confidence=confidence,
+        min_gain=min_gain,
+        same_classes=questions[0],
+        other_classes=questions[1],
+        ways=ways,
+        bridge=None if bridge is None else bridge.as_json(),
+        notes=_notes(stored, registry, paired, questions),
+    )
+    if target is not None:
+        matrix = None
+        if chosen == PROJECTION:
+            assert registry is not None
+            matrix = _final_projection(stored, registry, found.way(PROJECTION).settings["pull"], seed, steps)
+        write_adopted(
+            target,
+            stored,
+            found,
+            projection=matrix,
+            registry=registry if chosen == PROJECTION else None,
+            features=_origin(features, labels, stored),
+            bridge=bridge if chosen == BRIDGE else None,
+            new_model=model if chosen == BRIDGE else None,
+        )
+    return found
+
+
+def _refuse_options(way: str | None, has_new: bool, held_out: float, bridge_pairs: int) -> None:
+    if way is not None and way not in WAYS:
+        raise unknown_name("way", way, WAYS)
+    if way == BRIDGE and not has_new:
+        raise HoldfastError("the way 'bridge' needs a new model's vectors of some of the same items; give them as new")
+    if not 0 < held_out < 1:
+        raise HoldfastError(f"held-out must be a share of items and classes between 0 and 1, got {held_out:g}")
+    if bridge_pairs < 1:
+        raise HoldfastError(f"bridge-pairs must be a number of items, got {bridge_pairs}")
+
+
+def _registry(stored: StoredVectors, slots: int | None) -> SlotRegistry:
+    """A slot for every class."""
     num_slots = slots or max(2 * len(stored.class_names), stored.dim + 2)
     if num_slots == stored.dim + 1:
         raise HoldfastError(
             f"slots {num_slots}: its simplex has the vectors' own {stored.dim} dimensions; take one more"
         )
-    registry = SlotRegistry(num_slots).take_left(stored.class_names)
-    slot = torch.tensor([registry.slot(name) for name in stored.class_names])
-    trial = Trial(
-        stored.vectors,
-        paired,
-        stored.labels,
-        slot[torch.from_numpy(stored.labels)],
-        DSimplex(num_slots),
-        split,
-        confidence,
-        resamples,
-        min_gain,
-        seed,
-        steps,
-    )
-    ways = list(try_ways(trial))
-    chosen, reason, good = choose(ways, way)
-    found = Adoption(
-        chosen=chosen,
-        reason=reason,
-        good_enough=good,
-        vectors=len(stored),
-        dim=stored.dim,
-        classes=len(stored.class_names),
-        held_out_classes=len(np.unique(stored.labels[split.queries])),
-        queries=len(split.queries),
-        confidence=confidence,
-        min_gain=min_gain,
-        as_stored=trial.score(trial.outcomes(stored.vectors, stored.vectors)),
-        new_alone=None if paired is None else trial.score(trial.outcomes(paired, paired)),
-        ways=ways,
-        notes=_notes(num_slots, stored.dim, stored.has_ids, paired is not None),
-    )
-    if target is not None:
-        _write(target, found, trial, registry, stored, _origin(features, labels, stored), model)
-    return found
+    return SlotRegistry(num_slots).take_left(stored.class_names)
 
 
-def _write(
-    target: Path,
-    found: Adoption,
-    trial: Trial,
-    registry: SlotRegistry,
-    stored: StoredVectors,
-    origin: dict[str, Any],
-    model: Encoder | None,
-) -> None:
-    settings = found.way(found.chosen).settings
-    matrix = None
-    if found.chosen == PROJECTION:
-        matrix = fitted_projection(trial, settings["pull"], slice(None))
-    elif found.chosen == MAP:
-        assert trial.new is not None
-        is_ridge = settings["map"] == "ridge"
-        matrix = (
-            ridge_map(trial.new, trial.old, settings["ridge"]) if is_ridge else procrustes_map(trial.new, trial.old)
-        )
-    write_adopted(
-        target,
-        stored,
-        found,
-        way=found.chosen,
-        matrix=matrix,
-        registry=registry if found.chosen == PROJECTION else None,
-        features=origin,
-        new_model=model,
-    )
+def _slot_of(stored: StoredVectors, registry: SlotRegistry) -> torch.Tensor:
+    """The slot of each vector's class, N."""
+    assert stored.labels is not None
+    by_class = torch.tensor([registry.slot(name) for name in stored.class_names])
+    return by_class[torch.from_numpy(stored.labels)]
+
+
+def _final_projection(
+    stored: StoredVectors, registry: SlotRegistry, pull: float, seed: int, steps: int
+) -> torch.Tensor:
+    """The projection fitted to all stored vectors."""
+    simplex = DSimplex(registry.num_slots)
+    return fit_projection(stored.vectors, _slot_of(stored, registry), simplex, pull=pull, seed=seed, steps=steps)
+
+
+@dataclass(frozen=True)
+class _Judging:
+    """What the two questions are asked about.
+
+    registry: the slots; None tries the bridge alone, which then also works with few classes.
+    settings: fields of ``Trial``.
+    """
+
+    stored: StoredVectors
+    paired: Paired | None
+    registry: SlotRegistry | None
+    held_out: float
+    settings: dict[str, Any]
+
+    def answers(self) -> tuple[list[Way], tuple[Question | None, Question | None]]:
+        """Every way, measured by both questions, and the questions."""
+        stored = self.stored
+        if stored.labels is None or (self.registry is None and self.paired is None):
+            return [], (None, None)
+        if self.registry is not None and len(stored.class_names) < 2:
+            raise HoldfastError(
+                f"{stored.name}: one class only ({stored.class_names[0]}); a space is judged by telling classes apart, "
+                f"but the ways {BRIDGE!r} and {UNCHANGED!r} do without"
+            )
+        same = None if self.paired is None else self._trial(by_class=False)  # only new queries can be unseen
+        other = self._trial(by_class=True)
+        answers = [
+            {} if trial is None else {one.name: one for one in try_ways(trial, bridge_only=self.registry is None)}
+            for trial in (same, other)
+        ]
+        ways = [_joined(answers[0].get(name), answers[1].get(name)) for name in answers[1] or answers[0]]
+        return ways, (None if same is None else same.question(), None if other is None else other.question())
+
+    def _trial(self, *, by_class: bool) -> Trial | None:
+        """The trial of one question; None if there are too few classes and only a bridge is judged."""
+        stored, registry, seed = self.stored, self.registry, self.settings["seed"]
+        assert stored.labels is not None
+        old, labels, new = stored.vectors, stored.labels, None
+        if self.paired is not None:  # old and new queries are compared on items that both models embedded
+            old, labels, new = old[torch.from_numpy(self.paired.rows)], labels[self.paired.rows], self.paired.new
+        if not by_class:
+            split = split_items(labels, held_out=self.held_out, seed=seed)
+        elif registry is None and few_classes(labels):
+            split = None
+        else:
+            split = split_classes(labels, held_out=self.held_out, seed=seed, name=stored.name)
+        if split is None:
+            return None
+        slots, simplex = torch.zeros(len(labels), dtype=torch.long), DSimplex(2)
+        if registry is not None:
+            slots, simplex = _slot_of(stored, registry), DSimplex(registry.num_slots)
+            slots = slots if self.paired is None else slots[torch.from_numpy(self.paired.rows)]
+        return Trial(old, new, labels, slots, simplex, split, by_class, **self.settings)
+
+
+def _joined(same: Measured | None, other: Measured | None) -> Way:
+    """One way with its answers to both questions. Settings of a projection come from the second, as its gain does."""
+    main = other or same
+    assert main is not None
+    answers = [None if one is None else one.later for one in (same, other)]
+    stored, gain = (None, None) if other is None else (other.stored, other.stored_gain)
+    return Way(main.name, main.settings, stored, gain, *answers)
+
+
+def _with_settings(ways: list[Way], bridge: Bridge) -> list[Way]:
+    """The bridge's entry with the settings of the bridge that is written."""
+    settings = {"kind": bridge.kind, **bridge.options}
+    return [replace(way, settings=settings) if way.name == BRIDGE else way for way in ways]
+
+
+def _judged(stored: StoredVectors, questions: tuple[Question | None, Question | None], bridge: Bridge | None) -> str:
+    asked = []
+    for name, question in zip((SAME_CLASSES, OTHER_CLASSES), questions, strict=True):
+        if question is not None:
+            asked.append(f"{counted(question.queries, 'query')} of {name}")
+    if asked:
+        return f"top-1 of {' and of '.join(asked)}"
+    known = "no classes are known" if stored.labels is None else "no classes were used"
+    if bridge is None:
+        return f"nothing: {known}, and there are no new model's vectors to compare with"
+    evidence = bridge.evidence
+    value, chance = per_cent(evidence.chosen.value, 1), per_cent(evidence.chance, 1)
+    held = counted(evidence.held_out, "held-out pair")
+    return f"the bridge on {held}, {evidence.measure} {value} % (random hits {chance} %); {known}"
 
 
 def _origin(features: Source, labels: str | Path | ArrayLike | None, stored: StoredVectors) -> dict[str, Any]:
@@ -159,16 +284,27 @@ def _origin(features: Source, labels: str | Path | ArrayLike | None, stored: Sto
     }
 
 
-def _notes(slots: int, dim: int, has_ids: bool, has_new: bool) -> list[str]:
+def _notes(
+    stored: StoredVectors,
+    registry: SlotRegistry | None,
+    paired: Paired | None,
+    questions: tuple[Question | None, Question | None],
+) -> list[str]:
     notes = []
-    if slots - 1 < dim:
-        notes.append(f"{slots} slots are fewer than the vectors' {dim} numbers, so the projection loses dimensions")
-    if not has_ids:
-        notes.append("the vectors have no ids: new models cannot be trained against them, only checked")
-    if has_new:
+    if registry is not None and registry.num_slots - 1 < stored.dim:
         notes.append(
-            "a new model that was trained on the held-out classes gains more on them than on classes it never saw"
+            f"{registry.num_slots} slots are fewer than the vectors' {stored.dim} numbers, so the projection loses "
+            "dimensions"
         )
+    if not stored.has_ids:
+        notes.append("the vectors have no ids: new models cannot be trained against them, only checked")
+    if paired is not None and len(paired.rows) < len(stored):
+        notes.append(
+            f"the new model's vectors are known of {len(paired.rows):,} of {counted(len(stored), 'item')}; old and new "
+            "queries are compared on these"
+        )
+    if paired is not None and questions[1] is not None:
+        notes.append("the second answer is too high if the new model itself was trained on these classes")
     return notes
 
 

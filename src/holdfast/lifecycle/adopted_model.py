@@ -1,9 +1,11 @@
 """An adopted model on disk: an encoder of stored vectors, its class prototypes, and a record of their origin.
 
 ``config.json`` and ``model.safetensors`` make it a model folder like any other; its inputs are the stored vectors.
-``adopted.json`` records the way, the file of the vectors and the report. The vectors themselves are not copied.
+``adopted.json`` records the way, the file of the vectors and the report. The vectors themselves are not copied. If the
+way is a bridge, ``bridge`` holds it and ``new_model`` may hold a copy of the model that it belongs to.
 """
 
+import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from holdfast.bridges import Bridge, Candidate, Evidence, ScoreScale
+from holdfast.bridges.maps import Affine
 from holdfast.checksums import sha256_of, verify_checksums, write_checksums
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_set import shorten
 from holdfast.geometry import unit
-from holdfast.lifecycle.adoption_result import MAP, PROJECTION, Adoption
+from holdfast.lifecycle.adoption_result import Adoption
 from holdfast.lifecycle.stored_vectors import StoredVectors, read_stored
 from holdfast.losses import class_means
 from holdfast.scenarios import SlotRegistry
@@ -26,7 +30,7 @@ from holdfast.storage import read_json, read_tensors, replacing_folder, write_js
 from holdfast.training import StoredReference
 
 FORMAT = "holdfast-adopted"
-RECORD, PROTOTYPES, MAPPED = "adopted.json", "prototypes.safetensors", "mapped"
+RECORD, PROTOTYPES, BRIDGE_FOLDER, NEW_MODEL = "adopted.json", "prototypes.safetensors", "bridge", "new_model"
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,9 @@ class Adopted:
     """An adopted model.
 
     record: the contents of ``adopted.json``.
-    prototypes: unit class means, C x dim.
+    prototypes: unit class means, C x dim; C is 0 if no classes are known.
     registry: the slots; None unless the way is a projection.
+    bridge: carries a new model's queries into the stored vectors' space; None unless the way is a bridge.
     """
 
     folder: Path
@@ -44,6 +49,7 @@ class Adopted:
     prototypes: Tensor
     class_names: tuple[str, ...]
     registry: SlotRegistry | None
+    bridge: Bridge | None = None
 
     @property
     def way(self) -> str:
@@ -103,49 +109,58 @@ def write_adopted(
     stored: StoredVectors,
     found: Adoption,
     *,
-    way: str,
-    matrix: Tensor | None,
+    projection: Tensor | None,
     registry: SlotRegistry | None,
     features: dict[str, Any],
+    bridge: Bridge | None = None,
     new_model: Encoder | None = None,
 ) -> None:
     """Write the folder in one step.
 
-    matrix: the projection or the map; None for class means.
+    projection: K - 1 x D; None keeps the vectors' own space.
     registry: the slots of a projection.
     features: the origin of the vectors.
-    new_model: the model that the map is appended to.
+    bridge: carries a new model's queries into the stored space.
+    new_model: that model, which is copied beside the bridge.
     """
-    projected = matrix if way == PROJECTION else None
     backbone = build_backbone("identity", in_channels=stored.dim)
-    dim = stored.dim if projected is None else len(projected)
-    info: dict[str, Any] = {"adopted": {"way": way, "features_sha256": features["sha256"]}}
+    dim = stored.dim if projection is None else len(projection)
+    origin = features["sha256"] or hashlib.sha256(stored.vectors.numpy().tobytes()).hexdigest()
+    info: dict[str, Any] = {"adopted": {"way": found.chosen, "features_sha256": origin}}
     if registry is not None:
         info["slots"] = registry.to_json()
     encoder = Encoder(backbone, dim, preprocess=VectorInput(stored.dim, unit=True), info=info)
-    if projected is not None:
-        _put(encoder, projected)
-    means = class_means(encoder.encode(stored.vectors), torch.from_numpy(stored.labels), len(stored.class_names))
+    if projection is not None:
+        assert encoder.projection is not None
+        encoder.projection.weight = nn.Parameter(projection.clone())
     with replacing_folder(out) as temporary:
         encoder.write_into(temporary)
-        write_tensors(temporary / PROTOTYPES, {"prototypes": unit(means)})
-        if way == MAP and matrix is not None and new_model is not None:
-            (temporary / MAPPED).mkdir()
-            mapped_encoder(new_model, matrix).write_into(temporary / MAPPED)
+        write_tensors(temporary / PROTOTYPES, {"prototypes": _prototypes(encoder, stored)})
+        if bridge is not None:
+            bridge.save(temporary / BRIDGE_FOLDER)
+        if new_model is not None:
+            (temporary / NEW_MODEL).mkdir()
+            new_model.write_into(temporary / NEW_MODEL)
         record = {
             "format": FORMAT,
             "format_version": 1,
-            "way": way,
+            "way": found.chosen,
             "adopted": datetime.now(UTC).isoformat(timespec="seconds"),
             "features": features,
             "class_names": list(stored.class_names),
+            "judged": found.judged,
             "prototypes_sha256": sha256_of(temporary / PROTOTYPES),
             "report": found.as_json(),
         }
-        if way == MAP and matrix is not None:
-            write_tensors(temporary / "map.safetensors", {"map": matrix})
         write_json(temporary / RECORD, record)
         write_checksums(temporary)
+
+
+def _prototypes(encoder: Encoder, stored: StoredVectors) -> Tensor:
+    if stored.labels is None:
+        return torch.zeros(0, encoder.dim)
+    labels = torch.from_numpy(stored.labels)
+    return unit(class_means(encoder.encode(stored.vectors), labels, len(stored.class_names)))
 
 
 def read_adopted(folder: str | Path) -> Adopted:
@@ -163,29 +178,25 @@ def read_adopted(folder: str | Path) -> Adopted:
     encoder = Encoder.from_pretrained(folder)
     slots = encoder.info.get("slots")
     registry = None if slots is None else SlotRegistry.from_json(slots)
-    return Adopted(folder, encoder, record, tensors["prototypes"], tuple(record["class_names"]), registry)
+    names, bridge = tuple(record["class_names"]), _read_bridge(folder)
+    return Adopted(folder, encoder, record, tensors["prototypes"], names, registry, bridge)
 
 
-def mapped_encoder(model: Encoder, matrix: Tensor) -> Encoder:
-    """``model`` with the map (D x its dim) appended to its projection: an encoder into the old space.
-
-    Features are compared by direction, so the result equals mapping the model's unit features.
-    """
-    if matrix.shape[1] != model.dim:
-        raise HoldfastError(f"the map takes features of {matrix.shape[1]} numbers, this model gives {model.dim}")
-    own = model.projection
-    joined = matrix if own is None else matrix @ own.weight.detach().float()
-    info = {**{key: value for key, value in model.info.items() if key != "slots"}, "mapped": True}
-    if len(joined) == model.feature_dim:
-        raise HoldfastError(
-            f"the old space and the new backbone both have {len(joined)} numbers, so the model has no room for a map; "
-            "carry its features by map.safetensors"
-        )
-    made = Encoder(model.backbone, len(joined), preprocess=model.preprocess, feature_dim=model.feature_dim, info=info)
-    _put(made, joined)
-    return made.eval()
-
-
-def _put(encoder: Encoder, weight: Tensor) -> None:
-    assert encoder.projection is not None
-    encoder.projection.weight = nn.Parameter(weight.clone())
+def _read_bridge(folder: Path) -> Bridge | None:
+    """The bridge of an adopted folder. Early versions wrote a matrix without bias, ``map.safetensors``."""
+    if (folder / BRIDGE_FOLDER).is_dir():
+        return Bridge.load(folder / BRIDGE_FOLDER)
+    if not (folder / "map.safetensors").is_file():
+        return None
+    matrix = read_tensors(folder / "map.safetensors")[0]["map"]
+    size, new_size = matrix.shape
+    unknown = Candidate(Affine.kind, {}, float("nan"), float("nan"))
+    return Bridge(
+        kind=Affine.kind,
+        options={},
+        dims=(new_size, size),
+        map=Affine(matrix.T.contiguous(), torch.zeros(size)),
+        scale=ScoreScale(),
+        residual=torch.zeros(size + 1),
+        evidence=Evidence("not measured", float("nan"), 0, 0, 0, (unknown,)),
+    )

@@ -1,4 +1,4 @@
-"""The result of an adoption: the three ways compared, and the choice among them."""
+"""The result of an adoption: the ways compared, what each number answers, and the choice among the ways."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, final
@@ -7,19 +7,40 @@ from holdfast.evaluation.estimates import Estimate
 from holdfast.evaluation.verdict import COMPATIBLE, non_inferior
 from holdfast.storage import without_nan
 
-PROJECTION, MEANS, MAP = "projection", "means", "map"
-_LEAST_CHANGE = (MEANS, MAP, PROJECTION)
+PROJECTION, MEANS, BRIDGE, UNCHANGED = "projection", "means", "bridge", "unchanged"
+_LEAST_CHANGE = (MEANS, BRIDGE, PROJECTION)
 WAYS = {
     PROJECTION: "a bias-free projection of the stored vectors into a simplex; new models train on its vertices",
     MEANS: "prototypes at the stored class means; new models train into the stored vectors' own space",
-    MAP: "a linear map of an independent new model's queries into the stored vectors' own space",
+    BRIDGE: "a bridge that carries the queries of an independent new model into the stored vectors' own space",
+    UNCHANGED: "the stored vectors' own space as it is; nothing is fitted",
 }
+NEEDS_CLASSES = (PROJECTION, MEANS)
+
+SAME_CLASSES = "unseen items of the same classes"
+OTHER_CLASSES = "classes that nothing was fitted on"
+
+
+@final
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every way, and what the vectors score without any.
+
+    queries, classes: number of queries and of their classes.
+    as_stored: top-1 of the old model's queries on the stored vectors.
+    new_alone: top-1 of the new model with everything embedded by it; None without its vectors.
+    """
+
+    queries: int
+    classes: int
+    as_stored: Estimate
+    new_alone: Estimate | None
 
 
 @final
 @dataclass(frozen=True)
 class Later:
-    """A new model's queries on the stored vectors, on held-out classes, compared with the old queries.
+    """A new model's queries on the stored vectors, compared with the old queries.
 
     cross: the score of the new queries.
     gain: over the score of the old queries.
@@ -37,51 +58,65 @@ class Later:
 @final
 @dataclass(frozen=True)
 class Way:
-    """One way to adopt, measured on held-out classes.
+    """One way to adopt, measured by two questions.
 
     name: a key of ``WAYS``.
-    settings: the chosen settings; chosen on classes that are neither fitted nor held out.
-    stored: the score of the stored vectors after a projection; None if the way does not change them.
+    settings: the chosen settings. Those of a projection or of class means are chosen on classes that are neither fitted
+        nor held out, those of a bridge on held-out pairs.
+    stored: the score of the stored vectors after a projection, on classes that nothing was fitted on; None if the way
+        does not change them.
     stored_gain: their gain over the vectors as stored; None likewise.
-    later: a new model's queries; None without a new model's features.
+    same_classes: a new model's queries, for unseen items of the same classes; None if that cannot be measured.
+    other_classes: the same for classes that nothing was fitted on.
     """
 
     name: str
     settings: dict[str, Any]
     stored: Estimate | None = None
     stored_gain: Estimate | None = None
-    later: Later | None = None
+    same_classes: Later | None = None
+    other_classes: Later | None = None
+
+    @property
+    def later(self) -> Later | None:
+        """The answer that decides: for unseen items of the same classes, the usual case, if it is known."""
+        return self.same_classes or self.other_classes
 
 
 @final
 @dataclass(frozen=True)
 class Adoption:
-    """The report of an adoption. Scores are top-1 among held-out classes, in [0, 1], with intervals.
+    """The report of an adoption. Scores are in [0, 1], with intervals.
 
     chosen: the way that was written.
     reason: why it was chosen.
-    good_enough: whether a new model's queries are shown to beat the old ones by more than ``min_gain`` on held-out
-        classes; None without a new model's features.
-    vectors, dim, classes: number of stored vectors, their size, number of classes.
-    held_out_classes, queries: number of classes held out from all fitting, and of their queries.
-    as_stored: the score of the stored vectors.
-    new_alone: the score of the new model with everything embedded by it.
-    ways: one entry for each way.
+    good_enough: whether a new model's queries are shown to beat the old ones by more than ``min_gain`` on unseen items
+        of the same classes. Without classes False if no bridge helps, else None: not known. None without a new model's
+        vectors.
+    judged: what was measured, in words.
+    vectors, dim: number of stored vectors, and their size.
+    classes: number of classes; 0 if none are known.
+    pairs: number of stored items that the new model's vectors are known of; None without a new model's vectors.
+    confidence, min_gain: of the verdicts.
+    same_classes, other_classes: the two questions; None if they could not be asked.
+    ways: one entry for each way that was tried.
+    bridge: kind, scale and evidence of the bridge that is fitted on all pairs; None without a new model's vectors.
     """
 
     chosen: str
     reason: str
     good_enough: bool | None
+    judged: str
     vectors: int
     dim: int
     classes: int
-    held_out_classes: int
-    queries: int
+    pairs: int | None
     confidence: float
     min_gain: float
-    as_stored: Estimate
-    new_alone: Estimate | None
+    same_classes: Question | None
+    other_classes: Question | None
     ways: list[Way]
+    bridge: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
 
     def way(self, name: str) -> Way:
@@ -98,28 +133,44 @@ def _is_good(later: Later) -> bool:
 
 
 def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
-    """The name of the chosen way, the reason, and whether it is good enough.
+    """The name of the chosen way, the reason, and whether it is good enough. Classes are known.
 
     wanted: the caller's choice, or None.
 
-    With a new model's features: the way with the largest gain of its queries, first among ways with a shown gain; of
+    With a new model's vectors: the way with the largest gain of its queries, first among ways with a shown gain; of
     equal ways the one that changes least. Without: the projection if the stored vectors are shown to gain by it, else
     the class means, which do not change the vectors.
     """
     measured = {way.name: way.later for way in ways if way.later is not None}
+    if wanted == UNCHANGED:
+        return UNCHANGED, "requested; nothing is fitted", None
     if measured:
         by_change = sorted(measured, key=_LEAST_CHANGE.index)
         best = max(by_change, key=lambda name: (_is_good(measured[name]), measured[name].gain.value))
         name = wanted or best
-        good = _is_good(measured[name])
+        good = _is_good(measured[name]) if name in measured else None
         any_good = any(map(_is_good, measured.values()))
-        reason = "requested" if wanted else "the largest gain of new queries on held-out classes"
+        reason = "requested" if wanted else f"the largest gain of new queries on {SAME_CLASSES}"
         if not any_good:
-            reason += "; none of the ways is good enough: no gain is shown on held-out classes"
+            reason += "; none of the ways is good enough: no gain is shown"
         return name, reason, good
     if wanted:
-        return wanted, "requested; the score of later models is not known without a new model's features", None
+        return wanted, "requested; the score of later models is not known without a new model's vectors", None
     projected = next(way for way in ways if way.name == PROJECTION)
     if projected.stored_gain is not None and non_inferior(projected.stored_gain):
-        return PROJECTION, "the stored vectors are shown to gain by it on held-out classes", None
+        return PROJECTION, f"the stored vectors are shown to gain by it on {OTHER_CLASSES}", None
     return MEANS, "it does not change the stored vectors, and the projection is not shown to improve them", None
+
+
+def choose_without_classes(wanted: str | None, helps: bool | None) -> tuple[str, str, bool | None]:
+    """As ``choose``, if no classes are known.
+
+    helps: whether the bridge finds more than random hits would; None without a new model's vectors.
+    """
+    if helps is None or wanted == UNCHANGED:
+        return UNCHANGED, "requested" if wanted else "no classes and no new model's vectors are known", None
+    if helps:
+        return BRIDGE, "requested" if wanted else "the bridge helps, and the other ways need classes", None
+    if wanted == BRIDGE:
+        return BRIDGE, "requested, but no bridge helps: it finds no more than random hits would", False
+    return UNCHANGED, "no bridge helps: bridged queries find no more than random hits would", False

@@ -1,8 +1,8 @@
-"""Fit the three ways to adopt stored vectors, and measure each on classes that it was not fitted to.
+"""Fit the ways to adopt stored vectors, and measure each on queries that it was not fitted to.
 
-The projection maps stored vectors into a simplex. The class means serve as prototypes in the vectors' own space. The
-map leads a new model's features into that space. Maps and projections have no bias: they map a vector and its unit
-vector to the same direction, so they can be appended to the new model's own projection and served as one model.
+The projection maps stored vectors into a simplex. The class means serve as prototypes in the vectors' own space. A
+bridge carries a new model's queries into that space. Projections have no bias: they map a vector and its unit vector to
+the same direction.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,14 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from holdfast.bridges import Bridge
+from holdfast.bridges.choice import FEWEST_PAIRS
+from holdfast.bridges.maps import ridge_weights
 from holdfast.evaluation import feature_set
 from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, QueryOutcomes, run_queries
 from holdfast.evaluation.scores import parse_score
 from holdfast.evaluation.verdict import verdict
 from holdfast.geometry import DSimplex, nearest, unit
-from holdfast.lifecycle.adoption_result import MAP, MEANS, PROJECTION, Later, Way
-from holdfast.lifecycle.stored_vectors import ClassSplit
+from holdfast.lifecycle.adoption_result import BRIDGE, MEANS, PROJECTION, Later, Question
+from holdfast.lifecycle.stored_vectors import Split
 from holdfast.losses import class_means, cosine_logits, cross_entropy, hoc_terms, info_nce, simplex_cross_entropy
 
 PULLS = (float("inf"), 10.0, 1.0, 0.1)
@@ -33,23 +36,25 @@ LAMBDAS = (0.1, 0.5, 0.9)
 """Weights of the cross-entropy in the HOC loss that are tried for the heads."""
 _TOP1 = parse_score("top1")
 
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Ridge strengths that are tried, relative to the mean eigenvalue of X^T X."""
+START_RIDGE = 1e-2
+"""Strength of the ridge regression that heads start from."""
 SCALE, RHO = 16.0, 5.0
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The data of an adoption and how it is measured.
+    """The data of an adoption and how one question about it is measured.
 
     old: stored unit vectors, N x D.
     new: a new model's unit vectors of the same items, N x D', or None.
     labels: N.
     slots: the vertex of each vector's class in ``simplex``, N.
-    split: rows to fit with, to choose settings by, and held out.
+    split: rows to fit with, to choose settings by, and to measure on.
+    by_class: resample whole classes: the result is then about other classes, not about other items of these.
     confidence, resamples, min_gain: of the verdicts.
     seed: of fits and resamples.
     steps: Adam steps of each fit without a closed form.
+    bridge_pairs: pairs that a bridge is fitted on, at most.
     """
 
     old: Tensor
@@ -57,15 +62,17 @@ class Trial:
     labels: np.ndarray
     slots: Tensor
     simplex: DSimplex
-    split: ClassSplit
+    split: Split
+    by_class: bool
     confidence: float
     resamples: int
     min_gain: float
     seed: int
     steps: int = STEPS
+    bridge_pairs: int = 2000
 
     def outcomes(self, queries: Tensor, gallery: Tensor) -> QueryOutcomes:
-        """Held-out queries on the held-out part of the gallery; both arguments are N x d, of all items."""
+        """The split's queries on its gallery; both arguments are N x d, of all items."""
         part = self.split
         truth = ClassGroundTruth(self.labels[part.queries], self.labels[part.gallery])
         stored = feature_set("stored", gallery[torch.from_numpy(part.gallery)].numpy())
@@ -73,8 +80,8 @@ class Trial:
         return run_queries(stored, truth, [vectors], _TOP1, protocol="instance").outcomes[0]
 
     def resampling(self) -> Resampling:
-        """Whole classes are resampled: the result is about other classes, not about other images of these."""
-        return Resampling(self.confidence, self.resamples, self.seed, self.labels[self.split.queries])
+        clusters = self.labels[self.split.queries] if self.by_class else None
+        return Resampling(self.confidence, self.resamples, self.seed, clusters)
 
     def score(self, outcomes: QueryOutcomes) -> Estimate:
         return score_estimate(outcomes, _TOP1, None, self.resampling())
@@ -83,8 +90,10 @@ class Trial:
         return gain_estimate(before, after, _TOP1, (None, None), self.resampling())
 
     def chosen_by(self, queries: Tensor, gallery: Tensor) -> float:
-        """Top-1 on the classes that settings are chosen by; arguments as for ``outcomes``."""
+        """Top-1 on the rows that settings are chosen by, 0 without any; arguments as for ``outcomes``."""
         part = self.split
+        if len(part.choose_queries) == 0:
+            return 0.0
         query_rows, gallery_rows = (torch.from_numpy(rows) for rows in (part.choose_queries, part.choose_gallery))
         found = nearest(unit(queries[query_rows]), unit(gallery[gallery_rows])).indices[:, 0].numpy()
         return float((self.labels[part.choose_gallery][found] == self.labels[part.choose_queries]).mean())
@@ -97,33 +106,53 @@ class Trial:
         """A new model's queries against the old ones. untouched: its queries for a search without the projection."""
         after = self.outcomes(queries, gallery)
         gain = self.gain(before, after)
-        decision, reason = verdict(gain, self.min_gain, units(self.resampling(), before), "classes of queries")
+        what = "classes of queries" if self.by_class else "queries"
+        decision, reason = verdict(gain, self.min_gain, units(self.resampling(), before), what)
         as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old))
         return Later(self.score(after), gain, decision, reason, as_is)
 
+    def question(self) -> Question:
+        """How many queries there are, and what they score without any way."""
+        rows = self.split.queries
+        alone = None if self.new is None else self.score(self.outcomes(self.new, self.new))
+        as_stored = self.score(self.outcomes(self.old, self.old))
+        return Question(len(rows), len(np.unique(self.labels[rows])), as_stored, alone)
 
-def try_ways(trial: Trial) -> Iterator[Way]:
-    """Each way in turn, fitted and measured; the map only with a new model's features."""
+
+@dataclass(frozen=True)
+class Measured:
+    """One way, fitted and measured for one question; fields as in ``Way``."""
+
+    name: str
+    settings: dict[str, object]
+    stored: Estimate | None = None
+    stored_gain: Estimate | None = None
+    later: Later | None = None
+
+
+def try_ways(trial: Trial, *, bridge_only: bool = False) -> Iterator[Measured]:
+    """Each way in turn, fitted and measured; the bridge only with a new model's vectors."""
     as_stored = trial.outcomes(trial.old, trial.old)
-    yield _projection(trial, as_stored)
-    yield _means(trial, as_stored)
+    if not bridge_only:
+        yield _projection(trial, as_stored)
+        yield _means(trial, as_stored)
     if trial.new is not None:
-        yield _map(trial, as_stored, trial.new)
+        yield _bridge(trial, as_stored, trial.new)
 
 
-def fitted_projection(trial: Trial, pull: float, rows: Tensor | slice) -> Tensor:
+def fitted_projection(trial: Trial, pull: float, rows: Tensor) -> Tensor:
     """The projection fitted to these rows of the store."""
     old, slots = trial.old[rows], trial.slots[rows]
     return fit_projection(old, slots, trial.simplex, pull=pull, seed=trial.seed, steps=trial.steps)
 
 
 def best_pull(trial: Trial) -> tuple[float, Tensor]:
-    """The pull with the best projection on the classes for choosing, the strongest if equal, and the projection."""
+    """The pull with the best projection on the rows for choosing, the strongest if equal, and the projection."""
     tried = [(pull, fitted_projection(trial, pull, trial.fit)) for pull in PULLS]
     return max(tried, key=lambda one: trial.chosen_by(trial.old @ one[1].T, trial.old @ one[1].T))
 
 
-def _projection(trial: Trial, as_stored: QueryOutcomes) -> Way:
+def _projection(trial: Trial, as_stored: QueryOutcomes) -> Measured:
     pull, matrix = best_pull(trial)
     projected = unit(trial.old @ matrix.T)
     after = trial.outcomes(projected, projected)
@@ -139,12 +168,12 @@ def _projection(trial: Trial, as_stored: QueryOutcomes) -> Way:
         settings["lambda"] = lambda_
         z = unit(new @ heads[lambda_].T)
         later = trial.later(as_stored, z, projected, z @ matrix)
-    return Way(PROJECTION, settings, trial.score(after), trial.gain(as_stored, after), later)
+    return Measured(PROJECTION, settings, trial.score(after), trial.gain(as_stored, after), later)
 
 
-def _means(trial: Trial, as_stored: QueryOutcomes) -> Way:
+def _means(trial: Trial, as_stored: QueryOutcomes) -> Measured:
     if trial.new is None:
-        return Way(MEANS, {})
+        return Measured(MEANS, {})
     fit, new = trial.fit, trial.new
     labels = torch.from_numpy(trial.labels)
     heads = {
@@ -152,22 +181,23 @@ def _means(trial: Trial, as_stored: QueryOutcomes) -> Way:
         for lambda_ in LAMBDAS
     }
     lambda_ = max(heads, key=lambda one: trial.chosen_by(new @ heads[one].T, trial.old))
-    return Way(MEANS, {"lambda": lambda_}, later=trial.later(as_stored, new @ heads[lambda_].T, trial.old))
+    return Measured(MEANS, {"lambda": lambda_}, later=trial.later(as_stored, new @ heads[lambda_].T, trial.old))
 
 
-def best_map(trial: Trial, new: Tensor) -> tuple[dict[str, object], Tensor]:
-    """The best of Procrustes and ridge maps on the classes for choosing: its settings and the map (D x D')."""
-    fit = trial.fit
-    maps: list[tuple[dict[str, object], Tensor]] = [
-        ({"map": "procrustes"}, procrustes_map(new[fit], trial.old[fit])),
-        *(({"map": "ridge", "ridge": ridge}, ridge_map(new[fit], trial.old[fit], ridge)) for ridge in RIDGES),
-    ]
-    return max(maps, key=lambda one: trial.chosen_by(new @ one[1].T, trial.old))
+def _bridge(trial: Trial, as_stored: QueryOutcomes, new: Tensor) -> Measured:
+    rows = trial.split.pairs
+    if len(rows) < FEWEST_PAIRS:
+        return Measured(BRIDGE, {})
+    bridge = fit_bridge(new[rows], trial.old[rows], trial.labels[rows], most=trial.bridge_pairs, seed=trial.seed)
+    later = trial.later(as_stored, bridge(new), trial.old)
+    return Measured(BRIDGE, {"kind": bridge.kind, **bridge.options}, later=later)
 
 
-def _map(trial: Trial, as_stored: QueryOutcomes, new: Tensor) -> Way:
-    settings, matrix = best_map(trial, new)
-    return Way(MAP, settings, later=trial.later(as_stored, new @ matrix.T, trial.old))
+def fit_bridge(new: Tensor, old: Tensor, labels: np.ndarray | None, *, most: int, seed: int) -> Bridge:
+    """A bridge from the new vectors to the stored ones, fitted and chosen on at most ``most`` pairs, at random."""
+    taken = np.sort(np.random.default_rng(seed).permutation(len(new))[:most])
+    rows = torch.from_numpy(taken)
+    return Bridge.fit(new[rows], old[rows], labels=None if labels is None else labels[taken], items=len(new), seed=seed)
 
 
 def aligned_isometry(vectors: Tensor, slots: Tensor, simplex: DSimplex) -> Tensor:
@@ -228,25 +258,16 @@ def minimise(
         falling.step()
 
 
-def ridge_map(new: Tensor, old: Tensor, strength: float) -> Tensor:
-    """D x D' with least |new M^T - old|^2 + r |M|^2, r = strength x trace(new^T new) / D'; in double inside."""
-    x, y = new.double(), old.double()
-    gram = x.T @ x
-    penalty = strength * gram.diagonal().mean() * torch.eye(len(gram), dtype=x.dtype)
-    return torch.linalg.solve(gram + penalty, x.T @ y).T.float()
-
-
-def procrustes_map(new: Tensor, old: Tensor) -> Tensor:
-    """D x D' with orthonormal rows or columns, whichever are fewer, that maps ``new`` nearest to ``old``."""
-    u, _, vh = torch.linalg.svd(old.double().T @ new.double(), full_matrices=False)
-    return (u @ vh).float()
+def ridge_map(new: Tensor, old: Tensor) -> Tensor:
+    """D x D', ridge regression from new to old vectors, without bias: the start of a head."""
+    return ridge_weights(new.double(), old.double(), START_RIDGE).T.float()
 
 
 def simplex_head(
     new: Tensor, old: Tensor, slots: Tensor, simplex: DSimplex, *, lambda_: float, seed: int, steps: int = STEPS
 ) -> Tensor:
     """(K-1) x D': a linear layer on new features, trained by HOC (Eq. 2) on the simplex; starts from the ridge map."""
-    weight = nn.Parameter(ridge_map(new, old, 1e-2))
+    weight = nn.Parameter(ridge_map(new, old))
 
     def loss(rows: Tensor) -> Tensor:
         z = _scaled(new[rows] @ weight.T)
@@ -261,7 +282,7 @@ def means_head(new: Tensor, old: Tensor, labels: Tensor, *, lambda_: float, seed
     """D x D': a linear layer on new features, trained by ``means_hoc``'s loss in the old space, from the ridge map."""
     _, codes = labels.unique(return_inverse=True)
     prototypes = unit(class_means(old, codes, int(codes.max()) + 1))
-    weight = nn.Parameter(ridge_map(new, old, 1e-2))
+    weight = nn.Parameter(ridge_map(new, old))
 
     def loss(rows: Tensor) -> Tensor:
         z = new[rows] @ weight.T

@@ -1,16 +1,17 @@
-"""Stored vectors with their classes: read, checked, and split by class."""
+"""Stored vectors, with their classes if these are known: read, checked, paired with a new model's, and split."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import FeatureSet, feature_set
 from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import rows_of_ids, shorten
+from holdfast.evaluation.feature_set import shorten
 from holdfast.evaluation.search import VectorProblems, float32
 from holdfast.geometry import unit
 from holdfast.storage import read_array
@@ -22,21 +23,22 @@ FEWEST_CLASSES = 8
 
 @dataclass(frozen=True)
 class StoredVectors:
-    """N unit vectors (N x D, float32) with their classes.
+    """N unit vectors (N x D, float32), with their classes if these are known.
 
-    labels: N, indices into ``class_names``.
+    labels: N, indices into ``class_names``; None without classes.
+    class_names: empty without classes.
     ids: N strings; row numbers if the file has none (``has_ids`` is False).
     """
 
     name: str
     vectors: Tensor
-    labels: np.ndarray
+    labels: np.ndarray | None
     class_names: tuple[str, ...]
     ids: np.ndarray
     has_ids: bool
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.vectors)
 
     @property
     def dim(self) -> int:
@@ -48,19 +50,17 @@ def read_stored(
     labels: str | Path | ArrayLike | None = None,
     ids: ArrayLike | None = None,
 ) -> StoredVectors:
-    """Vectors from a file (``read_features``), a FeatureSet or an array, with their classes.
+    """Vectors from a file (``read_features``), a FeatureSet or an array, with their classes if there are any.
 
     features: N x D.
-    labels: a file (npy, or text with one label a line) or an array; None takes those in the features' file.
+    labels: a file (npy, or text with one label a line) or an array; None takes those in the features' file, if any.
     ids: N, for an array of features.
 
-    Refused: another number of labels than of vectors, vectors that are zero or not finite, fewer than two classes.
+    Refused: another number of labels than of vectors, vectors that are zero or not finite.
     """
     found = _open(features, ids)
     given = found.labels if labels is None else _labels(labels)
-    if given is None:
-        raise HoldfastError(f"{found.name}: has no labels; give them (--labels), one for each vector")
-    if given.shape != (len(found),):
+    if given is not None and given.shape != (len(found),):
         raise HoldfastError(f"{found.name}: {len(found)} vectors but labels of shape {given.shape}; one each is needed")
     vectors = float32(found.rows.block(0, len(found)), "cpu")
     problems = VectorProblems(found.name, len(found))
@@ -70,9 +70,7 @@ def read_stored(
             rows, them = ("row", "it") if len(bad) == 1 else ("rows", "them")
             what = f"{counted(len(bad), 'vector')} {are(len(bad))} {kind} ({rows} {shorten(bad)})"
             raise HoldfastError(f"{found.name}: {what}; leave {them} out")
-    names, codes = np.unique(given, return_inverse=True)
-    if len(names) < 2:
-        raise HoldfastError(f"{found.name}: one class only ({names[0]}); a space is judged by telling classes apart")
+    names, codes = (np.array([]), None) if given is None else np.unique(given, return_inverse=True)
     return StoredVectors(
         found.name,
         unit(vectors),
@@ -83,26 +81,45 @@ def read_stored(
     )
 
 
-def paired_rows(old: StoredVectors, new: FeatureSet) -> Tensor:
-    """The new model's unit vectors (N x D') in the old ones' order: by id if both have ids, else row by row."""
-    rows = np.arange(len(new))
+@dataclass(frozen=True)
+class Paired:
+    """Items that both models embedded.
+
+    rows: their row numbers among the stored vectors, P, ascending.
+    new: the new model's unit vectors of these, P x D'.
+    """
+
+    rows: np.ndarray
+    new: Tensor
+
+
+def paired_rows(old: StoredVectors, new: FeatureSet) -> Paired:
+    """The stored items that ``new`` has vectors of: by id if both have ids, else row by row."""
     if old.has_ids and new.ids is not None:
-        rows = rows_of_ids(old.ids, new, old.name)
+        place = {str(name): row for row, name in enumerate(new.ids)}
+        found = np.array([place.get(str(name), -1) for name in old.ids])
+        rows, taken = np.flatnonzero(found >= 0), found[found >= 0]
+        if len(rows) == 0:
+            raise HoldfastError(
+                f"{new.name}: none of its ids ({shorten(new.ids, 2)}) is in {old.name} ({shorten(old.ids, 2)})"
+            )
     elif len(new) != len(old):
         raise HoldfastError(f"{new.name}: {len(new)} vectors, but {len(old)} in {old.name}; give both ids")
-    vectors = float32(new.rows.take(rows), "cpu")
+    else:
+        rows = taken = np.arange(len(new))
+    vectors = float32(new.rows.take(taken), "cpu")
     if not bool(vectors.isfinite().all()) or not bool(vectors.any(1).all()):
         raise HoldfastError(f"{new.name}: holds vectors that are zero or not finite; leave them out")
-    return unit(vectors)
+    return Paired(rows, unit(vectors))
 
 
 @dataclass(frozen=True)
-class ClassSplit:
-    """Rows by purpose; no class serves two purposes.
+class Split:
+    """Row numbers by purpose.
 
     fit: for fitting.
     choose_queries, choose_gallery: for choosing settings.
-    queries, gallery: of the held-out classes.
+    queries, gallery: for measuring. Nothing is fitted to the queries.
     """
 
     fit: np.ndarray
@@ -111,17 +128,46 @@ class ClassSplit:
     queries: np.ndarray
     gallery: np.ndarray
 
+    @property
+    def pairs(self) -> Tensor:
+        """Rows that a bridge may be fitted to and chosen by: all that it is not measured on."""
+        together = np.concatenate([self.fit, self.choose_queries, self.choose_gallery])
+        return torch.from_numpy(np.unique(together))
 
-def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) -> ClassSplit:
+
+def split_items(labels: np.ndarray, *, held_out: float, seed: int) -> Split | None:
+    """Hold out the share ``held_out`` of the items as queries and a fifth of the others for choosing, by ``seed``.
+
+    The gallery is all items that are not queries, those that were fitted to included. Each query has an item of its
+    class in the gallery. None if no class has two items.
+    """
+    draw = np.random.default_rng(seed)
+    queries: list[np.ndarray] = []
+    choosing: list[np.ndarray] = []
+    kept: list[np.ndarray] = []
+    order = np.argsort(labels, kind="stable")
+    for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        rows = draw.permutation(members)
+        measured = min(max(1, round(held_out * len(rows))), len(rows) - 1)
+        others = len(rows) - measured
+        chosen = min(max(1, round(0.2 * others)), others - 1)
+        queries.append(rows[:measured])
+        choosing.append(rows[measured : measured + chosen])
+        kept.append(rows[measured + chosen :])
+    asked, choose, fit = (np.sort(np.concatenate(part)) for part in (queries, choosing, kept))
+    if len(asked) == 0:
+        return None
+    return Split(fit, choose, fit, asked, np.sort(np.concatenate([choose, fit])))
+
+
+def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) -> Split:
     """Hold out the share ``held_out`` of the classes and use a fifth of the others for choosing, at random by ``seed``.
 
-    Only classes with two vectors or more are split: half of each are queries, half are the gallery.
+    No class serves two purposes. Only classes with two vectors or more are split: half of each are queries, half are
+    the gallery.
     """
-    if not 0 < held_out < 1:
-        raise HoldfastError(f"held-out must be a share of the classes between 0 and 1, got {held_out:g}")
-    counts = np.bincount(labels)
     draw = np.random.default_rng(seed)
-    usable = draw.permutation(np.flatnonzero(counts >= 2))
+    usable = draw.permutation(_shared_classes(labels))
     if len(usable) < FEWEST_CLASSES:
         raise HoldfastError(
             f"{name}: {counted(len(usable), 'class')} with two vectors or more; at least {FEWEST_CLASSES} are needed"
@@ -137,7 +183,17 @@ def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) 
         gallery[part].append(rows[len(rows) // 2 :])
     fitting = np.flatnonzero(~np.isin(labels, usable[: num_held_out + num_choosing]))
     parts = (np.sort(np.concatenate(found[part])) for part in ("choose", "test") for found in (queries, gallery))
-    return ClassSplit(fitting, *parts)
+    return Split(fitting, *parts)
+
+
+def few_classes(labels: np.ndarray) -> bool:
+    """Whether there are too few classes for ``split_classes``."""
+    return len(_shared_classes(labels)) < FEWEST_CLASSES
+
+
+def _shared_classes(labels: np.ndarray) -> np.ndarray:
+    """The classes of two vectors or more."""
+    return np.flatnonzero(np.bincount(labels) >= 2)
 
 
 def _open(features: str | Path | FeatureSet | ArrayLike, ids: ArrayLike | None) -> FeatureSet:

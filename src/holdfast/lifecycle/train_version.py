@@ -15,6 +15,7 @@ from holdfast.encoders import Encoder, Input
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.events import Event, EventLog, FeaturesBegan, RunEnded, TaskEvent, TasksPlanned
+from holdfast.lifecycle.old_items import images_of_both, measure_old_items
 from holdfast.lifecycle.parent import Parent
 from holdfast.lifecycle.plan import Plan
 from holdfast.lifecycle.settings import VersionSettings
@@ -108,16 +109,18 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         inputs = TaskInputs(encoder, method, task, images, old, past, plan.next_rows)
         features = train_task(inputs, options, checkpoint=checkpoint, control=replace(control, on_event=on_event))
         control.on_event(FeaturesBegan(1))
-        verdict = None
+        verdict, old_items = None, []
         if parent is not None:
             labels = [reader.label(one) for one in plan.checked.samples]
             verdict = check_versions(
                 parent, encoder, plan.checked.samples, pixels, labels, min_gain=job.min_gain, device=device
             )
+            old_items = measure_old_items(parent, encoder, images_of_both(plan, pixels), device)
         # Rows are positions in the next version's buffer: its images come first in its training set.
         newest = None if features is None else BufferFeatures(torch.arange(len(features.rows)), features.features)
         past = [] if newest is None else [*past, newest]
-        info = write_version(out, TrainedVersion(encoder, method, job.settings.method, plan, parent, past), verdict)
+        version = TrainedVersion(encoder, method, job.settings.method, plan, parent, past)
+        info = write_version(out, version, verdict, old_items)
         checkpoint.clear()
     control.on_event(RunEnded())
     return info

@@ -44,8 +44,13 @@ class TrainedVersion:
     past: Sequence[BufferFeatures]
 
 
-def write_version(out: Path, version: TrainedVersion, verdict: dict[str, Any] | None) -> dict[str, Any]:
-    """Write the version into ``out``; returns the model's ``info``. A folder without the seal is not complete."""
+def write_version(
+    out: Path, version: TrainedVersion, verdict: dict[str, Any] | None, old_items: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Write the version into ``out``; returns the model's ``info``. A folder without the seal is not complete.
+
+    old_items: what ``measure_old_items`` found; empty for the first version.
+    """
     encoder, method, plan, parent = version.encoder, version.method, version.plan, version.parent
     write_tensors(out / METHOD, method.state_dict())
     plan.buffer.save(out, BUFFER)
@@ -62,7 +67,7 @@ def write_version(out: Path, version: TrainedVersion, verdict: dict[str, Any] | 
         write_json(out / VERDICT, verdict)
         if "queries" in verdict:
             write_check(verdict, out / PAGE)
-    stale = ("parent", "evidence", "data", "training_set")
+    stale = ("parent", "evidence", "old_items", "data", "training_set")
     encoder.info = {
         **{key: value for key, value in encoder.info.items() if key not in stale},
         "task": plan.task.number,
@@ -82,6 +87,7 @@ def write_version(out: Path, version: TrainedVersion, verdict: dict[str, Any] | 
         },
         **({"parent": parent.record()} if parent else {}),
         **({"evidence": _evidence(verdict, parent.record())} if parent and verdict else {}),
+        **({"old_items": old_items} if old_items else {}),
     }
     encoder.write_into(out)
     write_checksums(out)

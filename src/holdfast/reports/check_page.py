@@ -16,12 +16,24 @@ from holdfast.reports.check_text import (
 )
 from holdfast.reports.figures import class_bars, interval_plot, score_histogram
 from holdfast.reports.html import DASH, document, text
+from holdfast.reports.mixed_text import (
+    EXPOSURE_MEANING,
+    VERSION_COLUMNS,
+    mixed_rule,
+    score_rows,
+    version_rows,
+    version_sentences,
+)
 from holdfast.reports.style import check_style
 from holdfast.storage import write_text
 from holdfast.wording import counted, per_cent
 
 _CLASSES, _QUERIES = 12, 200
-_TITLE = {"check": "May the new model use the old gallery?", "history": "May the newest model use the old galleries?"}
+_TITLE = {
+    "check": "May the new model use the old gallery?",
+    "history": "May the newest model use the old galleries?",
+    "mixed": "What does the mixed gallery keep of a full re-embedding?",
+}
 
 
 def write_check(record: dict[str, Any], out: Path) -> None:
@@ -37,7 +49,7 @@ def render_check(record: dict[str, Any]) -> str:
         f'<div class="headline {mood}"><p>{text(headline(record))}</p>'
         f'<p class="note">{text(gain_sentence(record))}</p></div>',
         "".join(f'<p class="warning">{text(note)}.</p>' for note in record["notes"]),
-        history_body(record) if record["kind"] == "history" else _check_body(record),
+        _BODY[record["kind"]](record),
         "<h2>What this does and does not say</h2>",
         f"<p>{text(_rule(record))}</p><p>{text(NOT_COVERED)}</p>",
         f'<p class="note">{text(basis_sentence(record))}</p>',
@@ -116,6 +128,8 @@ def _lost(record: dict[str, Any]) -> str:
 
 
 def _rule(record: dict[str, Any]) -> str:
+    if record["kind"] == "mixed":
+        return mixed_rule(record)
     goal = f"{100 * record['min_gain']:g} points"
     return (
         f"The verdict is compatible if the whole {confidence_level(record)} interval of the gain is above {goal}, "
@@ -217,6 +231,25 @@ def _uncertain(record: dict[str, Any]) -> str:
         '<table class="settings"><thead><tr><th scope="col">Query model</th><th scope="col">Gallery of model</th>'
         f'<th scope="col">Gain, points</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
+
+
+def mixed_body(record: dict[str, Any]) -> str:
+    """Scores with intervals, the exposure of each version, and where the versions come from."""
+    rows = "".join(
+        f'<tr><th scope="row">{text(row[0])}</th>{"".join(f"<td>{text(cell)}</td>" for cell in row[1:])}</tr>'
+        for row in version_rows(record)
+    )
+    heads = "".join(f'<th scope="col">{text(name)}</th>' for name in VERSION_COLUMNS)
+    return (
+        f"<h2>Scores</h2>{interval_plot(score_rows(record), f'% ({confidence_level(record)} intervals)')}"
+        '<h2>How often each version is shown</h2><div class="scroll" tabindex="0" role="region" aria-label="Versions">'
+        f'<table class="settings"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f'<p class="note">{text(EXPOSURE_MEANING)}</p>'
+        + "".join(f"<p>{text(sentence)}</p>" for sentence in version_sentences(record))
+    )
+
+
+_BODY = {"check": _check_body, "history": history_body, "mixed": mixed_body}
 
 
 def _number(value: float | None) -> str:

@@ -1,11 +1,19 @@
 """A check as sentences, shared by terminal, Markdown and HTML page; and as Markdown for a pull-request comment.
 
-A record is the result of ``CheckResult.as_json`` or ``HistoryResult.as_json``: scores in [0, 1], None if not measured.
+A record is the ``as_json`` of a CheckResult, HistoryResult or MixedResult: scores in [0, 1], None if not measured.
 """
 
 import re
 from typing import Any
 
+from holdfast.reports.mixed_text import (
+    EXPOSURE_MEANING,
+    VERSION_COLUMNS,
+    mixed_basis,
+    score_rows,
+    version_rows,
+    version_sentences,
+)
 from holdfast.wording import counted, per_cent
 
 NOT_COVERED = (
@@ -18,6 +26,7 @@ _VERDICT_TEXT = {
     "not shown": "Not shown",
     "incompatible": "Incompatible",
     "could not be judged": "Could not be judged",
+    "measured": "Measured",
 }
 
 
@@ -42,11 +51,13 @@ def headline(record: dict[str, Any]) -> str:
         return f"{verdict}: {record['reason']}."
     if "unrelated" in record["reason"] or "too few" in record["reason"]:
         return f"{verdict}: {record['reason']}."
-    goal, worse = _goal(record["min_gain"])
+    goal, worse = _goal(record["min_gain"], agreement=bool(record.get("agreement")))
+    queries = "the new model's bridged queries" if record.get("bridged") else "the new model's queries"
+    told = "the new model's bridged ones" if record.get("bridged") else "the new model's"
     return {
-        "compatible": f"{verdict}: on the unchanged old gallery, the new model's queries {goal}.",
-        "not shown": f"{verdict}: these queries do not tell whether, on the old gallery, the new model's {goal}.",
-        "incompatible": f"{verdict}: on the old gallery, the new model's queries {worse}.",
+        "compatible": f"{verdict}: on the unchanged old gallery, {queries} {goal}.",
+        "not shown": f"{verdict}: these queries do not tell whether, on the old gallery, {told} {goal}.",
+        "incompatible": f"{verdict}: on the old gallery, {queries} {worse}.",
     }[record["verdict"]]
 
 
@@ -64,21 +75,27 @@ def gain_sentence(record: dict[str, Any]) -> str:
 
 def test_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
     """(name, estimate) of each test that was measured."""
-    names = {
-        "self_test": "old queries, old gallery (self-test)",
-        "cross_test": "new queries, old gallery (cross-test)",
-        "new_self_test": "new queries, new gallery (ceiling)",
-    }
-    return [(name, record[key]) for key, name in names.items() if record.get(key)]
+    crossing = "bridged new queries" if record.get("bridged") else "new queries"
+    plain = (record.get("without_bridge") or {}).get("cross_test")
+    rows = [
+        ("old queries, old gallery (self-test)", record.get("self_test")),
+        (f"{crossing}, old gallery (cross-test)", record.get("cross_test")),
+        ("the same without the bridge", plain),
+        ("new queries, new gallery (ceiling)", record.get("new_self_test")),
+    ]
+    return [(name, found) for name, found in rows if found]
 
 
 def evidence_sentences(record: dict[str, Any]) -> list[str]:
-    """Sentences about changed first hits, re-embedding, shared hits and the score threshold, if measured."""
-    return [s for s in (_changed(record), _reindexed(record), _overlap(record), _threshold(record)) if s]
+    """Sentences about changed first hits, the bridge, re-embedding, shared hits and the threshold, if measured."""
+    parts = (_changed, _bridge, _reindexed, _overlap, _threshold)
+    return [sentence for sentence in (part(record) for part in parts) if sentence]
 
 
 def basis_sentence(record: dict[str, Any]) -> str:
     """The sentence that says how many queries and items were compared, and how."""
+    if record["kind"] == "mixed":
+        return mixed_basis(record)
     drawn = "classes of queries" if record["clustered"] else "queries"
     classes = f" of {counted(record['classes'], 'class')}" if record.get("classes") else ""
     return (
@@ -103,14 +120,20 @@ def losing_classes(record: dict[str, Any], most: int) -> list[dict[str, Any]]:
     return known[:most]
 
 
-def _goal(min_gain: float) -> tuple[str, str]:
-    """The goal that the new queries must reach, and the words for missing it."""
+def _goal(min_gain: float, *, agreement: bool) -> tuple[str, str]:
+    """The goal that the new queries must reach, and the words for missing it.
+
+    agreement: whether the score is agreement with a full re-embedding.
+    """
+    do, than = (
+        ("agree", "with a full re-embedding than the old model's") if agreement else ("do", "than the old model's")
+    )
     if min_gain == 0:
-        return "do better than the old model's", "do worse than the old model's"
+        return f"{do} better {than}", f"{do} worse {than}"
     size = f"{abs(100 * min_gain):g} point{'' if abs(100 * min_gain) == 1 else 's'}"
     if min_gain > 0:
-        return f"do better than the old model's by more than {size}", f"do not gain the required {size}"
-    return f"do at most {size} worse than the old model's", f"do more than {size} worse than the old model's"
+        return f"{do} better {than} by more than {size}", f"do not gain the required {size}"
+    return f"{do} at most {size} worse {than}", f"{do} more than {size} worse {than}"
 
 
 def _changed(record: dict[str, Any]) -> str:
@@ -125,13 +148,30 @@ def _changed(record: dict[str, Any]) -> str:
     )
 
 
+def _bridge(record: dict[str, Any]) -> str:
+    if not record.get("bridged"):
+        return ""
+    bridge, plain = record.get("bridge"), record.get("without_bridge")
+    kind = (
+        f"Bridge: {bridge['kind']}, fitted on {counted(bridge['evidence']['pairs'], 'pair')}." if bridge else "Bridged."
+    )
+    if plain:
+        return f"{kind} Without it the gain is {gain_with_interval(plain['gain'])} points."
+    return f"{kind} Without it the sizes differ and nothing can be compared." if record.get("gain") else kind
+
+
 def _reindexed(record: dict[str, Any]) -> str:
     reindex = record.get("reindex")
     if not reindex:
         return ""
     adds, share = reindex["adds"], reindex["share_reached"]
+    kept = (
+        ""
+        if reindex.get("kept") is None
+        else f"The old gallery keeps {per_cent(reindex['kept'], 1)} % of the ceiling. "
+    )
     sentence = (
-        f"Re-embedding the gallery would add {points(adds['value'])} points ({confidence_level(record)} interval "
+        f"{kept}Re-embedding the gallery would add {points(adds['value'])} points ({confidence_level(record)} interval "
         f"{points(adds['low'])} to {points(adds['high'])})"
     )
     if share is None:
@@ -145,8 +185,9 @@ def _overlap(record: dict[str, Any]) -> str:
     overlap = record.get("overlap")
     if not overlap:
         return ""
+    new = "bridged new" if record.get("bridged") else "new"
     return (
-        f"Old and new queries share {per_cent(overlap['shared']['value'], 1)} % of their first {overlap['k']} hits, "
+        f"Old and {new} queries share {per_cent(overlap['shared']['value'], 1)} % of their first {overlap['k']} hits, "
         f"and the first hit in {per_cent(overlap['same_first']['value'], 1)} % of searches. Agreement is not accuracy."
     )
 
@@ -179,6 +220,8 @@ def check_markdown(record: dict[str, Any]) -> str:
     parts = [f"### {_plain(headline(record))}"]
     if record["kind"] == "history":
         parts += _history(record)
+    elif record["kind"] == "mixed":
+        parts += _mixed(record)
     else:
         parts += [_plain(gain_sentence(record)), _tests(record)]
         parts += ["\n".join(f"- {_plain(sentence)}" for sentence in evidence_sentences(record))]
@@ -245,6 +288,18 @@ def _history(record: dict[str, Any]) -> list[str]:
     )
     key = f"{record['score']} in per cent; ✔ compatible, ✘ incompatible, ? not shown."
     return ["\n".join(lines), key, f"{summary}, {confidence_level(record)} intervals." if summary else ""]
+
+
+def _mixed(record: dict[str, Any]) -> list[str]:
+    scores = [f"| | % | {confidence_level(record)} interval |", "|---|--:|--:|"]
+    for name, found in score_rows(record):
+        scores.append(
+            f"| {name} | {per_cent(found['value'])} | {per_cent(found['low'])} to {per_cent(found['high'])} |"
+        )
+    versions = [f"| {' | '.join(VERSION_COLUMNS)} |", "|---|" + "--:|" * (len(VERSION_COLUMNS) - 1)]
+    versions += [f"| {' | '.join(row)} |" for row in version_rows(record)]
+    sources = "\n".join(f"- {_plain(sentence)}" for sentence in version_sentences(record))
+    return ["\n".join(scores), "\n".join(versions), EXPOSURE_MEANING, sources]
 
 
 def _details(summary: str, body: str) -> str:

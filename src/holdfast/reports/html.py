@@ -29,10 +29,14 @@ def run_labels(runs: Sequence[RunRecord]) -> list[str]:
     return [f"{name} #{i + 1}" if unique.count(name) > 1 else name for i, name in enumerate(unique)]
 
 
-def methods_table(runs: Sequence[RunRecord], protocols: Sequence[str], rank: bool) -> str:
+def methods_table(
+    runs: Sequence[RunRecord], protocols: Sequence[str], rank: bool, *, labels: Sequence[str] = (), AC: str = "AC"
+) -> str:
     """AC, AA and ACA of every run under every protocol.
 
     rank: print the best value of a column in bold, unless all values are equal.
+    labels: names of the rows; default ``run_labels``.
+    AC: heading of the column of AC.
     """
     best = {
         (name, metric): _best([_metric(run, name, metric) for run in runs])
@@ -41,11 +45,11 @@ def methods_table(runs: Sequence[RunRecord], protocols: Sequence[str], rank: boo
     }
     groups = "".join(f'<th scope="colgroup" colspan="3">{text(name.capitalize())} protocol</th>' for name in protocols)
     names = "".join(
-        '<th scope="col" class="first">AC</th><th scope="col">AA&nbsp;%</th><th scope="col">ACA&nbsp;%</th>'
+        f'<th scope="col" class="first">{text(AC)}</th><th scope="col">AA&nbsp;%</th><th scope="col">ACA&nbsp;%</th>'
         for _ in protocols
     )
     rows = []
-    for run, label in zip(runs, run_labels(runs)):
+    for run, label in zip(runs, labels or run_labels(runs)):
         cells = []
         for name in protocols:
             for metric in ("AC", "AA", "ACA"):

@@ -6,6 +6,7 @@ each run: where it ran, on what data, how long each task took.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,11 @@ _TERMS = (
     " the old model on its own gallery. A tie does not count.</dd>"
     "<dt>AA</dt><dd>Average accuracy: the mean of all cells of the matrix.</dd>"
     "<dt>ACA</dt><dd>Average compatible accuracy: the mean over those pairings, a failure counting as zero.</dd></dl>"
+)
+_BRIDGED = (
+    "Queries of a newer model pass a map into the space of each older model, a bridge, fitted on a sample of the"
+    " gallery. Stored vectors are unchanged. AC-R is the share of pairings in which bridged queries beat the old model"
+    " on its own gallery. It is not the AC of papers, which is measured without any map."
 )
 _PROTOCOLS = {
     "template": "Template protocol: the gallery holds one vector per class, the mean of its images.",
@@ -58,6 +64,7 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
         replaced_models_note(runs),
         "<h2>Scores</h2>",
         methods_table(runs, protocols, rank=len(runs) > 1 and not ranking_obstacles(runs)),
+        bridged_scores(runs, protocols, names),
         _TERMS,
         "<h2>Model by model</h2>",
         _switch(runs, protocols),
@@ -71,6 +78,20 @@ def render(runs: Sequence[RunRecord], title: str | None = None) -> str:
         task_tables(runs, names),
     ]
     return document(title, style(len(protocols)), body, "Made with Holdfast from the records of the runs named above.")
+
+
+def bridged_scores(runs: Sequence[RunRecord], protocols: Sequence[str], names: Sequence[str]) -> str:
+    """The table of scores with bridged queries; empty if no run has them."""
+    shown = [
+        (replace(run, protocols=run.bridged.protocols), run.bridged, name)
+        for run, name in zip(runs, names)
+        if run.bridged is not None and run.bridged.protocols
+    ]
+    if not shown:
+        return ""
+    labels = [f"{name}, {bridged.kind}, {bridged.pairs:,} images" for _, bridged, name in shown]
+    table = methods_table([run for run, _, _ in shown], protocols, rank=False, labels=labels, AC="AC-R")
+    return f'<h3>With bridged queries</h3><p class="note">{_BRIDGED}</p>{table}'
 
 
 def _switch(runs: Sequence[RunRecord], protocols: Sequence[str]) -> str:
@@ -103,6 +124,11 @@ def _view(runs: Sequence[RunRecord], protocol: str) -> str:
     )
     explained = f'<p class="note">{_PROTOCOLS[protocol]}</p>' if protocol in _PROTOCOLS else ""
     measured = [(name, r.matrix, _kept_note(r.compatible, r.pairs)) for _, name, r in records]
+    for _, run, name in shown:
+        if run.bridged is not None and protocol in run.bridged.protocols:
+            found = run.bridged.protocols[protocol]
+            note = f"{_kept_note(found.compatible, found.pairs)} (AC-R)"
+            measured.append((f"{name}, bridged queries ({run.bridged.kind})", found.matrix, note))
     extras = sorted({extra for _, _, r in records for extra in r.extras})
     folded = "".join(
         f"<details><summary>Also measured: {text(extra)}</summary>"
@@ -307,8 +333,13 @@ def _is_number(value: Any) -> bool:
 _EXPLAINED = (
     "Items arrive over time. Each is embedded once, by the model in use when it arrives. Queries of the newest model"
     " search all of them together. Re-embedded: the same search after the newest model has embedded the whole gallery."
-    " The items of a version are shown too rarely if their share of first places is far below their share of the"
-    " gallery. Offset: how much higher its items score as stored than re-embedded."
+    " Exposure: a version's share of the first places, divided by the share that the same items have when everything is"
+    " re-embedded. 1 is fair; below 1, its items are shown too rarely. Offset: how much higher its items score as"
+    " stored than re-embedded."
+)
+_WAYS_EXPLAINED = (
+    "Bridge: a map of the queries into the space of each older version. Standardised: scores of each older version are"
+    " moved and stretched so that the same images score alike in both spaces."
 )
 
 
@@ -325,27 +356,71 @@ def mixed_section(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
             lines.append(Line(label, own, [float(t) for t in range(1, len(values) + 1)], values))
     drawn = chart(lines, "Mixed gallery: accuracy, % (after each task)", "task", from_zero=False)
     tables = "".join(_versions(mixed, name) for _, mixed, name in shown)
+    ways = "".join(_ways(run, name) for run, name in zip(runs, names) if run.mixed)
     return (
-        f'<h2>A gallery of mixed versions</h2><p class="note">{_EXPLAINED}</p><div class="charts">{drawn}</div>{tables}'
+        f'<h2>A gallery of mixed versions</h2><p class="note">{_EXPLAINED}</p><div class="charts">{drawn}</div>{ways}'
+        f"{tables}"
     )
+
+
+def _ways(run: RunRecord, name: str) -> str:
+    """Accuracy and exposure of each version with and without bridges and standardised scores."""
+    if run.bridged is None or not run.bridged.mixed:
+        return ""
+    rows = []
+    for way in ({"query_vectors": "plain", "scores": "raw", **run.mixed}, *run.bridged.mixed):
+        versions = [one for one in _list(way.get("versions")) if isinstance(one, dict)]
+        exposures = [", ".join(_ratio(_of(one.get("exposure"), places)) for one in versions) for places in ("1", "10")]
+        accuracy = [finite_or_nan(value) for value in _list(way.get("accuracy"))] or [math.nan]
+        bridge = run.bridged.kind if way.get("query_vectors") == "bridged" else "none"
+        cells = (bridge, way.get("scores", ""), per_cent(accuracy[-1], 1), *exposures)
+        rows.append("".join(f"<td>{text(cell)}</td>" for cell in cells))
+    again = [finite_or_nan(value) for value in _list(run.mixed.get("reindexed"))] or [math.nan]
+    rows.append(f"<td>re-embedded</td><td></td><td>{per_cent(again[-1], 1)}</td><td>1</td><td>1</td>")
+    heads = ("Bridge", "Scores", "Accuracy %", "Exposure at 1, oldest version first", "Exposure at 10")
+    return _table(f"Exposure in the gallery of {name}", heads, rows, f'<p class="note">{_WAYS_EXPLAINED}</p>')
 
 
 def _versions(mixed: dict[str, Any], name: str) -> str:
-    rows = "".join(
-        f"<tr><td>{text(version.get('model', ''))}</td>"
+    rows = [
+        f"<td>{text(version.get('model', ''))}</td>"
         f"<td>{per_cent(finite_or_nan(version.get('share_of_gallery')), 1)}</td>"
         f"<td>{per_cent(finite_or_nan(version.get('share_of_hits')), 1)}</td>"
-        f"<td>{_signed(version.get('score_offset'))}</td><td>{_signed(version.get('score_offset_others'))}</td></tr>"
+        f"<td>{_ratio(_of(version.get('exposure'), '1'))}</td><td>{_ratio(_of(version.get('exposure'), '10'))}</td>"
+        f"<td>{_signed(version.get('score_offset'))}</td><td>{_signed(version.get('score_offset_others'))}</td>"
         for version in _list(mixed.get("versions"))
         if isinstance(version, dict)
+    ]
+    heads = (
+        "Embedded by model",
+        "Share of gallery %",
+        "Share of first places %",
+        "Exposure at 1",
+        "Exposure at 10",
+        "Offset",
+        "Offset, other classes",
     )
-    heads = ("Embedded by model", "Share of gallery %", "Share of first places %", "Offset", "Offset, other classes")
+    return _table(f"Versions in the gallery of {name}", heads, rows)
+
+
+def _table(label: str, heads: Sequence[str], rows: Sequence[str], note: str = "") -> str:
+    """A collapsed table. rows: the cells of each row as HTML."""
     head = "".join(f'<th scope="col">{title}</th>' for title in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (
-        f"<details><summary>Versions in the gallery of {text(name)}</summary>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Versions in the gallery of {text(name)}">'
-        f'<table class="settings"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>'
+        f"<details><summary>{text(label)}</summary>{note}"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}">'
+        f'<table class="settings"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>'
     )
+
+
+def _of(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _ratio(value: Any) -> str:
+    ratio = finite_or_nan(value)
+    return "–" if ratio != ratio else f"{ratio:.2f}"
 
 
 def _signed(value: Any) -> str:

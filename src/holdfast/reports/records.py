@@ -53,6 +53,20 @@ class ProtocolRecord:
 
 
 @dataclass(frozen=True)
+class BridgedRecord:
+    """Scores with bridged queries. Their AC is AC-R: bridged C[t, k] > plain C[k, k].
+
+    kind: of all bridges of the run. pairs: gallery images that each was fitted on.
+    mixed: the mixed gallery searched with bridges, with standardised scores, or with both; one record for each.
+    """
+
+    kind: str
+    pairs: int
+    protocols: dict[str, ProtocolRecord]
+    mixed: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class RunRecord:
     """The records of one run folder. All fields but method and protocols may be empty."""
 
@@ -60,6 +74,7 @@ class RunRecord:
     method: str
     title: str | None
     protocols: dict[str, ProtocolRecord]
+    bridged: BridgedRecord | None = None
     mixed: dict[str, Any] = field(default_factory=dict)
     maps: list[int] = field(default_factory=list)
     tasks: list[dict[str, Any]] = field(default_factory=list)
@@ -93,6 +108,7 @@ def read_run(folder: Path) -> RunRecord:
         method=metrics["method"],
         title=title if isinstance(title, str) and title else None,
         protocols={name: _protocol(value, f"{path}: protocol {name!r}") for name, value in protocols.items()},
+        bridged=_bridged(metrics.get("bridged"), path),
         mixed=_of_type(metrics.get("mixed"), dict),
         maps=[task for task in _of_type(metrics.get("maps"), list) if isinstance(task, int)],
         tasks=[task for task in _of_type(metrics.get("tasks"), list) if isinstance(task, dict)],
@@ -113,6 +129,18 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             leaves[f"{prefix}{key}"] = value
     return leaves
+
+
+def _bridged(value: Any, path: Path) -> BridgedRecord | None:
+    if not isinstance(value, dict):
+        return None
+    protocols, where = _of_type(value.get("protocols"), dict), f"{path}: bridged, protocol"
+    return BridgedRecord(
+        kind=str(value.get("kind")),
+        pairs=_of_type(value.get("pairs"), int),
+        protocols={name: _protocol(one, f"{where} {name!r}") for name, one in protocols.items()},
+        mixed=[way for way in _of_type(value.get("mixed"), list) if isinstance(way, dict)],
+    )
 
 
 def _protocol(value: Any, where: str) -> ProtocolRecord:

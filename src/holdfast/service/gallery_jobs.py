@@ -197,6 +197,7 @@ def _hit_json(hit: Hit) -> dict[str, Any]:
     return {
         "id": hit.id,
         "score": hit.score,
+        "cosine": hit.cosine,
         "version": hit.version,
         "label": hit.label,
         "metadata": dict(hit.metadata),

@@ -28,6 +28,7 @@ import numpy as np
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery import Gallery, Hit, Item, OpenGallery, SearchableGallery, Version, open_gallery, writable
 from holdfast.gallery.backfill import Backfill
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.versions import VectorSizes
 from holdfast.service.errors import INTERNAL_ERROR, LOG
 
@@ -41,9 +42,12 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 
 def _register(
-    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str, force: bool = False
+    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str, **options: Any
 ) -> Any:
-    return gallery.register(Path(model), force=force).as_json()
+    def progress(stage: str, done: int, total: int) -> None:
+        on_progress({"stage": stage, "done": done, "total": total})
+
+    return gallery.register(Path(model), progress=progress, **options).as_json()
 
 
 def _backfill(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
@@ -325,8 +329,29 @@ class ServedGallery:
         """None, because this process does not know: the serving process checks every command."""
         return None
 
-    def register(self, model: str | Path, *, force: bool = False) -> Version:
-        return Version(**self._run("register", model=_absolute(model), force=force))
+    def register(
+        self,
+        model: str | Path,
+        *,
+        force: bool = False,
+        bridge: str = AUTO,
+        bridge_pairs: int = MOST_PAIRS,
+        new_vectors: VectorSource | None = None,
+        progress: RegisterProgress = lambda stage, done, total: None,
+    ) -> Version:
+        """See ``Gallery.register``. ``new_vectors`` is a file that the serving process can read."""
+        options: dict[str, Any] = {"force": force, "bridge": bridge, "bridge_pairs": bridge_pairs}
+        if isinstance(new_vectors, str | Path):
+            options["new_vectors"] = _absolute(new_vectors)
+        elif new_vectors is not None:
+            raise HoldfastError(f"{self._folder}: is being served; give the new vectors as a file")
+        found = self._run(
+            "register",
+            on_progress=lambda figures: progress(figures["stage"], figures["done"], figures["total"]),
+            model=_absolute(model),
+            **options,
+        )
+        return Version(**found)
 
     def add(
         self,
@@ -339,7 +364,7 @@ class ServedGallery:
     ) -> int:
         """Add items with paths or vectors, in batches; see ``Gallery.add``."""
         stream, done, size = iter(items), 0, 1
-        options = {} if version is None else {"version": version}
+        options: dict[str, Any] = {} if version is None else {"version": version}
         while batch := list(itertools.islice(stream, size)):
             size = _batch_size(batch[0])
             found = self._run("add", items=[_item_json(one) for one in batch], **options)
@@ -383,8 +408,8 @@ class ServedGallery:
     def stats(self) -> dict[str, Any]:
         return dict(self._run("stats"))
 
-    def _run(self, command: str, **arguments: Any) -> Any:
-        found = run_on_server(self._folder, command, **arguments)
+    def _run(self, command: str, *, on_progress: OnProgress = lambda progress: None, **arguments: Any) -> Any:
+        found = run_on_server(self._folder, command, on_progress=on_progress, **arguments)
         if found is None:
             raise HoldfastError(f"{self._folder}: the process that served the gallery has ended; try again")
         return found

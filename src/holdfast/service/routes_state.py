@@ -50,7 +50,7 @@ def state_routes(jobs: GalleryJobs, access: AccessControl, metrics: Metrics) -> 
 
     @router.get("/v1/versions", response_model=None)
     async def versions(request: Request) -> dict[str, Any]:
-        """The models, oldest first, with their shares of the items, and the compatibility matrix."""
+        """The models, oldest first, with their shares of the items and bridges, and the compatibility matrix."""
         access.require("read", request.headers.get("authorization"))
         stats = await jobs.stats()
         return _versions_json(jobs.gallery.versions(), jobs.gallery.newest().number, stats)
@@ -89,6 +89,7 @@ def _versions_json(versions: Sequence[Version], newest: int, stats: Mapping[str,
 
     ``share`` is a version's share of all items, None in an empty gallery. ``matrix`` has a cell for each version and
     each older one: the result of the check at the newer one's registration, or a verdict of None and the reason.
+    ``bridges`` are those that carry a version's queries to older versions' items; see ``Version``.
     """
     counts = {row["version"]: row for row in stats["versions"]}
     total = sum(row["items"] for row in stats["versions"])
@@ -106,6 +107,7 @@ def _versions_json(versions: Sequence[Version], newest: int, stats: Mapping[str,
             "items": counts.get(one.number, {}).get("items", 0),
             "unindexed": counts.get(one.number, {}).get("unindexed", 0),
             "share": counts.get(one.number, {}).get("items", 0) / total if total else None,
+            "bridges": one.bridges,
         }
         for one in versions
     ]

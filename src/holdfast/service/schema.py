@@ -105,7 +105,8 @@ class MetadataText(RootModel[Annotated[dict[StrictStr, Value], Field(max_length=
 
 class Hit(BaseModel):
     id: str
-    score: float = Field(description="Cosine of the full features.")
+    score: float = Field(description="Hits are ranked by it; comparable between versions.")
+    cosine: float = Field(description="Cosine of query and item in the space of the item's version.")
     version: int = Field(description="The version that embedded the item.")
     label: str | None
     metadata: dict[str, Any]

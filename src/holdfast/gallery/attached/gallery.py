@@ -6,7 +6,7 @@ Its folder holds ``attached.json`` (the address of the vectors, without a passwo
 import contextlib
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,20 +16,33 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from holdfast.bridges import NONE, Bridge
+from holdfast.bridges.scores import SAME
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder
-from holdfast.encoders.compact import compact_basis
 from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.attached import open_source
-from holdfast.gallery.attached.source import Address, AttachedSource, without_password
+from holdfast.gallery.attached.bridge_fit import fit_bridge
+from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour, without_password
+from holdfast.gallery.attached.space import StoredSpace, checked_vector, stored_space
 from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import explain_out_of_memory, full_features, preprocess_image
-from holdfast.gallery.protocol import OpenGallery
+from holdfast.gallery.protocol import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress, VectorSource
+from holdfast.gallery.registration import RegisterOptions
 from holdfast.gallery.searching import checked_indexed_by, checked_k
-from holdfast.gallery.versions import MODEL, Version, copy_model, merged_slots, read_candidate, registry_from_json
+from holdfast.gallery.version_bridges import VersionBridges, bridge_record, bridge_to
+from holdfast.gallery.versions import (
+    MODEL,
+    Version,
+    copy_model,
+    merged_slots,
+    read_candidate,
+    registry_from_json,
+    space_conflict,
+)
 from holdfast.geometry import unit
 from holdfast.storage import read_json, replacing_folder, write_json
 
@@ -105,23 +118,66 @@ class AttachedGallery:
         """
         return cls(Path(folder), url, resolve_device(device))
 
-    def register(self, model: str | Path, *, force: bool = False) -> Version:
-        """Make a model the newest version, which embeds queries; refused if its slots or sizes conflict.
+    def register(
+        self,
+        model: str | Path,
+        *,
+        force: bool = False,
+        bridge: str = AUTO,
+        bridge_pairs: int = MOST_PAIRS,
+        new_vectors: VectorSource | None = None,
+        progress: RegisterProgress = lambda stage, done, total: None,
+    ) -> Version:
+        """Make a model the newest version, which embeds queries.
+
+        With ``new_vectors`` a bridge is fitted from the new model's vectors to the vectors as the store holds them, and
+        queries are bridged if held-out items show that it is better. The model may then have any size and slots.
+        Without, a model is refused if its slots or size conflict with version 0.
 
         The model is not checked, because the images of the stored vectors are not known; run ``holdfast check``.
-        ``force`` has no effect.
-        """
-        with self._registering:
-            return self._register(Path(model))
 
-    def _register(self, model: Path) -> Version:
+        model: the model's folder.
+        force: register a model that no bridge helps, too.
+        bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``; a kind needs ``new_vectors``.
+        bridge_pairs: at most so many stored vectors are fetched to fit the bridge.
+        new_vectors: the new model's vectors of some stored items, matched by id: a file (npz, npy, parquet) or a
+            FeatureSet.
+        progress: called with what is being done, how much of it is done, and how much there is.
+        """
+        options = RegisterOptions(force, bridge, bridge_pairs, new_vectors, progress)
+        if bridge not in (AUTO, NONE) and new_vectors is None:
+            raise HoldfastError(
+                f"bridge {bridge!r}: an attached gallery has no images to embed; give the new model's vectors of some "
+                "items (--new-vectors FILE, in Python new_vectors)"
+            )
+        with self._registering:
+            return self._register(Path(model), options)
+
+    def _register(self, model: Path, options: RegisterOptions) -> Version:
         candidate = read_candidate(model)
         known = self.versions()
         if any(one.weights_sha256 == candidate.weights_sha256 for one in known):
             raise HoldfastError(f"{model}: these weights are a version already")
-        slots = merged_slots(registry_from_json(self._record["slots"]), candidate, self._space.dim)
-        version = candidate.version(len(known), [])
-        copy_model(candidate, self._models.folder(version.number))
+        slots, version = registry_from_json(self._record["slots"]), candidate.version(len(known), [])
+        conflict = space_conflict(slots, self._space.dim, candidate)
+        bridge = None
+        if options.new_vectors is not None:
+            both = known[0], version
+            bridge = fit_bridge(self._source, self._space, candidate, both, options, comparable=conflict is None)
+            version = replace(version, bridges=[bridge_record(0, bridge)])
+        elif conflict is not None:
+            raise HoldfastError(
+                f"{model}: its features cannot be compared with the stored vectors ({conflict}); give its vectors of "
+                "some items to fit a bridge (--new-vectors FILE, in Python new_vectors)"
+            )
+        if conflict is None:
+            slots = merged_slots(slots, candidate, self._space.dim)
+        folder = self._models.folder(version.number)
+        copy_model(candidate, folder)
+        if bridge is not None:
+            bridge_to(folder, 0).parent.mkdir()
+            bridge.save(bridge_to(folder, 0))
+        # Last: a version exists once it is recorded, and files without a record are overwritten by the next version.
         record = {
             **self._record,
             "slots": None if slots is None else slots.to_json(),
@@ -146,16 +202,19 @@ class AttachedGallery:
     ) -> list[Hit]:
         """The ``k`` stored vectors nearest to an image, a vector or a stored item, best first, by true cosine.
 
-        Equal scores are ordered by id. If version 0 has a projection that is not an isometry, the store proposes
-        candidates (10 ``k``, at least 100), which are then compared by true cosine; better ones beyond these are
+        Queries of a version with a bridge are bridged and compared with the vectors as the store holds them. Equal
+        scores are ordered by id. If version 0 has a projection that is not an isometry, the store proposes candidates
+        for other queries (10 ``k``, at least 100), which are then compared by true cosine; better ones beyond these are
         missed.
 
         image: a path, a PIL image or an array.
-        vector: a full feature of any version, or a vector as the store holds them.
+        vector: a full feature of ``version``; version 0 also takes a vector as the store holds them.
         id: a stored item, which is itself left out.
         k: number of hits, at most 10,000.
         filter: refused; the fields belong to the store.
-        version: the version that embeds the image; default the newest.
+        version: the version that embeds the image, or that made the vector; default the newest. A vector that has the
+            size of version 0 only is taken for one of version 0. If the newest version has a bridge and the size fits
+            both, ``version`` must be given.
         indexed_by: as in ``Gallery.search``; version 0 holds all items.
         exact: compare every vector.
         """
@@ -170,19 +229,59 @@ class AttachedGallery:
             found = self._source.fetch([id])
             if id not in found:
                 raise HoldfastError(f"no item {id!r} in {self._source.name}")
-            z = self._space.feature(torch.from_numpy(found[id]))
+            source, z = self._models.version(0), self._space.feature(torch.from_numpy(found[id]))
         elif vector is not None:
-            z = self._space.given(vector)
+            source, z = self._given(vector, source, guess=version is None)
         else:
             encoder = self._models.encoder(source)
             (row,) = self._models.image_vectors(preprocess_image(encoder, image), source, encoder)
             z = torch.from_numpy(row)
         if among is not None and 0 not in among:
             return []
-        hits = self._nearest(z, k + (id is not None), exact)
+        hits = self._nearest(z, self._models.bridge(source), k + (id is not None), exact)
         return [hit for hit in hits if hit.id != id][:k]
 
-    def _nearest(self, z: Tensor, k: int, exact: bool) -> list[Hit]:
+    def _given(self, given: ArrayLike, source: Version, *, guess: bool) -> tuple[Version, Tensor]:
+        """A user's vector as a full unit feature, and the version that it is of.
+
+        guess: the version was not named, so that the size decides between ``source`` and version 0.
+        """
+        vector = checked_vector(given)
+        size, sizes = len(vector), {self._space.dim, self._space.stored}
+        if not self._models.is_bridged(source):
+            return source, self._space.given(vector)
+        if guess and size in sizes and size == source.dim:
+            raise HoldfastError(
+                f"query: {size} numbers may be a vector of version {source.number} or a stored one; say which by "
+                f"version {source.number} or 0"
+            )
+        if guess and size in sizes:
+            return self._models.version(0), self._space.given(vector)
+        if size != source.dim:
+            also = f", stored ones {' or '.join(map(str, sorted(sizes)))}" if guess else ""
+            raise HoldfastError(f"query: {size} numbers; vectors of version {source.number} have {source.dim}{also}")
+        return source, unit(vector)
+
+    def _nearest(self, z: Tensor, bridge: Bridge | None, k: int, exact: bool) -> list[Hit]:
+        """The best stored vectors for a full unit feature.
+
+        bridge: of the version that the feature is of; None for none.
+        """
+        scale = SAME if bridge is None else bridge.scale
+        if bridge is not None and bridge.kind != NONE:
+            found = self._source.search(bridge(z[None])[0].numpy(), k, exact=exact)
+            cosines = {near.id: near.cosine for near in found}
+        else:
+            found, cosines = self._nearest_unbridged(z, k, exact)
+        hits = [
+            Hit(near.id, scale.score(cosines[near.id]), cosines[near.id], 0, near.label)
+            for near in found
+            if near.id in cosines
+        ]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
+
+    def _nearest_unbridged(self, z: Tensor, k: int, exact: bool) -> tuple[list[Neighbour], dict[str, float]]:
+        """Stored vectors near a full feature of version 0's space, and their true cosines by id."""
         space = self._space
         query = space.query(z)
         length = float(query.norm())
@@ -190,12 +289,10 @@ class AttachedGallery:
             raise HoldfastError("query: is orthogonal to everything the stored vectors can represent")
         wanted = k if space.up is None else max(_LEAST_CANDIDATES, 10 * k)
         found = self._source.search(query.numpy(), wanted, exact=exact)
-        scores = {near.id: near.cosine * length for near in found}
-        if space.up is not None:
-            vectors = self._source.fetch([near.id for near in found])
-            scores = {name: float(space.feature(torch.from_numpy(row)) @ z) for name, row in vectors.items()}
-        hits = [Hit(near.id, scores[near.id], 0, near.label) for near in found if near.id in scores]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
+        if space.up is None:
+            return found, {near.id: near.cosine * length for near in found}
+        vectors = self._source.fetch([near.id for near in found])
+        return found, {name: float(space.feature(torch.from_numpy(row)) @ z) for name, row in vectors.items()}
 
     @property
     def read_only(self) -> str:
@@ -241,6 +338,7 @@ class AttachedGallery:
                 "unindexed": 0,
                 "stored_dim": one.stored_dim,
                 "dim": one.dim,
+                "bridges": one.bridges,
             }
             for one in self.versions()
         ]
@@ -275,6 +373,7 @@ class AttachedModels:
         self._versions = list(versions)
         self._encoding = threading.RLock()
         self._loaded: tuple[int, Encoder] | None = None
+        self._bridges = VersionBridges(GalleryFolder(folder))
 
     def folder(self, number: int) -> Path:
         return self._folder / "versions" / f"{number:04d}"
@@ -297,6 +396,14 @@ class AttachedModels:
     def add_version(self, version: Version) -> None:
         self._versions = [*self._versions, version]
 
+    def bridge(self, version: Version) -> Bridge | None:
+        """The bridge that carries queries of ``version`` to the stored vectors; None without one."""
+        return None if version.number == 0 else self._bridges.between(version, self._versions[0])
+
+    def is_bridged(self, version: Version) -> bool:
+        """Whether queries of ``version`` leave its own space for that of the stored vectors."""
+        return any(record["kind"] != NONE for record in version.bridges)
+
     def encoder(self, version: Version) -> Encoder:
         with self._encoding:
             if self._loaded is None or self._loaded[0] != version.number:
@@ -310,71 +417,3 @@ class AttachedModels:
         with self._encoding:
             found: np.ndarray = full_features(encoder, images, self.device).numpy()
         return found
-
-
-_ISOMETRY_TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True)
-class StoredSpace:
-    """How full features z and stored vectors h are compared.
-
-    dim: numbers of z.
-    stored: numbers of h.
-    down: dim x stored; z @ down is the query to the store. None if stored vectors are full features.
-    up: dim x stored; the true cosine is z . (up h) / |up h|. None if it equals the store's cosine times |z @ down|.
-    """
-
-    dim: int
-    stored: int
-    down: Tensor | None = None
-    up: Tensor | None = None
-
-    def query(self, z: Tensor) -> Tensor:
-        """A full unit feature (dim) as a query to the store; its length is a factor of the score."""
-        return z if self.down is None else z @ self.down
-
-    def feature(self, stored: Tensor) -> Tensor:
-        """A stored vector (or N of them) as full unit features."""
-        lift = self.up if self.up is not None else self.down
-        return unit(stored) if lift is None else unit(unit(stored) @ lift.T)
-
-    def given(self, vector: ArrayLike) -> Tensor:
-        """The full feature of a user's query: a full feature, or a vector as the store holds them."""
-        found = torch.as_tensor(vector, dtype=torch.float32).flatten()
-        if len(found) not in (self.dim, self.stored):
-            also = "" if self.dim == self.stored else f", or stored ones of {self.stored}"
-            raise HoldfastError(f"query: {len(found)} numbers; expected features of {self.dim}{also}")
-        if not bool(found.isfinite().all()) or not bool(found.any()):
-            raise HoldfastError("query: zero, or not finite")
-        return unit(found) if len(found) == self.dim else self.feature(found)
-
-
-def stored_space(encoder: Encoder, stored: int, folder: Path) -> StoredSpace:
-    """How features of ``encoder``, version 0, and vectors of ``stored`` numbers are compared; refused if sizes differ.
-
-    Stored vectors are the input of an adopted model, and the features, full or compact, of any other model.
-    """
-    if "adopted" in encoder.info:
-        if stored != encoder.feature_dim:
-            raise HoldfastError(
-                f"{folder}: adopted from vectors of {encoder.feature_dim} numbers, but the stored ones have {stored}"
-            )
-        if encoder.projection is None:
-            return StoredSpace(encoder.dim, stored)
-        weight = encoder.projection.weight.detach().float()
-        if encoder.dim >= stored and _is_isometry(weight):
-            return StoredSpace(encoder.dim, stored, down=weight)
-        return StoredSpace(encoder.dim, stored, down=weight, up=weight)
-    basis = compact_basis(encoder)
-    if stored == encoder.dim:
-        return StoredSpace(encoder.dim, stored)
-    if basis is not None and stored == basis.shape[1]:
-        return StoredSpace(encoder.dim, stored, down=basis)
-    compact = "" if basis is None else f", compact ones {basis.shape[1]}"
-    raise HoldfastError(f"{folder}: its features have {encoder.dim} numbers{compact}, but the stored ones {stored}")
-
-
-def _is_isometry(weight: Tensor) -> bool:
-    gram = weight.T @ weight
-    return bool((gram - torch.eye(len(gram))).abs().max() < _ISOMETRY_TOLERANCE)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,15 +67,21 @@ class QdrantSource:
 
     def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:
         if self._address.id == OWN_ID:
-            given = [int(name) if name.isdigit() else name for name in ids]
+            given = [own for own in map(_point_id, ids) if own is not None]
             points = self._call("retrieve", ids=given, with_vectors=self._vectors(), with_payload=False)
         else:
-            condition = self._models.FieldCondition(
-                key=self._address.id, match=self._models.MatchAny(any=[*ids, *(int(i) for i in ids if i.isdigit())])
-            )
-            chosen = self._models.Filter(must=[condition])
+            numbers = [int(name) for name in ids if _is_number(name)]
+            conditions = [
+                self._models.FieldCondition(key=self._address.id, match=self._models.MatchAny(any=wanted))
+                for wanted in (ids, numbers)  # Qdrant takes no list of both kinds
+                if wanted
+            ]
             points, _ = self._call(
-                "scroll", scroll_filter=chosen, limit=len(ids), with_vectors=self._vectors(), with_payload=True
+                "scroll",
+                scroll_filter=self._models.Filter(should=conditions),
+                limit=len(ids) + len(numbers),
+                with_vectors=self._vectors(),
+                with_payload=True,
             )
         return {self._id(point): self._vector(point) for point in points}
 
@@ -158,3 +165,17 @@ class QdrantSource:
     def _label(self, point: Any) -> str | None:
         value = None if self._address.label is None else (point.payload or {}).get(self._address.label)
         return None if value is None else str(value)
+
+
+def _point_id(name: str) -> int | str | None:
+    """A point's own id, a number or a UUID; None if no point can have this id."""
+    if _is_number(name):
+        return int(name)
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return None
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()

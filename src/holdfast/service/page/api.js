@@ -24,13 +24,14 @@ export function loadThumbnail(id, size, signal) {
   return call(`/v1/item/thumbnail?${new URLSearchParams({ id, size })}`, { signal }).then((answer) => answer.blob());
 }
 
-export function searchById(id, { k, filter, exact }, signal) {
-  const body = JSON.stringify({ id, k, filter, exact });
+export function searchById(id, { k, filter, exact, versions }, signal) {
+  const body = JSON.stringify({ id, k, filter, exact, indexed_by: versions });
   return call("/v1/search/id", { method: "POST", body, type: "application/json", signal }).then(json);
 }
 
-export function searchByImage(file, { k, filter, exact }, signal) {
+export function searchByImage(file, { k, filter, exact, versions }, signal) {
   const query = new URLSearchParams({ k, exact, ...(filter ? { filter: JSON.stringify(filter) } : {}) });
+  for (const number of versions ?? []) query.append("indexed_by", number);
   // The service detects the image format itself: the type that the browser guesses from the file name is not sent.
   const options = { method: "POST", body: file, type: "application/octet-stream", signal };
   return call(`/v1/search/image?${query}`, options).then(json);

@@ -47,7 +47,8 @@ const minute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeSty
 
 export const formatCount = (number) => whole.format(number);
 export const formatItems = (number) => `${whole.format(number)} ${number === 1 ? "item" : "items"}`;
-export const formatScore = (cosine) => cosine.toFixed(3);
+export const formatScore = (score) => score.toFixed(3);
+export const formatRatio = (ratio) => (ratio === null || ratio === undefined ? "–" : ratio.toFixed(2));
 export const formatPercent = (share) => (share === null ? "–" : `${decimal.format(100 * share)} %`);
 export const formatPoints = (gain) => (gain === null ? "–" : signed.format(100 * gain).replace("-", "−"));
 export const formatMebibytes = (bytes) => `${decimal.format(bytes / 1048576)} MiB`;
@@ -70,7 +71,7 @@ export function formatDuration(seconds) {
 const HUES = [78, 165, 232, 300, 25, 125, 200, 265];
 
 export function setVersionColour(target, version) {
-  target.style.setProperty("--hue", HUES[(version - 1) % HUES.length]);
+  target.style.setProperty("--hue", HUES[(version + HUES.length - 1) % HUES.length]);
   return target;
 }
 
@@ -106,8 +107,9 @@ export function showEmptyGallery(name) {
   showMessage("idle", "This gallery is empty", line);
 }
 
-export function showNoHits(filtered) {
-  const none = "There is no other item in the gallery.";
+/** filtered: whether the search had conditions. version: the version that was searched; null for all. */
+export function showNoHits(filtered, version) {
+  const none = `There is no other item ${version === null ? "in the gallery" : `of version ${version}`}.`;
   const text = filtered ? "No other item matches all conditions. Change or remove one." : none;
   showMessage("idle", "No hits", element("p", {}, text));
 }

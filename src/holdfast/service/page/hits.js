@@ -22,6 +22,7 @@ export function card(hit, position) {
     { class: "about" },
     element("p", { class: "score" }, element("span", { class: "figure" }, score), badge(hit.version)),
     meter(hit.score),
+    formatScore(hit.cosine) === score ? null : cosineLine(hit),
     element("p", { class: "id" }, isolated(hit.id)),
     hit.label === null ? null : element("p", { class: "label" }, isolated(hit.label)),
     metadata(hit.metadata),
@@ -29,6 +30,11 @@ export function card(hit, position) {
   );
   const rank = element("span", { class: "rank", "aria-hidden": "true" }, String(position + 1));
   return setVersionColour(element("li", { class: "hit" }, rank, image, body), hit.version);
+}
+
+function cosineLine(hit) {
+  const title = `The cosine in version ${hit.version}'s space. The score above makes all versions comparable.`;
+  return element("p", { class: "hint", title }, `cosine ${formatScore(hit.cosine)}`);
 }
 
 function metadata(fields) {

@@ -5,6 +5,7 @@ import { button, byId, formatItems, showError, showIdle, showLoading } from "./d
 import { enableArrowKeys } from "./hits.js";
 import { cancelSearch, enableOptions, enableQueries, search, showOptions } from "./search.js";
 import { forgetToken, route, storeToken, token } from "./state.js";
+import { showVersionChoice } from "./version_choice.js";
 import { drawVersions, pollVersions, showVersionsError } from "./versions.js";
 
 const RETRY_MS = 2000;
@@ -16,6 +17,7 @@ const poll = pollVersions({
   isVisible: () => route().view === "versions",
   onState(state) {
     drawVersions(state);
+    showVersionChoice(state);
     const changed = state.items !== gallery?.items || state.versions.at(-1).number !== gallery?.newest;
     if (gallery && changed) refreshGallery().catch(handleError);
   },

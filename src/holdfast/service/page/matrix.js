@@ -90,6 +90,7 @@ function measurements(cell) {
     [`Queries of v${cell.items}, ${cell.score}`, interval(cell.self_test, formatPercent)],
     [`Queries of v${cell.query}, ${cell.score}`, interval(cell.cross_test, formatPercent)],
     ["Gain, points", interval(cell.gain, formatPoints)],
+    ...(cell.without ? [["Gain without the bridge, points", interval(cell.without.gain, formatPoints)]] : []),
     ["Measured with", `${formatCount(cell.queries)} queries among ${formatItems(cell.gallery)}`],
   ]);
 }

@@ -18,6 +18,7 @@ import {
 } from "./dom.js";
 import { card, clearImages, imageOf, picture } from "./hits.js";
 import { goToImage, goToItem } from "./state.js";
+import { chosenVersions, showShares } from "./version_choice.js";
 
 const PHONE = "(max-width: 56rem)"; // as in views.css
 const COMPARISONS = [
@@ -103,6 +104,7 @@ function clearResults() {
   byId("found-title").textContent = "Hits";
   byId("status").textContent = "";
   byId("hits").replaceChildren();
+  showShares(null);
 }
 
 async function showQuery(query, signal) {
@@ -122,18 +124,15 @@ async function showQuery(query, signal) {
 function showResults({ version, hits }, options, milliseconds, hadFocus) {
   clearMessage();
   if (hits.length === 0) {
-    showNoHits(options.filter !== null);
+    showNoHits(options.filter !== null, options.versions?.[0] ?? null);
     return;
   }
   byId("hits").replaceChildren(...hits.map(card));
-  const counts = new Map();
-  for (const hit of hits) counts.set(hit.version, (counts.get(hit.version) ?? 0) + 1);
-  const pair = (number) => element("span", { class: "pair" }, badge(number), ` × ${counts.get(number)}`);
-  const pairs = [...counts.keys()].sort((a, b) => b - a).flatMap((number) => [" ", pair(number)]);
   byId("found-title").textContent = `${formatCount(hits.length)} ${hits.length === 1 ? "hit" : "hits"}`;
   const queryVersion = badge(version, `the query was embedded by version ${version}`);
-  const duration = `, in ${Math.round(milliseconds)} ms`;
-  byId("status").replaceChildren("query embedded by ", queryVersion, ", hits by", ...pairs, duration);
+  const among = (options.versions ?? []).flatMap((number) => [", only items of ", badge(number)]);
+  byId("status").replaceChildren("query embedded by ", queryVersion, ...among, `, in ${Math.round(milliseconds)} ms`);
+  showShares(options.versions === null ? hits : null);
   if (hadFocus) byId("hits").querySelector(".more").focus();
 }
 
@@ -184,7 +183,7 @@ function enableDropping(takeImage) {
   });
 }
 
-// Options: the number of hits, exact search, and a filter of rows with a field, a comparison and a value.
+// Options: the number of hits, exact search, one version's items, and a filter of rows with a field, a comparison and a value.
 
 /** onChange: called when the user changed an option. */
 export function enableOptions(onChange) {
@@ -215,7 +214,8 @@ function readOptions() {
     return null;
   }
   try {
-    return { k: k.valueAsNumber, filter: readFilter(), exact: byId("exact").checked };
+    const versions = chosenVersions();
+    return { k: k.valueAsNumber, filter: readFilter(), exact: byId("exact").checked, versions };
   } catch (error) {
     problem.textContent = error.message;
     return null;

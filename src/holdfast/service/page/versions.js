@@ -11,6 +11,7 @@ import {
   formatDuration,
   formatItems,
   formatPercent,
+  formatRatio,
   formatTime,
   isolated,
   meter,
@@ -65,6 +66,7 @@ export function drawVersions(state) {
   drawBackfill(byId("backfill"), state);
   // Only changed parts are drawn again: an element that has the focus keeps it.
   const current = { models: JSON.stringify(state.versions), matrix: JSON.stringify([state.matrix, newest.number]) };
+  byId("bridges-hint").hidden = state.versions.every((one) => one.bridges.length === 0);
   if (current.models !== drawn.models) byId("models").replaceChildren(...state.versions.toReversed().map(modelRow));
   if (current.matrix !== drawn.matrix) drawMatrix(byId("matrix"), state);
   drawn = current;
@@ -153,7 +155,8 @@ function modelRow(version) {
     element("p", {}, formatItems(version.items) + share),
     version.unindexed ? element("p", { class: "hint" }, unindexed) : null,
   );
-  const row = element("li", { class: "model" }, name, definitions(modelFacts(version)), items);
+  const facts = definitions(modelFacts(version));
+  const row = element("li", { class: "model" }, name, facts, items, bridgeList(version.bridges));
   return setVersionColour(row, version.number);
 }
 
@@ -165,4 +168,36 @@ function modelFacts({ backbone, slots, dim, stored_dim: stored, registered, weig
     ["Registered", formatDate(registered), formatTime(registered)],
     ["Weights", weights],
   ];
+}
+
+const BRIDGES_SHOWN = 3;
+
+/** bridges: of one version, oldest target first. More than three are folded, the newest targets shown. */
+function bridgeList(bridges) {
+  if (bridges.length === 0) return null;
+  const rows = bridges.toReversed().map(bridgeRow);
+  const list = (some) => element("ul", {}, ...some);
+  if (rows.length <= BRIDGES_SHOWN) return element("div", { class: "bridges" }, list(rows));
+  const folded = rows.length - BRIDGES_SHOWN;
+  const summary = element("summary", {}, `${folded} more ${folded === 1 ? "bridge" : "bridges"}`);
+  const more = element("details", {}, summary, list(rows.slice(BRIDGES_SHOWN)));
+  return element("div", { class: "bridges" }, list(rows.slice(0, BRIDGES_SHOWN)), more);
+}
+
+function bridgeRow(bridge) {
+  const target = badge(bridge.version, `queries on items of version ${bridge.version}`);
+  const pairs = `${formatCount(bridge.pairs)} pairs`;
+  const map = bridge.kind === "none" ? `queries as they are, by ${pairs}` : `bridge ${bridge.kind} from ${pairs}`;
+  const warning = bridge.helps ? null : element("strong", { class: "problem" }, "no bridge helps");
+  return element("li", {}, element("span", {}, "to ", target), element("span", {}, map), warning, exposure(bridge));
+}
+
+/** Expected exposure at 1 and 10, with the bridge and without. */
+function exposure({ kind, exposure: used, exposure_without: without }) {
+  const places = Object.keys(used);
+  if (places.length === 0) return element("span", { class: "hint" }, "too few pairs to expect an exposure");
+  const title = "1 means: shown as often as after a full re-embedding";
+  const bare = (k) => (without === null ? "not found" : formatRatio(without[k]));
+  const text = (k) => `at ${k}: ${formatRatio(used[k])}${kind === "none" ? "" : ` (${bare(k)} without)`}`;
+  return element("span", { title }, `expected exposure ${places.map(text).join(", ")}`);
 }

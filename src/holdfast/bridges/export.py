@@ -1,0 +1,87 @@
+"""A bridge as one file for somebody's own query path: NumPy arrays, or ONNX."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from holdfast.bridges.bridge import Bridge
+from holdfast.bridges.choice import NONE
+from holdfast.environment import version
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.onnx_file import write_onnx
+from holdfast.storage import replacing
+
+
+def export_bridge(bridge: Bridge, path: str | Path) -> None:
+    """Write the bridge as npz or ONNX; the suffix of ``path`` decides. An existing file is replaced in one step."""
+    path = Path(path)
+    if path.suffix.lower() not in EXPORTS:
+        raise unknown_name(f"kind of export ({path})", path.suffix, EXPORTS)
+    EXPORTS[path.suffix.lower()](bridge, path)
+
+
+def export_npz(bridge: Bridge, path: str | Path) -> None:
+    """Write the arrays ``weight`` (d_new x d_old), ``bias`` (d_old), ``cosines`` and ``scores``.
+
+    For unit queries Q x d_new, ``queries @ weight + bias``, scaled to unit rows, are the bridged queries, and
+    ``np.interp(cosine, cosines, scores)`` is the score that can be merged with those of the newest version. Kind "none"
+    has the identity as its weight. Refused: kinds that are not linear.
+    """
+    tensors = {} if bridge.map is None else bridge.map.tensors()
+    if bridge.kind != NONE and set(tensors) != {"weight", "bias"}:
+        raise HoldfastError(
+            f"{path}: a bridge of kind {bridge.kind} is more than one matrix; export it as .onnx, or fit another kind"
+        )
+    if bridge.kind == NONE and bridge.dims[0] != bridge.dims[1]:
+        raise HoldfastError(f"{path}: this bridge maps nothing, but the two spaces are stored in different sizes")
+    size, _ = bridge.dims
+    weight, bias = (tensors["weight"], tensors["bias"]) if tensors else (torch.eye(size), torch.zeros(size))
+    with replacing(Path(path)) as temporary, temporary.open("wb") as file:
+        np.savez(
+            file,
+            weight=weight.numpy(),
+            bias=bias.numpy(),
+            cosines=np.array(bridge.scale.cosines),
+            scores=np.array(bridge.scale.scores),
+        )
+
+
+def export_onnx(bridge: Bridge, path: str | Path) -> None:
+    """Write an ONNX file with input ``vectors`` (Q x d_new) and output ``queries`` (Q x d_old, unit rows), all kinds.
+
+    Its metadata has the kind, the sizes, and ``cosines`` and ``scores``, the corners of the merged score.
+    Needs onnx and onnxscript.
+    """
+    metadata = {
+        "version": version("holdfast") or "unknown",
+        "kind": bridge.kind,
+        "dims": list(bridge.dims),
+        "models": bridge.models,
+        "cosines": list(bridge.scale.cosines),
+        "scores": list(bridge.scale.scores),
+        "output": "unit float32 queries in the old model's space; merged score = numpy.interp(cosine, cosines, scores)",
+    }
+    example = torch.ones(2, bridge.dims[0])
+    write_onnx(_Exported(bridge).eval(), example, path, names=("vectors", "queries"), metadata=metadata)
+
+
+EXPORTS: dict[str, Callable[[Bridge, Path], None]] = {".npz": export_npz, ".onnx": export_onnx}
+"""Functions that write a bridge, by the suffix of the file."""
+
+
+class _Exported(nn.Module):
+    """float32 Q x d_new of any length -> unit float32 Q x d_old, as ``Bridge.__call__``."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        super().__init__()
+        self._map = bridge.map
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        queries = F.normalize(vectors, dim=1)
+        if self._map is None:
+            return queries
+        return F.normalize(self._map(queries), dim=1) * (queries.norm(dim=1, keepdim=True) > 0)

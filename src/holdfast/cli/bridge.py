@@ -1,0 +1,262 @@
+"""``holdfast bridge``: fit a map from a new model's queries to an old model's space, or export one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION
+from holdfast.cli.show import print_json, print_table, say
+from holdfast.cli.verdict_exit import exit_on_failure
+from holdfast.errors import HoldfastError
+from holdfast.wording import counted, per_cent
+
+if TYPE_CHECKING:
+    from holdfast.bridges import Bridge, Candidate, Pairs
+    from holdfast.evaluation import FeatureSet
+
+HELPS, NOT_NEEDED, NO_BRIDGE = "helps", "not needed", "no bridge helps"
+_EXIT_CODES = {HELPS: 0, NOT_NEEDED: 0, NO_BRIDGE: 1}
+
+JUDGED = "Judged on unseen items of the classes in these files; classes that are in neither file may do worse."
+
+
+def bridge(
+    folder: Path | None = typer.Argument(None, metavar="[DIR]", help="A bridge to --export."),
+    old: Path | None = typer.Option(None, "--old", help="Vectors of the old model: .npz, .npy or .parquet."),
+    new: Path | None = typer.Option(None, "--new", help="Vectors of the new model of some of the same items."),
+    model: Path | None = typer.Option(None, "--model", help="Instead of --new: the new model, which embeds --images."),
+    old_model: Path | None = typer.Option(None, "--old-model", help="Instead of --old: the old model, likewise."),
+    images: Path | None = typer.Option(None, "--images", help="Images; an id is the path below this folder."),
+    out: Path | None = typer.Option(None, "--out", help="Folder for the bridge; an existing bridge is replaced."),
+    kind: str = typer.Option(
+        "auto", "--kind", help="auto, none, rotation, affine, lambda_orthogonal, residual_mlp or local."
+    ),
+    pairs: int | None = typer.Option(None, "--pairs", help="At most so many pairs, at random.", show_default="all"),
+    items: int | None = typer.Option(
+        None, "--items", help="Items in the old gallery; default: the rows of --old."
+    ),
+    no_labels: bool = typer.Option(False, "--no-labels", help="Ignore labels in the files."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the choice and of the split of pairs."),
+    export: Path | None = typer.Option(None, "--export", help="Write DIR as FILE.npz or FILE.onnx."),
+    device: str = DEVICE_OPTION,
+    quiet: bool = QUIET_OPTION,
+    json: bool = JSON_OPTION,
+) -> None:
+    """Fit a bridge: new queries search an old model's stored vectors.
+
+    No stored vector changes. The bridge is fitted on pairs: items that both models embedded, matched by id as in check
+    (row by row without ids). A hundred are often enough, and the output shows whether more would help. Labels are not
+    needed; if the files have them, they decide which kind of bridge is used.
+
+    Exit status: 0 written, and it helps (or the two models already share a space), 1 no bridge helps and nothing was
+    written, 2 bad input.
+    """
+    with exit_on_failure("bridge", json=json):
+        if folder is not None or export is not None:
+            fit_options = (old, new, model, old_model, images, out, pairs, items)
+            if any(given is not None for given in fit_options) or kind != "auto":
+                raise HoldfastError("--export writes a bridge that exists: holdfast bridge DIR --export FILE")
+            written = _export(folder, export)
+            print_json(written) if json else typer.echo(f"{written['file']}: {written['bytes']:,} bytes")
+            return
+        if out is None:
+            raise HoldfastError("--out is needed: the folder for the bridge")
+        _check_target(out)
+        vectors = _Vectors(images, pairs, seed, device, quiet or json)
+        found = vectors.pairs((old, old_model), (new, model), with_labels=not no_labels)
+        fitted = _fit(found, kind, items, seed)
+        verdict = NO_BRIDGE if not fitted.helps else NOT_NEEDED if fitted.kind == "none" else HELPS
+        if verdict != NO_BRIDGE:
+            fitted.save(out)
+        record = {
+            "verdict": verdict,
+            "reason": _reason(fitted, verdict),
+            "exit_code": _EXIT_CODES[verdict],
+            "folder": None if verdict == NO_BRIDGE else str(out),
+            "found": found.found,
+            "only_old": found.only_old,
+            "only_new": found.only_new,
+            "judged": JUDGED,
+            **fitted.as_json(),
+        }
+    if json:
+        print_json(record)
+    else:
+        _print(fitted, found, record)
+    raise typer.Exit(_EXIT_CODES[verdict])
+
+
+def _export(folder: Path | None, file: Path | None) -> dict[str, Any]:
+    from holdfast.bridges import Bridge, export_bridge
+
+    if folder is None or file is None:
+        raise HoldfastError("name a bridge and a file: holdfast bridge DIR --export FILE.npz or FILE.onnx")
+    export_bridge(Bridge.load(folder), file)
+    return {"bridge": str(folder), "file": str(file), "bytes": file.stat().st_size}
+
+
+def _check_target(out: Path) -> None:
+    """Refuse to replace anything but a bridge."""
+    if out.exists() and not (out / "bridge.json").is_file() and not (out.is_dir() and not any(out.iterdir())):
+        raise HoldfastError(f"{out}: exists and is not a bridge; choose another folder")
+
+
+def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
+    from holdfast.bridges import Bridge
+
+    if items is not None and items < len(pairs):
+        raise HoldfastError(f"--items {items}: fewer than the {len(pairs)} pairs; it is the size of the old gallery")
+    size = pairs.found + pairs.only_old if items is None else items
+    return Bridge.fit(pairs.new, pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed)
+
+
+class _Vectors:
+    """Reads vectors from files, or embeds images with a model.
+
+    images: the folder of images. most: number of pairs, None for all. seed: of their choice.
+    """
+
+    def __init__(self, images: Path | None, most: int | None, seed: int, device: str, quiet: bool) -> None:
+        self._images, self._most, self._seed, self._device, self._quiet = images, most, seed, device, quiet
+
+    def pairs(
+        self, old: tuple[Path | None, Path | None], new: tuple[Path | None, Path | None], *, with_labels: bool
+    ) -> "Pairs":
+        """The pairs of (file, model) of the old and of the new model; one of each two is given."""
+        from holdfast.bridges import read_pairs
+        from holdfast.evaluation.feature_files import read_features
+
+        for (file, model), names in ((old, ("--old", "--old-model")), (new, ("--new", "--model"))):
+            if (file is None) == (model is None):
+                raise HoldfastError(f"give {names[0]} FILE, or {names[1]} MODEL and --images FOLDER")
+        embeds = old[1] is not None or new[1] is not None
+        if embeds != (self._images is not None):
+            raise HoldfastError("--images goes with --model or --old-model, which embeds them")
+        sets = [None if file is None else read_features(file, "gallery") for file, _ in (old, new)]
+        if embeds:
+            ids = self._ids([one for one in sets if one is not None])
+            sets = [self._embedded(model, ids) if one is None else one for one, (_, model) in zip(sets, (old, new))]
+        before, after = sets
+        assert before is not None
+        assert after is not None
+        return read_pairs(before, after, most=self._most, with_labels=with_labels, seed=self._seed)
+
+    def _ids(self, known: "list[FeatureSet]") -> list[str]:
+        """Ids of the images to embed: those that a file names, or all of the folder."""
+        import numpy as np
+
+        from holdfast.data.listing import list_image_files
+
+        assert self._images is not None
+        if not self._images.is_dir():
+            raise HoldfastError(f"{self._images}: no such folder")
+        ids = [file.relative_to(self._images).as_posix() for file in list_image_files(self._images)]
+        if not ids:
+            raise HoldfastError(f"{self._images}: no images there")
+        for one in known:
+            if one.ids is None:
+                raise HoldfastError(f"{one.name}: has no ids; --images needs ids that are paths below the folder")
+            named = {str(name) for name in one.ids}
+            found = [name for name in ids if name in named]
+            if not found:
+                raise HoldfastError(
+                    f"{one.name}: none of its ids is an image below {self._images} "
+                    f"(they are called {one.ids[0]} and {ids[0]}, for example)"
+                )
+            ids = found
+        if self._most is None or self._most >= len(ids):
+            return ids
+        rows = np.random.default_rng(self._seed).choice(len(ids), max(self._most, 0), replace=False)
+        return [ids[row] for row in np.sort(rows)]
+
+    def _embedded(self, model: Path | None, ids: list[str]) -> "FeatureSet":
+        """The images with these ids, embedded by the model in this folder."""
+        from dataclasses import replace
+
+        from holdfast.devices import resolve_device
+        from holdfast.encoders import Encoder
+        from holdfast.encoders.encoder import read_model_files
+        from holdfast.evaluation import feature_set
+
+        assert model is not None
+        assert self._images is not None
+        description, _ = read_model_files(model)
+        encoder = Encoder.from_pretrained(model, device=resolve_device(self._device))
+        if not self._quiet:
+            typer.echo(f"bridge: {model} embeds {counted(len(ids), 'image')}", err=True)
+        features = encoder.encode([self._images / name for name in ids])
+        return replace(feature_set(str(model), features.numpy(), ids=ids), model=description["weights_sha256"])
+
+
+_VALUES = {
+    "overlap@10": "{} % of the ten items that a full re-embedding shows",
+    "top1": "a first hit of the right class for {} % of the queries",
+    "reciprocal rank": "an item's own stored vector with a mean reciprocal rank of {} %",
+}
+
+
+def _reason(bridge: "Bridge", verdict: str) -> str:
+    """What was measured on held-out pairs, in a sentence without its full stop."""
+    evidence = bridge.evidence
+    shown = _VALUES[evidence.measure]
+    queries = "queries as they are show" if bridge.kind == "none" else "bridged queries show"
+    sentence = f"{queries} {shown.format(per_cent(evidence.chosen.value, 1))}"
+    plain = evidence.without
+    if plain is not None and bridge.kind != "none":
+        sentence += f", without the bridge {per_cent(plain.value, 1)} %"
+    sentence += f", random hits {per_cent(evidence.chance, 1)} %"
+    if verdict == NO_BRIDGE:
+        sentence += "; that is not more than chance by three standard errors"
+    return sentence
+
+
+def _print(bridge: "Bridge", pairs: "Pairs", record: dict[str, Any]) -> None:
+    starts = {
+        HELPS: "A bridge helps",
+        NOT_NEEDED: "No map is needed, the two models share a space",
+        NO_BRIDGE: "No bridge helps",
+    }
+    say(f"{starts[record['verdict']]}: {record['reason']}.")
+    evidence, plain = bridge.evidence, bridge.evidence.without
+    if plain is not None and bridge.kind != "none" and plain.value > evidence.chosen.value:
+        say("Queries as they are do better: use no bridge, or leave out --kind.")
+    print_table(
+        ["candidate", f"{evidence.measure} %", "error", "exposure at 1", "at 10"],
+        [_row(one, chosen=one is evidence.chosen) for one in evidence.candidates],
+        right=(1, 2, 3, 4),
+    )
+    say(
+        "error: standard error, in points. exposure: how often old items are expected among the first places of a "
+        "gallery embedded half by each model, relative to a full re-embedding; 1 is fair."
+    )
+    if len(evidence.curve) > 1:
+        say("Would more pairs help? Measured, with fewer of them:")
+        points = [[f"{count:,}", per_cent(value, 1)] for count, value in evidence.curve]
+        print_table(["pairs fitted on", f"{evidence.measure} %"], points, right=(0, 1))
+    say(_basis(pairs, bridge))
+    say(JUDGED)
+    folder = record["folder"]
+    say("Nothing was written." if folder is None else f"{folder}: written ({_named(evidence.chosen)}).")
+
+
+def _basis(pairs: "Pairs", bridge: "Bridge") -> str:
+    used = f"{len(pairs):,} of {pairs.found:,} pairs" if len(pairs) < pairs.found else counted(len(pairs), "pair")
+    left = [
+        f"{count:,} only in the {which} set"
+        for which, count in (("old", pairs.only_old), ("new", pairs.only_new))
+        if count
+    ]
+    others = f" (left out: {', '.join(left)})" if left else ""
+    return f"{used}{others}; {bridge.evidence.held_out:,} of them were held out from fitting to measure the candidates."
+
+
+def _row(one: "Candidate", *, chosen: bool) -> list[str]:
+    exposure = ["–" if k not in one.exposure else f"{one.exposure[k]:.2f}" for k in (1, 10)]
+    error = "–" if one.error != one.error else f"{100 * one.error:.1f}"
+    return [f"{_named(one)}{' *' if chosen else ''}", per_cent(one.value, 1), error, *exposure]
+
+
+def _named(one: "Candidate") -> str:
+    options = ", ".join(name if value is True else f"{name} {value:g}" for name, value in one.options.items())
+    return f"{one.kind}, {options}" if options else one.kind

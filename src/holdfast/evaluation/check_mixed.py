@@ -1,0 +1,383 @@
+"""The check of a gallery whose items were embedded by several models: accuracy, and how often each version is shown."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+from holdfast.evaluation.agreement import AGREEMENT
+from holdfast.evaluation.check import check_options
+from holdfast.evaluation.estimates import Estimate, Resampling
+from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
+from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
+from holdfast.evaluation.inputs import GroundTruths, Relevance, Source, ground_truths, open_features
+from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries
+from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth
+from holdfast.evaluation.result import MixedResult, MixedVersion, VersionSearch
+from holdfast.evaluation.scores import OVERLAP, Score, parse_score
+from holdfast.evaluation.search import Progress, VectorProblems, float32, unit_queries
+from holdfast.evaluation.verdict import Gate, gates_verdict
+from holdfast.geometry import unit
+from holdfast.metrics import gain_interval, mean_interval, percentile_interval, resampled_means
+from holdfast.metrics.resampling import RESAMPLES
+
+Scale = Callable[[Tensor], Tensor]
+"""From cosines of a version to scores that can be compared between versions; increasing."""
+
+Part = tuple[Source, QueryBridge | None, Scale | None]
+"""The stored vectors of one version, the bridge that its queries take, and the scale of its scores."""
+
+FIRST = 10
+_SCORES_AT_ONCE = 1 << 22
+
+
+def check_mixed(
+    parts: Sequence[Part],
+    queries: Source,
+    gallery_new: Source,
+    *,
+    relevance: Relevance | None = None,
+    score: str = "top1",
+    confidence: float = 0.95,
+    min_exposure: float | None = None,
+    min_kept: float | None = None,
+    cluster_by_class: bool = False,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda stage, done, total: None,
+) -> MixedResult:
+    """Compare the search in a gallery of several versions with the search in a full re-embedding.
+
+    parts: (vectors, bridge, scale) of each version, oldest first; the last is the newest model's. vectors are a file, a
+        ``FeatureSet`` or arrays (features, labels, ids), with ids. bridge carries queries into the version's space and
+        scale makes its cosines comparable with those of the newest version; None leaves them as they are.
+    queries: the newest model's features of the queries.
+    gallery_new: all items of all parts, embedded by the newest model, with ids.
+    relevance: relevant pairs, used instead of labels: a file, or a list of (query id, item id).
+    score: "top1", "recall@K" or "mAP". Without labels and relevance, "overlap@10" with the re-embedded hits.
+    confidence: of the two-sided intervals, at least 0.5 and below 1.
+    min_exposure: smallest accepted exposure ratio of every version, at 1 and at 10; None does not judge it.
+    min_kept: smallest accepted share of the re-embedded score; None does not judge it.
+    cluster_by_class: resample whole classes of queries.
+    resamples: number of bootstrap resamples.
+    seed: of the resamples.
+    device: where the search runs.
+    progress: called with the stage, the amount done and the total.
+
+    The verdict is "compatible" if the intervals of all that is judged lie at or above the asked values,
+    "incompatible" if one lies below, "not shown" otherwise, and "measured" if nothing is judged. All vectors are held
+    in memory. Refused: an item in two parts, or one that ``gallery_new`` lacks.
+    """
+    chosen = parse_score(score)
+    check_options("instance", confidence, 0.0, resamples)
+    _check_gates(chosen, min_exposure, min_kept)
+    asked = open_features(queries, "queries", "query")
+    stored = _Stored.read(parts, open_features(gallery_new, "gallery_new", "gallery"), asked, device)
+    plain, query_problems = unit_queries(asked, np.arange(len(asked)), device)
+    searches = {"mixed": stored.versions(plain, asked), "fair": stored.reembedded(plain)}
+    if any(bridge is not None or scale is not None for _, bridge, scale in parts):
+        searches["raw"] = stored.as_they_are(plain)
+    truths = ground_truths([stored.items], asked.names(), asked.labels, relevance)
+    answered = plain.any(1).cpu().numpy()
+    if truths is None:
+        fair = search_mixed(searches["fair"], OVERLAP.k).rows.cpu().numpy()
+        keys = (np.arange(len(fair))[:, None] * len(stored.items) + fair)[answered]
+        truths = GroundTruths([RelevanceGroundTruth(np.sort(keys.ravel()), len(fair), len(stored.items))], [AGREEMENT])
+        chosen = OVERLAP
+    truth = truths.per_gallery[0]
+    chosen.chance(truth.count_right()[truth.has_answer()], truth.size())
+    if cluster_by_class and truths.codes is None:
+        raise HoldfastError("queries can be resampled by class only if they have labels; leave out cluster-by-class")
+    resampling = Resampling(confidence, resamples, seed, truths.codes if cluster_by_class else None)
+    found: dict[str, _Outcome] = {}
+    for name, items in searches.items():
+        progress("searching", len(found), len(searches))
+        found[name] = _search(items, truth, chosen, answered)
+    progress("searching", len(searches), len(searches))
+
+    tables = {name: _score_table(found[name], found["fair"], resampling) for name in found}
+    versions = [
+        MixedVersion(
+            source=part.name,
+            items=len(part),
+            bridge=bridge_record(bridge),
+            bridged=bridge is not None,
+            mixed=_version_search(found["mixed"], found["fair"], stored.version_of == number, truth, resampling),
+            raw=None
+            if "raw" not in found
+            else _version_search(found["raw"], found["fair"], stored.version_of == number, truth, resampling),
+            recall_reembedded=_recall(found["fair"], stored.version_of == number, truth),
+        )
+        for number, (part, (_, bridge, _)) in enumerate(zip(stored.parts, parts, strict=True))
+    ]
+    gates = [] if min_kept is None else [Gate("the share of the re-embedded score", tables["mixed"][1], min_kept)]
+    if min_exposure is not None:
+        gates += [
+            Gate(f"the exposure of version {number} at {k}", ratio, min_exposure)
+            for number, version in enumerate(versions, start=1)
+            for k, ratio in version.mixed.exposure.items()
+            if not np.isnan(ratio.value)
+        ]
+    known = ~np.isnan(found["fair"].values)
+    units = int(known.sum()) if resampling.clusters is None else len(np.unique(resampling.clusters[known]))
+    decision, reason = gates_verdict(gates, units, "classes of queries" if cluster_by_class else "queries")
+    consequences = [(one, "they are never found") for one in stored.problems]
+    consequences.append((query_problems, "they find nothing and count as wrong"))
+    return MixedResult(
+        verdict=decision,
+        reason=reason,
+        score=chosen.name,
+        confidence=confidence,
+        min_exposure=min_exposure,
+        min_kept=min_kept,
+        clustered=cluster_by_class,
+        queries=len(asked),
+        gallery=len(stored.items),
+        classes=None if truths.codes is None else len(np.unique(truths.codes)),
+        agreement=chosen is OVERLAP,
+        sources={"queries": asked.name, "gallery_new": stored.items.name},
+        notes=[*stored.notes, *truths.notes, *(note for one, what in consequences for note in one.notes(what))],
+        accuracy=tables["mixed"][0],
+        reembedded=tables["fair"][0],
+        kept=tables["mixed"][1],
+        raw_accuracy=None if "raw" not in tables else tables["raw"][0],
+        raw_kept=None if "raw" not in tables else tables["raw"][1],
+        versions=versions,
+    )
+
+
+def _check_gates(score: Score, min_exposure: float | None, min_kept: float | None) -> None:
+    if score.of_pairs:
+        raise HoldfastError(
+            f"a mixed gallery is judged by a score of queries (top1, recall@K or mAP), not {score.name}"
+        )
+    for name, value in (("min-exposure", min_exposure), ("min-kept", min_kept)):
+        if value is not None and not 0 < value <= 1:
+            raise HoldfastError(f"{name} is a share of 1, such as 0.8; got {value:g}")
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The items of all parts, numbered in the parts' order.
+
+    parts, bridges, scales: of each version. vectors: its usable unit vectors; rows: their numbers.
+    version_of: the version of each item, from 0.
+    items: all items embedded by the newest model, with labels and ids.
+    """
+
+    parts: list[FeatureSet]
+    given: Sequence[Part]
+    vectors: list[Tensor]
+    rows: list[Tensor]
+    version_of: np.ndarray
+    items: FeatureSet
+    problems: list[VectorProblems]
+    notes: list[str]
+
+    @classmethod
+    def read(cls, given: Sequence[Part], new: FeatureSet, queries: FeatureSet, device: torch.device | str) -> "_Stored":
+        if not given:
+            raise HoldfastError("a mixed gallery needs at least one part")
+        parts = [open_features(source, f"part {i}", "gallery") for i, (source, _, _) in enumerate(given, start=1)]
+        if new.dim != queries.dim:
+            raise HoldfastError(
+                f"{new.name}: {new.dim} numbers per vector, but the queries have {queries.dim}; "
+                "both must come from the newest model"
+            )
+        for part, (_, bridge, _) in zip(parts, given):
+            if bridge is None and part.dim != queries.dim:
+                raise HoldfastError(
+                    f"{part.name}: {part.dim} numbers per vector, but the queries have {queries.dim}; give its bridge"
+                )
+        for one in (*parts, new):
+            if one.ids is None:
+                raise HoldfastError(f"{one.name}: has no ids; the parts of a mixed gallery are matched by id")
+        _refuse_shared(parts)
+        ids = np.concatenate([part.names().astype(str) for part in parts])
+        where = np.concatenate([rows_of_ids(part.names(), new, part.name) for part in parts])
+        notes = []
+        if len(new) > len(ids):
+            notes.append(f"{new.name}: {len(new) - len(ids):,} of {len(new):,} items are in no part; left out")
+        items = feature_set(new.name, new.rows.take(where), _labels(parts, new, where), ids)
+        vectors, rows, problems, start = [], [], [], 0
+        for part in parts:
+            raw = float32(part.rows.block(0, len(part)), device)
+            problems.append(VectorProblems(part.name, len(part)))
+            usable = problems[-1].inspect(np.arange(len(part)), raw).cpu()
+            vectors.append(unit(raw[usable.to(raw.device)]))
+            rows.append((start + usable.nonzero()[:, 0]).to(raw.device))
+            start += len(part)
+        version_of = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        return cls(parts, given, vectors, rows, version_of, items, problems, notes)
+
+    def versions(self, queries: Tensor, asked: FeatureSet) -> list[StoredItems]:
+        """What a mixed search finds: each version with its own bridge and scale."""
+        found = []
+        for part, (_, bridge, scale), vectors, rows in zip(self.parts, self.given, self.vectors, self.rows):
+            own = queries if bridge is None else bridged_queries(bridge, queries, asked, part)
+            found.append(StoredItems(rows, vectors, own, scale or same_scores))
+        return found
+
+    def as_they_are(self, queries: Tensor) -> list[StoredItems]:
+        """The same without bridges and scales; a version with vectors of another size is never found."""
+        size = queries.shape[1]
+        return [
+            StoredItems(rows, vectors, queries)
+            for vectors, rows in zip(self.vectors, self.rows)
+            if vectors.shape[1] == size
+        ]
+
+    def reembedded(self, queries: Tensor) -> list[StoredItems]:
+        """All items embedded by the newest model."""
+        raw = float32(self.items.rows.block(0, len(self.items)), queries.device)
+        self.problems.append(VectorProblems(self.items.name, len(self.items)))
+        usable = self.problems[-1].inspect(np.arange(len(self.items)), raw)
+        if not bool(usable.any()):
+            raise HoldfastError(f"{self.items.name}: holds no usable vector; all are zero or not finite")
+        return [StoredItems(usable.nonzero()[:, 0], unit(raw[usable]), queries)]
+
+
+def _refuse_shared(parts: Sequence[FeatureSet]) -> None:
+    for i, first in enumerate(parts):
+        for second in parts[i + 1 :]:
+            both = np.intersect1d(first.names().astype(str), second.names().astype(str))
+            if len(both):
+                raise HoldfastError(
+                    f"{first.name}, {second.name}: {len(both)} ids are in both ({shorten(both)}); "
+                    "an item is stored by one version"
+                )
+
+
+def _labels(parts: Sequence[FeatureSet], new: FeatureSet, where: np.ndarray) -> np.ndarray | None:
+    """The class of each item: those of ``new``, else those of the parts; None without them. They must agree."""
+    own = [part.labels for part in parts if part.labels is not None]
+    if len(own) < len(parts):
+        return None if new.labels is None else new.labels[where]
+    if len({labels.dtype.kind for labels in own}) > 1:
+        raise HoldfastError("the labels of some parts are numbers and of others text; use one kind")
+    stored = np.concatenate(own)
+    if new.labels is None:
+        return stored
+    unequal = np.flatnonzero(stored.astype(str) != new.labels[where].astype(str))
+    if len(unequal):
+        names = np.concatenate([part.names().astype(str) for part in parts])[unequal]
+        raise HoldfastError(f"{new.name}: {len(unequal)} items have another label than in their part: {shorten(names)}")
+    return new.labels[where]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """One search of all queries.
+
+    hits: Q x k numbers of items, -1 for none. right: whether each hit is right. values: the score of each query, NaN
+    if it does not count.
+    """
+
+    hits: np.ndarray
+    right: np.ndarray
+    values: np.ndarray
+
+
+def _search(items: Sequence[StoredItems], truth: GroundTruth, score: Score, answered: np.ndarray) -> _Outcome:
+    """answered: queries that can be compared; the others find nothing."""
+    if not any(len(one.rows) for one in items):
+        nothing = np.full((len(answered), 1), -1)
+        return _Outcome(nothing, nothing >= 0, np.where(truth.has_answer(), 0.0, np.nan))
+    found = search_mixed(items, max(FIRST, score.k)).rows.cpu().numpy()
+    hits = np.where(answered[:, None], found, -1)
+    right = truth.right(np.arange(len(hits)), hits)
+    wanted = truth.count_right()
+    if score.kind == "mAP":
+        values = _average_precisions(items, truth, wanted)
+        values[~answered] = 0.0
+    elif score.kind == "overlap":
+        values = np.asarray(right[:, : score.k].sum(1) / wanted.clip(1, score.k))
+    else:
+        values = np.asarray(right[:, : score.k].any(1), dtype=np.float64)
+    counts = truth.has_answer() & (wanted > 0) if score.kind == "mAP" else truth.has_answer()
+    return _Outcome(hits, right, np.where(counts, values, np.nan))
+
+
+def _average_precisions(items: Sequence[StoredItems], truth: GroundTruth, wanted: np.ndarray) -> np.ndarray:
+    """Average precision over the whole ranking; an item that is never found counts as missed."""
+    total = sum(len(one.rows) for one in items)
+    count = len(items[0].queries)
+    block = max(1, _SCORES_AT_ONCE // total)
+    values = np.zeros(count)
+    for start in range(0, count, block):
+        part = [replace(one, queries=one.queries[start : start + block]) for one in items]
+        ranked = search_mixed(part, total).rows.cpu().numpy()
+        right = truth.right(np.arange(start, start + len(ranked)), ranked)
+        precision = right.cumsum(1) / np.arange(1, ranked.shape[1] + 1)
+        values[start : start + len(ranked)] = (precision * right).sum(1)
+    return values / wanted.clip(1)
+
+
+def _score_table(found: _Outcome, fair: _Outcome, resampling: Resampling) -> tuple[Estimate, Estimate]:
+    """The mean score, and its ratio to that of a full re-embedding; same resampled queries."""
+    known = ~np.isnan(found.values)
+    first, second = found.values[known], fair.values[known]
+    own = replace(resampling, clusters=None if resampling.clusters is None else resampling.clusters[known])
+    options: dict[str, Any] = {
+        "confidence": own.confidence, "resamples": own.resamples, "seed": own.seed, "clusters": own.clusters
+    }  # fmt: skip
+    mean = Estimate(float(first.mean()), *mean_interval(first, **options))
+    kept = _ratio(first, second, own)
+    ceiling = float(second.mean())
+    if ceiling > 0:
+        # Equal scores in every resample would give an interval of width 0; that of the gain is never that narrow.
+        low, high = (1 + end / ceiling for end in gain_interval(second, first, **options))
+        kept = Estimate(kept.value, max(0.0, min(kept.low, low)), max(kept.high, high))
+    return mean, kept
+
+
+def _ratio(above: np.ndarray, below: np.ndarray, resampling: Resampling) -> Estimate:
+    """mean(above) / mean(below), on the same resampled queries; NaN if mean(below) is zero."""
+    if below.mean() == 0:
+        return Estimate(*[float("nan")] * 3)
+    ends = []
+    for clusters in {id(each): each for each in (None, resampling.clusters)}.values():
+        drawn = resampled_means(
+            np.stack([above, below]), resamples=resampling.resamples, seed=resampling.seed, clusters=clusters
+        )
+        ratios = np.divide(drawn[:, 0], drawn[:, 1], out=np.full(len(drawn), np.nan), where=drawn[:, 1] > 0)
+        units = len(above) if clusters is None else len(np.unique(clusters))
+        ends.append(percentile_interval(ratios, units, resampling.confidence))
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    return Estimate(float(above.mean() / below.mean()), max(0.0, low), high)
+
+
+def _version_search(
+    found: _Outcome, fair: _Outcome, members: np.ndarray, truth: GroundTruth, resampling: Resampling
+) -> VersionSearch:
+    """members: which items belong to the version, N."""
+    shown, wanted, ratio = {}, {}, {}
+    for k in (k for k in EXPOSURE_AT if k <= fair.hits.shape[1]):
+        taken, due = (np.asarray(_belongs(one.hits[:, :k], members).sum(1) / k) for one in (found, fair))
+        shown[k], wanted[k] = float(taken.mean()), float(due.mean())
+        ratio[k] = _ratio(taken, due, resampling)
+    return VersionSearch(ratio, shown, wanted, _recall(found, members, truth))
+
+
+def _belongs(hits: np.ndarray, members: np.ndarray) -> np.ndarray:
+    return members[hits] & (hits >= 0)
+
+
+def _recall(found: _Outcome, members: np.ndarray, truth: GroundTruth) -> float:
+    """Mean over queries of the share of the version's right items among the first ten hits; of at most ten."""
+    if isinstance(truth, ClassGroundTruth):
+        wanted = ClassGroundTruth(truth.query, truth.gallery[members]).count_right()
+    else:
+        assert isinstance(truth, RelevanceGroundTruth)
+        query, row = np.divmod(truth.keys, truth.gallery_rows)
+        wanted = np.bincount(query[members[row]], minlength=truth.queries)
+    counts = wanted > 0
+    if not counts.any():
+        return float("nan")
+    hits, right = found.hits[counts, :FIRST], found.right[counts, :FIRST]
+    return float(((_belongs(hits, members) & right).sum(1) / wanted[counts].clip(max=FIRST)).mean())

@@ -1,0 +1,189 @@
+"""Items of a gallery embedded by two models: the pairs that a bridge between two versions is fitted on."""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.encoders import Encoder
+from holdfast.errors import HoldfastError
+from holdfast.evaluation import FeatureSet
+from holdfast.evaluation.feature_files import read_features
+from holdfast.evaluation.feature_set import shorten
+from holdfast.gallery.items import Stored
+from holdfast.gallery.models import forward_batch_size, preprocess_image, stored_form, unit_row
+from holdfast.gallery.state import GalleryState
+from holdfast.gallery.versions import Version
+
+_LOOK_UP = 500
+_NUMBERS_PER_FETCH = 2**16
+"""Numbers read from the engine at a time. The embedded engine makes Python lists of them while other threads wait."""
+
+
+@dataclass(frozen=True)
+class PairItems:
+    """Items of one version that are to be embedded by a new model too.
+
+    items: the items.
+    vectors: their stored vectors, N x stored_dim.
+    rows: their row numbers in a file of new vectors; empty if the new model embeds their images.
+    """
+
+    items: list[Stored]
+    vectors: np.ndarray
+    rows: list[int]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The same items as stored by an old and by a new version.
+
+    old: N x stored_dim of the old version; new: N x stored_dim of the new one.
+    labels: N classes, None where an item has none.
+    """
+
+    old: np.ndarray
+    new: np.ndarray
+    labels: list[str | None]
+
+    def __len__(self) -> int:
+        return len(self.old)
+
+
+class NewVectors:
+    """The new model's vectors of some items.
+
+    given: a file (npz, npy with ids in a second file, parquet) or a FeatureSet with ids, which are those of items.
+    """
+
+    def __init__(self, given: str | Path | FeatureSet) -> None:
+        found = given if isinstance(given, FeatureSet) else read_features(given, "gallery")
+        if found.ids is None:
+            raise HoldfastError(f"{found.name}: has no ids; they say which item of the gallery each vector belongs to")
+        self._features = found
+        self.name = found.name
+        self._row_of = {str(name): row for row, name in enumerate(found.ids)}
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._row_of
+
+    def ids(self) -> list[str]:
+        """The id of each row."""
+        return list(self._row_of)
+
+    def choose(self, state: GalleryState, most: int, reserved: Collection[int]) -> dict[int, list[Stored]]:
+        """At most ``most`` items of each version that are in the file, at random with a fixed seed, by version.
+
+        reserved: keys of items that are not used.
+        Refused: a file without an id of the gallery.
+        """
+        names = list(self._row_of)
+        order = np.random.default_rng(0).permutation(len(names)).tolist()
+        chosen: dict[int, list[Stored]] = {number: [] for number in state.catalogue.counts()}
+        matched = False
+        for start in range(0, len(order), _LOOK_UP):
+            found = state.catalogue.by_id([names[row] for row in order[start : start + _LOOK_UP]])
+            matched = matched or bool(found)
+            for item in found.values():
+                kept = chosen.setdefault(item.version, [])
+                if item.key not in reserved and len(kept) < most:
+                    kept.append(item)
+            if all(len(kept) == most for kept in chosen.values()):
+                break
+        if not matched:
+            raise HoldfastError(f"{self.name}: none of its {len(names)} ids is in the gallery ({shorten(names, 3)})")
+        return chosen
+
+    def rows(self, items: Iterable[Stored]) -> list[int]:
+        return [self._row_of[item.id] for item in items]
+
+    def stored(self, rows: Sequence[int], version: Version, basis: Tensor | None) -> np.ndarray:
+        """These rows as ``version`` stores them, N x stored_dim; refused if one is zero, not finite or of another size.
+
+        basis: the version's compact basis.
+        """
+        ids = self._features.names()
+        found = self._features.rows.take(np.asarray(rows, dtype=np.int64))
+        if found.shape[1] not in (version.dim, version.stored_dim):
+            sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
+            raise HoldfastError(f"{self.name}: vectors of {found.shape[1]} numbers, but the new model's have {sizes}")
+        return np.stack(
+            [
+                stored_form(version, lambda: basis, vector, f"{self.name}: {ids[row]}")
+                for row, vector in zip(rows, found, strict=True)
+            ]
+        )
+
+
+def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[Stored]:
+    """At most ``most`` items whose image is at hand, at random with a fixed seed.
+
+    keys: of items that have the path of an image.
+    """
+    order = np.random.default_rng(0).permutation(len(keys)).tolist()
+    chosen: list[Stored] = []
+    for start in range(0, len(order), _LOOK_UP):
+        block = [keys[row] for row in order[start : start + _LOOK_UP]]
+        found, _ = state.catalogue.by_key(block)
+        for key in block:
+            if key in found and os.path.exists(str(found[key].path)):
+                chosen.append(found[key])
+                if len(chosen) == most:
+                    return chosen
+    return chosen
+
+
+def read_pair_items(state: GalleryState, version: Version, items: list[Stored], new: NewVectors | None) -> PairItems:
+    """The items with their stored vectors. Items that were deleted or re-embedded since they were read are left out."""
+    vectors = fetch_in_blocks(state, version, [item.key for item in items])
+    kept = [item for item in items if item.key in vectors]
+    rows = np.stack([vectors[item.key] for item in kept]) if kept else np.empty((0, version.stored_dim), np.float32)
+    return PairItems(kept, rows, [] if new is None else new.rows(kept))
+
+
+def fetch_in_blocks(state: GalleryState, version: Version, keys: Sequence[int]) -> dict[int, np.ndarray]:
+    """The stored vectors of those keys that exist, read so that searches of other threads do not wait for long."""
+    size = max(1, _NUMBERS_PER_FETCH // version.stored_dim)
+    found: dict[int, np.ndarray] = {}
+    for start in range(0, len(keys), size):
+        found |= state.engine.fetch(version.collection, keys[start : start + size])
+    return found
+
+
+def embed_pairs(
+    chosen: PairItems,
+    encoder: Encoder,
+    embed: Callable[[Tensor], np.ndarray],
+    device: torch.device,
+    progress: Callable[[int, int], None],
+) -> Pairs:
+    """Embed the images of the items by a new model; images that cannot be read are left out.
+
+    embed: stored forms of preprocessed images (N x C x H x W), N x stored_dim.
+    progress: called with the number of items done and the number of all.
+    """
+    kept: list[int] = []
+    rows: list[np.ndarray] = []
+    total, size = len(chosen.items), forward_batch_size(encoder, device)
+    for start in range(0, total, size):
+        opened: list[tuple[int, Tensor]] = []
+        for place in range(start, min(total, start + size)):
+            try:
+                opened.append((place, preprocess_image(encoder, chosen.items[place].path)))
+            except HoldfastError:
+                continue
+        if opened:
+            found = embed(torch.cat([image for _, image in opened]))
+            for (place, _), row in zip(opened, found, strict=True):
+                try:
+                    rows.append(unit_row(row, "image", 0))
+                    kept.append(place)
+                except HoldfastError:
+                    continue
+        progress(min(total, start + size), total)
+    labels = [chosen.items[place].label for place in kept]
+    return Pairs(chosen.vectors[kept], np.stack(rows) if rows else np.empty((0, 0), np.float32), labels)

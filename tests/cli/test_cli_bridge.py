@@ -1,0 +1,191 @@
+"""``holdfast bridge`` as a user calls it: verdict, exit status, what is written, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from holdfast.bridges import Bridge
+
+ITEMS = 300
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Items of 10 classes embedded by an old model (16 numbers), a turned one, a similar one and an unrelated one."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(ITEMS) % 10
+    items = 3 * rng.standard_normal((10, 12))[labels] + rng.standard_normal((ITEMS, 12))
+    old = items @ np.linalg.qr(rng.standard_normal((16, 16)))[0][:12]
+    made = {
+        "old": old,
+        "new": items @ np.linalg.qr(rng.standard_normal((20, 20)))[0][:12] + 0.2 * rng.standard_normal((ITEMS, 20)),
+        "turned": old @ np.linalg.qr(rng.standard_normal((16, 16)))[0],
+        "similar": old + 0.02 * rng.standard_normal(old.shape),
+        "unrelated": rng.standard_normal((ITEMS, 16)),
+    }
+    ids = np.array([f"shelf/{i}.png" for i in range(ITEMS)])
+    for name, features in made.items():
+        np.savez(tmp_path / f"{name}.npz", features=features, ids=ids)
+    np.savez(tmp_path / "labelled.npz", features=made["old"], ids=ids, labels=labels)
+    return {name: tmp_path / f"{name}.npz" for name in (*made, "labelled")}
+
+
+@pytest.fixture
+def call(files, tmp_path, holdfast):
+    def fit(new, *more, old="old", status=0):
+        words = ["bridge", "--old", files[old], "--new", files[new], "--out", tmp_path / "out"]
+        return holdfast(*words, *more, status=status)
+
+    return fit
+
+
+def test_a_bridge_that_helps_is_written(call, files, tmp_path):
+    text = call("new")
+    assert text.startswith("A bridge helps: bridged queries show ")
+    assert "random hits" in text
+    assert "classes that are in neither file may do worse" in " ".join(text.split())
+    assert f"{tmp_path / 'out'}: written (" in " ".join(text.split())
+    bridge = Bridge.load(tmp_path / "out")
+    assert bridge.dims == (20, 16)
+    assert bridge.evidence.pairs == ITEMS
+    for one in bridge.evidence.candidates:
+        assert f"{100 * one.value:.1f}" in text
+        assert f"{one.exposure[10]:.2f}" in text
+    for count, value in bridge.evidence.curve:
+        assert any(line.split() == [str(count), f"{100 * value:.1f}"] for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("new", "more"),
+    [("new", ()), ("turned", ("--pairs", 40)), ("similar", ("--kind", "local", "--pairs", 100))],
+)
+def test_eighty_columns(new, more, files, holdfast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = holdfast("bridge", "--old", "old.npz", "--new", f"{new}.npz", "--out", "out", *more)
+    for line in text.splitlines():
+        assert len(line) <= 80, line
+
+
+def test_json_is_one_object(call, tmp_path):
+    found = json.loads(call("turned", "--pairs", 200, "--json"), parse_constant=pytest.fail)
+    assert (found["verdict"], found["exit_code"]) == ("helps", 0)
+    assert found["folder"] == str(tmp_path / "out")
+    assert (found["evidence"]["pairs"], found["found"]) == (200, ITEMS)
+    assert "without the bridge" in found["reason"]
+    again = json.loads(call("turned", "--pairs", 200, "--json"))
+    assert again["evidence"]["candidates"] == found["evidence"]["candidates"]
+    other = json.loads(call("turned", "--pairs", 200, "--seed", 1, "--json"))
+    assert other["evidence"]["candidates"] != found["evidence"]["candidates"]
+
+
+def test_models_that_share_a_space_need_no_map(call, tmp_path):
+    assert call("similar").startswith("No map is needed, the two models share a space: queries as they are show ")
+    assert Bridge.load(tmp_path / "out").kind == "none"
+
+
+def test_a_named_kind_that_is_worse_than_none_is_told(call, tmp_path):
+    text = call("similar", "--kind", "affine")
+    assert "Queries as they are do better: use no bridge, or leave out --kind." in " ".join(text.split())
+    assert Bridge.load(tmp_path / "out").kind == "affine"
+
+
+def test_unrelated_spaces_are_not_bridged(call, tmp_path):
+    text = call("unrelated", status=1)
+    assert text.startswith("No bridge helps: ")
+    assert "Nothing was written." in text
+    assert not (tmp_path / "out").exists()
+    found = json.loads(call("unrelated", "--json", status=1))
+    assert (found["verdict"], found["exit_code"], found["folder"]) == ("no bridge helps", 1, None)
+
+
+def test_the_size_of_the_gallery_is_passed_on(call):
+    """Pairs that are the whole gallery are searched, too."""
+    plain, small = (json.loads(call("new", *more, "--json")) for more in ((), ("--items", ITEMS)))
+    assert plain["evidence"]["searched"] < small["evidence"]["searched"] == ITEMS
+
+
+def test_labels_decide_unless_they_are_ignored(call):
+    assert json.loads(call("new", "--json", old="labelled"))["evidence"]["measure"] == "top1"
+    text = call("new", old="labelled")
+    assert "a first hit of the right class for" in " ".join(text.split())
+    assert json.loads(call("new", "--json", "--no-labels", old="labelled"))["evidence"]["measure"] == "overlap@10"
+
+
+def test_export(call, files, tmp_path, holdfast, holdfast_json):
+    call("new", "--kind", "rotation")
+    target = tmp_path / "bridge.npz"
+    assert holdfast("bridge", tmp_path / "out", "--export", target) == f"{target}: {target.stat().st_size:,} bytes\n"
+    assert set(np.load(target)) == {"weight", "bias", "cosines", "scores"}
+    assert holdfast_json("bridge", tmp_path / "out", "--export", target)["bytes"] == target.stat().st_size
+
+
+def test_a_model_embeds_the_images_that_the_old_vectors_name(tiny_run, tmp_path, holdfast, holdfast_json):
+    from PIL import Image
+
+    from holdfast.encoders import Encoder
+
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 1), dtype=np.uint8)
+    (tmp_path / "images" / "shelf").mkdir(parents=True)
+    ids = [f"shelf/{i}.png" for i in range(40)]
+    for name, image in zip(ids, pixels):
+        Image.fromarray(image[:, :, 0]).save(tmp_path / "images" / name)
+    model = Encoder.from_pretrained(tiny_run / "models" / "03")
+    vectors = model.encode(pixels).numpy()
+    # Three vectors of items without an image, and five images without a vector.
+    np.savez(tmp_path / "old.npz", features=np.vstack([vectors[:35], vectors[:3]]), ids=[*ids[:35], "a", "b", "c"])
+    words = ["bridge", "--images", tmp_path / "images", "--out", tmp_path / "out"]
+    by_model = ["--model", tiny_run / "models" / "03"]
+    found = holdfast_json(*words, "--old", tmp_path / "old.npz", *by_model)
+    assert (found["kind"], found["found"], found["only_old"]) == ("none", 35, 3)
+    assert len(found["models"]["new"]) == 64
+    both = holdfast_json(*words, *by_model, "--old-model", tiny_run / "models" / "03", "--pairs", 30)
+    assert (both["evidence"]["pairs"], both["models"]["old"]) == (30, found["models"]["new"])
+    np.savez(tmp_path / "others.npz", features=vectors[:20], ids=np.arange(20))
+    refused = json.loads(holdfast(*words, "--old", tmp_path / "others.npz", *by_model, "--json", status=2))
+    assert "none of its ids is an image below" in refused["reason"]
+
+
+def spoilt(file, target, **change):
+    arrays = dict(np.load(file))
+    for name, (rows, value) in change.items():
+        arrays[name][rows] = value
+    np.savez(target, **arrays)
+    return target
+
+
+def test_bad_input_is_one_line_and_nothing_is_written(files, tmp_path, command, holdfast):
+    out = tmp_path / "out"
+    nan = spoilt(files["new"], tmp_path / "nan.npz", features=(7, np.nan))
+    zero = spoilt(files["new"], tmp_path / "zero.npz", features=([1, 2], 0))
+    other = spoilt(files["new"], tmp_path / "other.npz", ids=(slice(None), np.arange(ITEMS)))
+    start = ["bridge", "--old", files["old"]]
+    done = command(*start, "--new", nan, "--out", out)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"holdfast: {nan}: 1 vector is not finite (row 7); leave it out\n"
+    cases = [
+        ([*start, "--new", zero, "--out", out], "2 vectors are zero (rows 1, 2)"),
+        ([*start, "--new", other, "--out", out], "no id is in both"),
+        ([*start, "--new", files["new"], "--out", out, "--pairs", 9], "9 pairs are too few for a bridge"),
+        ([*start, "--new", files["new"], "--out", out, "--kind", "magic"], "unknown kind of bridge 'magic'"),
+        ([*start, "--new", files["new"], "--out", out, "--kind", "none"], "the two spaces have different sizes"),
+        ([*start, "--new", tmp_path / "none.npz", "--out", out], "none.npz: no such file"),
+        ([*start, "--new", files["new"]], "--out is needed"),
+        ([*start, "--out", out], "give --new FILE, or --model MODEL and --images FOLDER"),
+        ([*start, "--new", files["new"], "--images", tmp_path, "--out", out], "--images goes with --model"),
+        (["bridge", tmp_path / "none", "--export", tmp_path / "b.npz"], "no such file"),
+        (["bridge", "--export", tmp_path / "b.npz"], "name a bridge and a file"),
+        ([*start, "--export", tmp_path / "b.npz"], "--export writes a bridge that exists"),
+    ]
+    for words, reason in cases:
+        found = json.loads(holdfast(*words, "--json", status=2))
+        assert reason in found["reason"]
+        assert found["exit_code"] == 2
+    assert not out.exists()
+
+
+def test_a_folder_of_something_else_is_not_replaced(call, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "photo.png").write_bytes(b"")
+    assert "exists and is not a bridge" in json.loads(call("new", "--json", status=2))["reason"]
+    assert (tmp_path / "out" / "photo.png").exists()

@@ -1,0 +1,126 @@
+"""``holdfast check --bridge`` and ``--mixed`` as a release pipeline sees them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from holdfast.bridges import Bridge
+
+CLASSES, ITEMS, QUERIES = 10, 200, 150
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Files of an old model (16 numbers) and of a better new one (20 numbers), a bridge, and a mixed gallery."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.standard_normal((CLASSES, 12))
+    labels = {"gallery": np.arange(ITEMS) % CLASSES, "queries": np.arange(QUERIES) % CLASSES}
+    items = {name: centres[y] + 2 * rng.standard_normal((len(y), 12)) for name, y in labels.items()}
+    for model, dim, noise in (("old", 16, 1.5), ("new", 20, 0.3)):
+        turn = np.linalg.qr(rng.standard_normal((dim, dim)))[0][:12]
+        for name, rows in items.items():
+            features = rows @ turn + noise * rng.standard_normal((len(rows), dim))
+            ids = np.array([f"{name}/{i}" for i in range(len(rows))])
+            np.savez(f"{name}_{model}.npz", features=features, labels=labels[name], ids=ids)
+            np.savez(f"bare_{name}_{model}.npz", features=features, ids=ids)
+    old, new = (np.load(f"gallery_{model}.npz") for model in ("old", "new"))
+    Bridge.fit(new["features"], old["features"], kind="rotation").save("bridge")
+    for name, part, rows in (("part1", old, slice(0, 100)), ("part2", new, slice(100, ITEMS))):
+        np.savez(f"{name}.npz", **{key: part[key][rows] for key in ("features", "labels", "ids")})
+    return tmp_path
+
+
+def words(*more, prefix=""):
+    files = [f"{prefix}{name}.npz" for name in ("gallery_old", "queries_old", "queries_new")]
+    named = [word for pair in zip(("--gallery", "--queries-old", "--queries-new"), files) for word in pair]
+    return ["check", "--resamples", "300", *named, *more]
+
+
+MIXED = ["check", "--resamples", "300", "--mixed", "--part", "part1.npz,bridge", "--part", "part2.npz"]
+MIXED += ["--queries-new", "queries_new.npz", "--gallery-new", "gallery_new.npz"]
+
+
+def test_a_bridge_makes_models_of_two_sizes_comparable(folder, holdfast):
+    assert "a bridge between the two is needed" in " ".join(holdfast(*words(), status=1).split())
+    text = holdfast(*words("--bridge", "bridge", "--gallery-new", "gallery_new.npz", "--html", "page.html"))
+    assert text.startswith("Compatible: on the unchanged old gallery, the new model's bridged queries")
+    assert "Bridge: rotation, fitted on 200 pairs." in text
+    assert "% of the ceiling" in " ".join(text.split())
+    for line in text.splitlines():
+        assert len(line) <= 80 or line.startswith("Page: "), line
+    page = (folder / "page.html").read_text()
+    assert "Bridge: rotation" in page
+    assert "bridged new queries, old gallery (cross-test)" in page
+    found = json.loads(holdfast(*words("--bridge", "bridge", "--json")), parse_constant=pytest.fail)
+    assert found["bridge"]["kind"] == "rotation"
+    assert found["without_bridge"] is None
+
+
+def test_without_labels(folder, holdfast):
+    text = holdfast(*words("--bridge", "bridge", "--gallery-new", "bare_gallery_new.npz", prefix="bare_"))
+    assert "agree better with a full re-embedding than the old model's" in " ".join(text.split())
+    assert "overlap@10" in text
+    text = holdfast(*words("--bridge", "bridge", prefix="bare_"), status=2)
+    assert text.startswith("Could not be judged: ")
+    assert "Old and bridged new queries share" in text
+
+
+def test_a_mixed_gallery(folder, holdfast):
+    text = holdfast(*MIXED, "--html", "page.html")
+    assert text.startswith("Measured: ")
+    for line in text.splitlines():
+        assert len(line) <= 80 or line.startswith("Page: "), line
+    found = json.loads(holdfast(*MIXED, "--json"), parse_constant=pytest.fail)
+    assert (found["kind"], found["verdict"], found["exit_code"]) == ("mixed", "measured", 0)
+    first, second = found["versions"]
+    assert (first["items"], second["items"]) == (100, 100)
+    assert first["bridge"]["kind"] == "rotation"
+    assert second["bridge"] is None
+    assert first["raw"]["exposure"]["1"]["value"] == 0
+    assert first["mixed"]["exposure"]["10"]["value"] > 0.5
+    for shown in (text, (folder / "page.html").read_text()):
+        assert f"{100 * found['kept']['value']:.2f}" in shown
+        assert f"{first['mixed']['exposure']['1']['value']:.2f} (" in shown
+    assert "| 1, raw |" in holdfast(*MIXED, "--markdown")
+
+
+def test_gates_of_a_mixed_gallery(folder, holdfast):
+    assert holdfast(*MIXED, "--min-exposure", "0.3", "--min-kept", "0.5").startswith("Compatible: ")
+    unbridged = [*MIXED[:4], "--part", "part2.npz", *MIXED[8:]]
+    assert holdfast(*unbridged, "--min-kept", "0.5").startswith("Compatible: ")
+    found = json.loads(holdfast(*MIXED, "--min-exposure", "1", "--min-kept", "1", "--json", status=1))
+    assert found["verdict"] in ("not shown", "incompatible")
+    text = holdfast(*MIXED, "--score", "mAP", "--min-kept", "1", status=1)
+    assert text.startswith("Incompatible: the share of the re-embedded score is ")
+
+
+def test_bad_input_is_one_line_and_two(folder, holdfast, command):
+    new = np.load("queries_new.npz")
+    np.savez("nan.npz", features=np.full_like(new["features"], np.nan), labels=new["labels"], ids=new["ids"])
+    other = np.load("gallery_old.npz")["features"]
+    Bridge.fit(other, other[:, :7], kind="rotation").save("narrow")
+    start = ["check", "--resamples", "300", "--mixed", "--queries-new", "queries_new.npz"]
+    cases = [
+        (words("--bridge", "nowhere"), "bridge.json: no such file"),
+        (words("--bridge", "narrow"), "the bridge maps queries of 16 numbers to vectors of 7"),
+        ([*words("--bridge", "bridge")[:-3], "nan.npz", "--bridge", "bridge"], "nan.npz: holds no usable query"),
+        ([*start, "--part", "part1.npz", "--gallery-new", "gallery_new.npz"], "part1.npz: 16 numbers per vector"),
+        ([*start, "--part", "part2.npz,", "--gallery-new", "gallery_new.npz"], "write it as FILE or FILE,BRIDGE"),
+        ([*start, "--part", "part2.npz"], "--mixed needs --part for each version, --queries-new and --gallery-new"),
+        ([*start, "--part", "part2.npz", "--part", "part2.npz", "--gallery-new", "gallery_new.npz"], "are in both"),
+        ([*start, "--part", "part2.npz", "--gallery-new", "part2.npz", "--bridge", "bridge"], "--mixed goes with"),
+        ([*start, "--part", "part1.npz,bridge", "--gallery-new", "part2.npz"], "part2.npz: lacks 100 ids of part1"),
+        (words("--part", "part1.npz"), "--mixed goes with --part"),
+        (words("--min-kept", "0.9"), "--mixed goes with --part"),
+        ([*MIXED, "--min-exposure", "80"], "min-exposure is a share of 1"),
+        ([*MIXED, "--score", "auc"], "a score of queries"),
+    ]
+    for given, reason in cases:
+        found = json.loads(holdfast(*given, "--json", status=2))
+        assert reason in found["reason"]
+        assert (found["verdict"], found["exit_code"]) == ("could not be judged", 2)
+    done = command(*cases[1][0], cwd=folder)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("holdfast: ")

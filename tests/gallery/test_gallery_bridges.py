@@ -1,0 +1,383 @@
+"""Bridges between the versions of a gallery: fitted by ``register``, used by searches, removed with their version."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import Gallery
+from holdfast.bridges import Bridge
+from holdfast.bridges.scores import SAME
+from holdfast.encoders import Encoder, build_backbone
+from holdfast.encoders.compact import change_basis, compact_basis
+from holdfast.errors import HoldfastError
+from holdfast.evaluation import feature_set
+from holdfast.gallery import Item, registration
+from holdfast.gallery.version_bridges import VersionBridges
+
+pytest.importorskip("qdrant_edge")
+ENGINES = ("embedded", "postgresql", "qdrant")
+ITEMS, PAIRS = 160, 120
+
+
+@pytest.fixture(scope="module")
+def bridged_models(tmp_path_factory, model_folders, make_model):
+    """1 and 2 share 60 slots, 3 has 81, 4 has none and 24 numbers; all project the same 32 numbers of an item."""
+    root = tmp_path_factory.mktemp("bridged")
+    large = make_model(root / "large", 4, width=8, slots=81)
+    torch.manual_seed(5)
+    preprocess = Encoder.from_pretrained(model_folders[0]).preprocess
+    small = Encoder(build_backbone("small", width=8), 24, preprocess=preprocess)
+    small.save_pretrained(root / "small")
+    return [model_folders[0], model_folders[1], large, root / "small"]
+
+
+def full_features(folder, h):
+    """Full unit features of items with the backbone's features ``h``, N x 32."""
+    weight = Encoder.from_pretrained(folder).projection.weight.detach()
+    return torch.nn.functional.normalize(torch.as_tensor(h).float() @ weight.T, dim=1).numpy()
+
+
+def stored_rows(folder, full):
+    basis = compact_basis(Encoder.from_pretrained(folder))
+    return full if basis is None else full @ basis.numpy()
+
+
+class Mixed:
+    """A gallery of four versions with ``ITEMS`` items each, and what a reference search needs."""
+
+    def __init__(self, folder, models, engine="embedded"):
+        self.models, self.ids, self.version_of = models, [], []
+        self.stored = {}
+        rng = np.random.default_rng(0)
+        seen = np.zeros((0, 32))
+        self.gallery = Gallery.create(folder, models[0], engine=engine, mode="exact")
+        for number, model in enumerate(models, 1):
+            if number > 1:
+                self.gallery.register(model, new_vectors=self.new_vectors(model, seen), bridge_pairs=PAIRS)
+            h = rng.standard_normal((ITEMS, 32))
+            names = [f"{number}/{i}" for i in range(ITEMS)]
+            full = full_features(model, h)
+            self.gallery.add(
+                Item(name, vector=row, label=f"c{i % 3}", metadata={"n": i})
+                for i, (name, row) in enumerate(zip(names, full, strict=True))
+            )
+            self.stored[number] = stored_rows(model, full)
+            self.ids += names
+            seen = np.concatenate([seen, h])
+        self.seen = seen
+
+    def new_vectors(self, model, seen):
+        return feature_set("new", full_features(model, seen), ids=np.array(self.ids))
+
+    def reference(self, stored_query, source):
+        """Scores and cosines of all items, by id, for a query as version ``source`` stores it."""
+        folder = self.gallery._state.folder
+        found = {}
+        for target, rows in self.stored.items():
+            newer, older = max(source, target), min(source, target)
+            name = f"to-{older:04d}" if newer == source else f"from-{older:04d}"
+            place = folder.version(newer) / "bridges" / name
+            query, scale = stored_query.astype(np.float64), SAME
+            if source != target:
+                bridge = Bridge.load(place)
+                scale = bridge.scale
+                if bridge.kind == "none":
+                    bases = [compact_basis(Encoder.from_pretrained(self.models[one - 1])) for one in (source, target)]
+                    query = change_basis(torch.from_numpy(stored_query)[None], *bases)[0].numpy()
+                else:
+                    query = bridge(stored_query[None])[0].numpy()
+            for i, cosine in enumerate(rows.astype(np.float64) @ query):
+                found[f"{target}/{i}"] = (scale.score(cosine), cosine)
+        return found
+
+
+def assert_same(hits, expected, k):
+    """Scores and cosines to 1e-5, ids up to swaps between scores closer than that."""
+    best = sorted((score for score, _ in expected.values()), reverse=True)[:k]
+    assert len(hits) == len(best)
+    assert len({hit.id for hit in hits}) == len(hits)
+    for hit, score in zip(hits, best, strict=True):
+        assert abs(hit.score - score) < 1e-5
+        assert np.allclose((hit.score, hit.cosine), expected[hit.id], atol=1e-5)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def mixed(bridged_models, address_of, tmp_path_factory, request):
+    made = Mixed(tmp_path_factory.mktemp("gallery") / "g", bridged_models, address_of(request.param))
+    yield made
+    made.gallery.close()
+
+
+def test_queries_of_every_version_equal_brute_force(mixed):
+    gallery = mixed.gallery
+    assert [version.dim for version in gallery.versions()] == [59, 59, 80, 24]
+    assert [len(version.bridges) for version in gallery.versions()] == [0, 1, 2, 3]
+    rng = np.random.default_rng(1)
+    for version, model in enumerate(mixed.models, 1):
+        for full in full_features(model, rng.standard_normal((4, 32))):
+            (stored,) = stored_rows(model, full[None])
+            hits = gallery.search(vector=full, k=60, version=version)
+            assert_same(hits, mixed.reference(stored, version), 60)
+            assert {hit.version for hit in hits} == {1, 2, 3, 4}
+
+
+def test_items_as_queries_filters_and_single_versions_equal_brute_force(mixed):
+    gallery = mixed.gallery
+    for name in ("1/5", "2/7", "4/9"):
+        number, row = map(int, name.split("/"))
+        expected = mixed.reference(mixed.stored[number][row], number)
+        del expected[name]
+        assert_same(gallery.search(id=name, k=40), expected, 40)
+        some = {one: value for one, value in expected.items() if int(one.split("/")[1]) % 3 == 1}
+        assert_same(gallery.search(id=name, k=40, filter={"label": "c1"}), some, 40)
+        first = {one: value for one, value in expected.items() if one.startswith("1/")}
+        assert_same(gallery.search(id=name, k=500, indexed_by=1), first, 500)
+
+
+def test_bridged_queries_find_what_they_should(mixed):
+    """The items of every version that a re-embedding would show: most of them are found among that version's items."""
+    gallery = mixed.gallery
+    new = full_features(mixed.models[3], mixed.seen)
+    rng = np.random.default_rng(2)
+    found = []
+    for full in full_features(mixed.models[3], rng.standard_normal((10, 32))):
+        for number in (1, 2, 3):
+            rows = slice((number - 1) * ITEMS, number * ITEMS)
+            wanted = np.argsort(-(new[rows] @ full))[:10]
+            hits = gallery.search(vector=full, k=10, indexed_by=number)
+            found.append(len({f"{number}/{i}" for i in wanted} & {hit.id for hit in hits}) / 10)
+    assert np.mean(found) > 0.4  # by chance 0.06
+    for record in gallery.newest().bridges:
+        assert record["helps"]
+        assert record["pairs"] == PAIRS
+        assert record["exposure_without"] is None
+
+
+def test_records_stats_and_rollback(bridged_models, tmp_path):
+    made = Mixed(tmp_path / "g", bridged_models[:3])
+    gallery = made.gallery
+    to, back = (tmp_path / "g" / "versions" / "0003" / "bridges" / name for name in ("to-0001", "from-0002"))
+    assert to.is_dir()
+    assert back.is_dir()
+    records = gallery.newest().bridges
+    assert [record["version"] for record in records] == [1, 2]
+    assert json.loads(json.dumps(records)) == records
+    assert set(records[0]) >= {
+        "version", "kind", "measure", "value", "without", "pairs", "held_out", "exposure", "exposure_without", "scale",
+        "helps",
+    }  # fmt: skip
+    assert gallery.stats()["versions"][2]["bridges"] == records
+    comparable = gallery.versions()[1].bridges[0]
+    assert comparable["without"] is not None
+    assert set(comparable["exposure"]) == set(comparable["exposure_without"]) == set()  # fewer than 50 held-out pairs
+    gallery.close()
+    with Gallery.open(tmp_path / "g") as again:
+        assert again.newest().bridges == records
+        query = full_features(bridged_models[2], np.ones((1, 32)))[0]
+        (stored,) = stored_rows(bridged_models[2], query[None])
+        assert_same(again.search(vector=query, k=20), made.reference(stored, 3), 20)
+        assert again.rollback(drop=True)["finished"]
+        assert not to.exists()
+        assert again._state.models._bridges._loaded == {}
+        assert [len(version.bridges) for version in again.versions()] == [0, 1]
+
+
+def test_a_bridge_is_read_once_by_many_threads(bridged_models, tmp_path, monkeypatch):
+    import threading
+
+    made = Mixed(tmp_path / "g", bridged_models[:2])
+    made.gallery.close()
+    reads, load = [], Bridge.load.__func__
+    monkeypatch.setattr(Bridge, "load", classmethod(lambda cls, folder: reads.append(folder) or load(cls, folder)))
+    with Gallery.open(tmp_path / "g") as gallery:
+        source, target = gallery.versions()[1], gallery.versions()[0]
+        bridges = VersionBridges(gallery._state.folder)
+        threads = [threading.Thread(target=bridges.between, args=(source, target)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(reads) == 1
+        bridges.forget(2)
+        bridges.between(source, target)
+        assert len(reads) == 2
+
+
+@pytest.fixture
+def filled(bridged_models, tmp_path):
+    """A gallery with 40 items of version 1 without images, their backbone features, and the folder."""
+    with Gallery.create(tmp_path / "g", bridged_models[0], mode="exact") as gallery:
+        h = np.random.default_rng(3).standard_normal((40, 32))
+        gallery.add(Item(str(i), vector=row) for i, row in enumerate(full_features(bridged_models[0], h)))
+        yield gallery, h, tmp_path
+
+
+def changed(features, row, value):
+    features = features.copy()
+    features[row] = value
+    return features
+
+
+@pytest.mark.parametrize(
+    ("change", "ids", "reason"),
+    [
+        (lambda z: changed(z, 3, np.nan), range(40), "new.npz: 3: NaN or infinity in the vector"),
+        (lambda z: changed(z, 3, 0), range(40), "new.npz: 3: a zero vector has no direction"),
+        (lambda z: changed(z, 3, np.arange(80)), range(40), "new.npz: 3: .*another model's"),
+        (lambda z: z[:, :70], range(40), "new.npz: vectors of 70 numbers, but the new model's have 32 or 80"),
+        (lambda z: z, range(100, 140), r"new.npz: none of its 40 ids is in the gallery \(100, 101, 102, ...\)"),
+        (lambda z: z[:9], range(9), "vectors of 9 items of version 1, and a bridge needs 10"),
+        (lambda z: z, None, "new.npz: has no ids"),
+        (lambda z: z, [0] * 40, "occur more than once"),
+    ],
+)
+def test_bad_new_vectors_change_nothing(filled, bridged_models, change, ids, reason):
+    gallery, h, folder = filled
+    arrays = {"features": change(full_features(bridged_models[2], h))}
+    np.savez(folder / "new.npz", **arrays, **({} if ids is None else {"ids": np.array(list(ids))}))
+    with pytest.raises(HoldfastError, match=reason) as caught:
+        gallery.register(bridged_models[2], new_vectors=folder / "new.npz")
+    assert "\n" not in str(caught.value)
+    assert [version.number for version in gallery.versions()] == [1]
+    assert [path.name for path in (folder / "g" / "versions").iterdir()] == ["0001"]
+    assert gallery._state.engine.collections() == ["v0001"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"bridge": "tunnel"}, r"unknown kind of bridge 'tunnel'; known: affine, auto, .*none"),
+        ({"bridge_pairs": 9}, "at least 10 pairs, got bridge_pairs 9"),
+        ({"bridge": "none", "new_vectors": "x.npz"}, "or bridge 'none', not both"),
+        ({"bridge": "none"}, r"cannot be compared with those of version 1 \(one has 60 slots.*leave out --bridge none"),
+        ({}, r"version 1 \(one has 60 slots.*0 items of version 1 with an image at hand, and a bridge needs 10"),
+        ({"new_vectors": "none.npz"}, "none.npz: no such file"),
+    ],
+)
+def test_options_that_cannot_be(filled, bridged_models, options, reason):
+    gallery, _, _ = filled
+    with pytest.raises(HoldfastError, match=reason) as caught:
+        gallery.register(bridged_models[2], **options)
+    assert "\n" not in str(caught.value)
+    assert [version.number for version in gallery.versions()] == [1]
+
+
+def test_unrelated_spaces_are_refused_even_by_force(bridged_models, tmp_path):
+    rng = np.random.default_rng(4)
+    with Gallery.create(tmp_path / "g", bridged_models[0], mode="exact") as gallery:
+        rows = full_features(bridged_models[0], rng.standard_normal((400, 32)))
+        gallery.add(Item(str(i), vector=row) for i, row in enumerate(rows))
+        other = full_features(bridged_models[2], rng.standard_normal((400, 32)))
+        given = feature_set("new", other, ids=np.arange(400))
+        with pytest.raises(HoldfastError, match=r"version 1 \(one has 60 slots.*\); no bridge helps \(overlap@10 0.0"):
+            gallery.register(bridged_models[2], new_vectors=given, force=True)
+        assert len(gallery.versions()) == 1
+
+
+def test_a_named_kind_without_enough_pairs_is_refused_and_auto_goes_without(filled, bridged_models):
+    gallery, _, _ = filled
+    with pytest.raises(HoldfastError, match="0 items of version 1 with an image at hand, and a bridge needs 10"):
+        gallery.register(bridged_models[1], bridge="rotation")
+    assert gallery.register(bridged_models[1]).bridges == []
+
+
+def turned_model(folder, source, seed, **info):
+    """A model with the same backbone and a projection that is turned by a random rotation: no cosine of its changes."""
+    encoder = Encoder.from_pretrained(source)
+    rotation = torch.linalg.qr(torch.randn(59, 59, generator=torch.Generator().manual_seed(seed)))[0]
+    with torch.no_grad():
+        encoder.projection.weight.copy_(rotation @ encoder.projection.weight)
+    encoder.info.update(info)
+    encoder.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def pictured(model_folders, pictures, tmp_path):
+    """150 noisy pictures of ten classes, as files, by version 1."""
+    from PIL import Image
+
+    items = []
+    rng = np.random.default_rng(6)
+    for number in range(150):
+        mixed = 0.7 * pictures[number % 10] + 0.3 * rng.integers(0, 256, pictures[0].shape)
+        file = tmp_path / "pictures" / f"{number:03d}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(mixed[..., 0].astype(np.uint8)).save(file)
+        items.append(Item(file.stem, path=file, label=f"class {number % 10}"))
+    with Gallery.create(tmp_path / "g", model_folders[0], mode="exact", device="cpu") as gallery:
+        gallery.add(items)
+        yield gallery
+
+
+def test_images_are_embedded_and_checked_with_and_without(pictured, model_folders, tmp_path, monkeypatch):
+    """A turned space: without the bridge the check finds nothing, with it the model is accepted."""
+    used = {"pairs": set(), "queries": set()}
+    embed, check = registration.embed_pairs, registration.check_on_sample
+    monkeypatch.setattr(
+        registration,
+        "embed_pairs",
+        lambda chosen, *rest: used["pairs"].update(i.key for i in chosen.items) or embed(chosen, *rest),
+    )
+    monkeypatch.setattr(
+        registration,
+        "check_on_sample",
+        lambda n, sample, *rest: used["queries"].update(i.key for i in sample.queries) or check(n, sample, *rest),
+    )
+    stages = []
+    model = turned_model(tmp_path / "turned", model_folders[0], 7)
+    with pytest.raises(HoldfastError, match="incompatible on version 1"):
+        pictured.register(model, bridge="none")
+    version = pictured.register(model, progress=lambda *figures: stages.append(figures))
+    assert len(used["queries"]) >= 50
+    assert len(used["pairs"]) >= 50
+    assert not used["pairs"] & used["queries"]
+    (record,), (check,) = version.bridges, version.checks
+    assert record["kind"] != "none"
+    assert record["value"] > record["without"] + 0.3
+    assert check["verdict"] != "incompatible"
+    assert check["without"]["verdict"] == "incompatible"
+    assert check["cross_test"]["value"] > check["without"]["cross_test"]["value"] + 0.3
+    assert stages[-1] == ("checking on version 1", 1, 1)
+    assert ("embedding items of version 1", 75, 75) in stages
+
+
+def test_slots_that_clash_are_bridged(pictured, model_folders, tmp_path):
+    slots = {**Encoder.from_pretrained(model_folders[0]).info["slots"]}
+    owners = {"b": slots["owners"]["a"], "a": slots["owners"]["b"]}
+    model = turned_model(tmp_path / "clash", model_folders[0], 8, slots={**slots, "owners": owners})
+    with pytest.raises(HoldfastError, match=r"owns slot .* in one model"):
+        pictured.register(model, bridge="none")
+    version = pictured.register(model)
+    assert version.bridges[0]["without"] is None
+    assert "without" not in version.checks[0]
+    picture = tmp_path / "pictures" / "003.png"
+    assert pictured.search(picture, k=1)[0].id == "003"
+
+
+def test_a_shared_space_keeps_its_scores(pictured, model_folders, tmp_path):
+    """The same features: ``none`` wins, and scores are the cosines."""
+    encoder = Encoder.from_pretrained(model_folders[0])
+    with torch.no_grad():
+        encoder.projection.weight.mul_(2)  # other weights, the same directions
+    encoder.save_pretrained(tmp_path / "twin")
+    (record,) = pictured.register(tmp_path / "twin").bridges
+    assert record["kind"] == "none"
+    assert record["scale"]["rule"] == "raw"
+    hits = pictured.search(tmp_path / "pictures" / "003.png", k=5)
+    assert hits[0].score == pytest.approx(1, abs=1e-5)
+    assert [hit.score for hit in hits] == pytest.approx([hit.cosine for hit in hits], abs=1e-6)
+
+
+def test_a_damaged_bridge_says_so(bridged_models, tmp_path):
+    made = Mixed(tmp_path / "g", bridged_models[:2])
+    made.gallery.close()
+    folder = tmp_path / "g" / "versions" / "0002" / "bridges" / "to-0001"
+    shutil.copy(bridged_models[0] / "model.safetensors", folder / "bridge.safetensors")
+    with Gallery.open(tmp_path / "g") as gallery:
+        query = full_features(bridged_models[1], np.ones((1, 32)))[0]
+        with pytest.raises(HoldfastError, match="to-0001: not a bridge, or a damaged one"):
+            gallery.search(vector=query)
