@@ -140,7 +140,8 @@ def with_gallery(items: np.ndarray, folder: Path, options: argparse.Namespace) -
 def with_qdrant_edge(items: np.ndarray, folder: Path, options: argparse.Namespace) -> tuple[float, float, Search]:
     import qdrant_edge as edge
 
-    from holdfast.gallery.engines.embedded import EF_CONSTRUCT, EF_SEARCH, M
+    from holdfast.gallery.engines.embedded import EF_SEARCH
+    from holdfast.gallery.engines.embedded_process import EF_CONSTRUCT, M
 
     (folder / "edge").mkdir()
     config = edge.EdgeConfig(
@@ -171,7 +172,8 @@ def with_faiss(items: np.ndarray, folder: Path, options: argparse.Namespace) -> 
     """Storing and building are one here: the time counts as both."""
     import faiss
 
-    from holdfast.gallery.engines.embedded import EF_CONSTRUCT, EF_SEARCH, M
+    from holdfast.gallery.engines.embedded import EF_SEARCH
+    from holdfast.gallery.engines.embedded_process import EF_CONSTRUCT, M
 
     faiss.omp_set_num_threads(options.threads)
     index = faiss.IndexHNSWFlat(items.shape[1], M, faiss.METRIC_INNER_PRODUCT)

@@ -193,3 +193,13 @@ def test_the_rule_with_fair_exposure_is_used():
         assert 0.8 <= ratio <= 1.25
     same = Bridge.fit(base, base)
     assert (same.kind, same.scale.rule) == ("none", "raw")
+
+
+@pytest.mark.parametrize("items", [300, 600, 1200])
+def test_fitted_pairs_in_the_gallery_do_not_make_unrelated_spaces_look_related(items):
+    """A map memorises its pairs and finds them above chance; that says nothing about other items."""
+    rng = np.random.default_rng(0)
+    bridge = Bridge.fit(rng.standard_normal((300, 16)), drawn(300, 16, 1, classes=10), items=items)
+    best = bridge.evidence.chosen
+    assert best.value - 3 * best.error > bridge.evidence.chance or items > 600
+    assert not bridge.helps

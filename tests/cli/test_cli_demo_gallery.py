@@ -87,7 +87,7 @@ def test_bridges_are_shown(capsys, tmp_path):
     text = capsys.readouterr().out
     for line in (
         "Bridges of version 4, fitted by gallery register:",
-        "    version 1: rotation; exposure 0.95 at 1, 0.98 at 10; without it 0.01 at 1, 0.02 at 10",
+        "    version 1: rotation; exposure 0.95 at 1, 0.98 at 10 (0.01, 0.02 without)",
         "    version 2: no map; exposure 1.02 at 1, 1.00 at 10",
         "    version 3: affine; too few images to measure exposure",
     ):

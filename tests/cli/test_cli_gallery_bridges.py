@@ -63,10 +63,8 @@ def test_register_search_versions_and_stats(filled, two_models, holdfast, holdfa
     for hit in hits:
         expected = hit["cosine"] if hit["version"] == 2 else np.interp(hit["cosine"], *corners)
         assert hit["score"] == pytest.approx(expected, abs=1e-6)
-    header = holdfast("gallery", "search", filled, "--id", "5").splitlines()[0].split()
-    assert header == ["score", "cosine", "version", "id"] or header == ["score", "cosine", "version", "label", "id"]
-    header = holdfast("gallery", "search", filled, "--id", "5", "--indexed-by", "2").splitlines()[0].split()
-    assert "cosine" not in header
+    assert "cosine" in holdfast("gallery", "search", filled, "--id", "5")
+    assert "cosine" not in holdfast("gallery", "search", filled, "--id", "5", "--indexed-by", "2")
     assert "bridges of version 2:\nversion 1: rotation from 400 pairs" in fits(holdfast("gallery", "versions", filled))
     shown = fits(holdfast("gallery", "stats", filled))
     assert "queries of version 2 on items of older versions:\nversion 1: rotation from 400 pairs" in shown

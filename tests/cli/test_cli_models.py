@@ -147,7 +147,7 @@ def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
     record = json.loads((run / "metrics.json").read_text())
     assert record["mixed"]["arrival"] == "by-class"
     ways = [(way["query_vectors"], way["scores"]) for way in record["bridged"]["mixed"]]
-    assert ways[0] == ("plain", "standardised")
+    assert ways[0] == ("plain", "scaled")
     page = (run / "report.html").read_text()
     assert "AC-R" in page
     assert "bridged queries (" in page

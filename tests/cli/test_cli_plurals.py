@@ -26,6 +26,7 @@ def test_verbs():
 
 def test_what_a_check_says():
     record = {
+        "kind": "check",
         "queries": 1,
         "classes": 1,
         "gallery": 1,

@@ -1,23 +1,52 @@
 """What docs/check.md tells a reader to type works."""
 
 import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
 
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from holdfast.cli import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "check.md").read_text(encoding="utf-8")
 
 
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+CODE = [text for language, text in BLOCKS if language == "python"]
+
+
 def test_python(capsys):
-    (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    exec(compile(code, "docs/check.md", "exec"), {})
+    exec(compile(CODE[-1], "docs/check.md", "exec"), {})
     assert capsys.readouterr().out.startswith("compatible 0.")
 
 
+def test_the_made_up_example_prints_what_the_page_shows(tmp_path, monkeypatch):
+    """Line by line; digits are left out, because other machines round differently."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(CODE[0], "docs/check.md", "exec"), {})
+    plain = [text for language, text in BLOCKS if not language]
+    shown = 0
+    for command, output in pairwise(plain):
+        if output.startswith(("A bridge helps: ", "Compatible: ")):
+            words = shlex.split(command.replace("\\\n", " "))
+            result = CliRunner(env={"COLUMNS": "80"}).invoke(app, words[1:])
+            assert result.exit_code == 0, result.output
+            printed = {_without_digits(line) for line in result.stdout.splitlines()}
+            missing = [line for line in output.splitlines() if _without_digits(line) not in printed]
+            assert not missing
+            shown += 1
+    assert shown == 3
+
+
+def _without_digits(line):
+    return " ".join(re.sub(r"[\d.]+", "0", line).split())
+
+
 def test_options_exist():
-    known = {name for option in get_command(app).commands["check"].params for name in option.opts}  # type: ignore[attr-defined]
-    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - {"--out", "--body-file"}  # of the reader's own tools
+    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    known = {name for verb in ("check", "bridge") for option in verbs[verb].params for name in option.opts}
+    used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - {"--body-file"}  # of the reader's own tools
     assert used
     assert used <= known

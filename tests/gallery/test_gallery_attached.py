@@ -340,7 +340,7 @@ def test_bad_vectors_are_refused_and_nothing_changes(in_qdrant, adopted, newer, 
     broken = features.copy()
     broken[7] = np.nan
     cases = [
-        ({"new_vectors": newer["noise.npz"]}, "noise", "no bridge helps (reciprocal rank"),
+        ({"new_vectors": newer["noise.npz"]}, "noise", "no bridge helps: on 36 held-out items"),
         ({"new_vectors": newer["noise.npz"]}, "wider", "vectors of 6 numbers, but the new model's have 9"),
         ({"new_vectors": feature_set("few", features[:9], None, ids[:9])}, "wider", "has ids of 9 stored vectors"),
         ({"new_vectors": feature_set("no ids", features)}, "wider", "no ids: has no ids"),
@@ -364,6 +364,29 @@ def test_bad_vectors_are_refused_and_nothing_changes(in_qdrant, adopted, newer, 
         assert gallery.register(newer["wider"], new_vectors=newer["wider.npz"]).number == 2  # also an identity
         with pytest.raises(HoldfastError, match="these weights are a version already"):
             gallery.register(newer["wider"], new_vectors=newer["wider.npz"])
+
+
+def test_an_interrupted_registration_changes_nothing_and_can_be_repeated(
+    in_qdrant, adopted, newer, stored, tmp_path, monkeypatch
+):
+    """The record is written last."""
+
+    def full(*arguments: object) -> None:
+        raise OSError("no space left on device")
+
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+        before = (tmp_path / "gallery" / "attached.json").read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr("holdfast.gallery.attached.gallery.write_json", full)
+            with pytest.raises(OSError, match="no space"):
+                gallery.register(newer["turned"], new_vectors=newer["turned.npz"])
+        assert (tmp_path / "gallery" / "attached.json").read_bytes() == before
+        assert [one.number for one in gallery.versions()] == [0]
+        assert gallery.search(vector=stored["features"][5], k=1)[0].id == stored["ids"][5]
+    with open_gallery(tmp_path / "gallery") as gallery:
+        assert gallery.register(newer["wider"], new_vectors=newer["wider.npz"]).number == 1
+        with np.load(newer["wider.npz"]) as held:
+            assert gallery.search(vector=held["features"][5], k=1)[0].id == stored["ids"][5]
 
 
 def test_samples_are_the_same_for_a_seed(address, stored):

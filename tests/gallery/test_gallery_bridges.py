@@ -266,13 +266,13 @@ def test_options_that_cannot_be(filled, bridged_models, options, reason):
 
 
 def test_unrelated_spaces_are_refused_even_by_force(bridged_models, tmp_path):
-    rng = np.random.default_rng(4)
+    rng = np.random.default_rng(8)
     with Gallery.create(tmp_path / "g", bridged_models[0], mode="exact") as gallery:
         rows = full_features(bridged_models[0], rng.standard_normal((400, 32)))
         gallery.add(Item(str(i), vector=row) for i, row in enumerate(rows))
         other = full_features(bridged_models[2], rng.standard_normal((400, 32)))
         given = feature_set("new", other, ids=np.arange(400))
-        with pytest.raises(HoldfastError, match=r"version 1 \(one has 60 slots.*\); no bridge helps \(overlap@10 0.0"):
+        with pytest.raises(HoldfastError, match=r"version 1 \(one has 60 .*; no bridge helps, judged on 120 of 400"):
             gallery.register(bridged_models[2], new_vectors=given, force=True)
         assert len(gallery.versions()) == 1
 

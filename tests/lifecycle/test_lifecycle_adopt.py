@@ -172,6 +172,15 @@ def test_a_bridge_needs_no_eight_classes(classes, files, tmp_path):
     assert found.chosen == "bridge"
 
 
+def test_unchanged_fits_nothing_whatever_is_known(files, tmp_path):
+    found = adopt(files["old"], out=tmp_path / "adopted", new=files["new"], way="unchanged")
+    assert (found.chosen, found.ways, found.bridge, found.classes) == ("unchanged", [], None, CLASSES)
+    assert found.judged.startswith("nothing: no classes were used")
+    adopted = read_adopted(tmp_path / "adopted")
+    assert adopted.prototypes.shape == (CLASSES, DIM)  # the classes are known all the same
+    assert adopted.bridge is None
+
+
 def test_classes_of_one_item_are_no_question(files):
     stored = read_stored(files["old"])
     found = adopt(stored.vectors, np.arange(len(stored)), out=None, new=vectors_of(0.3, 2), way="bridge")

@@ -161,7 +161,7 @@ def test_unseen_items_decide_and_unseen_classes_only_where_nothing_else_is_known
         (None, True, "bridge", None),
         (None, False, "unchanged", False),
         ("bridge", False, "bridge", False),
-        ("unchanged", True, "unchanged", None),
+        ("unchanged", None, "unchanged", None),
     ],
 )
 def test_what_is_offered_without_classes(wanted, helps, chosen, good):

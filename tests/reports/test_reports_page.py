@@ -248,7 +248,7 @@ def bridged_run(folder, evil=""):
         ]
         return {"accuracy": [0.5, accuracy], "reindexed": [0.5, 0.9], "versions": versions}
 
-    way = {"query_vectors": "bridged", "scores": f"standardised{evil}", **mixed(0.88, [0.93, None], [0.97, 1.02])}
+    way = {"query_vectors": "bridged", "scores": f"scaled{evil}", **mixed(0.88, [0.93, None], [0.97, 1.02])}
     bridged = {
         "kind": f"rotation{evil}",
         "pairs": 1000,
@@ -275,7 +275,7 @@ def test_exposure_with_and_without_bridges(tmp_path):
     rows = re.findall(r"<tr>((?:<td>[^<]*</td>)+)</tr>", page_of(bridged_run(tmp_path / "a")))
     shown = [re.findall(r"<td>([^<]*)</td>", row) for row in rows]
     assert ["none", "raw", "60.0", "0.01, 1.90", "0.05, 1.80"] in shown
-    assert ["rotation", "standardised", "88.0", "0.93, –", "0.97, 1.02"] in shown
+    assert ["rotation", "scaled", "88.0", "0.93, –", "0.97, 1.02"] in shown
     assert ["re-embedded", "", "90.0", "1", "1"] in shown
     assert ["1", "50.0", "50.0", "0.01", "0.05", "–", "–"] in shown
 

@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 from service_inputs import ADDRESS, png
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.encoders import Encoder
+from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery
 from holdfast.gallery.attached.source import without_password
@@ -70,6 +71,29 @@ def test_searches_and_state(client, attached, models, pictures, tmp_path):
     asked = client.post("/v1/search/image", content=png(pictures[7]), headers=PNG).json()
     assert asked["version"] == 1
     assert [hit["id"] for hit in asked["hits"]] == [hit.id for hit in attached.search(pictures[7], version=1)]
+
+
+def test_a_foreign_model_of_another_size_is_registered_and_its_queries_are_bridged(
+    client, attached, models, pictures, tmp_path
+):
+    """Its vectors come from a file that the serving process reads; the page is told of the bridge."""
+    stored = Encoder.from_pretrained(models[0]).encode(pictures[..., None]).numpy()
+    foreign = stored @ np.linalg.qr(np.random.default_rng(0).normal(size=(70, stored.shape[1])))[0].T
+    backbone = build_backbone("linear", in_channels=3, width=70)
+    Encoder(backbone, preprocess=VectorInput(3)).save_pretrained(tmp_path / "foreign")
+    np.savez(tmp_path / "new.npz", features=foreign, ids=np.arange(len(stored)))
+    given = {"model": str(tmp_path / "foreign"), "new_vectors": str(tmp_path / "new.npz")}
+    version = run_on_server(tmp_path / "a", "register", **given)
+    assert (version["number"], version["bridges"][0]["helps"]) == (1, True)
+    rows = client.get("/v1/versions").json()["versions"]
+    assert [len(row["bridges"]) for row in rows] == [0, 1]
+    for version in ({}, {"version": 1}):
+        found = client.post("/v1/search/vector", json={"vector": foreign[9].tolist(), "k": 2, **version}).json()
+        assert (found["version"], found["hits"][0]["id"]) == (1, "9")
+        assert found["hits"][0]["cosine"] == pytest.approx(1, abs=0.05)
+    as_stored = client.post("/v1/search/vector", json={"vector": stored[9].tolist(), "version": 0}).json()
+    assert (as_stored["version"], as_stored["hits"][0]["id"]) == (0, "9")
+    assert client.post("/v1/search/vector", json={"vector": stored[9].tolist(), "version": 1}).status_code == 422
 
 
 def test_writes_are_refused(client, attached, pictures, tmp_path):

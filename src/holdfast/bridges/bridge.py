@@ -88,9 +88,11 @@ class Bridge:
         started = time.monotonic()
         new, old = _pairs(new, old)
         plain = _unbridged(unbridged, new, old)
-        candidates = candidates_of(kind, dict(options or {}), plain is not None and same_space is not False)
+        same = plain is not None and same_space is not False
+        candidates = candidates_of(kind, dict(options or {}), same)
         split = split_pairs(len(new), seed, items)
-        trial = Trial(new, old, None if labels is None else _codes(labels, len(new)), split, plain)
+        codes = None if labels is None else _codes(labels, len(new))
+        trial = Trial(new, old, codes, split, plain)
         measured = [trial.measured(name, given) for name, given in candidates]
         order = ranked(measured) if kind == "auto" else list(reversed(range(len(measured))))
         best, scale = measured[order[0]].candidate, measured[order[0]].scale
@@ -103,6 +105,8 @@ class Bridge:
             candidates=tuple(measured[i].candidate for i in order),
             curve=tuple(trial.curve(best.kind, best.options)) if best.kind != NONE else (),
             seconds=time.monotonic() - started,
+            raw_exposure=trial.raw_exposure() if same else None,
+            beyond_chance=Trial(new, old, codes, split.unseen_only(), plain).beyond_chance(best.kind, best.options),
         )
         chosen = None if best.kind == NONE else BRIDGES[best.kind].fit(new, old, **best.options)
         residual = _fit_residual(*trial.residuals(best.kind, best.options)) if plain is not None or chosen else _NOTHING
@@ -120,9 +124,12 @@ class Bridge:
 
     @property
     def helps(self) -> bool:
-        """Whether bridged searches find more than random hits would, by three standard errors."""
-        best = self.evidence.chosen
-        return best.value - 3 * best.error > self.evidence.chance
+        """Whether bridged searches among unseen items find more than random hits would, by four standard errors.
+
+        Three would be passed by 5 % of unrelated spaces: the best of several candidates is taken, and hits of similar
+        queries depend on each other.
+        """
+        return self.evidence.beyond_chance > 4
 
     def predicted_residual(self, old: ArrayLike | Tensor) -> Tensor:
         """How far bridged queries are expected to miss these old vectors, N: 1 - cosine, by linear regression.
@@ -217,12 +224,16 @@ def _fit_residual(old: Tensor, residuals: Tensor) -> Tensor:
 
 
 def _evidence(record: Mapping[str, Any]) -> Evidence:
-    candidates = []
-    for one in record["candidates"]:
-        exposure = {int(k): float("nan") if ratio is None else ratio for k, ratio in one["exposure"].items()}
-        candidates.append(Candidate(**{**_with_nan(one), "exposure": exposure}))
+    candidates = tuple(
+        Candidate(**{**_with_nan(one), "exposure": _exposure(one["exposure"])}) for one in record["candidates"]
+    )
     curve = tuple((count, value) for count, value in record["curve"])
-    return Evidence(**{**record, "candidates": tuple(candidates), "curve": curve})
+    raw = None if record["raw_exposure"] is None else _exposure(record["raw_exposure"])
+    return Evidence(**{**_with_nan(record), "candidates": candidates, "curve": curve, "raw_exposure": raw})
+
+
+def _exposure(record: Mapping[str, Any]) -> dict[int, float]:
+    return {int(k): float("nan") if ratio is None else ratio for k, ratio in record.items()}
 
 
 def _with_nan(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,14 @@ pairs are a large part of the gallery, the same share of the items searched are 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation
-from holdfast.bridges.scores import RANK, SAME, STANDARDISED, ScoreScale, measure_scale
+from holdfast.bridges.scores import RANK, RAW, SAME, STANDARDISED, ScoreScale, measure_scale
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
 from holdfast.geometry import nearest, unit
@@ -74,6 +74,9 @@ class Evidence:
     searched: items that the held-out ones were searched among.
     candidates: the chosen one first, then by value.
     curve: (pairs fitted on, value) of the chosen kind on nested subsets of the pairs.
+    beyond_chance: value minus chance of the chosen candidate, in standard errors, if held-out items are searched among
+        held-out items only. Fitted pairs would be found more often than by chance even between unrelated spaces.
+    raw_exposure: of old items with queries and scores as they are; None if that cannot be measured.
     """
 
     measure: str
@@ -84,6 +87,8 @@ class Evidence:
     candidates: tuple[Candidate, ...]
     curve: tuple[tuple[int, float], ...] = ()
     seconds: float = 0.0
+    beyond_chance: float = float("nan")
+    raw_exposure: dict[int, float] | None = None
 
     @property
     def chosen(self) -> Candidate:
@@ -92,8 +97,14 @@ class Evidence:
 
     @property
     def without(self) -> Candidate | None:
-        """Queries as they are: the candidate ``none``; None if the two spaces have different sizes."""
-        return next((one for one in self.candidates if one.kind == NONE), None)
+        """Queries and scores as they are; None if the two spaces cannot be compared.
+
+        The candidate ``none`` differs from it if its scores are merged by another rule.
+        """
+        found = next((one for one in self.candidates if one.kind == NONE), None)
+        if found is None or found.rule == RAW or self.raw_exposure is None:
+            return found
+        return replace(found, rule=RAW, exposure=self.raw_exposure, mixed_overlap=float("nan"))
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,7 @@ class Trial:
         self._new, self._old = new[held], old[held]
         self._all_new, self._all_old = new[searched], old[searched]  # the held-out items come first
         self._unbridged = None if unbridged is None else unbridged[held]
+        self._mapped: dict[str, Tensor] = {}  # by kind, options and number of pairs: a fit can take a second
         self._pairs = len(new)
         self.labels = None if labels is None else _judgeable(labels[searched], len(held))
         self._enough = len(held) >= OVERLAP_FROM
@@ -142,28 +154,47 @@ class Trial:
         values = self._values(bridged)
         error = float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
         scale, mixed = self._merging(bridged, [SAME] if kind == NONE else [])
-        found: dict[str, Any] = {} if mixed is None else {"exposure": mixed.exposure, "mixed_overlap": mixed.overlap}
+        found: dict[str, Any] = (
+            {} if mixed is None else {"exposure": mixed.exposure, "mixed_overlap": float(mixed.overlaps.mean())}
+        )
         return Measured(Candidate(kind, dict(options), float(values.mean()), error, scale.rule, **found), values, scale)
 
     def _merging(self, bridged: Tensor, first: list[ScoreScale]) -> "tuple[ScoreScale, _Mixed | None]":
-        """The first rule with fair exposure of old items on held-out pairs; if none is fair, the nearest to it.
+        """The scale with which old items are shown as often as they should be, measured on held-out pairs.
 
-        first: scales that are tried before the standardised one and the one by rank.
+        first: scales that are preferred to the scale by rank and the standardised one.
+
+        Of several scales with fair exposure, an earlier one is used unless a later one is better by a standard error
+        of the overlap with a full re-embedding. If none is fair, the one nearest to it.
         """
-        scales = [*first, *(self.scale(bridged, rule) for rule in (STANDARDISED, RANK))]
+        scales = [*first, *(self.scale(bridged, rule) for rule in (RANK, STANDARDISED))]
         if not self._enough:
-            return scales[0], None
-        tried = []
-        for scale in scales:
-            mixed = self._mixed(bridged, scale)
-            if mixed.unfairness <= 0:
-                return scale, mixed
-            tried.append((scale, mixed))
-        return min(tried, key=lambda one: one[1].unfairness)
+            return scales[-1] if not first else first[0], None
+        tried = [(scale, self._mixed(bridged, scale)) for scale in scales]
+        fair = [one for one in tried if one[1].unfairness <= 0]
+        if not fair:
+            return min(tried, key=lambda one: one[1].unfairness)
+        best = fair[0]
+        for one in fair[1:]:
+            if _better(one[1].overlaps, best[1].overlaps):
+                best = one
+        return best
+
+    def raw_exposure(self) -> dict[int, float] | None:
+        """Exposure of old items with queries and scores as they are; None if it cannot be measured."""
+        if self._unbridged is None or not self._enough:
+            return None
+        return self._mixed(self._unbridged, SAME).exposure
 
     def scale(self, bridged: Tensor, rule: str) -> ScoreScale:
         """The scale of held-out items as bridged queries, H x d_old."""
-        return measure_scale(bridged, self._old, self._new, rule=rule, pairs=self._pairs)
+        return measure_scale(bridged, self._all_old, self._all_new, rule=rule, pairs=self._pairs)
+
+    def beyond_chance(self, kind: str, options: Mapping[str, Any]) -> float:
+        """How many standard errors the value lies above chance, at most a million."""
+        values = self._values(self._bridged(kind, options, len(self._fit_new)))
+        error = max(float(values.std()) / len(values) ** 0.5, 1e-6) if len(values) > 1 else float("nan")
+        return (float(values.mean()) - self.chance) / error
 
     def curve(self, kind: str, options: Mapping[str, Any]) -> list[tuple[int, float]]:
         """The measure against the number of pairs, on nested subsets of the fitted pairs."""
@@ -180,9 +211,12 @@ class Trial:
         if kind == NONE:
             assert self._unbridged is not None
             return self._unbridged
-        fitted = BRIDGES[kind].fit(self._fit_new[:count], self._fit_old[:count], **options)
-        with torch.no_grad():
-            return unit(fitted(self._new))
+        key = f"{kind} {dict(options)} {count}"
+        if key not in self._mapped:
+            fitted = BRIDGES[kind].fit(self._fit_new[:count], self._fit_old[:count], **options)
+            with torch.no_grad():
+                self._mapped[key] = unit(fitted(self._new))
+        return self._mapped[key]
 
     def _values(self, bridged: Tensor) -> Tensor:
         """One number in [0, 1] per held-out item that can be judged."""
@@ -204,18 +238,18 @@ class Trial:
         assert self._fair is not None
         items, queries = torch.arange(len(self._all_new)), torch.arange(len(self._new))
         shown, fair = dict.fromkeys(EXPOSURE_AT, 0.0), dict.fromkeys(EXPOSURE_AT, 0.0)
-        overlap = 0.0
+        overlaps = torch.zeros(len(queries), dtype=torch.float64)
         for is_old in (items % 2 == 0, items % 2 == 1):  # the items are in random order
             stored = [
                 StoredItems(items[is_old], self._all_old[is_old], bridged, scale),
                 StoredItems(items[~is_old], self._all_new[~is_old], self._new),
             ]
             hits = search_mixed(stored, FIRST, own=queries)
-            overlap += float(_overlap(hits.rows, self._fair).mean()) / 2
+            overlaps += _overlap(hits.rows, self._fair) / 2
             for k in EXPOSURE_AT:
                 shown[k] += float(is_old[hits.rows[:, :k]].double().mean()) / 2
                 fair[k] += float(is_old[self._fair[:, :k]].double().mean()) / 2
-        return _Mixed({k: exposure_ratio(shown[k], fair[k]) for k in EXPOSURE_AT}, overlap)
+        return _Mixed({k: exposure_ratio(shown[k], fair[k]) for k in EXPOSURE_AT}, overlaps)
 
 
 FAIR = (0.8, 1.25)
@@ -224,24 +258,38 @@ FAIR = (0.8, 1.25)
 
 @dataclass(frozen=True)
 class _Mixed:
-    """A gallery of both versions. exposure: ratio of old items by k. overlap: @10, with a full re-embedding."""
+    """A gallery of both versions. exposure: ratio of old items by k. overlaps: @10 with a full re-embedding, Q."""
 
     exposure: dict[int, float]
-    overlap: float
+    overlaps: Tensor
 
     @property
     def unfairness(self) -> float:
-        """How far the exposure is outside ``FAIR``: the sum over k of |log ratio| beyond log 1.25; 0 if it is fair."""
-        beyond = (abs(math.log(max(ratio, 1e-3))) - math.log(FAIR[1]) for ratio in self.exposure.values())
-        return sum(max(0.0, excess) for excess in beyond)
+        return unfairness(self.exposure)
+
+
+def unfairness(exposure: Mapping[int, float]) -> float:
+    """How far exposure ratios are outside ``FAIR``: sum of |log ratio| beyond log 1.25; 0 if fair."""
+    beyond = (abs(math.log(max(ratio, 1e-3))) - math.log(FAIR[1]) for ratio in exposure.values())
+    return sum(max(0.0, excess) for excess in beyond)
+
+
+def _better(values: Tensor, than: Tensor) -> bool:
+    """Whether the mean is higher by more than a standard error of the difference."""
+    gain = values - than
+    return float(gain.mean()) > float(gain.std()) / len(gain) ** 0.5
 
 
 def ranked(measured: Sequence[Measured]) -> list[int]:
-    """Indices of candidates, best first. An earlier candidate wins unless a later one is better by a standard error."""
+    """Indices of candidates, best first. An earlier candidate wins unless a later one is better by a standard error.
+
+    Queries as they are also win against a map that would show old items too rarely or too often, if they do not.
+    """
     best = 0
     for i in range(1, len(measured)):
-        gain = measured[i].values - measured[best].values
-        if float(gain.mean()) > float(gain.std()) / len(gain) ** 0.5:
+        exposures = [unfairness(measured[one].candidate.exposure) for one in (best, i)]
+        spoils = measured[best].candidate.kind == NONE and exposures[0] <= 0 < exposures[1]
+        if _better(measured[i].values, measured[best].values) and not spoils:
             best = i
     rest = sorted((i for i in range(len(measured)) if i != best), key=lambda i: -measured[i].candidate.value)
     return [best, *rest]
@@ -272,6 +320,10 @@ class Split:
     fitted: Tensor
     held: Tensor
     also_searched: Tensor
+
+    def unseen_only(self) -> "Split":
+        """The same split, with the search among held-out items only."""
+        return Split(self.fitted, self.held, self.also_searched[:0])
 
 
 def split_pairs(count: int, seed: int, items: int | None = None) -> Split:

@@ -3,6 +3,7 @@
 A run is judged with one kind, so that nothing is chosen cell by cell of its compatibility matrix.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +13,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from holdfast.bridges.choice import BRIDGES, FEWEST_PAIRS, NONE, Trial, candidates_of, split_pairs
+from holdfast.bridges.choice import (
+    BRIDGES,
+    FEWEST_PAIRS,
+    NONE,
+    Candidate,
+    Measured,
+    Trial,
+    candidates_of,
+    ranked,
+    split_pairs,
+)
 from holdfast.bridges.maps import QueryMap
-from holdfast.bridges.scores import ScoreScale, measure_scale
+from holdfast.bridges.scores import SAME, ScoreScale
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
 
@@ -46,7 +57,7 @@ class RunBridges:
     plain_scales: dict[Cell, ScoreScale] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """What records say of these bridges, as plain types."""
+        """What records say of these bridges, as plain types. scales: how often each rule for scores is used."""
         return {
             "kind": self.kind,
             "options": self.options,
@@ -54,6 +65,7 @@ class RunBridges:
             "seed": self.seed,
             "measure": self.measure,
             "candidates": [dict(one) for one in self.candidates],
+            "scales": dict(Counter(scale.rule for scale in self.scales.values())),
         }
 
 
@@ -72,8 +84,9 @@ def fit_run_bridges(
     galleries: features of the gallery images by each model, G x d_t, oldest first; row i is the same image in all.
     bases: of compact features, full size x d_t for each model; None for full features. Bridges are fitted on the rows
         as they are stored; a basis is only needed to measure queries as they are.
-    kind: a name in ``BRIDGES``, "none", or "auto": the candidate with the highest mean value over all pairs of models.
-        "none" competes if all models have features of one size, and wins ties.
+    kind: a name in ``BRIDGES``, "none", or "auto": the candidate with the highest mean value over all pairs of models;
+        simpler ones win unless another is better by a standard error. "none" competes if all models have features of
+        one size.
     options: of the named kind.
     pairs: images to fit on, a random sample of the gallery; all of them if it has fewer.
     seed: of the sample, and of its split into fitted and held-out images.
@@ -87,25 +100,28 @@ def fit_run_bridges(
     named = candidates_of(kind, dict(options or {}), len(set(sizes)) == 1)
     candidates = named if kind == "auto" else named[-1:]
     split = split_pairs(len(rows), seed, len(np.asarray(galleries[0])))
-    held = split.held
-    values: list[list[float]] = [[] for _ in candidates]
+    values = [torch.zeros(len(split.held), dtype=torch.float64) for _ in candidates]  # the mean over pairs of models
     scales: list[dict[Cell, ScoreScale]] = [{} for _ in candidates]
     plain_scales: dict[Cell, ScoreScale] = {}
     measure = ""
-    for t, k in _cells(len(vectors)):
+    cells = [(t, k) for t in range(len(vectors)) for k in range(t)]
+    for t, k in cells:
         new, old = vectors[t], vectors[k]
         plain = _unbridged(new, known[t], known[k]) if sizes[t] == sizes[k] else None
-        if plain is not None:
-            plain_scales[t, k] = measure_scale(plain[held], old[held], new[held], pairs=len(rows))
         trial = Trial(new, old, None, split, plain)
         measure = trial.measure
+        if plain is not None:
+            plain_scales[t, k] = trial.measured(NONE, {}).scale
         for i, (name, given) in enumerate(candidates):
             found = trial.measured(name, given)
-            values[i].append(found.candidate.value)
+            values[i] += found.values / len(cells)
             scales[i][t, k] = found.scale
         progress(1)
-    means = [float(np.mean(one)) if one else float("nan") for one in values]
-    order = sorted(range(len(candidates)), key=lambda i: -means[i])  # the first of equal ones stays first
+    measured = [
+        Measured(Candidate(*one, float(mean.mean()) if cells else float("nan"), float("nan")), mean, SAME)
+        for one, mean in zip(candidates, values, strict=True)
+    ]
+    order = ranked(measured)
     name, given = candidates[order[0]]
     return RunBridges(
         kind=name,
@@ -113,19 +129,16 @@ def fit_run_bridges(
         pairs=len(rows),
         seed=seed,
         measure=measure,
-        candidates=tuple({"kind": candidates[i][0], "options": candidates[i][1], "value": means[i]} for i in order),
-        maps={}
-        if name == NONE
-        else {
-            (t, k): _on_its_device(BRIDGES[name].fit(vectors[t], vectors[k], **given)) for t, k in _cells(len(vectors))
-        },
+        candidates=tuple(
+            {"kind": one.kind, "options": one.options, "value": one.value}
+            for one in (measured[i].candidate for i in order)
+        ),
+        maps={(t, k): _on_its_device(BRIDGES[name].fit(vectors[t], vectors[k], **given)) for t, k in cells}
+        if name != NONE
+        else {},
         scales=scales[order[0]],
         plain_scales=plain_scales,
     )
-
-
-def _cells(count: int) -> list[Cell]:
-    return [(t, k) for t in range(count) for k in range(t)]
 
 
 def _sample(count: int, pairs: int, seed: int) -> np.ndarray:

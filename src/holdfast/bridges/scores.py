@@ -68,22 +68,22 @@ SAME = ScoreScale()
 def measure_scale(
     bridged: Tensor, old: Tensor, new: Tensor, *, rule: str = STANDARDISED, pairs: int | None = None
 ) -> ScoreScale:
-    """Fit a scale to cosines between all ordered pairs of different items.
+    """Fit a scale to cosines between queries and all other items.
 
-    bridged: N x d_old, the items as bridged queries; old: N x d_old and new: N x d_new, the items as stored by each
-    model; unit rows, row i the same item in all three. The items must not be those the bridge was fitted on, because
-    its scores on these are too high. Fewer than two items, or equal scores throughout, leave scores as they are.
+    bridged: Q x d_old, the first Q items as bridged queries; the bridge must not be fitted on these.
+    old: N x d_old and new: N x d_new, the items as stored by each model; unit rows, row i the same item in all three.
 
     rule: "standardised": mu_new + sd_new (s - mu_old) / sd_old. "rank": the new space's score of the same rank, linear
         between quantiles and beyond the highest; it also fits spaces with scores that are distributed differently.
     pairs: items that the bridge was fitted and measured on; default N. Below ``FULL_TRUST`` the scale shrinks towards
         the raw score.
+    Fewer than two items, or equal scores throughout, leave scores as they are.
     """
     count = len(old)
     if count < 2:
         return ScoreScale(pairs=count)
-    different = ~torch.eye(count, dtype=torch.bool)
-    s_old, s_new = ((q @ x.T)[different].double().numpy() for q, x in ((bridged, old), (new, new)))
+    different = ~torch.eye(len(bridged), count, dtype=torch.bool)
+    s_old, s_new = ((q @ x.T)[different].double().numpy() for q, x in ((bridged, old), (new[: len(bridged)], new)))
     if s_old.std() < 1e-6 or s_new.std() < 1e-6:
         return ScoreScale(pairs=count)
     cosines, scores = _standardised(s_old, s_new) if rule == STANDARDISED else _same_rank(s_old, s_new)

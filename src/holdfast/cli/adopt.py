@@ -85,10 +85,10 @@ def _print(found: "Adoption", out: Path) -> None:
         _print_question(found, f"1. {SAME_CLASSES}", "same_classes")
     if found.other_classes is not None:
         _print_question(found, f"2. {OTHER_CLASSES}", "other_classes")
-    if found.same_classes is None and found.other_classes is None:
-        say(f"Judged: {found.judged}.")
     if found.bridge is not None:
         say(_bridge_line(found.bridge))
+    elif found.same_classes is None and found.other_classes is None:
+        say(f"Judged: {found.judged}.")
     for note in found.notes:
         say(f"Note: {note}.")
     say(f"Chosen: {found.chosen}, {WAYS[found.chosen]}. Why: {found.reason}.")
@@ -156,8 +156,9 @@ def _bridge_line(bridge: dict[str, Any]) -> str:
     evidence = bridge["evidence"]
     best = evidence["candidates"][0]
     shown = (
-        f"Bridge: {bridge['kind']}, fitted on {counted(evidence['pairs'], 'pair')}; {evidence['measure']} "
-        f"{per_cent(best['value'], 1)} % on {evidence['held_out']:,} of them held out"
+        f"Bridge: {bridge['kind']} from {counted(evidence['pairs'], 'pair')}. Judged on {evidence['held_out']:,} of "
+        f"them held out: {evidence['measure']} {per_cent(best['value'], 1)} %, random hits "
+        f"{per_cent(evidence['chance'], 1)} %"
     )
     without = next((one for one in evidence["candidates"][1:] if one["kind"] == "none"), None)
     return shown + ("." if without is None else f", without a bridge {per_cent(without['value'], 1)} %.")

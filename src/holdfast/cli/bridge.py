@@ -34,7 +34,7 @@ def bridge(
     ),
     pairs: int | None = typer.Option(None, "--pairs", help="At most so many pairs, at random.", show_default="all"),
     items: int | None = typer.Option(
-        None, "--items", help="Items in the old gallery; default: the rows of --old."
+        None, "--items", help="Items in the old gallery; default: the rows of --old, if more than pairs."
     ),
     no_labels: bool = typer.Option(False, "--no-labels", help="Ignore labels in the files."),
     seed: int = typer.Option(0, "--seed", help="Seed of the choice and of the split of pairs."),
@@ -107,7 +107,9 @@ def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":
 
     if items is not None and items < len(pairs):
         raise HoldfastError(f"--items {items}: fewer than the {len(pairs)} pairs; it is the size of the old gallery")
-    size = pairs.found + pairs.only_old if items is None else items
+    # A file that holds nothing but the pairs is a sample of a larger gallery: else everything would be re-embedded.
+    rows = pairs.found + pairs.only_old
+    size = items if items is not None else rows if rows > len(pairs) else None
     return Bridge.fit(pairs.new, pairs.old, kind=kind, labels=pairs.labels, items=size, models=pairs.models, seed=seed)
 
 
@@ -207,7 +209,7 @@ def _reason(bridge: "Bridge", verdict: str) -> str:
         sentence += f", without the bridge {per_cent(plain.value, 1)} %"
     sentence += f", random hits {per_cent(evidence.chance, 1)} %"
     if verdict == NO_BRIDGE:
-        sentence += "; that is not more than chance by three standard errors"
+        sentence += "; among items that the map was not fitted on, it is not above chance by four standard errors"
     return sentence
 
 
@@ -227,7 +229,7 @@ def _print(bridge: "Bridge", pairs: "Pairs", record: dict[str, Any]) -> None:
         right=(1, 2, 3, 4),
     )
     say(
-        "error: standard error, in points. exposure: how often old items are expected among the first places of a "
+        "*: chosen; a simpler candidate wins ties. error: standard error, in points. exposure: how often old items are expected among the first places of a "
         "gallery embedded half by each model, relative to a full re-embedding; 1 is fair."
     )
     if len(evidence.curve) > 1:

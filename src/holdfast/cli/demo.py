@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ from holdfast.cli.show import fraction, print_json, print_table, say, scores_row
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from holdfast.data import ImageSet, OpenSet
     from holdfast.experiments.assemble import SharedData
     from holdfast.experiments.schema import Recipe
@@ -200,7 +202,8 @@ def _bridge_line(record: dict[str, Any]) -> str:
         return f"{line}too few images to measure exposure"
     line += f"exposure {describe_exposures(record['exposure'])}"
     if bridged and record["exposure_without"]:
-        line += f"; without it {describe_exposures(record['exposure_without'])}"
+        plain = ("unknown" if ratio is None else f"{ratio:.2f}" for ratio in record["exposure_without"].values())
+        line += f" ({', '.join(plain)} without)"
     return line
 
 
@@ -223,6 +226,8 @@ def finish_with_gallery(
 
     Without the gallery extra the result says why there is no gallery.
     """
+    import numpy as np
+
     folder, queries = out / "gallery", out / "query-images"
     method = ""
     try:
@@ -230,8 +235,9 @@ def finish_with_gallery(
         versions, refused = ([], ()) if again else _kept(folder, out / method)
         if not versions:
             sets = data(method)
-            _write_images(sets.query, queries, most=_QUERIES_KEPT)
-            versions, refused = _build(folder, _models(out / method), sets.gallery, out / "gallery-images")
+            kept = np.linspace(0, len(sets.query) - 1, num=min(len(sets.query), _QUERIES_KEPT), dtype=int)
+            _write_images(sets.query, kept, queries)
+            versions, refused = _build(folder, _models(out / method), _shown(sets, kept), out / "gallery-images")
     except HoldfastError as error:
         return DemoGallery(folder, queries, method, [], str(error))
     return DemoGallery(folder, min(queries.iterdir()), method, versions, refused=refused)
@@ -250,6 +256,24 @@ def _best(scores: dict[str, dict[str, Any]], out: Path) -> str:
     return max(own, key=lambda name: (known(scores[name]["AC"]), known(scores[name]["AA"])))
 
 
+def _shown(sets: "OpenSet", kept: "np.ndarray") -> "ImageSet":
+    """The images of the gallery: the run's gallery, and its queries but those that are kept to search with.
+
+    The run's gallery alone is too small to measure exposure: half of a version's items are needed for the check.
+    """
+    import numpy as np
+
+    from holdfast.data import ImageSet
+
+    gallery, query = sets.gallery, sets.query
+    rest = np.setdiff1d(np.arange(len(query)), kept)
+    number = {name: label for label, name in enumerate(dict.fromkeys((*gallery.class_names, *query.class_names)))}
+    names = [gallery.class_names[label] for label in gallery.labels]
+    names += [query.class_names[label] for label in query.labels[rest]]
+    labels = np.array([number[name] for name in names], dtype=np.int64)
+    return ImageSet(np.concatenate([gallery.images, query.images[rest]]), labels, tuple(number), "")
+
+
 def _build(
     folder: Path, models: list[Path], shown: "ImageSet", images: Path
 ) -> "tuple[list[Version], tuple[str, ...]]":
@@ -262,7 +286,7 @@ def _build(
 
     if folder.exists():
         Gallery.open(folder).close()  # refuses a folder that is not a gallery, and an open gallery
-    files = _write_images(shown, images)
+    files = _write_images(shown, range(len(shown)), images)
     labels = [shown.class_names[label] for label in shown.labels]
     with replacing_folder(folder) as temporary, contextlib.ExitStack() as closing:
         gallery: Gallery | None = None
@@ -305,17 +329,15 @@ def _models(run: Path) -> list[Path]:
     return sorted(path for path in (run / "models").iterdir() if path.is_dir())
 
 
-def _write_images(images: "ImageSet", folder: Path, most: int | None = None) -> list[Path]:
-    """Write up to ``most`` images, evenly over the set, as PNG files."""
+def _write_images(images: "ImageSet", rows: "Iterable[int]", folder: Path) -> list[Path]:
+    """Write images as PNG files, called by their row."""
     from PIL import Image
 
     if images.holds_vectors:
         raise HoldfastError("the data are vectors, not images")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    import numpy as np
-
-    for n in np.linspace(0, len(images) - 1, num=min(len(images), most or len(images)), dtype=int):
+    for n in rows:
         pixels = images.images[n]
         files.append((folder / f"{n:05d}.png").absolute())
         Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(files[-1])

@@ -126,7 +126,7 @@ def _mixed_ways(
     plain: bool,
     device: "torch.device",
 ) -> list[dict[str, Any]]:
-    """Mixed galleries with bridges and with standardised scores, and with one of the two.
+    """Mixed galleries with bridges and with scaled scores, and with one of the two.
 
     plain: whether queries as they are can be compared with stored vectors, because the method learned no maps.
     """
@@ -134,10 +134,10 @@ def _mixed_ways(
 
     ways: list[tuple[str, str, dict[str, Any]]] = []
     if plain:
-        ways.append(("plain", "standardised", {"scales": fitted.plain_scales}))
+        ways.append(("plain", "scaled", {"scales": fitted.plain_scales}))
     if fitted.maps:
         ways.append(("bridged", "raw", {"query_maps": fitted.maps}))
-        ways.append(("bridged", "standardised", {"query_maps": fitted.maps, "scales": fitted.scales}))
+        ways.append(("bridged", "scaled", {"query_maps": fitted.maps, "scales": fitted.scales}))
     return [
         {
             "query_vectors": queries,

@@ -77,7 +77,7 @@ def print_mixed(mixed: dict[str, Any]) -> None:
 
 
 def print_mixed_ways(mixed: dict[str, Any], bridged: dict[str, Any]) -> None:
-    """Print accuracy and the range of exposure over the versions, with and without bridges and standardised scores.
+    """Print accuracy and the range of exposure over the versions, with and without bridges and scaled scores.
 
     mixed: the record of the mixed gallery with queries and scores as they are.
     bridged: the record of bridges, with the same gallery searched in other ways under "mixed".
@@ -89,7 +89,10 @@ def print_mixed_ways(mixed: dict[str, Any], bridged: dict[str, Any]) -> None:
         ranges = [exposure_range(way["versions"], places) for places in ("1", "10")]
         rows.append([name, way["scores"], per_cent(way["accuracy"][-1]), *ranges])
     print_table(["bridge", "scores", "accuracy %", "exposure at 1", "exposure at 10"], rows, right=range(2, 5))
-    say("Exposure: the lowest and the highest of all versions.")
+    say(
+        "Exposure: the lowest and the highest of all versions. Scaled: scores of older versions are made comparable "
+        "with those of the newest, by the rule that is fairest on held-out images."
+    )
 
 
 def exposure_range(versions: Sequence[dict[str, Any]], places: str) -> str:

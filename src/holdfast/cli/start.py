@@ -125,8 +125,8 @@ def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Pat
     print_table(header, rows, right=(2, 3, 4, 5))
     if check["verdict"] != "compatible":
         say(
-            f"Until a version is compatible, keep searching with {evidence[0]['name']}; more images to check on "
-            "(--check-on) narrow the interval."
+            f"The verdict is without a bridge. Without one, keep searching with {evidence[0]['name']} until a version "
+            "is compatible; more images to check on (--check-on) narrow the interval."
         )
     typer.echo(f"Evidence: {out / 'check.html'}")
 

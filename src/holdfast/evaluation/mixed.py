@@ -35,8 +35,8 @@ def mixed_gallery(
     arrival: for each gallery image the model, 0 .. T - 1, in use when it arrives; default ``arrivals(..., seed=0)``.
     maps: for each model a function from the previous model's features to its own, or None.
     query_maps: bridges; see ``compatibility_matrix``.
-    scales: by (t, k), numbers from 0: an increasing linear function from cosines of model t's queries with model k's
-        items to scores that are merged with those of the other versions; default: cosines are merged as they are.
+    scales: by (t, k), numbers from 0: an increasing function from cosines of model t's queries with model k's items to
+        scores that are merged with those of the other versions; default: cosines are merged as they are.
     device: where the search runs.
 
     Each item is embedded by the model in use when it arrives, and never again. The result has one value in [0, 1] for
@@ -50,8 +50,8 @@ def mixed_gallery(
         share_of_hits: its share of first hits; far below the former, its items are rarely shown.
         exposure: by number of first places, "1" and "10": its share of them divided by the share that the same items
             have when everything is re-embedded. 1 is fair. NaN without items, or if a version cannot be compared.
-        score_offset: mean score of its items as stored minus that of the same items embedded by the last model, over
-            pairs of one class; with ``scales``, of scores that are merged.
+        score_offset: mean cosine of its items as stored minus that of the same items embedded by the last model, over
+            pairs of one class, before any scale.
         score_offset_others: the same over pairs of different classes.
     """
     refuse_wrong_maps(maps, query_maps, len(models))
@@ -167,10 +167,9 @@ class _Version:
 def _offsets(
     query: Tensor, query_y: Tensor, gallery_y: Tensor, items: StoredItems | None, fresh: Tensor
 ) -> dict[str, float]:
-    """Mean score as stored minus mean score embedded by the last model, over pairs of one class and over the others.
+    """Mean cosine as stored minus mean cosine embedded by the last model, over pairs of one class and over the others.
 
-    Means over all pairs are computed from sums, without a matrix of scores. A scale is linear, so that the mean of
-    scores is the score of the mean.
+    Means over all pairs are computed from sums, without a matrix of cosines.
     """
     if items is None or len(items.rows) == 0:
         return {"score_offset": float("nan"), "score_offset_others": float("nan")}
@@ -188,8 +187,8 @@ def _offsets(
         means.append((same / same_pairs, (total - same) / other_pairs))  # 0 / 0 is NaN
     (same_stored, other_stored), (same_fresh, other_fresh) = means
     return {
-        "score_offset": float(items.scale(same_stored) - same_fresh),
-        "score_offset_others": float(items.scale(other_stored) - other_fresh),
+        "score_offset": float(same_stored - same_fresh),
+        "score_offset_others": float(other_stored - other_fresh),
     }
 
 

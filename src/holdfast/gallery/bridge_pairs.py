@@ -111,6 +111,8 @@ class NewVectors:
         if found.shape[1] not in (version.dim, version.stored_dim):
             sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
             raise HoldfastError(f"{self.name}: vectors of {found.shape[1]} numbers, but the new model's have {sizes}")
+        if not rows:
+            return np.empty((0, version.stored_dim), np.float32)
         return np.stack(
             [
                 stored_form(version, lambda: basis, vector, f"{self.name}: {ids[row]}")

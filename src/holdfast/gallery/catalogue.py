@@ -13,6 +13,7 @@ import contextlib
 import json
 import sqlite3
 import threading
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -40,12 +41,12 @@ _MOST_SQL_VALUES = 500
 _BLOCK_ROWS = 2000
 
 
-class ItemWithPath(NamedTuple):
-    """An item that has the path of an image, without its metadata."""
+class ItemsWithPath(NamedTuple):
+    """Items that have the path of an image, in columns: objects per item would make garbage collection take long."""
 
-    key: int
-    id: str
-    label: str | None
+    keys: "array[int]"
+    ids: list[str]
+    labels: list[str | None]
 
 
 class Catalogue:
@@ -214,17 +215,20 @@ class Catalogue:
         with self._lock:
             return {item.id: item for item in self._select("id", ids)}
 
-    def items_with_path(self, version: int) -> list[ItemWithPath]:
+    def items_with_path(self, version: int) -> ItemsWithPath:
         """The items of a version that have the path of an image, by key. Read in blocks: other threads wait for one."""
         query = (
             "SELECT key, id, label FROM items WHERE version = ? AND key > ? AND path IS NOT NULL ORDER BY key LIMIT ?"
         )
-        found: list[ItemWithPath] = []
+        found = ItemsWithPath(array("q"), [], [])
         while True:
-            rows = self.read(query, (version, found[-1].key if found else -1, _BLOCK_ROWS))
-            found += [ItemWithPath(*row) for row in rows]
-            if len(rows) < _BLOCK_ROWS:
+            rows = self.read(query, (version, found.keys[-1] if found.keys else -1, _BLOCK_ROWS))
+            if not rows:
                 return found
+            keys, ids, labels = zip(*rows, strict=True)
+            found.keys.extend(keys)
+            found.ids.extend(ids)
+            found.labels.extend(labels)
 
     def counts(self) -> dict[int, int]:
         """Number of items by version; versions without items are left out."""

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation import check
 from holdfast.evaluation.verdict import FEWEST_UNITS, NOT_JUDGED
 from holdfast.gallery.bridge_pairs import fetch_in_blocks
-from holdfast.gallery.catalogue import ItemWithPath
+from holdfast.gallery.catalogue import ItemsWithPath
 from holdfast.gallery.items import Stored
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
@@ -29,12 +29,12 @@ class CheckSample:
     """Labelled items of one version.
 
     queries: candidates for queries.
-    gallery: the items that are searched.
+    gallery: labels of the items that are searched, by key.
     vectors: the stored vectors of both, by key.
     """
 
     queries: list[Stored]
-    gallery: list[ItemWithPath]
+    gallery: dict[int, str]
     vectors: dict[int, np.ndarray]
 
 
@@ -48,44 +48,52 @@ class NewQueries(NamedTuple):
     plain: np.ndarray | None
 
 
-def split(items: Sequence[ItemWithPath], avoid: Container[str]) -> tuple[list[ItemWithPath], list[ItemWithPath]]:
+class CheckSplit(NamedTuple):
+    """Keys and labels of candidates for queries, and of the gallery, in random order."""
+
+    queries: dict[int, str]
+    gallery: dict[int, str]
+
+
+def split(items: ItemsWithPath, avoid: Container[str]) -> CheckSplit:
     """Candidates for queries, at most half of the labelled items, and the gallery with every query's class.
 
     avoid: ids that become queries last, because the bridge may need them.
     """
-    labelled = [item for item in items if item.label is not None]
-    order = [labelled[row] for row in np.random.default_rng(0).permutation(len(labelled)).tolist()]
-    order.sort(key=lambda item: item.id in avoid)
-    left = Counter(item.label for item in labelled)
-    queries: list[ItemWithPath] = []
-    gallery: list[ItemWithPath] = []
-    for item in order:
-        if len(queries) < len(labelled) // 2 and left[item.label] > 1 and len(queries) < 2 * MOST_QUERIES:
-            left[item.label] -= 1
-            queries.append(item)
+    labelled = [row for row, label in enumerate(items.labels) if label is not None]
+    order = [labelled[place] for place in np.random.default_rng(0).permutation(len(labelled)).tolist()]
+    order.sort(key=lambda row: items.ids[row] in avoid)
+    left = Counter(items.labels)
+    found = CheckSplit({}, {})
+    for row in order:
+        key, label = items.keys[row], str(items.labels[row])
+        if len(found.queries) < min(len(labelled) // 2, 2 * MOST_QUERIES) and left[label] > 1:
+            left[label] -= 1
+            found.queries[key] = label
         else:
-            gallery.append(item)
-    if len(gallery) > MOST_GALLERY:
-        # One item of every class first: a query without its class in the gallery could not be answered.
-        first = list({item.label: item for item in gallery}.values())
-        taken = {item.key for item in first}
-        gallery = first + [item for item in gallery if item.key not in taken][: max(0, MOST_GALLERY - len(first))]
-    return queries, gallery
+            found.gallery[key] = label
+    if len(found.gallery) <= MOST_GALLERY:
+        return found
+    # One item of every class first: a query without its class in the gallery could not be answered.
+    kept = {key: label for label, key in {label: key for key, label in found.gallery.items()}.items()}
+    for key, label in found.gallery.items():
+        if len(kept) >= MOST_GALLERY:
+            break
+        kept[key] = label
+    return CheckSplit(found.queries, kept)
 
 
-def read_check_sample(
-    state: GalleryState, version: Version, queries: Sequence[ItemWithPath], gallery: Sequence[ItemWithPath]
-) -> CheckSample | None:
+def read_check_sample(state: GalleryState, version: Version, chosen: CheckSplit) -> CheckSample | None:
     """The items with their stored vectors; None if the version holds no items with labels and images."""
-    if not gallery:
+    if not chosen.gallery:
         return None
-    vectors = fetch_in_blocks(state, version, [item.key for item in (*queries, *gallery)])
+    vectors = fetch_in_blocks(state, version, [*chosen.queries, *chosen.gallery])
     # Items that were deleted or re-embedded since they were listed have no vector here any more.
-    kept = [item for item in gallery if item.key in vectors]
-    classes = {item.label for item in kept}
-    stored, _ = state.catalogue.by_key([item.key for item in queries if item.key in vectors])
-    in_order = [stored[item.key] for item in queries if item.key in stored and item.label in classes]
-    return CheckSample(in_order, kept, vectors)
+    gallery = {key: label for key, label in chosen.gallery.items() if key in vectors}
+    classes = set(gallery.values())
+    wanted = [key for key, label in chosen.queries.items() if key in vectors and label in classes]
+    stored, _ = state.catalogue.by_key(wanted)
+    return CheckSample([stored[key] for key in wanted if key in stored], gallery, vectors)
 
 
 def check_on_sample(
@@ -114,7 +122,7 @@ def check_on_sample(
         reason = f"{found_items} with readable images and others of the same class; {FEWEST_UNITS} are needed"
         return {"version": version, "verdict": NOT_JUDGED, "reason": reason}
     vectors, gallery, labels = sample.vectors, sample.gallery, np.array([item.label for item in queries])
-    old_gallery = (np.stack([vectors[item.key] for item in gallery]), np.array([item.label for item in gallery]))
+    old_gallery = (np.stack([vectors[key] for key in gallery]), np.array(list(gallery.values())))
     old_queries = (np.stack([vectors[item.key] for item in queries]), labels)
     new = embed(torch.cat(images))
     used = new.plain if new.bridged is None else new.bridged

@@ -76,6 +76,8 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
             raise HoldfastError(f"{model}: incompatible {where}; {how}")
         for one in found:
             one.save(state.folder.version(version.number))
+        # Before ``writing`` is held: it takes long enough for writers to notice.
+        state.engine.create(version.collection, version.stored_dim)
     with state.writing:
         with _delete_model_on_error(state, version):
             _refuse_known_model(state, candidate)
@@ -87,7 +89,8 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
                 checks=[one.check for one in found if one.check is not None],
                 bridges=[bridge_record(one.old.number, one.to) for one in found if one.to is not None],
             )
-            state.engine.create(version.collection, version.stored_dim)
+            if version.collection not in state.engine.collections():  # the gallery moved to another engine meanwhile
+                state.engine.create(version.collection, version.stored_dim)
         state.catalogue.put_version(version.number, version.as_json(), {})
         models.add_version(version, candidate.encoder)
     return version
@@ -95,11 +98,14 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
 
 @contextlib.contextmanager
 def _delete_model_on_error(state: GalleryState, version: Version) -> Iterator[None]:
-    """Delete the copy of the model and its bridges if the block raises."""
+    """Delete the copy of the model, its bridges and its collection if the block raises."""
     try:
         yield
     except BaseException:
         state.models.delete_model(version.number)
+        with contextlib.suppress(HoldfastError):  # dropped when the gallery is opened again
+            if version.collection in state.engine.collections():
+                state.engine.drop(version.collection)
         raise
 
 
@@ -146,9 +152,10 @@ def _of_current_versions(state: GalleryState, found: list[Finding]) -> list[Find
 
 @dataclass(frozen=True)
 class _Sampled:
-    """What was read of one older version before the new model embeds anything."""
+    """What was read of one older version before the new model embeds anything; ``items``: how many it holds."""
 
     old: Version
+    items: int
     conflict: str | None
     converter: BasisConverter
     check: CheckSample | None
@@ -193,25 +200,26 @@ class _Registration:
         new_vectors = None if options.new_vectors is None else NewVectors(options.new_vectors)
         self._new_vectors = new_vectors
         with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
-            versions = state.models.versions()
+            versions, counts = state.models.versions(), state.catalogue.counts()
             listed = {old.number: state.catalogue.items_with_path(old.number) for old in versions}
             splits = {number: split(rows, new_vectors or ()) for number, rows in listed.items()}
-            reserved = {item.key for queries, _ in splits.values() for item in queries}
+            reserved = {key for one in splits.values() for key in one.queries}
             chosen = {}
             if new_vectors is not None:
                 chosen = new_vectors.choose(state, options.bridge_pairs, reserved)
             found = []
             for old in versions:
                 if new_vectors is None and options.bridge != NONE:
-                    keys = [item.key for item in listed[old.number] if item.key not in reserved]
+                    keys = [key for key in listed[old.number].keys if key not in reserved]
                     chosen[old.number] = choose_with_images(state, keys, options.bridge_pairs)
                 bases = {self._new.number: self._candidate.basis, old.number: state.models.basis_of(old.number)}
                 found.append(
                     _Sampled(
                         old,
+                        counts.get(old.number, 0),
                         self._conflict(old),
                         BasisConverter(bases.__getitem__),
-                        read_check_sample(state, old, *splits[old.number]),
+                        read_check_sample(state, old, splits[old.number]),
                         read_pair_items(state, old, chosen.get(old.number, []), new_vectors),
                     )
                 )
@@ -243,7 +251,7 @@ class _Registration:
             return None, None
         if len(pairs) < FEWEST_PAIRS:
             asked = options.bridge != AUTO or self._new_vectors is not None
-            if one.conflict is None and not (asked and self._count(old)):
+            if one.conflict is None and not (asked and one.items):
                 return None, None
             raise self._too_few(one, len(pairs))
         same = one.conflict is None
@@ -254,17 +262,14 @@ class _Registration:
             pairs.old,
             kind=options.bridge,
             labels=labels,
-            items=self._count(old),
+            items=one.items,
             same_space=same,
             unbridged=one.converter.convert(pairs.new, new, old) if same else None,
             models={"new": new.weights_sha256, "old": old.weights_sha256},
         )
         if not to.helps and not same:
-            chance, best = to.evidence.chance, to.evidence.chosen.value
-            measured = (
-                f"{to.evidence.measure} {best:.3f} on {to.evidence.held_out} held-out items, {chance:.3f} by chance"
-            )
-            what = f"no bridge helps ({measured}); embed the items again with this model in a gallery of their own"
+            judged = f"judged on {to.evidence.held_out} of {counted(len(pairs), 'pair')}"
+            what = f"no bridge helps, {judged}; embed the items again with this model in a gallery of their own"
             raise self._unreachable(old, str(one.conflict), what)
         self._options.progress(f"fitting the bridges of version {old.number}", 1, 2)
         back = Bridge.fit(
@@ -279,9 +284,6 @@ class _Registration:
         )
         self._options.progress(f"fitting the bridges of version {old.number}", 2, 2)
         return to, back
-
-    def _count(self, old: Version) -> int:
-        return self._state.catalogue.counts().get(old.number, 0)
 
     def _too_few(self, one: _Sampled, count: int) -> HoldfastError:
         if self._new_vectors is not None:

@@ -2,7 +2,7 @@
 
 from holdfast.lifecycle.adopt import adopt
 from holdfast.lifecycle.adopted_model import Adopted, read_adopted
-from holdfast.lifecycle.adoption_result import Adoption, Later, Way
+from holdfast.lifecycle.adoption_result import Adoption, Later, Question, Way
 from holdfast.lifecycle.settings import VersionSettings
 from holdfast.lifecycle.stored_vectors import StoredVectors, read_stored
 from holdfast.lifecycle.versions import start, update
@@ -11,6 +11,7 @@ __all__ = [
     "Adopted",
     "Adoption",
     "Later",
+    "Question",
     "StoredVectors",
     "VersionSettings",
     "Way",

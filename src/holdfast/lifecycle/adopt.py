@@ -74,7 +74,8 @@ def adopt(
         the queries of the new model decide between the ways; without them only the effect of a projection on the stored
         vectors is measured.
     new_model: the folder of that model. If the way is "bridge", a copy of the model is written beside the bridge.
-    way: "projection", "means", "bridge" or "unchanged"; None takes the best. The first two need classes.
+    way: "projection", "means", "bridge" or "unchanged"; None takes the best. The first two need classes. "unchanged" fits
+        nothing and ignores ``new``.
     slots: vertices of the projection's simplex. None: twice the number of classes, and at least D + 2, below which a
         projection loses dimensions.
     held_out: share of the items, and of the classes, that nothing is fitted to, between 0 and 1.
@@ -98,7 +99,7 @@ def adopt(
         )
     target = None if out is None else _unused(Path(out))
     model = None if new_model is None else Encoder.from_pretrained(new_model)
-    paired = None if new is None else paired_rows(stored, _new_set(new))
+    paired = None if new is None or way == UNCHANGED else paired_rows(stored, _new_set(new))
     if model is not None and paired is not None and model.dim != paired.new.shape[1]:
         raise HoldfastError(f"{new_model}: gives {model.dim} numbers, but its vectors here have {paired.new.shape[1]}")
     registry = None if stored.labels is None or way in (BRIDGE, UNCHANGED) else _registry(stored, slots)
@@ -106,10 +107,10 @@ def adopt(
     judging = _Judging(stored, paired, registry, held_out, {**limits, "bridge_pairs": bridge_pairs})
     ways, questions = judging.answers()
     bridge = None
-    if paired is not None and way != UNCHANGED:
+    if paired is not None:
         old = stored.vectors[torch.from_numpy(paired.rows)]
         known = None if stored.labels is None else stored.labels[paired.rows]
-        bridge = fit_bridge(paired.new, old, known, most=bridge_pairs, seed=seed)
+        bridge = fit_bridge(paired.new, old, known, items=len(stored), most=bridge_pairs, seed=seed)
         ways = _with_settings(ways, bridge)
     if questions == (None, None):
         chosen, reason, good = choose_without_classes(way, None if bridge is None else bridge.helps)
@@ -300,8 +301,8 @@ def _notes(
         notes.append("the vectors have no ids: new models cannot be trained against them, only checked")
     if paired is not None and len(paired.rows) < len(stored):
         notes.append(
-            f"the new model's vectors are known of {len(paired.rows):,} of {counted(len(stored), 'item')}; old and new "
-            "queries are compared on these"
+            f"the new model's vectors are known of {len(paired.rows):,} of {counted(len(stored), 'item')}; only these "
+            "are compared"
         )
     if paired is not None and questions[1] is not None:
         notes.append("the second answer is too high if the new model itself was trained on these classes")

@@ -142,8 +142,6 @@ def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
     the class means, which do not change the vectors.
     """
     measured = {way.name: way.later for way in ways if way.later is not None}
-    if wanted == UNCHANGED:
-        return UNCHANGED, "requested; nothing is fitted", None
     if measured:
         by_change = sorted(measured, key=_LEAST_CHANGE.index)
         best = max(by_change, key=lambda name: (_is_good(measured[name]), measured[name].gain.value))
@@ -163,11 +161,11 @@ def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
 
 
 def choose_without_classes(wanted: str | None, helps: bool | None) -> tuple[str, str, bool | None]:
-    """As ``choose``, if no classes are known.
+    """As ``choose``, if no classes are known or used.
 
     helps: whether the bridge finds more than random hits would; None without a new model's vectors.
     """
-    if helps is None or wanted == UNCHANGED:
+    if helps is None:
         return UNCHANGED, "requested" if wanted else "no classes and no new model's vectors are known", None
     if helps:
         return BRIDGE, "requested" if wanted else "the bridge helps, and the other ways need classes", None

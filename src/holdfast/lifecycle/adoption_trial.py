@@ -188,16 +188,24 @@ def _bridge(trial: Trial, as_stored: QueryOutcomes, new: Tensor) -> Measured:
     rows = trial.split.pairs
     if len(rows) < FEWEST_PAIRS:
         return Measured(BRIDGE, {})
-    bridge = fit_bridge(new[rows], trial.old[rows], trial.labels[rows], most=trial.bridge_pairs, seed=trial.seed)
+    items = None if trial.by_class else len(trial.split.gallery)
+    bridge = fit_bridge(
+        new[rows], trial.old[rows], trial.labels[rows], items=items, most=trial.bridge_pairs, seed=trial.seed
+    )
     later = trial.later(as_stored, bridge(new), trial.old)
     return Measured(BRIDGE, {"kind": bridge.kind, **bridge.options}, later=later)
 
 
-def fit_bridge(new: Tensor, old: Tensor, labels: np.ndarray | None, *, most: int, seed: int) -> Bridge:
-    """A bridge from the new vectors to the stored ones, fitted and chosen on at most ``most`` pairs, at random."""
+def fit_bridge(
+    new: Tensor, old: Tensor, labels: np.ndarray | None, *, items: int | None, most: int, seed: int
+) -> Bridge:
+    """A bridge from the new vectors to the stored ones, fitted and chosen on at most ``most`` pairs, at random.
+
+    items: number of items in the gallery that is searched; None if none of the pairs is in it.
+    """
     taken = np.sort(np.random.default_rng(seed).permutation(len(new))[:most])
-    rows = torch.from_numpy(taken)
-    return Bridge.fit(new[rows], old[rows], labels=None if labels is None else labels[taken], items=len(new), seed=seed)
+    rows, known = torch.from_numpy(taken), None if labels is None else labels[taken]
+    return Bridge.fit(new[rows], old[rows], labels=known, items=items, seed=seed)
 
 
 def aligned_isometry(vectors: Tensor, slots: Tensor, simplex: DSimplex) -> Tensor:

@@ -15,7 +15,7 @@ from holdfast.evaluation.feature_set import shorten
 from holdfast.evaluation.search import VectorProblems, float32
 from holdfast.geometry import unit
 from holdfast.storage import read_array
-from holdfast.wording import are, counted
+from holdfast.wording import counted
 
 FEWEST_CLASSES = 8
 """Classes are needed to fit with, to choose by, and to hold out, at least two of each."""
@@ -65,11 +65,7 @@ def read_stored(
     vectors = float32(found.rows.block(0, len(found)), "cpu")
     problems = VectorProblems(found.name, len(found))
     problems.inspect(np.arange(len(found)), vectors)
-    for kind, bad in (("not finite", problems.not_finite), ("zero", problems.zero)):
-        if bad:
-            rows, them = ("row", "it") if len(bad) == 1 else ("rows", "them")
-            what = f"{counted(len(bad), 'vector')} {are(len(bad))} {kind} ({rows} {shorten(bad)})"
-            raise HoldfastError(f"{found.name}: {what}; leave {them} out")
+    problems.refuse()
     names, codes = (np.array([]), None) if given is None else np.unique(given, return_inverse=True)
     return StoredVectors(
         found.name,
@@ -170,7 +166,8 @@ def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) 
     usable = draw.permutation(_shared_classes(labels))
     if len(usable) < FEWEST_CLASSES:
         raise HoldfastError(
-            f"{name}: {counted(len(usable), 'class')} with two vectors or more; at least {FEWEST_CLASSES} are needed"
+            f"{name}: {counted(len(usable), 'class')} with two vectors or more; at least {FEWEST_CLASSES} are needed to "
+            "compare ways (--way bridge and --way unchanged need none)"
         )
     num_held_out = min(max(2, round(held_out * len(usable))), len(usable) - 4)
     num_choosing = max(2, round(0.2 * (len(usable) - num_held_out)))

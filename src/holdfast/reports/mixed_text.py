@@ -10,7 +10,7 @@ from holdfast.wording import counted, per_cent
 EXPOSURE_MEANING = (
     "Exposure: the share of the first places (1 or 10) that a version's items take, divided by the share that the same "
     "items take when everything is re-embedded; 1 is fair. Recall: the share of a version's right items (at most ten) "
-    "among the first ten hits, and the same when everything is re-embedded."
+    "among the first ten hits, and the same when everything is re-embedded. Raw: without bridges and scales."
 )
 
 
@@ -21,7 +21,7 @@ def score_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
         (f"{record['score']}, without bridges and scales", record["raw_accuracy"]),
         (f"{record['score']}, everything re-embedded", record["reembedded"]),
         ("share of re-embedding kept", record["kept"]),
-        ("share kept without bridges and scales", record["raw_kept"]),
+        ("kept without bridges and scales", record["raw_kept"]),
     ]
     return [(name, found) for name, found in rows if found]
 

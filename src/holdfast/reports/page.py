@@ -338,8 +338,8 @@ _EXPLAINED = (
     " stored than re-embedded."
 )
 _WAYS_EXPLAINED = (
-    "Bridge: a map of the queries into the space of each older version. Standardised: scores of each older version are"
-    " moved and stretched so that the same images score alike in both spaces."
+    "Bridge: a map of the queries into the space of each older version. Scaled: scores of each older version are made"
+    " comparable with those of the newest, by the rule that is fairest on held-out images."
 )
 
 
@@ -364,7 +364,7 @@ def mixed_section(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
 
 
 def _ways(run: RunRecord, name: str) -> str:
-    """Accuracy and exposure of each version with and without bridges and standardised scores."""
+    """Accuracy and exposure of each version with and without bridges and scaled scores."""
     if run.bridged is None or not run.bridged.mixed:
         return ""
     rows = []

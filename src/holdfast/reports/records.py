@@ -57,7 +57,7 @@ class BridgedRecord:
     """Scores with bridged queries. Their AC is AC-R: bridged C[t, k] > plain C[k, k].
 
     kind: of all bridges of the run. pairs: gallery images that each was fitted on.
-    mixed: the mixed gallery searched with bridges, with standardised scores, or with both; one record for each.
+    mixed: the mixed gallery searched with bridges, with scaled scores, or with both; one record for each.
     """
 
     kind: str

@@ -55,14 +55,10 @@ def fit_bridge(
     )
     options.progress("fitting the bridge", 1, 1)
     if not bridge.helps and not options.force:
-        evidence = bridge.evidence
-        measured = (
-            f"{evidence.measure} {evidence.chosen.value:.3f} on {evidence.held_out} held-out items, "
-            f"{evidence.chance:.3f} by chance"
-        )
         raise HoldfastError(
-            f"{candidate.folder}: no bridge helps ({measured}); check that the ids of {given.name} name the same "
-            "items, or pass --force (in Python force=True)"
+            f"{candidate.folder}: no bridge helps: on {bridge.evidence.held_out} held-out items it finds no more than "
+            f"random hits would; check that the ids of {given.name} name the same items, or pass --force (in Python "
+            "force=True)"
         )
     return bridge
 

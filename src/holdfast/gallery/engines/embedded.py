@@ -1,7 +1,7 @@
 """The embedded engine: qdrant-edge, in this process, one folder per collection.
 
-qdrant-edge builds an index in one call during which no other Python thread runs; it takes minutes for a large
-collection. So a second process indexes a copy, and the copy then replaces the collection. ``v0001.0003`` is the third
+No other Python thread runs during a call of qdrant-edge, so calls that take long are made by another process
+(``embedded_process``). It indexes a copy, and the copy then replaces the collection. ``v0001.0003`` is the third
 generation of ``v0001``; a new generation appears by a rename, and the last one counts. Nothing is written to a
 collection meanwhile.
 """
@@ -19,18 +19,14 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
+from holdfast.gallery.engines import embedded_process
 from holdfast.gallery.engines.protocol import Found
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
 
-M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
-"""Edges per node, candidates when building, candidates when searching."""
-
-# In kB. build_index indexes any number of vectors, into one segment: every segment would be searched separately.
-_INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
-# In kB of vectors that match a filter: fewer are compared one by one instead of searching the graph.
-_FULL_SCAN_BELOW = 10_000
+EF_SEARCH = 128
+"""Candidates when searching."""
 
 
 class EdgeEngine:
@@ -58,9 +54,10 @@ class EdgeEngine:
     def create(self, collection: str, dim: int) -> None:
         check_disk_space_to_write(self._folder, 0)
         with self._folders.next_generation(collection) as made:
-            shard = self._edge.EdgeShard.create(str(made), self._config(dim))
-            shard.flush()
-            shard.close()
+            if self._shards:  # other threads may search
+                _run_process("create", made, str(dim))
+            else:
+                embedded_process.create_collection(self._edge, str(made), dim)
         self._load(collection)
 
     def collections(self) -> list[str]:
@@ -155,18 +152,6 @@ class EdgeEngine:
         # The log survives a killed process without a flush, but not a power failure.
         self._shards[collection].flush()
 
-    def _config(self, dim: int) -> Any:
-        edge = self._edge
-        return edge.EdgeConfig(
-            vectors=edge.EdgeVectorParams(size=dim, distance=edge.Distance.Dot),
-            hnsw_config=edge.HnswIndexConfig(
-                m=M, ef_construct=EF_CONSTRUCT, full_scan_threshold=_FULL_SCAN_BELOW, max_indexing_threads=0
-            ),
-            optimizers=edge.EdgeOptimizersConfig(
-                default_segment_number=1, max_segment_size=_LARGEST_SEGMENT, indexing_threshold=_INDEX_FROM
-            ),
-        )
-
     def _filter(self, where: Filter) -> Any:
         return self._edge.Filter(must=[self._condition(condition) for condition in where])
 
@@ -186,22 +171,15 @@ class EdgeEngine:
 
 
 _LAST_KEY = "last_indexed_key.json"
-# On Linux it is killed when this process ends (prctl 1 is PR_SET_PDEATHSIG). Its low priority favours searches.
-_BUILD_SCRIPT = """
-import ctypes, json, os, sys
-path, search_path = sys.argv[1], json.loads(sys.argv[2])
-try:
-    ctypes.CDLL(None).prctl(1, 9)
-    os.nice(10)
-except (AttributeError, OSError):
-    pass
-sys.path[:] = search_path
-import qdrant_edge
-shard = qdrant_edge.EdgeShard.load(path)
-shard.optimize()
-shard.flush()
-shard.close()
-"""
+
+
+def _run_process(task: str, folder: Path, *numbers: str) -> None:
+    """Have another process do a task of ``embedded_process`` in a folder."""
+    words = [sys.executable, embedded_process.__file__, json.dumps(sys.path), task, str(folder), *numbers]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        raise HoldfastError(f"{folder.parent}: the embedded store could not {task} a collection ({last})")
 
 
 _LOG, _SPARE = 32 * 2**20, 4 * 2**20
@@ -261,11 +239,7 @@ class CollectionFolders:
     def index_into(self, collection: str, copy: Path, *, last_key: int) -> None:
         """Copy the collection's files, and index all vectors of the copy in another process."""
         shutil.copytree(self._current[collection], copy, dirs_exist_ok=True)
-        words = [sys.executable, "-c", _BUILD_SCRIPT, str(copy), json.dumps(sys.path)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-            raise HoldfastError(f"{self._folder}: the index of {collection} could not be built ({last})")
+        _run_process("index", copy)
         write_json(copy / _LAST_KEY, last_key)
 
     def remove(self, collection: str) -> None:
@@ -275,9 +249,12 @@ class CollectionFolders:
         shutil.rmtree(aside, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove older generations; searches that still run keep their mapped files."""
-        kept = set(self._current.values())
+        """Remove older generations; searches that still run keep their mapped files.
+
+        A folder of an unknown collection stays: another thread is creating it.
+        """
         for path in self._folder.iterdir():
-            if path not in kept and not path.name.startswith(TEMPORARY):
+            current = self._current.get(path.name.rpartition(".")[0])
+            if current not in (None, path) and not path.name.startswith(TEMPORARY):
                 with contextlib.suppress(OSError):
                     shutil.rmtree(path)
