@@ -7,7 +7,7 @@ Bridges are fitted on a sample of the gallery without labels; labels are used to
 
 Part one, the gallery holds old vectors only: top-1 of the new model's queries with each kind of map and each number of
 pairs, and what ``auto`` chose without labels. Part two, half of the gallery is re-embedded: top-1, and the exposure
-ratio of the old items at 1 and 10, for four ways of merging scores; old items are a half of each class, or the first
+ratio of the old items at 1 and 10, for five ways of merging scores; old items are a half of each class, or the first
 half of the classes. Everything is compared with no map and with a full re-embedding.
 """
 
@@ -20,7 +20,8 @@ import torch
 from timing import write_figures
 from torch import Tensor
 
-from holdfast.bridges import BRIDGES, Bridge
+from holdfast.bridges import BRIDGES, Bridge, measure_scale
+from holdfast.bridges.scores import RANK, STANDARDISED
 from holdfast.environment import describe
 from holdfast.evaluation.exposure import StoredItems, exposure, same_scores, search_mixed
 from holdfast.evaluation.feature_files import read_features
@@ -30,6 +31,7 @@ from holdfast.geometry import nearest, unit
 from holdfast.storage import without_nan
 
 FILES = ("old", "new")
+RULES = (STANDARDISED, RANK)
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "rotation": ("rotation", {}),
     "rotation, centred": ("rotation", {"centred": True}),
@@ -121,12 +123,12 @@ def whole_gallery(split: Split, counts: list[int], kinds: list[str]) -> list[dic
     data, found = split.data, []
     old_gallery = data.old[split.gallery]
 
-    def score(bridge: Callable[[Tensor], Tensor]) -> float:
-        return split.top1(split.gallery[nearest(bridge(split.new_queries), old_gallery, 1).indices])
+    def score(queries: Tensor) -> float:
+        return split.top1(split.gallery[nearest(queries, old_gallery, 1).indices])
 
     base = {"seed": split.seed, "old_model": split.old_model, "reembedded": split.reembedded}
     if data.old.shape[1] == data.new.shape[1]:
-        found.append({**base, "kind": "none", "pairs": 0, "top1": score(lambda queries: queries)})
+        found.append({**base, "kind": "none", "pairs": 0, "top1": score(split.new_queries)})
     for count in sorted({min(count, len(split.gallery)) for count in counts}):
         pairs = split.sample(split.gallery, count)
         new, old = data.new[pairs], data.old[pairs]
@@ -134,9 +136,16 @@ def whole_gallery(split: Split, counts: list[int], kinds: list[str]) -> list[dic
             kind, given = KINDS[name]
             fitted = BRIDGES[kind].fit(new, old, **given)
             with torch.no_grad():
-                found.append({**base, "kind": name, "pairs": count, "top1": score(lambda z: unit(fitted(z)))})
+                queries = unit(fitted(split.new_queries))
+            found.append({**base, "kind": name, "pairs": count, "top1": score(queries)})
         chosen = Bridge.fit(new, old, items=len(split.gallery), seed=split.seed)
-        entry = {**base, "kind": "auto", "pairs": count, "top1": score(chosen), "chosen": chosen.kind}
+        entry = {
+            **base,
+            "kind": "auto",
+            "pairs": count,
+            "top1": score(chosen(split.new_queries)),
+            "chosen": chosen.kind,
+        }
         found.append({**entry, "options": chosen.options, "seconds": chosen.evidence.seconds})
         report(split, "old vectors only", found[-len(kinds) - 1 :])
     return found
@@ -171,6 +180,7 @@ def mixed_gallery(split: Split, counts: list[int]) -> list[dict[str, Any]]:
                         "pairs": count,
                         "rule": rule,
                         "chosen": bridge.kind,
+                        "chosen_rule": bridge.scale.rule,
                         "top1": split.top1(hits.rows),
                         "reembedded": split.reembedded,
                         "exposure": ratio,
@@ -182,7 +192,10 @@ def mixed_gallery(split: Split, counts: list[int]) -> list[dict[str, Any]]:
 
 
 def rules(bridge: Bridge, data: Data, pairs: Tensor, seed: int) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Ways to make scores of bridged queries comparable. The last two are fitted on scores of held-out pairs."""
+    """Ways to make scores of bridged queries comparable, measured on a third of the pairs with a bridge of the others.
+
+    The last one is the bridge's own.
+    """
     held = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))[: max(30, len(pairs) // 3)]
     fitted = torch.ones(len(pairs), dtype=torch.bool)
     fitted[held] = False
@@ -193,12 +206,8 @@ def rules(bridge: Bridge, data: Data, pairs: Tensor, seed: int) -> dict[str, Cal
     other = ~torch.eye(len(rows), dtype=torch.bool)
     s_old = (trial(data.new[rows]) @ data.old[rows].T)[other].double()
     s_new = (data.new[rows] @ data.new[rows].T)[other].double()
-    return {
-        "raw": same_scores,
-        "standardised": bridge.scale,
-        "regression": regression(s_old, s_new),
-        "rank matching": rank_matching(s_old, s_new),
-    }
+    scales = {rule: measure_scale(trial(data.new[rows]), data.old[rows], data.new[rows], rule=rule) for rule in RULES}
+    return {"raw": same_scores, **scales, "regression": regression(s_old, s_new), "as chosen": bridge.scale}
 
 
 def regression(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
@@ -207,21 +216,6 @@ def regression(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
     x, y = s_old[top], s_new[top]
     slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
     return lambda s: float(y.mean()) + slope * (s - float(x.mean()))
-
-
-def rank_matching(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
-    """The new score of the same rank, linear in between and beyond the highest."""
-    shares = np.concatenate([np.linspace(0, 0.99, 100), 1 - np.logspace(-2, -4.5, 40)])
-    x, y = (np.quantile(scores.numpy(), shares) for scores in (s_old, s_new))
-    rising = np.concatenate([[True], np.diff(x) > 1e-9])
-    x, y = x[rising], y[rising]
-    slope = (y[-1] - y[-8]) / (x[-1] - x[-8])
-
-    def matched(s: Tensor) -> Tensor:
-        beyond = np.maximum(0, s.numpy() - x[-1])
-        return torch.from_numpy(np.interp(s.numpy(), x, y) + slope * beyond).float()
-
-    return matched
 
 
 def report(split: Split, part: str, rows: list[dict[str, Any]]) -> None:

@@ -4,9 +4,12 @@
                              [--queries 2000] [--threads 2] [--folder DIR] [--json FILE]
 
 A gallery of --items vectors of --dim numbers on the embedded engine, with an index. Every item has a label and an
-image, so that the check of ``register`` runs too. One thread searches and one adds single items, first while a second
-model is registered with bridges from --pairs vectors, then for as long while nothing else happens. The longest call is
-the longest time that a search or a write had to wait.
+image, so that the check of ``register`` runs too. A second model is registered with bridges from --pairs vectors:
+
+- alone, beside three threads that wake up every millisecond. One of them takes the gallery's write lock and one the
+  catalogue's lock. The longest time between two wake-ups is the longest that ``register`` makes a search or a write wait.
+- beside a thread that searches and one that adds single items; and these two for as long without ``register``. The
+  longest call includes what the two threads make each other wait: the embedded engine flushes after every write.
 
 Then a gallery of --query-items vectors of --query-dim numbers with an index and a rotation: searches on one CPU thread,
 by a vector of the version that stored the items and by a bridged vector of the other version, in turn. The bridge is
@@ -20,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -149,21 +153,20 @@ def measure_register(folder: Path, options: argparse.Namespace) -> dict[str, Any
     new = feature_set("new.npz", turned(rows)[some], ids=some)
     queries = rows[:1000].copy()
     with filled_gallery(folder / "gallery", models[0], rows, path=picture) as gallery:
-        started, stages = time.perf_counter(), []
 
         def register() -> None:
-            gallery.register(
-                models[1],
-                bridge_pairs=options.pairs,
-                new_vectors=new,
-                force=True,  # the images have nothing to do with the vectors
-                progress=lambda stage, done, total: stages.append((stage, time.perf_counter() - started)),
-            )
+            # By force, because the images have nothing to do with the vectors.
+            gallery.register(models[1], bridge_pairs=options.pairs, new_vectors=new, force=True)
 
+        idle = longest_waits(gallery, lambda: time.sleep(10))
+        alone = longest_waits(gallery, register)
+        gallery.rollback(drop=True)
         beside = calls_beside(gallery, queries, "register", register)
         quiet = calls_beside(gallery, queries, "quiet", lambda: time.sleep(beside["seconds"]))
         bridges = gallery.newest().bridges
     print(f"{options.items:,} x {options.dim}; register took {beside['seconds']:.1f} s, {bridges[0]['kind']}")
+    for phase, waits in (("idle", idle), ("register", alone)):
+        print(f"{phase:9} longest wait: " + ", ".join(f"{name} {wait:.1f} ms" for name, wait in waits.items()))
     for phase, found in (("quiet", quiet), ("register", beside)):
         for what in ("searches", "writes"):
             row = found[what]
@@ -171,7 +174,36 @@ def measure_register(folder: Path, options: argparse.Namespace) -> dict[str, Any
                 f"{phase:9} {what:9} n {row['n']:6,}  p50 {row['p50_ms']:6.2f} ms  p99 {row['p99_ms']:6.2f} ms  "
                 f"longest {row['longest_ms']:6.1f} ms at {row['longest_at_s']:.1f} s"
             )
-    return {"quiet": quiet, "beside_register": beside, "stages": stages, "bridges": bridges}
+    waits = {"idle_waits_ms": idle, "register_waits_ms": alone}
+    return {**waits, "quiet": quiet, "beside_register": beside, "bridges": bridges}
+
+
+def longest_waits(gallery: Gallery, work: Callable[[], None]) -> dict[str, float]:
+    """The longest time, in ms, between two wake-ups of threads that take no lock, the write lock, the catalogue's."""
+    locks = {
+        "no lock": nullcontext(),
+        "write lock": gallery._state.writing,
+        "catalogue": gallery._state.catalogue.locked(),
+    }
+    longest, stop = dict.fromkeys(locks, 0.0), threading.Event()
+
+    def wake_up(name: str) -> None:
+        last = time.perf_counter()
+        while not stop.is_set():
+            time.sleep(0.001)
+            with locks[name]:
+                now = time.perf_counter()
+            longest[name] = max(longest[name], 1e3 * (now - last))
+            last = now
+
+    threads = [threading.Thread(target=wake_up, args=(name,)) for name in locks]
+    for thread in threads:
+        thread.start()
+    work()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    return longest
 
 
 def calls_beside(gallery: Gallery, queries: np.ndarray, name: str, work: Callable[[], None]) -> dict[str, Any]:

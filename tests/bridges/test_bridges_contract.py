@@ -45,6 +45,8 @@ def test_every_kind_finds_items_again(kind, new_dim, old_dim, tmp_path):
     assert queries.shape == (100, old_dim)
     assert queries.dtype == torch.float32
     assert torch.allclose(queries.norm(dim=1), torch.ones(100), atol=1e-5)
+    one = bridge.one(torch.nn.functional.normalize(new[300:301], dim=1)[0].numpy())
+    assert torch.allclose(torch.from_numpy(one), queries[0], atol=1e-6)
     found = nearest(queries, old[300:], 1).indices[:, 0]
     assert float((found == torch.arange(100)).float().mean()) > 0.8
     assert torch.equal(bridge(torch.zeros(1, new_dim)), torch.zeros(1, old_dim))

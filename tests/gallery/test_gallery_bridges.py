@@ -253,7 +253,7 @@ def test_bad_new_vectors_change_nothing(filled, bridged_models, change, ids, rea
         ({"bridge_pairs": 9}, "at least 10 pairs, got bridge_pairs 9"),
         ({"bridge": "none", "new_vectors": "x.npz"}, "or bridge 'none', not both"),
         ({"bridge": "none"}, r"cannot be compared with those of version 1 \(one has 60 slots.*leave out --bridge none"),
-        ({}, r"version 1 \(one has 60 slots.*0 items of version 1 with an image at hand, and a bridge needs 10"),
+        ({}, r"version 1 \(one has 60 slots.*0 items of version 1 have an image at hand, and a bridge needs 10"),
         ({"new_vectors": "none.npz"}, "none.npz: no such file"),
     ],
 )
@@ -279,7 +279,7 @@ def test_unrelated_spaces_are_refused_even_by_force(bridged_models, tmp_path):
 
 def test_a_named_kind_without_enough_pairs_is_refused_and_auto_goes_without(filled, bridged_models):
     gallery, _, _ = filled
-    with pytest.raises(HoldfastError, match="0 items of version 1 with an image at hand, and a bridge needs 10"):
+    with pytest.raises(HoldfastError, match="0 items of version 1 have an image at hand, and a bridge needs 10"):
         gallery.register(bridged_models[1], bridge="rotation")
     assert gallery.register(bridged_models[1]).bridges == []
 
@@ -316,11 +316,11 @@ def pictured(model_folders, pictures, tmp_path):
 def test_images_are_embedded_and_checked_with_and_without(pictured, model_folders, tmp_path, monkeypatch):
     """A turned space: without the bridge the check finds nothing, with it the model is accepted."""
     used = {"pairs": set(), "queries": set()}
-    embed, check = registration.embed_pairs, registration.check_on_sample
+    embed, check = registration.embed_images, registration.check_on_sample
     monkeypatch.setattr(
         registration,
-        "embed_pairs",
-        lambda chosen, *rest: used["pairs"].update(i.key for i in chosen.items) or embed(chosen, *rest),
+        "embed_images",
+        lambda chosen, *rest: used["pairs"].update(i.key for i in chosen) or embed(chosen, *rest),
     )
     monkeypatch.setattr(
         registration,
@@ -356,6 +356,21 @@ def test_slots_that_clash_are_bridged(pictured, model_folders, tmp_path):
     assert "without" not in version.checks[0]
     picture = tmp_path / "pictures" / "003.png"
     assert pictured.search(picture, k=1)[0].id == "003"
+
+
+def test_a_version_without_items_is_bridged_by_its_model(pictured, model_folders, tmp_path):
+    """After a complete backfill: the old model embeds the sample too, so that its version can still be added to."""
+    pictured.register(model_folders[1], bridge="none", force=True)
+    pictured.backfill(probes=0)
+    slots = {**Encoder.from_pretrained(model_folders[0]).info["slots"]}
+    owners = {"b": slots["owners"]["a"], "a": slots["owners"]["b"]}
+    model = turned_model(tmp_path / "clash", model_folders[0], 8, slots={**slots, "owners": owners})
+    version = pictured.register(model, force=True)
+    assert [record["version"] for record in version.bridges] == [1, 2]
+    assert version.bridges[0]["value"] > 0.9  # a rotation of the same features
+    picture = tmp_path / "pictures" / "003.png"
+    pictured.add([Item("old", image=picture)], version=1)
+    assert pictured.search(picture, k=1, indexed_by=1)[0].cosine > 0.95
 
 
 def test_a_shared_space_keeps_its_scores(pictured, model_folders, tmp_path):

@@ -26,7 +26,7 @@ from holdfast.bridges.choice import (
     ranked,
     split_pairs,
 )
-from holdfast.bridges.maps import QueryMap, ridge_weights
+from holdfast.bridges.maps import LinearMap, QueryMap, ridge_weights
 from holdfast.bridges.scores import ScoreScale
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
@@ -121,6 +121,15 @@ class Bridge:
             raise HoldfastError(f"queries have shape {tuple(z.shape)}; this bridge takes Q x {self.dims[0]}")
         z = unit(z)
         return z if self.map is None else unit(self.map(z)) * (z.norm(dim=1, keepdim=True) > 0)
+
+    def one(self, query: np.ndarray) -> np.ndarray:
+        """One query (d_new float32, unit length) as a unit query in the old space, with little overhead."""
+        if not isinstance(self.map, LinearMap):
+            (found,) = self(query[None]).numpy()
+            return np.asarray(found)
+        mapped = self.map.one(query)
+        mapped /= max(float(np.sqrt(mapped @ mapped)), 1e-12)
+        return mapped
 
     @property
     def helps(self) -> bool:

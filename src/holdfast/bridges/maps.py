@@ -7,6 +7,7 @@ queries only: stored vectors stay as they are.
 from collections.abc import Mapping
 from typing import ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,7 +29,7 @@ class QueryMap(Protocol):
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self: ...
 
 
-class _Linear:
+class LinearMap:
     """queries @ weight + bias, the form of all maps but two."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -38,6 +39,12 @@ class _Linear:
     def __call__(self, queries: Tensor) -> Tensor:
         return torch.addmm(self.bias, queries, self.weight)
 
+    def one(self, query: np.ndarray) -> np.ndarray:
+        """One query, d_new float32. In NumPy, which has less overhead for a single row."""
+        found: np.ndarray = query @ self.weight.numpy()
+        found += self.bias.numpy()
+        return found
+
     def tensors(self) -> dict[str, Tensor]:
         return {"weight": self.weight, "bias": self.bias}
 
@@ -46,7 +53,7 @@ class _Linear:
         return cls(tensors["weight"], tensors["bias"])
 
 
-class Rotation(_Linear):
+class Rotation(LinearMap):
     """The orthogonal matrix nearest to the pairs (orthogonal Procrustes); semi-orthogonal if the sizes differ.
 
     Directions that the pairs do not span are dropped: nothing is known of them.
@@ -66,7 +73,7 @@ class Rotation(_Linear):
         return cls(weight, old_mean - new_mean @ weight)
 
 
-class Affine(_Linear):
+class Affine(LinearMap):
     """Ridge regression from new to old vectors, of full or low rank."""
 
     kind: ClassVar[str] = "affine"
@@ -87,7 +94,7 @@ class Affine(_Linear):
         return cls(weight, old_mean - new_mean @ weight)
 
 
-class LambdaOrthogonal(_Linear):
+class LambdaOrthogonal(LinearMap):
     """An affine map whose matrix may leave the orthogonal ones by at most ``slack`` (lambda-orthogonality, 2025)."""
 
     kind: ClassVar[str] = "lambda_orthogonal"

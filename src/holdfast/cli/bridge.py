@@ -209,7 +209,7 @@ def _reason(bridge: "Bridge", verdict: str) -> str:
         sentence += f", without the bridge {per_cent(plain.value, 1)} %"
     sentence += f", random hits {per_cent(evidence.chance, 1)} %"
     if verdict == NO_BRIDGE:
-        sentence += "; among items that the map was not fitted on, it is not above chance by four standard errors"
+        sentence += "; among items that the map was not fitted on, it is not clearly above chance"
     return sentence
 
 
@@ -229,8 +229,9 @@ def _print(bridge: "Bridge", pairs: "Pairs", record: dict[str, Any]) -> None:
         right=(1, 2, 3, 4),
     )
     say(
-        "*: chosen; a simpler candidate wins ties. error: standard error, in points. exposure: how often old items are expected among the first places of a "
-        "gallery embedded half by each model, relative to a full re-embedding; 1 is fair."
+        "*: chosen; a simpler candidate wins ties. error: standard error, in points. exposure: how often old items are "
+        "expected among the first places of a gallery embedded half by each model, relative to a full re-embedding; "
+        "1 is fair."
     )
     if len(evidence.curve) > 1:
         say("Would more pairs help? Measured, with fewer of them:")

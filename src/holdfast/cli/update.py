@@ -33,7 +33,8 @@ def update(
     The verdict says whether its queries may search the vectors that are already stored. New classes take new slots,
     known classes may have new images, and the images kept with MODEL are replayed. The loss keeps the new version
     compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them. At the end both models are
-    compared on images that neither was trained on: OUT/check.json and OUT/check.html. After a kill, run the same
+    compared on images that neither was trained on: OUT/check.json and OUT/check.html. It also says how often items of
+    older versions are expected to be shown in one gallery, with and without a bridge. After a kill, run the same
     command to resume.
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2

@@ -1,7 +1,8 @@
 """Items of a gallery embedded by two models: the pairs that a bridge between two versions is fitted on."""
 
+import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,13 +30,12 @@ class PairItems:
     """Items of one version that are to be embedded by a new model too.
 
     items: the items.
-    vectors: their stored vectors, N x stored_dim.
-    rows: their row numbers in a file of new vectors; empty if the new model embeds their images.
+    vectors: their stored vectors, by place in ``items``; None if the version holds no items: its model then embeds the
+        images of these items, which belong to other versions.
     """
 
     items: list[Stored]
-    vectors: np.ndarray
-    rows: list[int]
+    vectors: dict[int, np.ndarray] | None
 
 
 @dataclass(frozen=True)
@@ -98,27 +98,24 @@ class NewVectors:
             raise HoldfastError(f"{self.name}: none of its {len(names)} ids is in the gallery ({shorten(names, 3)})")
         return chosen
 
-    def rows(self, items: Iterable[Stored]) -> list[int]:
+    def rows(self, items: Sequence[Stored]) -> list[int]:
+        """The row numbers of items."""
         return [self._row_of[item.id] for item in items]
 
     def stored(self, rows: Sequence[int], version: Version, basis: Tensor | None) -> np.ndarray:
-        """These rows as ``version`` stores them, N x stored_dim; refused if one is zero, not finite or of another size.
+        """These rows as ``version`` stores them, N x stored_dim.
 
+        Refused: vectors of another size, and one of these that is zero or not finite.
         basis: the version's compact basis.
         """
-        ids = self._features.names()
-        found = self._features.rows.take(np.asarray(rows, dtype=np.int64))
-        if found.shape[1] not in (version.dim, version.stored_dim):
+        width, ids = self._features.dim, self._features.names()
+        if width not in (version.dim, version.stored_dim):
             sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
-            raise HoldfastError(f"{self.name}: vectors of {found.shape[1]} numbers, but the new model's have {sizes}")
-        if not rows:
-            return np.empty((0, version.stored_dim), np.float32)
-        return np.stack(
-            [
-                stored_form(version, lambda: basis, vector, f"{self.name}: {ids[row]}")
-                for row, vector in zip(rows, found, strict=True)
-            ]
-        )
+            raise HoldfastError(f"{self.name}: vectors of {width} numbers, but the new model's have {sizes}")
+        found = np.empty((len(rows), version.stored_dim), dtype=np.float32)
+        for place, vector in enumerate(self._features.rows.take(np.asarray(rows, dtype=np.int64))):
+            found[place] = stored_form(version, lambda: basis, vector, f"{self.name}: {ids[rows[place]]}")
+        return found
 
 
 def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[Stored]:
@@ -139,12 +136,11 @@ def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> l
     return chosen
 
 
-def read_pair_items(state: GalleryState, version: Version, items: list[Stored], new: NewVectors | None) -> PairItems:
+def read_pair_items(state: GalleryState, version: Version, items: list[Stored]) -> PairItems:
     """The items with their stored vectors. Items that were deleted or re-embedded since they were read are left out."""
     vectors = fetch_in_blocks(state, version, [item.key for item in items])
     kept = [item for item in items if item.key in vectors]
-    rows = np.stack([vectors[item.key] for item in kept]) if kept else np.empty((0, version.stored_dim), np.float32)
-    return PairItems(kept, rows, [] if new is None else new.rows(kept))
+    return PairItems(kept, {place: vectors[item.key] for place, item in enumerate(kept)})
 
 
 def fetch_in_blocks(state: GalleryState, version: Version, keys: Sequence[int]) -> dict[int, np.ndarray]:
@@ -156,36 +152,38 @@ def fetch_in_blocks(state: GalleryState, version: Version, keys: Sequence[int]) 
     return found
 
 
-def embed_pairs(
-    chosen: PairItems,
+def embed_images(
+    items: Sequence[Stored],
     encoder: Encoder,
     embed: Callable[[Tensor], np.ndarray],
     device: torch.device,
     progress: Callable[[int, int], None],
-) -> Pairs:
-    """Embed the images of the items by a new model; images that cannot be read are left out.
+) -> dict[int, np.ndarray]:
+    """The images of items embedded by a model, by place in ``items``; images that cannot be read are left out.
 
     embed: stored forms of preprocessed images (N x C x H x W), N x stored_dim.
     progress: called with the number of items done and the number of all.
     """
-    kept: list[int] = []
-    rows: list[np.ndarray] = []
-    total, size = len(chosen.items), forward_batch_size(encoder, device)
+    found: dict[int, np.ndarray] = {}
+    total, size = len(items), forward_batch_size(encoder, device)
     for start in range(0, total, size):
         opened: list[tuple[int, Tensor]] = []
         for place in range(start, min(total, start + size)):
-            try:
-                opened.append((place, preprocess_image(encoder, chosen.items[place].path)))
-            except HoldfastError:
-                continue
+            with contextlib.suppress(HoldfastError):
+                opened.append((place, preprocess_image(encoder, items[place].path)))
         if opened:
-            found = embed(torch.cat([image for _, image in opened]))
-            for (place, _), row in zip(opened, found, strict=True):
-                try:
-                    rows.append(unit_row(row, "image", 0))
-                    kept.append(place)
-                except HoldfastError:
-                    continue
+            rows = embed(torch.cat([image for _, image in opened]))
+            for (place, _), row in zip(opened, rows, strict=True):
+                with contextlib.suppress(HoldfastError):
+                    found[place] = unit_row(row, "image", 0)
         progress(min(total, start + size), total)
-    labels = [chosen.items[place].label for place in kept]
-    return Pairs(chosen.vectors[kept], np.stack(rows) if rows else np.empty((0, 0), np.float32), labels)
+    return found
+
+
+def pairs_of(items: Sequence[Stored], old: Mapping[int, np.ndarray], new: Mapping[int, np.ndarray]) -> Pairs:
+    """The pairs of those items that both models embedded; ``old`` and ``new`` are vectors by place in ``items``."""
+    kept = [place for place in new if place in old]
+    if not kept:
+        return Pairs(np.empty((0, 0), np.float32), np.empty((0, 0), np.float32), [])
+    old_rows, new_rows = (np.stack([rows[place] for place in kept]) for rows in (old, new))
+    return Pairs(old_rows, new_rows, [items[place].label for place in kept])

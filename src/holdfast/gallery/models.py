@@ -132,7 +132,7 @@ class Models:
             return VersionQuery(vector, SAME)
         bridge = self.bridge(source, target)
         if bridge is not None and bridge.kind != NONE:
-            return VersionQuery(bridge(vector[None])[0].numpy(), bridge.scale)
+            return VersionQuery(bridge.one(vector), bridge.scale)
         (converted,) = self._converter.convert(vector[None], source, target)
         return VersionQuery(converted, SAME if bridge is None else bridge.scale)
 

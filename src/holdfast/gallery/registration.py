@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from holdfast.bridges import BRIDGES, NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
+from holdfast.encoders import Encoder
 from holdfast.encoders.compact import to_compact
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.verdict import INCOMPATIBLE
@@ -20,7 +22,8 @@ from holdfast.gallery.bridge_pairs import (
     PairItems,
     Pairs,
     choose_with_images,
-    embed_pairs,
+    embed_images,
+    pairs_of,
     read_pair_items,
 )
 from holdfast.gallery.label_check import CheckSample, NewQueries, check_on_sample, read_check_sample, split
@@ -28,8 +31,16 @@ from holdfast.gallery.models import BasisConverter, full_features, preprocess_im
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.version_bridges import bridge_from, bridge_record, bridge_to
-from holdfast.gallery.versions import Candidate, Version, copy_model, read_candidate, read_registry, space_conflict
-from holdfast.wording import counted
+from holdfast.gallery.versions import (
+    MODEL,
+    Candidate,
+    Version,
+    copy_model,
+    read_candidate,
+    read_registry,
+    space_conflict,
+)
+from holdfast.wording import counted, have
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,26 @@ class _Sampled:
     converter: BasisConverter
     check: CheckSample | None
     pairs: PairItems
+    model: "OldModel | None"
+
+
+class OldModel:
+    """The model of an older version without items, to embed items of other versions."""
+
+    def __init__(self, state: GalleryState, version: Version) -> None:
+        self.encoder = Encoder.from_pretrained(state.folder.version(version.number) / MODEL, device=state.models.device)
+        self._basis, self._device = state.models.basis_of(version.number), state.models.device
+
+    def embed(self, images: Tensor) -> np.ndarray:
+        """Preprocessed images as the version stores them."""
+        return _stored_rows(self.encoder, images, self._basis, self._device)
+
+
+def _stored_rows(encoder: Encoder, images: Tensor, basis: Tensor | None, device: torch.device) -> np.ndarray:
+    # Without the lock of other forward passes: only the caller uses the encoder, and searches must not wait.
+    full = full_features(encoder, images, device)
+    rows: np.ndarray = (full if basis is None else to_compact(full, basis)).numpy()
+    return rows
 
 
 class _Registration:
@@ -207,39 +238,51 @@ class _Registration:
             chosen = {}
             if new_vectors is not None:
                 chosen = new_vectors.choose(state, options.bridge_pairs, reserved)
+            with_image = [key for one in listed.values() for key in one.keys if key not in reserved]
             found = []
             for old in versions:
+                items, conflict = counts.get(old.number, 0), self._conflict(old)
                 if new_vectors is None and options.bridge != NONE:
                     keys = [key for key in listed[old.number].keys if key not in reserved]
+                    if conflict is not None and not items:  # its items were re-embedded by other versions
+                        keys = with_image
                     chosen[old.number] = choose_with_images(state, keys, options.bridge_pairs)
+                pair_items = chosen.get(old.number, [])
                 bases = {self._new.number: self._candidate.basis, old.number: state.models.basis_of(old.number)}
                 found.append(
                     _Sampled(
                         old,
-                        counts.get(old.number, 0),
-                        self._conflict(old),
+                        items,
+                        conflict,
                         BasisConverter(bases.__getitem__),
                         read_check_sample(state, old, splits[old.number]),
-                        read_pair_items(state, old, chosen.get(old.number, []), new_vectors),
+                        read_pair_items(state, old, pair_items) if items else PairItems(pair_items, None),
+                        None if items or not pair_items else OldModel(state, old),
                     )
                 )
         return found
 
     def _embed(self, images: Tensor) -> np.ndarray:
         """Preprocessed images as the new version stores them."""
-        # Without the lock of other forward passes: only this call uses the encoder, and searches must not wait.
-        full = full_features(self._candidate.encoder, images, self._state.models.device)
-        rows: np.ndarray = (full if self._candidate.basis is None else to_compact(full, self._candidate.basis)).numpy()
-        return rows
+        return _stored_rows(self._candidate.encoder, images, self._candidate.basis, self._state.models.device)
 
     def _pairs(self, one: _Sampled) -> Pairs:
-        chosen, progress = one.pairs, self._options.progress
+        chosen = one.pairs
         if self._new_vectors is not None:
-            rows = self._new_vectors.stored(chosen.rows, self._new, self._candidate.basis)
-            return Pairs(chosen.vectors, rows, [item.label for item in chosen.items])
+            rows = self._new_vectors.rows(chosen.items)
+            given = self._new_vectors.stored(rows, self._new, self._candidate.basis)
+            return pairs_of(chosen.items, chosen.vectors or {}, dict(enumerate(given)))
+        device = self._state.models.device
         stage = f"embedding items of version {one.old.number}"
-        encoder, device = self._candidate.encoder, self._state.models.device
-        return embed_pairs(chosen, encoder, self._embed, device, lambda done, total: progress(stage, done, total))
+
+        def progress(done: int, total: int) -> None:
+            self._options.progress(stage, done, total)
+
+        old = chosen.vectors or {}
+        if one.model is not None:
+            old = embed_images(chosen.items, one.model.encoder, one.model.embed, device, lambda done, total: None)
+        new = embed_images(chosen.items, self._candidate.encoder, self._embed, device, progress)
+        return pairs_of(chosen.items, old, new)
 
     def _fit(self, one: _Sampled, pairs: Pairs) -> tuple[Bridge | None, Bridge | None]:
         """The bridges to and from an older version; None without enough pairs, if vectors can be compared as they are.
@@ -290,7 +333,7 @@ class _Registration:
             where = f"{self._new_vectors.name} has vectors of {counted(count, 'item')} of version {one.old.number}"
             what = f"{where}, and a bridge needs {FEWEST_PAIRS}; add more to the file"
         else:
-            where = f"{counted(count, 'item')} of version {one.old.number} with an image at hand"
+            where = f"{counted(count, 'item')} of version {one.old.number} {have(count)} an image at hand"
             give = "give vectors of more items by the new model (--new-vectors FILE, in Python new_vectors)"
             what = f"{where}, and a bridge needs {FEWEST_PAIRS}; {give}"
         if one.conflict is None:

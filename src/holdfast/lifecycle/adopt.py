@@ -74,8 +74,8 @@ def adopt(
         the queries of the new model decide between the ways; without them only the effect of a projection on the stored
         vectors is measured.
     new_model: the folder of that model. If the way is "bridge", a copy of the model is written beside the bridge.
-    way: "projection", "means", "bridge" or "unchanged"; None takes the best. The first two need classes. "unchanged" fits
-        nothing and ignores ``new``.
+    way: "projection", "means", "bridge" or "unchanged"; None takes the best. The first two need classes; "unchanged"
+        fits nothing and ignores ``new``.
     slots: vertices of the projection's simplex. None: twice the number of classes, and at least D + 2, below which a
         projection loses dimensions.
     held_out: share of the items, and of the classes, that nothing is fitted to, between 0 and 1.

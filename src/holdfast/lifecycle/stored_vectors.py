@@ -166,8 +166,8 @@ def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) 
     usable = draw.permutation(_shared_classes(labels))
     if len(usable) < FEWEST_CLASSES:
         raise HoldfastError(
-            f"{name}: {counted(len(usable), 'class')} with two vectors or more; at least {FEWEST_CLASSES} are needed to "
-            "compare ways (--way bridge and --way unchanged need none)"
+            f"{name}: {counted(len(usable), 'class')} with two vectors or more; at least {FEWEST_CLASSES} are needed "
+            "to compare ways (--way bridge and --way unchanged need none)"
         )
     num_held_out = min(max(2, round(held_out * len(usable))), len(usable) - 4)
     num_choosing = max(2, round(0.2 * (len(usable) - num_held_out)))

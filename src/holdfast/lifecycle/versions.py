@@ -117,7 +117,8 @@ def update(
     on_event: called with progress events (``holdfast.events``).
     cancel: stops the training between two steps.
 
-    Returns the model's ``info``, with the verdict under ``evidence``; ``out`` also has check.json and check.html.
+    Returns the model's ``info``, with the verdict under ``evidence`` and the expected exposure of older versions' items
+    under ``old_items`` (``measure_old_items``); ``out`` also has check.json and check.html.
     """
     model, data, out = Path(model), Path(data), Path(out)
     replace_with = None if replace_with is None else str(replace_with)
