@@ -7,7 +7,7 @@ A gallery of --items vectors of --dim numbers on the embedded engine, with an in
 image, so that the check of ``register`` runs too. A second model is registered with bridges from --pairs vectors:
 
 - alone, beside three threads that wake up every millisecond. One of them takes the gallery's write lock and one the
-  catalogue's lock. The longest time between two wake-ups is the longest that ``register`` makes a search or a write wait.
+  catalogue's lock. The longest time between two wake-ups is the longest that ``register`` makes others wait.
 - beside a thread that searches and one that adds single items; and these two for as long without ``register``. The
   longest call includes what the two threads make each other wait: the embedded engine flushes after every write.
 

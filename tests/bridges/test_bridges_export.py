@@ -37,7 +37,7 @@ def test_the_arrays_are_one_line_of_numpy(kind, tmp_path):
     q /= np.linalg.norm(q, axis=1, keepdims=True)
     np.testing.assert_allclose(q, bridge(queries), atol=1e-5)
     cosine = torch.linspace(-1, 1, 5)
-    np.testing.assert_allclose(np.interp(cosine.numpy(), b["cosines"], b["scores"]), bridge.scale(cosine), atol=1e-6)
+    np.testing.assert_allclose(b["offset"] + b["slope"] * cosine.numpy(), bridge.scale(cosine), atol=1e-6)
 
 
 def test_queries_as_they_are_have_the_identity(tmp_path):
@@ -84,5 +84,5 @@ def test_onnx_gives_what_the_bridge_gives(kind, tmp_path):
         np.testing.assert_allclose(found, bridge(queries[:count]), atol=1e-5)
     told = session.get_modelmeta().custom_metadata_map
     assert told["holdfast.kind"] == kind
-    assert json.loads(told["holdfast.cosines"]) == list(bridge.scale.cosines)
-    assert json.loads(told["holdfast.scores"]) == list(bridge.scale.scores)
+    assert json.loads(told["holdfast.slope"]) == bridge.scale.slope
+    assert json.loads(told["holdfast.offset"]) == bridge.scale.offset

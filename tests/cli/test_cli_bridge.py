@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.bridges import Bridge
 
-ITEMS = 300
+ITEMS = 700
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_export(call, files, tmp_path, holdfast, holdfast_json):
     call("new", "--kind", "rotation")
     target = tmp_path / "bridge.npz"
     assert holdfast("bridge", tmp_path / "out", "--export", target) == f"{target}: {target.stat().st_size:,} bytes\n"
-    assert set(np.load(target)) == {"weight", "bias", "cosines", "scores"}
+    assert set(np.load(target)) == {"weight", "bias", "slope", "offset"}
     assert holdfast_json("bridge", tmp_path / "out", "--export", target)["bytes"] == target.stat().st_size
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from holdfast.bridges import ScoreScale
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.errors import HoldfastError
 
@@ -59,9 +60,9 @@ def test_register_search_versions_and_stats(filled, two_models, holdfast, holdfa
     assert holdfast_json("gallery", "stats", filled)["versions"][1]["bridges"] == [record]
     hits = holdfast_json("gallery", "search", filled, "--id", "5", "--k", "50")
     assert {hit["version"] for hit in hits} == {1, 2}
-    corners = record["scale"]["cosines"], record["scale"]["scores"]
+    scale = ScoreScale.from_json(record["scale"])
     for hit in hits:
-        expected = hit["cosine"] if hit["version"] == 2 else np.interp(hit["cosine"], *corners)
+        expected = hit["cosine"] if hit["version"] == 2 else scale.score(hit["cosine"])
         assert hit["score"] == pytest.approx(expected, abs=1e-6)
     assert "cosine" in holdfast("gallery", "search", filled, "--id", "5")
     assert "cosine" not in holdfast("gallery", "search", filled, "--id", "5", "--indexed-by", "2")

@@ -48,7 +48,7 @@ def rows():
     return np.random.default_rng(1).standard_normal((9, DIM)).astype(np.float32)
 
 
-def ask_here(folder, command, **arguments):
+def ask_here(folder, command, on_progress=None, **arguments):
     """What a service would do, given and giving JSON."""
     with Gallery.open(folder) as opened:
         given = json.loads(json.dumps(arguments))

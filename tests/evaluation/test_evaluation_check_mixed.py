@@ -72,7 +72,7 @@ def rankings(world):
             found["mixed"][:, rows] = found["raw"][:, rows] = queries @ stored.T
         else:
             cosines = bridge(torch.from_numpy(queries)).numpy() @ stored.T
-            found["mixed"][:, rows] = np.interp(cosines, bridge.scale.cosines, bridge.scale.scores)
+            found["mixed"][:, rows] = bridge.scale.offset + bridge.scale.slope * cosines
             if DIMS[model] == DIMS[3]:
                 found["raw"][:, rows] = queries @ stored.T
     found["fair"] = queries @ unit(world["embedded"][3]).T

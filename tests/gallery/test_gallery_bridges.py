@@ -381,7 +381,7 @@ def test_a_shared_space_keeps_its_scores(pictured, model_folders, tmp_path):
     encoder.save_pretrained(tmp_path / "twin")
     (record,) = pictured.register(tmp_path / "twin").bridges
     assert record["kind"] == "none"
-    assert record["scale"]["rule"] == "raw"
+    assert (record["scale"]["slope"], record["scale"]["offset"]) == (1, 0)
     hits = pictured.search(tmp_path / "pictures" / "003.png", k=5)
     assert hits[0].score == pytest.approx(1, abs=1e-5)
     assert [hit.score for hit in hits] == pytest.approx([hit.cosine for hit in hits], abs=1e-6)

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from holdfast.errors import HoldfastError
 from holdfast.gallery import open_engine
 from holdfast.gallery.engines.protocol import new_engine_address
 from holdfast.gallery.filters import matches, parse_filter
@@ -119,3 +120,19 @@ def test_an_index_changes_no_content(engine):
     # One key is waiting, or none where the index takes it in at once; a deleted one does not make up for it.
     assert engine.unindexed("v0001") in ((0, 1) if indexed else (0,))
     assert [one.key for one in engine.search("v0001", vectors[0], 3)] == [1000, before[0].key, before[2].key]
+
+
+def test_another_process_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    """The second collection of the embedded engine is created by another process."""
+    pytest.importorskip("qdrant_edge")
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "exact")
+    made.create("v0001", 8)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", "/bin/false")
+        with pytest.raises(HoldfastError, match=r"the embedded store could not create a collection \(status 1\)$"):
+            made.create("v0002", 8)
+    assert made.collections() == ["v0001"]
+    assert [path.name for path in (tmp_path / "vectors").iterdir()] == ["v0001.0001"]
+    made.create("v0002", 8)
+    assert made.collections() == ["v0001", "v0002"]
+    made.close()

@@ -62,6 +62,25 @@ def test_register_and_add_while_it_moves_then_backfill_and_rollback_there(
         assert [(row["items"], row["vectors"]) for row in gallery.stats()["versions"]] == [(40, 40)]
 
 
+def test_a_move_that_ends_while_a_model_is_registered(model_folders, picture_files, address_of, tmp_path, monkeypatch):
+    """The new version's collection was created on the old engine: it is created again on the new one."""
+    with Gallery.create(tmp_path / "g", model_folders[0], engine=address_of("embedded"), mode="exact") as gallery:
+        gallery.add(Item(file.stem, path=file) for file in picture_files)
+        create = gallery._state.engine.create
+
+        def created_then_moved(collection, dim):
+            create(collection, dim)
+            monkeypatch.undo()
+            gallery.move(address_of("postgresql"))
+
+        monkeypatch.setattr(gallery._state.engine, "create", created_then_moved)
+        assert gallery.register(model_folders[1]).number == 2
+        assert gallery.engine != "embedded"
+        assert gallery._state.engine.collections() == ["v0001", "v0002"]
+        gallery.add([Item("new", path=picture_files[0])])
+        assert {hit.version for hit in gallery.search(picture_files[0], k=100)} == {1, 2}
+
+
 def test_stopped_and_gone_on_and_to_where_it_is(model_folders, picture_files, address_of, tmp_path, monkeypatch):
     monkeypatch.setattr(engine_migration, "BLOCK", 10)
     stop, copied = threading.Event(), []

@@ -33,9 +33,9 @@ def test_hits_carry_score_and_cosine(bridged, client, pictures):
     assert [hit["cosine"] for hit in answer["hits"]] == pytest.approx([hit.cosine for hit in expected], abs=1e-5)
     (record,) = bridged.newest().bridges
     scale = record["scale"]
-    assert scale["rule"] != "raw"
+    assert (scale["slope"], scale["offset"]) != (1, 0)
     for hit in answer["hits"]:
-        merged = np.interp(hit["cosine"], scale["cosines"], scale["scores"]) if hit["version"] == 1 else hit["cosine"]
+        merged = scale["offset"] + scale["slope"] * hit["cosine"] if hit["version"] == 1 else hit["cosine"]
         assert hit["score"] == pytest.approx(merged, abs=1e-5)
     vector = np.ones(32).tolist()
     for kind, query in (("vector", {"vector": vector}), ("id", {"id": "a/4"})):

@@ -72,7 +72,7 @@ class Bridge:
         new: N x d_new and old: N x d_old; row i of both is the same item. Rows of any length, which are normalised.
         kind: "auto" compares ``CANDIDATES`` on held-out pairs; or one of ``BRIDGES``, or "none".
         options: of the named kind, see ``holdfast.bridges.maps``.
-        labels: the class of each item, N; None or "" for unknown. With 50 held-out items or more that share a class
+        labels: the class of each item, N; None or "" for unknown. With 200 held-out items or more that share a class
             with another one, first hits of the right class decide instead of the overlap.
         items: number of items in the old gallery, if the pairs are a sample of it; see ``choice.split_pairs``.
         same_space: whether queries may be used as they are, so that "none" competes. Default: if the sizes are equal.

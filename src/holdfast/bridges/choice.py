@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation
-from holdfast.bridges.scores import RANK, RAW, SAME, STANDARDISED, ScoreScale, measure_scale
+from holdfast.bridges.scores import SAME, ScoreScale, measure_scale
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
 from holdfast.geometry import nearest, unit
@@ -36,6 +36,8 @@ CANDIDATES: tuple[tuple[str, dict[str, Any]], ...] = (
 FEWEST_PAIRS = 10
 OVERLAP_FROM = 50
 """Held-out pairs from which on hits are compared; below, the rank of an item's own stored vector is."""
+LABELS_FROM = 200
+"""Held-out items that share a class with another one, from which on labels decide; with fewer, overlap varies less."""
 HELD_OUT = 0.3
 MOST_HELD_OUT = 1000
 CURVE = (50, 100, 200, 500, 1000, 2000, 5000)
@@ -48,7 +50,7 @@ class Candidate:
 
     value: mean over held-out items of the measure, in [0, 1]; higher is better.
     error: standard error of ``value``.
-    rule: how its scores are merged with those of the newest version; see ``ScoreScale``.
+    scaled: whether its scores are scaled before they are merged with those of the newest version.
     exposure: expected exposure ratio of old items by number of first places (1, 10), in a gallery with half of the
         held-out items embedded by each model; empty with few held-out pairs. 1 is fair.
     mixed_overlap: overlap@10 of that gallery's hits with those of a full re-embedding; NaN with few held-out pairs.
@@ -58,7 +60,7 @@ class Candidate:
     options: dict[str, Any]
     value: float
     error: float
-    rule: str = SAME.rule
+    scaled: bool = False
     exposure: dict[int, float] = field(default_factory=dict)
     mixed_overlap: float = float("nan")
 
@@ -99,12 +101,12 @@ class Evidence:
     def without(self) -> Candidate | None:
         """Queries and scores as they are; None if the two spaces cannot be compared.
 
-        The candidate ``none`` differs from it if its scores are merged by another rule.
+        The candidate ``none`` differs from it if its scores are scaled.
         """
         found = next((one for one in self.candidates if one.kind == NONE), None)
-        if found is None or found.rule == RAW or self.raw_exposure is None:
+        if found is None or not found.scaled or self.raw_exposure is None:
             return found
-        return replace(found, rule=RAW, exposure=self.raw_exposure, mixed_overlap=float("nan"))
+        return replace(found, scaled=False, exposure=self.raw_exposure, mixed_overlap=float("nan"))
 
 
 @dataclass(frozen=True)
@@ -153,32 +155,28 @@ class Trial:
         bridged = self._bridged(kind, options, len(self._fit_new))
         values = self._values(bridged)
         error = float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
-        scale, mixed = self._merging(bridged, [SAME] if kind == NONE else [])
+        scale, mixed = self._merging(bridged, raw_first=kind == NONE)
         found: dict[str, Any] = (
             {} if mixed is None else {"exposure": mixed.exposure, "mixed_overlap": float(mixed.overlaps.mean())}
         )
-        return Measured(Candidate(kind, dict(options), float(values.mean()), error, scale.rule, **found), values, scale)
+        candidate = Candidate(kind, dict(options), float(values.mean()), error, not scale.is_raw, **found)
+        return Measured(candidate, values, scale)
 
-    def _merging(self, bridged: Tensor, first: list[ScoreScale]) -> "tuple[ScoreScale, _Mixed | None]":
-        """The scale with which old items are shown as often as they should be, measured on held-out pairs.
+    def _merging(self, bridged: Tensor, *, raw_first: bool) -> "tuple[ScoreScale, _Mixed | None]":
+        """The scale of the scores, and the gallery of both versions that it gives.
 
-        first: scales that are preferred to the scale by rank and the standardised one.
-
-        Of several scales with fair exposure, an earlier one is used unless a later one is better by a standard error
-        of the overlap with a full re-embedding. If none is fair, the one nearest to it.
+        raw_first: scores stay as they are if old items are then shown about as often as they should be, or if that
+        cannot be measured.
         """
-        scales = [*first, *(self.scale(bridged, rule) for rule in (RANK, STANDARDISED))]
+        scale = self.scale(bridged)
         if not self._enough:
-            return scales[-1] if not first else first[0], None
-        tried = [(scale, self._mixed(bridged, scale)) for scale in scales]
-        fair = [one for one in tried if one[1].unfairness <= 0]
-        if not fair:
-            return min(tried, key=lambda one: one[1].unfairness)
-        best = fair[0]
-        for one in fair[1:]:
-            if _better(one[1].overlaps, best[1].overlaps):
-                best = one
-        return best
+            return SAME if raw_first else scale, None
+        mixed = self._mixed(bridged, scale)
+        if raw_first:
+            raw = self._mixed(bridged, SAME)
+            if unfairness(raw.exposure) <= unfairness(mixed.exposure):
+                return SAME, raw
+        return scale, mixed
 
     def raw_exposure(self) -> dict[int, float] | None:
         """Exposure of old items with queries and scores as they are; None if it cannot be measured."""
@@ -186,9 +184,9 @@ class Trial:
             return None
         return self._mixed(self._unbridged, SAME).exposure
 
-    def scale(self, bridged: Tensor, rule: str) -> ScoreScale:
+    def scale(self, bridged: Tensor) -> ScoreScale:
         """The scale of held-out items as bridged queries, H x d_old."""
-        return measure_scale(bridged, self._all_old, self._all_new, rule=rule, pairs=self._pairs)
+        return measure_scale(bridged, self._all_old, self._all_new, pairs=self._pairs)
 
     def beyond_chance(self, kind: str, options: Mapping[str, Any]) -> float:
         """How many standard errors the value lies above chance, at most a million."""
@@ -263,10 +261,6 @@ class _Mixed:
     exposure: dict[int, float]
     overlaps: Tensor
 
-    @property
-    def unfairness(self) -> float:
-        return unfairness(self.exposure)
-
 
 def unfairness(exposure: Mapping[int, float]) -> float:
     """How far exposure ratios are outside ``FAIR``: sum of |log ratio| beyond log 1.25; 0 if fair."""
@@ -274,22 +268,24 @@ def unfairness(exposure: Mapping[int, float]) -> float:
     return sum(max(0.0, excess) for excess in beyond)
 
 
-def _better(values: Tensor, than: Tensor) -> bool:
-    """Whether the mean is higher by more than a standard error of the difference."""
+def _better(values: Tensor, than: Tensor, errors: float) -> bool:
+    """Whether the mean is higher by more than so many standard errors of the difference."""
     gain = values - than
-    return float(gain.mean()) > float(gain.std()) / len(gain) ** 0.5
+    return float(gain.mean()) > errors * float(gain.std()) / len(gain) ** 0.5
 
 
 def ranked(measured: Sequence[Measured]) -> list[int]:
     """Indices of candidates, best first. An earlier candidate wins unless a later one is better by a standard error.
 
-    Queries as they are also win against a map that would show old items too rarely or too often, if they do not.
+    Queries as they are win unless a map is better by two, and also against a map that would show old items too rarely
+    or too often, if they do not.
     """
     best = 0
     for i in range(1, len(measured)):
+        plain = measured[best].candidate.kind == NONE
         exposures = [unfairness(measured[one].candidate.exposure) for one in (best, i)]
-        spoils = measured[best].candidate.kind == NONE and exposures[0] <= 0 < exposures[1]
-        if _better(measured[i].values, measured[best].values) and not spoils:
+        spoils = plain and exposures[0] <= 0 < exposures[1]
+        if _better(measured[i].values, measured[best].values, 2 if plain else 1) and not spoils:
             best = i
     rest = sorted((i for i in range(len(measured)) if i != best), key=lambda i: -measured[i].candidate.value)
     return [best, *rest]
@@ -353,7 +349,7 @@ def _overlap(found: Tensor, wanted: Tensor) -> Tensor:
 
 
 def _judgeable(labels: Tensor, queries: int) -> Tensor | None:
-    """Labels with -1 for items with a class of their own; None if fewer than 50 of the first ``queries`` are left."""
+    """Labels with -1 for items with a class of their own; None if too few of the first ``queries`` are left."""
     same = (labels[:, None] == labels).sum(1)
     kept = torch.where(same > 1, labels, -1)
-    return kept if int((kept[:queries] >= 0).sum()) >= OVERLAP_FROM else None
+    return kept if int((kept[:queries] >= 0).sum()) >= LABELS_FROM else None

@@ -25,11 +25,11 @@ def export_bridge(bridge: Bridge, path: str | Path) -> None:
 
 
 def export_npz(bridge: Bridge, path: str | Path) -> None:
-    """Write the arrays ``weight`` (d_new x d_old), ``bias`` (d_old), ``cosines`` and ``scores``.
+    """Write the arrays ``weight`` (d_new x d_old), ``bias`` (d_old), ``slope`` and ``offset``.
 
     For unit queries Q x d_new, ``queries @ weight + bias``, scaled to unit rows, are the bridged queries, and
-    ``np.interp(cosine, cosines, scores)`` is the score that can be merged with those of the newest version. Kind "none"
-    has the identity as its weight. Refused: kinds that are not linear.
+    ``offset + slope * cosine`` is the score that can be merged with the scores of the newest version. Kind "none" has
+    the identity as its weight. Refused: kinds that are not linear.
     """
     tensors = {} if bridge.map is None else bridge.map.tensors()
     if bridge.kind != NONE and set(tensors) != {"weight", "bias"}:
@@ -45,25 +45,24 @@ def export_npz(bridge: Bridge, path: str | Path) -> None:
             file,
             weight=weight.numpy(),
             bias=bias.numpy(),
-            cosines=np.array(bridge.scale.cosines),
-            scores=np.array(bridge.scale.scores),
+            slope=np.float64(bridge.scale.slope),
+            offset=np.float64(bridge.scale.offset),
         )
 
 
 def export_onnx(bridge: Bridge, path: str | Path) -> None:
     """Write an ONNX file with input ``vectors`` (Q x d_new) and output ``queries`` (Q x d_old, unit rows), all kinds.
 
-    Its metadata has the kind, the sizes, and ``cosines`` and ``scores``, the corners of the merged score.
-    Needs onnx and onnxscript.
+    Its metadata has the kind, the sizes, ``slope`` and ``offset`` of the score. Needs onnx and onnxscript.
     """
     metadata = {
         "version": version("holdfast") or "unknown",
         "kind": bridge.kind,
         "dims": list(bridge.dims),
         "models": bridge.models,
-        "cosines": list(bridge.scale.cosines),
-        "scores": list(bridge.scale.scores),
-        "output": "unit float32 queries in the old model's space; merged score = numpy.interp(cosine, cosines, scores)",
+        "slope": bridge.scale.slope,
+        "offset": bridge.scale.offset,
+        "output": "unit float32 queries in the old model's space; merged score = offset + slope * cosine",
     }
     example = torch.ones(2, bridge.dims[0])
     write_onnx(_Exported(bridge).eval(), example, path, names=("vectors", "queries"), metadata=metadata)

@@ -3,7 +3,6 @@
 A run is judged with one kind, so that nothing is chosen cell by cell of its compatibility matrix.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +56,7 @@ class RunBridges:
     plain_scales: dict[Cell, ScoreScale] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """What records say of these bridges, as plain types. scales: how often each rule for scores is used."""
+        """What records say of these bridges, as plain types."""
         return {
             "kind": self.kind,
             "options": self.options,
@@ -65,7 +64,6 @@ class RunBridges:
             "seed": self.seed,
             "measure": self.measure,
             "candidates": [dict(one) for one in self.candidates],
-            "scales": dict(Counter(scale.rule for scale in self.scales.values())),
         }
 
 

@@ -91,7 +91,7 @@ def print_mixed_ways(mixed: dict[str, Any], bridged: dict[str, Any]) -> None:
     print_table(["bridge", "scores", "accuracy %", "exposure at 1", "exposure at 10"], rows, right=range(2, 5))
     say(
         "Exposure: the lowest and the highest of all versions. Scaled: scores of older versions are made comparable "
-        "with those of the newest, by the rule that is fairest on held-out images."
+        "with those of the newest, measured on held-out images."
     )
 
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.bridges import NONE, Bridge, ScoreScale
-from holdfast.bridges.scores import RAW, SAME
+from holdfast.bridges.scores import SAME
 from holdfast.encoders import Encoder
 from holdfast.encoders.compact import change_basis, to_compact
 from holdfast.encoders.encode_loop import batch_size_for
@@ -47,13 +47,6 @@ class VersionQuery(NamedTuple):
 
     vector: np.ndarray
     scale: ScoreScale
-
-    def scores(self, cosines: Sequence[float]) -> Sequence[float]:
-        """The merged scores of these cosines."""
-        if self.scale.rule == RAW:
-            return cosines
-        found: list[float] = np.interp(cosines, self.scale.cosines, self.scale.scores).tolist()
-        return found
 
 
 class Models:

@@ -110,11 +110,7 @@ def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit],
             break
         wanted *= 2
     # The engine's scores are cosines of full features: the length of a query that was only converted is included.
-    merged = [
-        scored
-        for query, kept in zip(queries, owned, strict=True)
-        for scored in zip(query.scores([one.score for one in kept]), kept, strict=True)
-    ]
+    merged = [(query.scale.score(one.score), one) for query, kept in zip(queries, owned, strict=True) for one in kept]
     merged.sort(key=lambda scored: (-scored[0], scored[1].key))
     return [items[one.key].hit(score, one.score) for score, one in merged[:k]], changes
 

@@ -339,7 +339,7 @@ _EXPLAINED = (
 )
 _WAYS_EXPLAINED = (
     "Bridge: a map of the queries into the space of each older version. Scaled: scores of each older version are made"
-    " comparable with those of the newest, by the rule that is fairest on held-out images."
+    " comparable with those of the newest, measured on held-out images."
 )
 
 
