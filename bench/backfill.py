@@ -15,8 +15,8 @@ items are queries, as many others are earlier queries, and the rest is a gallery
 - oldest: as in the files.
 - most-hit: by how often an item is among the ten nearest of the earlier queries, by the old model.
 - random.
-- uncertain: by the residual that the bridge predicts from stored vectors.
-- known residual: by the residual that is known once an item is re-embedded; what a perfect prediction would give.
+- uncertain: by the errors that the bridge expects of an item, from its stored vector.
+- residual: by how far an item's own bridged query misses it, which is known once it is re-embedded.
 
 The area is the mean of the accuracy over the share that has moved: overlap@10 with a full re-embedding, and with
 --labels the share of first hits of the right class.
@@ -43,7 +43,7 @@ from holdfast.evaluation.feature_files import read_features
 from holdfast.evaluation.feature_set import FeatureSet, rows_of_ids
 from holdfast.geometry import unit
 
-ORDERS = ("oldest", "most-hit", "random", "uncertain", "known residual")
+ORDERS = ("oldest", "most-hit", "random", "uncertain", "residual")
 SHARES = np.linspace(0, 1, 11)
 FIRST = 10
 
@@ -213,8 +213,8 @@ def compare_orders(old: Tensor, new: Tensor, labels: np.ndarray | None, options:
         "oldest": np.arange(len(items)),
         "most-hit": np.argsort(-times, kind="stable"),
         "random": random.permutation(len(items)),
-        "uncertain": np.argsort(-bridge.predicted_residual(stored).numpy(), kind="stable"),
-        "known residual": np.argsort(-residuals.numpy(), kind="stable"),
+        "uncertain": np.argsort(-bridge.expected_errors(stored).numpy(), kind="stable"),
+        "residual": np.argsort(-residuals.numpy(), kind="stable"),
     }
     before, after = bridge.scale(bridge(new[asked]) @ stored.T), new[asked] @ new[items].T
     wanted = after.topk(FIRST).indices

@@ -20,8 +20,7 @@ import torch
 from timing import write_figures
 from torch import Tensor
 
-from holdfast.bridges import BRIDGES, Bridge, measure_scale
-from holdfast.bridges.scores import RANK, STANDARDISED
+from holdfast.bridges import BRIDGES, Bridge
 from holdfast.environment import describe
 from holdfast.evaluation.exposure import StoredItems, exposure, same_scores, search_mixed
 from holdfast.evaluation.feature_files import read_features
@@ -31,7 +30,6 @@ from holdfast.geometry import nearest, unit
 from holdfast.storage import without_nan
 
 FILES = ("old", "new")
-RULES = (STANDARDISED, RANK)
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "rotation": ("rotation", {}),
     "rotation, centred": ("rotation", {"centred": True}),
@@ -180,7 +178,6 @@ def mixed_gallery(split: Split, counts: list[int]) -> list[dict[str, Any]]:
                         "pairs": count,
                         "rule": rule,
                         "chosen": bridge.kind,
-                        "chosen_rule": bridge.scale.rule,
                         "top1": split.top1(hits.rows),
                         "reembedded": split.reembedded,
                         "exposure": ratio,
@@ -206,8 +203,19 @@ def rules(bridge: Bridge, data: Data, pairs: Tensor, seed: int) -> dict[str, Cal
     other = ~torch.eye(len(rows), dtype=torch.bool)
     s_old = (trial(data.new[rows]) @ data.old[rows].T)[other].double()
     s_new = (data.new[rows] @ data.new[rows].T)[other].double()
-    scales = {rule: measure_scale(trial(data.new[rows]), data.old[rows], data.new[rows], rule=rule) for rule in RULES}
-    return {"raw": same_scores, **scales, "regression": regression(s_old, s_new), "as chosen": bridge.scale}
+    return {
+        "raw": same_scores,
+        "all scores": standardised(s_old, s_new),
+        "regression": regression(s_old, s_new),
+        "rank matching": rank_matching(s_old, s_new),
+        "best scores": bridge.scale,
+    }
+
+
+def standardised(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
+    """Mean and deviation of all scores."""
+    slope = float(s_new.std() / s_old.std())
+    return lambda s: float(s_new.mean()) + slope * (s - float(s_old.mean()))
 
 
 def regression(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
@@ -216,6 +224,21 @@ def regression(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
     x, y = s_old[top], s_new[top]
     slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
     return lambda s: float(y.mean()) + slope * (s - float(x.mean()))
+
+
+def rank_matching(s_old: Tensor, s_new: Tensor) -> Callable[[Tensor], Tensor]:
+    """The new score of the same rank, linear between quantiles and beyond the highest."""
+    shares = np.concatenate([np.linspace(0, 0.99, 34), 1 - np.geomspace(0.01, 10 / len(s_old), 16)[1:]])
+    x, y = (np.quantile(scores.numpy(), shares) for scores in (s_old, s_new))
+    rising = np.concatenate([[True], np.diff(x) > 1e-9])
+    x, y = x[rising], y[rising]
+    slope = (y[-1] - y[-8]) / (x[-1] - x[-8])
+
+    def matched(s: Tensor) -> Tensor:
+        beyond = np.maximum(0, s.numpy() - x[-1])
+        return torch.from_numpy(np.interp(s.numpy(), x, y) + slope * beyond).float()
+
+    return matched
 
 
 def report(split: Split, part: str, rows: list[dict[str, Any]]) -> None:

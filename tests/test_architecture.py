@@ -28,7 +28,7 @@ ALLOWED = {
     "training": {"methods", "scenarios", "encoders", "data", "geometry"},
     "metrics": set(),
     "bridges": {"evaluation", "geometry"},
-    "evaluation": {"metrics", "encoders", "geometry", "scenarios"},
+    "evaluation": {"data", "metrics", "encoders", "geometry", "scenarios"},
     "lifecycle": {
         "bridges", "data", "encoders", "evaluation", "geometry", "losses", "methods", "metrics", "reports",
         "scenarios", "training",

@@ -15,6 +15,7 @@ from .evaluation import check as check
 from .evaluation import check_history as check_history
 from .evaluation import check_mixed as check_mixed
 from .evaluation import compatibility_matrix as compatibility_matrix
+from .evaluation import embed as embed
 from .experiments.execute import run_recipe as run_recipe
 from .gallery import Gallery as Gallery
 from .gallery import Item as Item

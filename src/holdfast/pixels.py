@@ -3,15 +3,17 @@
 All image files are decoded here, so that datasets and encoders see the same pixels.
 """
 
+import contextlib
 import functools
 import io
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, how_to_install, unknown_name
+from holdfast.wording import printable
 
 Colour = Literal["rgb", "grey"]
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
@@ -27,7 +29,12 @@ RESAMPLING = {
 }
 
 # Raster formats only: Pillow would open EPS by running Ghostscript on it.
-_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
+_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
+
+IMAGE_SUFFIXES = frozenset(
+    (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".heic", ".heif")
+)
+"""How the name of an image file ends, in small letters. Files with other names are not taken for images."""
 
 
 def open_image(
@@ -40,19 +47,36 @@ def open_image(
     max_pixels: larger images are refused by their header, before they are decoded.
 
     16-bit grey keeps its high byte, transparency is blended with white, and an animation gives its first frame.
-    Floating-point pixels are refused, because they have no agreed range.
+    Floating-point pixels are refused, because they have no agreed range. HEIC needs the extra ``heif``, and AVIF a
+    Pillow that was built with it.
     """
     if colour not in MODES:
         raise unknown_name("colour", colour, MODES)
+    return _opened(source, MODES[colour], max_pixels)
+
+
+def check_image(path: Path, *, max_pixels: int = MAX_PIXELS) -> None:
+    """Raise the error that ``open_image`` would raise for this file. All of the file is decoded, JPEG at an eighth."""
+    _opened(path, "RGB", max_pixels, draft=True)
+
+
+def _opened(
+    source: str | Path | bytes | Image.Image, mode: str, max_pixels: int, *, draft: bool = False
+) -> Image.Image:
     name = _name(source)
     try:
         if isinstance(source, Image.Image):
-            return _plain(source, name, MODES[colour], max_pixels)
+            return _plain(source, name, mode, max_pixels)
         stream = io.BytesIO(source) if isinstance(source, bytes) else source
         with Image.open(stream, formats=_formats()) as image:
-            return _plain(image, name, MODES[colour], max_pixels)
+            _refuse_size(image, name, max_pixels)
+            if draft:
+                image.draft(None, (1, 1))
+            return _plain(image, name, mode, max_pixels)
     except HoldfastError:
         raise
+    except UnidentifiedImageError as error:
+        raise HoldfastError(f"{name}: {_unidentified(source)}") from error
     except FileNotFoundError:
         raise HoldfastError(f"{name}: no such image file") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -95,13 +119,17 @@ def resize_and_crop(
     return image.resize((width, height), RESAMPLING[interpolation], box=box)
 
 
-def _plain(image: Image.Image, name: str, mode: str, max_pixels: int) -> Image.Image:
+def _refuse_size(image: Image.Image, name: str, max_pixels: int) -> None:
     pixels = image.width * image.height
     if pixels > max_pixels:
         size = f"{image.width} x {image.height}"
         raise HoldfastError(f"{name}: {size} is {pixels} pixels, over the limit of {max_pixels}; scale it down first")
     if pixels == 0:
         raise HoldfastError(f"{name}: the image has no pixels")
+
+
+def _plain(image: Image.Image, name: str, mode: str, max_pixels: int) -> Image.Image:
+    _refuse_size(image, name, max_pixels)
     if image.mode == "F":
         raise HoldfastError(f"{name}: floating-point pixels have no agreed range; save it as 8- or 16-bit")
     image = ImageOps.exif_transpose(image)
@@ -118,11 +146,46 @@ def _name(source: str | Path | bytes | Image.Image) -> str:
         return "image in memory"
     if isinstance(source, Image.Image):
         return str(getattr(source, "filename", "") or "PIL image")
-    return str(source)
+    return printable(source)
+
+
+_HEIF_BRANDS = {b"avif": "AVIF", b"avis": "AVIF"} | dict.fromkeys(
+    (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"
+)
+
+
+def _unidentified(source: str | Path | bytes | Image.Image) -> str:
+    """Why no decoder takes the file: it is empty, HEIC or AVIF without a decoder, or not an image."""
+    if isinstance(source, bytes):
+        head = source[:12]
+    else:
+        with open(str(source), "rb") as file:
+            head = file.read(12)
+    if not head:
+        return "not readable as an image (the file is empty)"
+    brand = _HEIF_BRANDS.get(head[8:12]) if head[4:8] == b"ftyp" else None
+    if brand is not None and not _can_read(brand):
+        return _missing_decoder(brand)
+    return "not readable as an image (unknown format, or damaged)"
+
+
+def _missing_decoder(kind: str) -> str:
+    """What to install so that "HEIC" or "AVIF" files can be decoded."""
+    if kind == "HEIC":
+        return f"HEIC needs the extra heif: {how_to_install('heif')}"
+    return "AVIF needs a Pillow with AVIF: pip install 'pillow>=11.3'"
+
+
+def _can_read(kind: str) -> bool:
+    return ("HEIF" if kind == "HEIC" else kind) in _formats()
 
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """The accepted formats that this build of Pillow has."""
+    """The accepted formats that this build of Pillow has, and HEIF if pillow-heif is installed."""
+    with contextlib.suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
     Image.init()
     return tuple(name for name in _FORMATS if name in Image.OPEN)

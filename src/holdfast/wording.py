@@ -1,5 +1,6 @@
-"""Text helpers for messages: plurals and shortened lists."""
+"""Text helpers for messages: plurals, shortened lists and names of files."""
 
+import unicodedata
 from collections.abc import Sequence
 
 
@@ -27,6 +28,21 @@ def have(number: int) -> str:
 def per_cent(score: float | None, digits: int = 2) -> str:
     """A score in [0, 1] in per cent without the sign: 0.5 gives "50.00"; a dash for None and NaN."""
     return "–" if score is None or score != score else f"{100 * score:.{digits}f}"
+
+
+def broken_letters(text: str) -> bool:
+    """Whether ``text`` has control characters, such as a line break, or is not valid Unicode, as file names can be."""
+    return any(unicodedata.category(letter) in ("Cc", "Cs") for letter in text)
+
+
+def printable(name: object) -> str:
+    """``name`` as text on one line that any terminal can print: control characters and broken Unicode are escaped."""
+    text = str(name)
+    if not broken_letters(text):
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode("ascii") if broken_letters(letter) else letter for letter in text
+    )
 
 
 def _plural(noun: str) -> str:

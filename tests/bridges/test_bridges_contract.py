@@ -102,16 +102,138 @@ def test_unrelated_spaces_are_not_bridged(new_dim, old_dim, count):
     assert not bridge.helps
 
 
-def test_few_pairs_duplicates_and_a_single_class_do_not_break():
-    items = drawn(20, 32, 0)
-    few = Bridge.fit(turned(items, 32), items)
-    assert few.evidence.measure == "reciprocal rank"
-    twice = torch.cat([items, items])
-    Bridge.fit(turned(twice, 32), twice)
-    one_class = drawn(200, 32, 0, classes=1)
-    assert Bridge.fit(turned(one_class, 32, 0.1), one_class).kind == "rotation"
-    constant = torch.ones(40, 8)
-    assert not Bridge.fit(constant, constant).helps or Bridge.fit(constant, constant).kind == "none"
+def unrelated(dim: int, copies: int = 1, classes: int = 100):
+    """Pairs of items that have nothing to do with each other; every pair is there several times."""
+
+    def make(count: int):
+        different = -(-count // copies)
+        new, old = drawn(different, dim, 3, classes=classes), drawn(different, dim, 4, classes=classes)
+        return new.repeat(copies, 1)[:count], old.repeat(copies, 1)[:count]
+
+    return make
+
+
+def related(new_dim: int, old_dim: int, *, noise: float = 0.1, classes: int = 20, copies: int = 1):
+    """Items embedded by two models, in spaces that differ by a rotation and noise."""
+
+    def make(count: int):
+        base = drawn(-(-count // copies), min(new_dim, old_dim), 0, classes=classes).repeat(copies, 1)[:count]
+        return turned(base, new_dim, noise, 1), turned(base, old_dim, noise, 2)
+
+    return make
+
+
+def identical(count: int):
+    items = drawn(count, 32, 0)
+    return items, items
+
+
+def nearly_identical(count: int):
+    items = drawn(count, 32, 0)
+    return unit(items + 0.1 * turned(items, 32, 1.0, 5)), items
+
+
+def all_equal(count: int):
+    return torch.ones(count, 16), torch.ones(count, 16)
+
+
+def half_precision(count: int):
+    return tuple(rows.half() for rows in related(32, 32)(count))
+
+
+def backwards(count: int):
+    """Arrays with negative and with wide strides."""
+    new, old = (rows.numpy() for rows in related(32, 32)(count))
+    return np.flip(new, 0).copy()[::-1], np.repeat(old, 2, axis=1)[:, ::2]
+
+
+WORST = {
+    "identical spaces": identical,
+    "nearly identical spaces": nearly_identical,
+    "unrelated spaces": unrelated(32),
+    "unrelated spaces, each pair four times": unrelated(32, copies=4),
+    "related spaces": related(32, 32),
+    "related spaces, each pair four times": related(32, 32, noise=0.0, copies=4),
+    "little in common": related(32, 32, noise=2.0),
+    "one class": related(32, 32, classes=1),
+    "64 to 1280": related(64, 1280),
+    "1280 to 64": related(1280, 64),
+    "all vectors equal": all_equal,
+    "half precision": half_precision,
+    "strides": backwards,
+}
+KINDS_OF_LABELS = {
+    "no labels": lambda count: None,
+    "one class": lambda count: ["a"] * count,
+    "some unknown": lambda count: [(None, "", "a", "b", 3)[i % 5] for i in range(count)],
+}
+
+
+def overlaps(queries: torch.Tensor, old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+    """Overlap@10 of each item's hits among the other items with those of the new space, by a plain loop."""
+    found = []
+    for i in range(len(new)):
+        hits = []
+        for scores in (old @ queries[i], new @ new[i]):
+            scores[i] = -2
+            hits.append(set(scores.argsort(descending=True, stable=True)[:10].tolist()))
+        found.append(len(hits[0] & hits[1]) / 10)
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize("labelled", KINDS_OF_LABELS)
+@pytest.mark.parametrize("pairs", [20, 700])
+@pytest.mark.parametrize("case", WORST)
+def test_the_chosen_kind_is_never_worse_than_none(case, pairs, labelled):
+    """On items that had no part in the choice, by more than the noise; the noise is three standard errors."""
+    new, old = WORST[case](pairs + 200)
+    bridge = Bridge.fit(new[:pairs], old[:pairs], labels=KINDS_OF_LABELS[labelled](pairs))
+    unseen, stored = (unit(torch.as_tensor(np.ascontiguousarray(rows[pairs:])).float()) for rows in (new, old))
+    bridged = bridge(unseen)
+    assert bool(bridged.isfinite().all())
+    assert bridge.scale.slope > 0
+    if unseen.shape == stored.shape:
+        gain = overlaps(bridged, stored, unseen) - overlaps(unseen, stored, unseen)
+        assert float(gain.mean()) >= -3 * float(gain.std()) / len(gain) ** 0.5
+    if case.startswith(("unrelated", "all vectors")):
+        assert not bridge.helps
+    elif pairs == 700:
+        assert bridge.helps
+
+
+@pytest.mark.parametrize("labels", [["a"] * 700, ["a"] * 600 + ["b"] * 100])
+def test_labels_that_random_hits_match_do_not_decide(labels):
+    """All candidates would be equally good, and queries as they are would win, though they find nothing."""
+    items = drawn(700, 32, 0, classes=1)
+    bridge = Bridge.fit(turned(items, 32, 0.1), items, labels=labels)
+    assert (bridge.evidence.measure, bridge.kind, bridge.helps) == ("overlap@10", "rotation", True)
+
+
+def test_labels_of_what_is_similar_decide():
+    items = drawn(700, 32, 0, classes=5)
+    labels = nearest(items, items[:5]).indices[:, 0].tolist()
+    bridge = Bridge.fit(turned(items, 32, 0.1), items, labels=labels)
+    assert (bridge.evidence.measure, bridge.kind, bridge.helps) == ("top1", "rotation", True)
+    codes = np.array(labels)
+    chance = np.mean([(np.delete(codes, i) == one).mean() for i, one in enumerate(codes)])
+    assert bridge.evidence.chance == pytest.approx(chance, abs=0.1)  # of all items; the held-out ones are a sample
+
+
+def test_equal_pairs_count_once():
+    items = drawn(60, 32, 0)
+    new = turned(items, 32, 0.1)
+    once, thrice = Bridge.fit(new, items), Bridge.fit(new.repeat(3, 1), items.repeat(3, 1))
+    assert thrice.evidence.pairs == 60
+    assert {**thrice.as_json(), "evidence": None} == {**once.as_json(), "evidence": None}
+    assert torch.equal(once(new), thrice(new))
+
+
+def test_equal_scores_share_their_ranks():
+    """Old vectors that are all equal: an item's own vector is in the middle of the ranking, not first."""
+    bridge = Bridge.fit(drawn(20, 8, 0), torch.ones(20, 8))
+    assert bridge.evidence.measure == "reciprocal rank"
+    assert bridge.evidence.chosen.value < bridge.evidence.chance
+    assert not bridge.helps
 
 
 @pytest.mark.parametrize(
@@ -145,6 +267,9 @@ def test_bad_calls_and_folders_are_refused(tmp_path):
     record = json.loads((tmp_path / "b" / "bridge.json").read_text())
     (tmp_path / "b" / "bridge.json").write_text(json.dumps({**record, "dims": [9, 12]}))
     with pytest.raises(HoldfastError, match="not a bridge, or a damaged one"):
+        Bridge.load(tmp_path / "b")
+    (tmp_path / "b" / "bridge.json").write_text(json.dumps({**record, "dims": [8, 11]}))
+    with pytest.raises(HoldfastError, match="its tensors do not fit its sizes"):
         Bridge.load(tmp_path / "b")
     with pytest.raises(HoldfastError, match="no such file"):
         Bridge.load(tmp_path / "nothing")

@@ -119,6 +119,12 @@ def test_without_labels_items_are_matched_by_id(made, bridge):
     # Items that only the new gallery holds cannot be found in the old one and do not count.
     more = (np.vstack([again[0], made["queries_new"][:50]]), None, [*again[2], *(f"more{i}" for i in range(50))])
     assert check(stored, made["queries_old"], made["queries_new"], more, **given).gain == expected.gain
+    # Items that only the old gallery holds could only be wrong hits and are not searched.
+    larger = (np.vstack([stored[0], made["queries_old"][:50]]), None, [*ids, *more[2][200:]])
+    found = check(larger, made["queries_old"], made["queries_new"], again, **given)
+    assert (found.gain, found.gallery) == (expected.gain, 200)
+    assert "50 items of gallery are not in gallery_new and not searched" in found.notes
+    assert not any("ceiling" in note for note in found.notes)
     with pytest.raises(HoldfastError, match="199 items, but 200 in gallery; without labels their items are compared"):
         check(made["gallery_old"], made["queries_old"], made["queries_new"], made["gallery_new"][1:], **given)
     with pytest.raises(HoldfastError, match="has no id of gallery"):

@@ -55,6 +55,14 @@ def test_very_long_and_very_short_vectors_are_directions(factor, sets):
     assert found.thresholds.new_far == pytest.approx(plain.thresholds.new_far, abs=1e-4)
 
 
+def test_arrays_of_the_caller_are_not_changed(sets):
+    gallery, labels = sets["gallery"]
+    short = (gallery * 1e-30).astype(np.float32)
+    given = short.copy()
+    check((given, labels), sets["queries_old"], sets["queries_new"], resamples=100)
+    assert np.array_equal(given, short)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64", ">f4", "int8"])
 def test_numbers_of_any_kind(dtype, sets, tmp_path):
     files = {}

@@ -108,8 +108,8 @@ def test_most_hit_first(upgraded, model_folders, pictures, tmp_path):
         assert versions_of(gallery, ["000"]) == {"000": 2}
 
 
-def by_residual(gallery, among):
-    """Ids of items of these versions with an image, the largest predicted residual first; one by one."""
+def by_errors(gallery, among):
+    """Ids of items of these versions with an image, the most expected errors first; one by one."""
     rows = gallery._state.catalogue.read("SELECT id, key, version FROM items WHERE path IS NOT NULL ORDER BY key")
     values = {}
     for name, key, number in rows:
@@ -117,7 +117,7 @@ def by_residual(gallery, among):
             version = gallery.models.version(number)
             vector = gallery._state.engine.fetch(version.collection, [key])[key]
             bridge = gallery.models.bridge(gallery.newest(), version)
-            values[name] = float(bridge.predicted_residual(vector[None])[0])
+            values[name] = float(bridge.expected_errors(vector[None])[0])
     return sorted(values, key=lambda name: -values[name])
 
 
@@ -137,7 +137,7 @@ def test_most_uncertain_first(upgraded, model_folders, picture_files, pictures, 
     """Over two older versions with a bridge each."""
     upgraded.add([Item(f"b{n}", image=pictures[50 + n], path=picture_files[n]) for n in range(12)], version=2)
     upgraded.register(model_folders[2], force=True, bridge="rotation")
-    expected = by_residual(upgraded, (1, 2))
+    expected = by_errors(upgraded, (1, 2))
     assert len(expected) == 52
     assert len({name[0] for name in expected[:30]}) == 2  # both versions are among the first
     monkeypatch.setattr("holdfast.gallery.reembed.RateLimit.wait", lambda self, done: None)
@@ -154,7 +154,7 @@ def test_versions_without_a_bridge_come_last(upgraded, model_folders, picture_fi
     upgraded.add([Item(f"b{n}", image=pictures[50 + n], path=picture_files[n]) for n in (3, 1, 2)], version=2)
     assert [record["version"] for record in upgraded.newest().bridges] == [1]
     monkeypatch.setattr("holdfast.gallery.reembed.RateLimit.wait", lambda self, done: None)
-    expected = [*by_residual(upgraded, (1,)), "b3", "b1", "b2"]
+    expected = [*by_errors(upgraded, (1,)), "b3", "b1", "b2"]
     assert moved_order(upgraded, limit=41) == expected[:41]
     # Only items without a bridge are left, and the same call continues.
     assert moved_order(upgraded) == [*sorted(expected[:41]), "b1", "b2"]

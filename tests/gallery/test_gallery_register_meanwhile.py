@@ -153,7 +153,7 @@ def test_a_folder_that_changes_while_its_model_embeds(
 def test_items_that_go_between_listing_and_reading(labelled, model_folders, monkeypatch):
     """A class that lost all its gallery items has no queries any more; the rest is judged."""
     listed = labelled._state.catalogue.items_with_path
-    queries, gallery = registration.split(listed(1), ())
+    queries, gallery = registration.split(listed(1))
     items = labelled._state.catalogue.by_key(list(gallery))[0]
     gone = [item.id for item in items.values() if item.label == "class0"]
 

@@ -67,7 +67,7 @@ def test_the_verdict_lies_beside_it_and_in_its_card(first, second):
 
 
 def test_which_images_are_held_out_depends_on_their_content_alone(photos):
-    pictures = ImageFiles(16, "grey").find(photos / "all")
+    pictures = ImageFiles(16, "grey").find(photos / "all").samples
     held = held_out_mask(pictures, 0.3, frozenset())
     some = [row for row in range(len(pictures)) if row % 3]
     assert held_out_mask([pictures[row] for row in some], 0.3, frozenset()).tolist() == held[some].tolist()
@@ -111,7 +111,7 @@ def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_
 
 
 def test_a_csv_is_as_good_as_a_folder(first, second, photos, tmp_path):
-    rows = [f"{one.path},{one.class_name}" for one in ImageFiles(16, "grey").find(photos / "2")]
+    rows = [f"{one.path},{one.class_name}" for one in ImageFiles(16, "grey").find(photos / "2").samples]
     (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows[::-1]]))
     update(first, tmp_path / "list.csv", tmp_path / "2", device="cpu")
     assert weights(tmp_path / "2") == weights(second)

@@ -4,6 +4,7 @@ It is fitted on pairs, items that both models embedded, needs no labels and chan
 is used is measured on pairs that it was not fitted on (``choice``).
 """
 
+import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.bridges.choice import (
+    BEYOND_CHANCE,
     BRIDGES,
     FEWEST_PAIRS,
     NONE,
@@ -29,6 +31,7 @@ from holdfast.bridges.choice import (
 from holdfast.bridges.maps import LinearMap, QueryMap, ridge_weights
 from holdfast.bridges.scores import ScoreScale
 from holdfast.errors import HoldfastError
+from holdfast.evaluation.search import float32
 from holdfast.geometry import unit
 from holdfast.storage import read_json, read_tensors, replacing_folder, without_nan, write_json, write_tensors
 
@@ -39,7 +42,7 @@ class Bridge:
 
     kind, options: which map. dims: size of the new and of the old space.
     scale: makes scores of bridged queries comparable with scores in the new space.
-    residual: d_old + 1 numbers that predict how badly an old vector is served; see ``predicted_residual``.
+    error_weights: d_old + 1 numbers that predict how badly an old vector is served; see ``expected_errors``.
     models: what the two spaces are called, such as hashes of weights; empty where nobody said.
     """
 
@@ -48,7 +51,7 @@ class Bridge:
     dims: tuple[int, int]
     map: QueryMap | None
     scale: ScoreScale
-    residual: Tensor
+    error_weights: Tensor
     evidence: Evidence
     models: dict[str, str] = field(default_factory=dict)
 
@@ -70,10 +73,12 @@ class Bridge:
         """Fit a bridge from the new space to the old one.
 
         new: N x d_new and old: N x d_old; row i of both is the same item. Rows of any length, which are normalised.
+            Pairs that are equal in both count once.
         kind: "auto" compares ``CANDIDATES`` on held-out pairs; or one of ``BRIDGES``, or "none".
         options: of the named kind, see ``holdfast.bridges.maps``.
         labels: the class of each item, N; None or "" for unknown. With 200 held-out items or more that share a class
-            with another one, first hits of the right class decide instead of the overlap.
+            with another one, first hits of the right class decide instead of the overlap; not if hits of the new model
+            itself match the labels no better than random hits.
         items: number of items in the old gallery, if the pairs are a sample of it; see ``choice.split_pairs``.
         same_space: whether queries may be used as they are, so that "none" competes. Default: if the sizes are equal.
         unbridged: N x d_old, the new items as they are compared with old vectors without a bridge, for "none"; needed
@@ -88,10 +93,15 @@ class Bridge:
         started = time.monotonic()
         new, old = _pairs(new, old)
         plain = _unbridged(unbridged, new, old)
+        codes = None if labels is None else _codes(labels, len(new))
+        kept = _different(new, old)
+        if len(kept) >= FEWEST_PAIRS:
+            # A copy of a held-out item among the fitted ones would make every map look good that memorises pairs.
+            new, old = new[kept], old[kept]
+            plain, codes = (None if rows is None else rows[kept] for rows in (plain, codes))
         same = plain is not None and same_space is not False
         candidates = candidates_of(kind, dict(options or {}), same)
         split = split_pairs(len(new), seed, items)
-        codes = None if labels is None else _codes(labels, len(new))
         trial = Trial(new, old, codes, split, plain)
         measured = [trial.measured(name, given) for name, given in candidates]
         order = ranked(measured) if kind == "auto" else list(reversed(range(len(measured))))
@@ -106,17 +116,19 @@ class Bridge:
             curve=tuple(trial.curve(best.kind, best.options)) if best.kind != NONE else (),
             seconds=time.monotonic() - started,
             raw_exposure=trial.raw_exposure() if same else None,
-            beyond_chance=Trial(new, old, codes, split.unseen_only(), plain).beyond_chance(best.kind, best.options),
+            beyond_chance=0.0
+            if len(kept) < FEWEST_PAIRS  # equal vectors cannot be told apart
+            else Trial(new, old, None, split.unseen_only(), plain).beyond_chance(best.kind, best.options),
         )
         chosen = None if best.kind == NONE else BRIDGES[best.kind].fit(new, old, **best.options)
-        residual = _fit_residual(*trial.residuals(best.kind, best.options)) if plain is not None or chosen else _NOTHING
+        error_weights = _fit_errors(*trial.errors(best.kind, best.options))
         dims = (new.shape[1], old.shape[1])
-        return cls(best.kind, best.options, dims, chosen, scale, residual, evidence, dict(models or {}))
+        return cls(best.kind, best.options, dims, chosen, scale, error_weights, evidence, dict(models or {}))
 
     @torch.no_grad()
     def __call__(self, queries: ArrayLike | Tensor) -> Tensor:
         """Unit queries in the old space, Q x d_old float32; a query of zeros stays zero."""
-        z = torch.as_tensor(np.asarray(queries) if not isinstance(queries, Tensor) else queries).float()
+        z = _float_tensor(queries)
         if z.ndim != 2 or z.shape[1] != self.dims[0]:
             raise HoldfastError(f"queries have shape {tuple(z.shape)}; this bridge takes Q x {self.dims[0]}")
         z = unit(z)
@@ -133,20 +145,18 @@ class Bridge:
 
     @property
     def helps(self) -> bool:
-        """Whether bridged searches among unseen items find more than random hits would, by four standard errors.
+        """Whether bridged searches among unseen items find more than random hits would, by four standard errors."""
+        return self.evidence.beyond_chance > BEYOND_CHANCE
 
-        Three would be passed by 5 % of unrelated spaces: the best of several candidates is taken, and hits of similar
-        queries depend on each other.
+    def expected_errors(self, old: ArrayLike | Tensor) -> Tensor:
+        """How often these items are expected to be wrongly among the first hits or wrongly missing, N.
+
+        By linear regression from held-out pairs; the mean over items like these is 1 - overlap@10. A backfill
+        re-embeds items with a large value first.
+
+        old: N x d_old unit vectors.
         """
-        return self.evidence.beyond_chance > 4
-
-    def predicted_residual(self, old: ArrayLike | Tensor) -> Tensor:
-        """How far bridged queries are expected to miss these old vectors, N: 1 - cosine, by linear regression.
-
-        old: N x d_old unit vectors. A backfill re-embeds items with a large value first.
-        """
-        rows = torch.as_tensor(np.asarray(old) if not isinstance(old, Tensor) else old).float()
-        return rows @ self.residual[:-1] + self.residual[-1]
+        return _float_tensor(old) @ self.error_weights[:-1] + self.error_weights[-1]
 
     def summary(self) -> dict[str, Any]:
         """What records of versions say about a bridge, as plain types; NaN is None.
@@ -195,7 +205,7 @@ class Bridge:
         with replacing_folder(Path(folder)) as temporary:
             write_json(temporary / "bridge.json", self.as_json())
             learned = {} if self.map is None else {f"map.{name}": part for name, part in self.map.tensors().items()}
-            write_tensors(temporary / "bridge.safetensors", {**learned, "residual": self.residual})
+            write_tensors(temporary / "bridge.safetensors", {**learned, "error_weights": self.error_weights})
 
     @classmethod
     def load(cls, folder: str | Path) -> "Bridge":
@@ -212,23 +222,23 @@ class Bridge:
                 dims,
                 None if kind == NONE else BRIDGES[kind].from_tensors(learned),
                 ScoreScale.from_json(record["scale"]),
-                tensors["residual"],
+                tensors["error_weights"],
                 _evidence(record["evidence"]),
                 record["models"],
             )
-            bridge(torch.zeros(1, dims[0]))
-        except (KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            # Without a map the two sizes may differ: the caller then converts queries, see ``unbridged``.
+            mapped = dims[1] if kind == NONE else bridge(torch.zeros(1, dims[0])).shape[1]
+            if mapped != dims[1] or len(bridge.error_weights) != dims[1] + 1:
+                raise ValueError(f"its tensors do not fit its sizes {dims}")
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
             raise HoldfastError(f"{folder}: not a bridge, or a damaged one ({error!r}); fit it again") from error
         return bridge
 
 
-_NOTHING = torch.zeros(1)
-
-
-def _fit_residual(old: Tensor, residuals: Tensor) -> Tensor:
-    """Weights and bias of a ridge regression from old vectors to residuals."""
-    mean, level = old.mean(0), residuals.mean()
-    weight = ridge_weights(old - mean, (residuals - level)[:, None], 1.0)[:, 0]
+def _fit_errors(old: Tensor, errors: Tensor) -> Tensor:
+    """Weights and bias of a ridge regression from old vectors to errors; strongly shrunk, because counts are noisy."""
+    mean, level = old.mean(0), errors.mean()
+    weight = ridge_weights(old - mean, (errors - level)[:, None], 10.0)[:, 0]
     return torch.cat([weight, (level - mean @ weight)[None]])
 
 
@@ -262,18 +272,35 @@ def _unbridged(given: ArrayLike | Tensor | None, new: Tensor, old: Tensor) -> Te
     """The new items as queries without a bridge, N x d_old; None if there is no such form."""
     if given is None:
         return new if new.shape == old.shape else None
-    rows = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).detach().float().cpu()
+    rows = _float_tensor(given).cpu()
     if rows.shape != old.shape:
         raise HoldfastError(f"unbridged has shape {tuple(rows.shape)}; old has {tuple(old.shape)}")
     return rows
 
 
+def _float_tensor(given: ArrayLike | Tensor) -> Tensor:
+    """float32, without a copy where possible; arrays with any strides."""
+    return given.detach().float() if isinstance(given, Tensor) else torch.as_tensor(np.ascontiguousarray(given)).float()
+
+
+def _different(new: Tensor, old: Tensor) -> Tensor:
+    """Row numbers of the pairs, without those that are equal in both spaces to an earlier one."""
+    rows = (hashlib.sha256(a.tobytes() + b.tobytes()).digest() for a, b in zip(new.numpy(), old.numpy(), strict=True))
+    first: dict[bytes, int] = {}
+    for row, digest in enumerate(rows):
+        first.setdefault(digest, row)
+    return torch.tensor(list(first.values()))
+
+
 def _pairs(new: ArrayLike | Tensor, old: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
     both = []
     for name, given in (("new", new), ("old", old)):
-        z = torch.as_tensor(np.asarray(given) if not isinstance(given, Tensor) else given).detach().float().cpu()
-        if z.ndim != 2:
-            raise HoldfastError(f"{name} has shape {tuple(z.shape)}; a bridge is fitted on matrices, one row per item")
+        rows = given.detach().cpu().float().numpy() if isinstance(given, Tensor) else np.asarray(given)
+        if rows.ndim != 2:
+            raise HoldfastError(
+                f"{name} has shape {tuple(rows.shape)}; a bridge is fitted on matrices, one row per item"
+            )
+        z = float32(rows, "cpu")
         bad = ~torch.isfinite(z).all(1)
         if bool(bad.any()):
             raise HoldfastError(f"{name}: {int(bad.sum())} of {len(z)} rows hold NaN or infinity; leave them out")

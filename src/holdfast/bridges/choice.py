@@ -38,6 +38,9 @@ OVERLAP_FROM = 50
 """Held-out pairs from which on hits are compared; below, the rank of an item's own stored vector is."""
 LABELS_FROM = 200
 """Held-out items that share a class with another one, from which on labels decide; with fewer, overlap varies less."""
+BEYOND_CHANCE = 4
+"""Standard errors above chance that count as clearly better than random hits. Three would be passed by 5 % of unrelated
+spaces: the best of several candidates is taken, and hits of similar queries depend on each other."""
 HELD_OUT = 0.3
 MOST_HELD_OUT = 1000
 CURVE = (50, 100, 200, 500, 1000, 2000, 5000)
@@ -76,8 +79,9 @@ class Evidence:
     searched: items that the held-out ones were searched among.
     candidates: the chosen one first, then by value.
     curve: (pairs fitted on, value) of the chosen kind on nested subsets of the pairs.
-    beyond_chance: value minus chance of the chosen candidate, in standard errors, if held-out items are searched among
-        held-out items only. Fitted pairs would be found more often than by chance even between unrelated spaces.
+    beyond_chance: value minus chance of the chosen candidate, in standard errors, without labels and if held-out items
+        are searched among held-out items only. Fitted pairs would be found more often than by chance even between
+        unrelated spaces, and labels of few classes are often matched by chance. 0 with fewer than ten different pairs.
     raw_exposure: of old items with queries and scores as they are; None if that cannot be measured.
     """
 
@@ -137,19 +141,28 @@ class Trial:
         self._unbridged = None if unbridged is None else unbridged[held]
         self._mapped: dict[str, Tensor] = {}  # by kind, options and number of pairs: a fit can take a second
         self._pairs = len(new)
-        self.labels = None if labels is None else _judgeable(labels[searched], len(held))
         self._enough = len(held) >= OVERLAP_FROM
         self._fair = _neighbours(self._new, self._all_new) if self._enough else None
+        self.labels = None if labels is None else self._useful(_judgeable(labels[searched], len(held)))
         self.measure, self.chance = self._measure(len(searched))
 
     def _measure(self, count: int) -> tuple[str, float]:
         if self.labels is not None:
-            own = self.labels[: len(self._new)]
-            same = (own[:, None] == self.labels).sum(1)[own >= 0] - 1
-            return "top1", float((same / (count - 1)).double().mean())
+            return "top1", _chance(self.labels, len(self._new))
         if self._enough:
             return "overlap@10", min(1.0, FIRST / (count - 1))
         return "reciprocal rank", float((1 / torch.arange(1, count + 1, dtype=torch.float64)).mean())
+
+    def _useful(self, labels: Tensor | None) -> Tensor | None:
+        """The labels, if first hits of a full re-embedding match them more often than random hits; None otherwise.
+
+        A single class, or labels that say nothing about what is similar, could not tell a good bridge from a bad one.
+        """
+        if labels is None or self._fair is None:
+            return None
+        right = _right(labels, self._fair[:, 0])
+        clear = BEYOND_CHANCE * float(right.std()) / len(right) ** 0.5
+        return labels if float(right.mean()) - _chance(labels, len(self._new)) > clear else None
 
     def measured(self, kind: str, options: Mapping[str, Any]) -> Measured:
         bridged = self._bridged(kind, options, len(self._fit_new))
@@ -200,10 +213,22 @@ class Trial:
         counts = [count for count in CURVE if FEWEST_PAIRS <= count < total] + [total]
         return [(count, float(self._values(self._bridged(kind, options, count)).mean())) for count in counts]
 
-    def residuals(self, kind: str, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-        """Old vectors of the held-out items, and 1 - cosine of each with its bridged query."""
+    def errors(self, kind: str, options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+        """Old vectors of the items searched, and how often each is wrongly shown or wrongly missing.
+
+        That is the number of queries with the item among the ten nearest in one of both searches only, bridged or in
+        the new space, on a scale on which its mean over the items is 1 - overlap@10. Items that are near many queries
+        have more errors than others. The distance of an item from its own bridged query was tried instead: it is
+        largest for items that are hardly ever near a query.
+        """
         bridged = self._bridged(kind, options, len(self._fit_new))
-        return self._old, 1 - (bridged * self._old).sum(1)
+        queries, items = len(self._new), len(self._all_new)
+        first = min(FIRST, max(1, queries // 5))  # with few items, ten would be most of them
+        shown, wanted = (
+            torch.zeros(queries, items, dtype=torch.bool).scatter(1, _neighbours(*searched, first), True)
+            for searched in ((bridged, self._all_old), (self._new, self._all_new))
+        )
+        return self._all_old, (shown != wanted).sum(0) * (items / (2 * first * queries))
 
     def _bridged(self, kind: str, options: Mapping[str, Any], count: int) -> Tensor:
         if kind == NONE:
@@ -219,14 +244,13 @@ class Trial:
     def _values(self, bridged: Tensor) -> Tensor:
         """One number in [0, 1] per held-out item that can be judged."""
         if self.labels is not None:
-            own = self.labels[: len(self._new)]
-            first = _neighbours(bridged, self._all_old, 1)[:, 0]
-            return (self.labels[first] == own)[own >= 0].double()
+            return _right(self.labels, _neighbours(bridged, self._all_old, 1)[:, 0])
         if self._fair is not None:
             return _overlap(_neighbours(bridged, self._all_old), self._fair)
         scores = bridged @ self._all_old.T
         own = scores.diagonal()[:, None]
-        return 1 / (scores > own).sum(1).add(1).double()
+        ties = (scores == own).sum(1) - 1  # half of them come first on average
+        return 1 / ((scores > own).sum(1) + 1 + ties / 2).double()
 
     def _mixed(self, bridged: Tensor, scale: Callable[[Tensor], Tensor]) -> "_Mixed":
         """Exposure of old items in a gallery of both versions, half of the items each.
@@ -350,6 +374,22 @@ def _overlap(found: Tensor, wanted: Tensor) -> Tensor:
 
 def _judgeable(labels: Tensor, queries: int) -> Tensor | None:
     """Labels with -1 for items with a class of their own; None if too few of the first ``queries`` are left."""
-    same = (labels[:, None] == labels).sum(1)
-    kept = torch.where(same > 1, labels, -1)
+    _, code_of, counts = labels.unique(return_inverse=True, return_counts=True)
+    kept = torch.where(counts[code_of] > 1, labels, -1)
     return kept if int((kept[:queries] >= 0).sum()) >= LABELS_FROM else None
+
+
+def _right(labels: Tensor, first: Tensor) -> Tensor:
+    """Whether the first hit of each query with a label has the query's label, as 0 or 1.
+
+    labels: of all items, the queries first. first: number of the first hit of each query.
+    """
+    own = labels[: len(first)]
+    return (labels[first] == own)[own >= 0].double()
+
+
+def _chance(labels: Tensor, queries: int) -> float:
+    """How often a random other item has the label of one of the first ``queries`` items, if that has one."""
+    own = labels[:queries]
+    same = torch.bincount(labels[labels >= 0])[own[own >= 0]] - 1
+    return float((same / (len(labels) - 1)).double().mean())

@@ -11,6 +11,7 @@ from holdfast.cli import (
     check,
     demo,
     doctor,
+    embed,
     evaluate,
     export,
     gallery,
@@ -46,6 +47,7 @@ app.command("sweep")(sweep.sweep)
 app.command("pretrain")(pretrain.pretrain)
 app.command("evaluate")(evaluate.evaluate)
 app.command("adopt")(adopt.adopt)
+app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
 app.command("metrics")(metrics.metrics)

@@ -23,6 +23,15 @@ JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of text.")
 Number = TypeVar("Number", int, float)
 
 
+def yes_or_no(option: str, text: str | None) -> bool | None:
+    """The value of an option that takes yes or no; None if it is not given."""
+    if text is None:
+        return None
+    if text.lower() not in ("yes", "no"):
+        raise HoldfastError(f"{option} must be yes or no, got {text!r}")
+    return text.lower() == "yes"
+
+
 def name_list(text: str) -> list[str]:
     """Names separated by commas; empty for an empty text."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""Progress of one run and of decoding on stderr, as a bar in a terminal and as lines elsewhere; and Ctrl-C."""
+"""Progress of a run, of decoding and of counted items on stderr, as a bar in a terminal, else as lines; and Ctrl-C."""
 
 import signal
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
@@ -250,3 +250,51 @@ class DecodingLines:
 def decoding_lines(*, quiet: bool) -> DecodingLines | None:
     """The progress of decoding on stderr, or None if ``quiet``."""
     return None if quiet else DecodingLines()
+
+
+class CountProgress(Display):
+    """Items done, items a second and time left on stderr: a bar in a terminal, else a line every ten seconds.
+
+    Called with the number of items done and the number of all. The clock starts at the first call, so that the time
+    to load a model is not counted.
+
+    name: of the verb.
+    quiet: show nothing.
+    """
+
+    def __init__(self, name: str, *, quiet: bool) -> None:
+        self._name, self._quiet = name, quiet
+        self._first: tuple[float, int] | None = None
+        self._due = time.monotonic() + FIRST_SECONDS
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[detail]}")
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._row = self._bar.add_task(self._name, total=None, detail="")
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._quiet:
+            return
+        now = time.monotonic()
+        self._first = self._first or (now, done)
+        fresh, seconds = done - self._first[1], now - self._first[0]
+        detail = f"{done:,} of {total:,}"
+        if fresh and seconds > 0:
+            detail += f", {fresh / seconds:,.0f} a second, {clock(seconds / fresh * (total - done))} left"
+        if self._bar is not None:
+            self._bar.update(self._row, completed=done, total=total, detail=detail)
+        elif now >= self._due:
+            self._due = now + LINE_SECONDS
+            sys.stderr.write(f"{self._name}: {detail}\n")
+            sys.stderr.flush()

@@ -7,13 +7,23 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION, yes_or_no
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.wording import counted
 
 DATA = typer.Option(..., "--data", help="A folder of images per class, a CSV of path,label, or vectors (npz, parquet).")
 OUT = typer.Option(..., "--out", "-o", help="The new model's folder.")
 RECIPE = typer.Option(None, "--recipe", "-r", help="TOML: network, method, training.")
+SPLIT_FOLDERS = typer.Option(
+    None,
+    "--split-folders",
+    metavar="yes|no",
+    help="Whether the folders in --data are splits (train is read) or classes.",
+    show_default="yes if all are named like splits",
+)
+SKIP = typer.Option(
+    False, "--skip-unreadable", help="Go on without files that cannot be used; a list is written beside --out."
+)
 EMBED = typer.Option(False, "--embed-buffer", help="Keep images with the model, not their paths and hashes.")
 
 
@@ -30,6 +40,8 @@ def start(
     ),
     set_: list[str] = SET_OPTION,
     embed_buffer: bool = EMBED,
+    split_folders: str | None = SPLIT_FOLDERS,
+    skip_unreadable: bool = SKIP,
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -54,6 +66,8 @@ def start(
             overrides=set_,
             slots=slots,
             embed_buffer=embed_buffer,
+            split_folders=yes_or_no("--split-folders", split_folders),
+            skip_unreadable=skip_unreadable,
             device=device,
             **progress,
         )
@@ -71,11 +85,13 @@ def version_progress(name: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
 
 def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
     """Print the version in ``out``; returns its verdict, None if there is no older version to compare with."""
+    from holdfast.data.problems import problem_file
     from holdfast.storage import read_json
 
     path = out / "check.json"
     check = read_json(path) if path.exists() else None
     verdict = None if check is None else str(check["verdict"])
+    skipped_list = problem_file(out) if info["data"].get("skipped") else None
     if json:
         slots = info["slots"]
         print_json(
@@ -84,6 +100,7 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
                 "version": info["task"],
                 "method": info["method"],
                 "data": info["data"],
+                "skipped_list": skipped_list,
                 "classes": info["classes"],
                 "slots": {"all": slots["num_slots"], "owned": len(slots["owners"])},
                 "verdict": verdict,
@@ -98,6 +115,8 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
         f"{out}: version {info['task']}, trained on {trained_on} of {_class_counts(data)} "
         f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots taken"
     )
+    if data.get("skipped"):
+        say(f"Files and folders skipped: {data['skipped']:,}; list: {skipped_list}")
     if check is None:
         typer.echo(f"Next: holdfast update --from {out} --data NEW_{data.get('of', 'images').upper()} --out NEXT")
     elif "queries" not in check:

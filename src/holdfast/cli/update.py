@@ -4,8 +4,8 @@ from pathlib import Path
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION
-from holdfast.cli.start import DATA, EMBED, OUT, RECIPE, print_version, version_progress
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION, yes_or_no
+from holdfast.cli.start import DATA, EMBED, OUT, RECIPE, SKIP, SPLIT_FOLDERS, print_version, version_progress
 
 
 def update(
@@ -23,6 +23,8 @@ def update(
     ),
     check_on: Path | None = typer.Option(None, "--check-on", help="Check on these images and hold out none of --data."),
     min_gain: float = typer.Option(0.0, "--min-gain", help="Of the check, as a fraction of 1; -0.01: a point worse."),
+    split_folders: str | None = SPLIT_FOLDERS,
+    skip_unreadable: bool = SKIP,
     must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless the verdict is compatible."),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
@@ -53,6 +55,8 @@ def update(
             buffer_from=buffer_from,
             check_on=check_on,
             min_gain=min_gain,
+            split_folders=yes_or_no("--split-folders", split_folders),
+            skip_unreadable=skip_unreadable,
             device=device,
             **progress,
         )

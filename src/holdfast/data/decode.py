@@ -10,9 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.errors import HoldfastError
-from holdfast.pixels import Colour, open_image, resize_and_crop
-
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"})
+from holdfast.pixels import Colour, check_image, open_image, resize_and_crop
 
 MAX_NAMES = 20
 """Unreadable files named in an error."""
@@ -50,29 +48,46 @@ def decode(
         raise HoldfastError(f"colour must be rgb or grey, got {colour!r}")
     shape = (len(files), size, size, 3 if colour == "rgb" else 1)
     images = np.empty(shape, np.uint8) if into is None else into
+
+    def fill(index: int) -> None:
+        image = resize_and_crop(open_image(files[index], colour=colour), size, resize=resize)
+        images[index] = np.asarray(image).reshape(size, size, -1)
+
+    bad = _in_threads(fill, len(files), name)
+    if bad:
+        raise _unreadable(bad, files, origins)
+    return images
+
+
+def decode_errors(files: Sequence[Path], *, name: str = "pictures") -> list[tuple[int, HoldfastError]]:
+    """The files that cannot be decoded, as pairs of row and error, sorted by row. The pixels are not kept.
+
+    name: name of the set, for progress reports.
+    """
+    return _in_threads(lambda index: check_image(files[index]), len(files), name)
+
+
+def _in_threads(work: Callable[[int], None], count: int, name: str) -> list[tuple[int, HoldfastError]]:
+    """Call ``work`` with 0 to ``count`` - 1 in threads; the errors it raised, with their numbers, sorted."""
     bad: list[tuple[int, HoldfastError]] = []
 
-    def fill(start: int) -> None:
-        for index in range(start, min(start + FILES_PER_TASK, len(files))):
+    def some(start: int) -> None:
+        for index in range(start, min(start + FILES_PER_TASK, count)):
             try:
-                image = resize_and_crop(open_image(files[index], colour=colour), size, resize=resize)
+                work(index)
             except HoldfastError as error:
                 bad.append((index, error))
-                continue
-            images[index] = np.asarray(image).reshape(size, size, -1)
 
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         try:
-            starts = range(0, len(files), FILES_PER_TASK)
-            _report(name, 0, len(files))
-            for start, _ in zip(starts, pool.map(fill, starts)):
-                _report(name, min(start + FILES_PER_TASK, len(files)), len(files))
+            starts = range(0, count, FILES_PER_TASK)
+            _report(name, 0, count)
+            for start, _ in zip(starts, pool.map(some, starts)):
+                _report(name, min(start + FILES_PER_TASK, count), count)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    if bad:
-        raise _unreadable(sorted(bad, key=lambda one: one[0]), files, origins)
-    return images
+    return sorted(bad, key=lambda one: one[0])
 
 
 def _unreadable(

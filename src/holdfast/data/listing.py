@@ -1,13 +1,12 @@
 """Lists of image files with their classes, checked before anything is decoded; the datasets' own text files."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.decode import IMAGE_SUFFIXES
+from holdfast.data.image_folder import find_files, has_image_suffix
 from holdfast.data.images import label_map
 from holdfast.data.root import unsorted_hint
 from holdfast.errors import HoldfastError
@@ -75,22 +74,9 @@ def list_class_folders(top: Path, class_names: Sequence[str]) -> Listing:
 
 
 def list_image_files(top: Path) -> list[Path]:
-    """Every image file below ``top``, sorted. Links are followed, and each folder is visited once."""
-    files: list[Path] = []
-    seen: set[str] = set()
-    for where, folders, names in os.walk(top, followlinks=True):
-        real = os.path.realpath(where)
-        if real in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files += [
-            Path(where, name)
-            for name in sorted(names)
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES
-        ]
-    return files
+    """Every file below ``top`` that is named like an image, sorted. Links are followed, each folder is visited once."""
+    found = find_files(top)
+    return sorted([*found.images, *(one.path for one in found.problems if has_image_suffix(one.path.name))])
 
 
 def check_complete(

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from holdfast.data.decode import IMAGE_SUFFIXES
 from holdfast.errors import HoldfastError
+from holdfast.pixels import IMAGE_SUFFIXES
 from holdfast.wording import are, counted
 
 VARIABLE = "HOLDFAST_DATA"

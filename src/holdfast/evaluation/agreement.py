@@ -4,13 +4,14 @@ They say how closely a search in stored vectors follows the new model, not wheth
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_set import FeatureSet
+from holdfast.evaluation.feature_set import ArrayRows, FeatureSet
 from holdfast.evaluation.query_outcomes import RelevanceGroundTruth
 from holdfast.evaluation.scores import OVERLAP
 from holdfast.evaluation.search import Progress, VectorProblems, search_blocks, unit_blocks
@@ -31,7 +32,8 @@ def reembedded_hits(
     """The first ten hits of each query among the re-embedded items of ``gallery``, as rows of ``gallery``.
 
     gallery: the stored items. gallery_new: the same items embedded by the new model, matched by id, or row by row
-        if one of the two has no ids; items that are only in one of the two are not counted.
+        if one of the two has no ids. Items that only ``gallery_new`` holds are left out; see ``items_of_both`` for
+        the others.
     queries: the new model's unit queries, Q x d_new; a query of zeros has no right answer.
     """
     row_of = _matching_rows(gallery, gallery_new)
@@ -41,6 +43,19 @@ def reembedded_hits(
     hits = row_of[found.indices.cpu().numpy()]
     keys = (np.arange(len(hits))[:, None] * len(gallery) + hits)[queries.any(1).cpu().numpy()]
     return RelevanceGroundTruth(np.sort(keys.ravel()), len(hits), len(gallery)), problems
+
+
+def items_of_both(gallery: FeatureSet, gallery_new: FeatureSet) -> FeatureSet:
+    """``gallery`` without the items that ``gallery_new`` does not hold, by id; these could only be wrong hits.
+
+    If some are left out, the rest is held in memory.
+    """
+    rows = _matching_rows(gallery, gallery_new)
+    kept = np.sort(rows[rows >= 0])
+    if len(kept) == len(gallery):
+        return gallery
+    labels, ids = (None if column is None else column[kept] for column in (gallery.labels, gallery.ids))
+    return replace(gallery, rows=ArrayRows(gallery.rows.take(kept)), labels=labels, ids=ids)
 
 
 def _matching_rows(gallery: FeatureSet, gallery_new: FeatureSet) -> np.ndarray:

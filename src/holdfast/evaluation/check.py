@@ -6,6 +6,7 @@ and, without labels, how similar the results of both models are.
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.agreement import AGREEMENT, reembedded_hits
+from holdfast.evaluation.agreement import AGREEMENT, items_of_both, reembedded_hits
 from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
 from holdfast.evaluation.feature_set import FeatureSet
 from holdfast.evaluation.inputs import (
@@ -35,6 +36,7 @@ from holdfast.evaluation.search import Progress, VectorProblems, search_blocks, 
 from holdfast.evaluation.verdict import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED, verdict
 from holdfast.metrics import exact_mcnemar, mean_interval, percentile_interval, resampled_means, threshold_at_far
 from holdfast.metrics.resampling import RESAMPLES
+from holdfast.wording import are, counted
 
 
 def check(
@@ -65,7 +67,7 @@ def check(
     queries_old: the old model's features of the queries, in the same forms.
     queries_new: the new model's features of the same queries; paired by id if both have ids, else row by row.
     gallery_new: the gallery embedded by the new model; with it the result says what re-embedding would add. Without
-        labels and relevance, its hits are the right answers.
+        labels and relevance, its hits are the right answers, and only items that both galleries hold are searched.
     bridge: a function that carries unit queries of the new model (Q x d_new) into the old space (Q x d_old), such as a
         ``Bridge``; the new queries search the old gallery through it, and ``gallery_new`` as they are.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
@@ -99,17 +101,14 @@ def check(
     pairing = pair_queries(inputs.old, inputs.new)
     truths = ground_truths(inputs.galleries(), pairing.names, pairing.labels, relevance)
     codes = truths.codes if truths else None
+    left_out = 0
+    if truths is None and inputs.gallery_new is not None:
+        stored = items_of_both(inputs.gallery, inputs.gallery_new)
+        left_out = len(inputs.gallery) - len(stored)
+        inputs = replace(inputs, gallery=stored)
     if cluster_by_class and codes is None:
         raise HoldfastError("queries can be resampled by class only if they have labels; leave out cluster-by-class")
     resampling = Resampling(confidence, resamples, seed, codes if cluster_by_class else None)
-    (old, old_problems), (new, new_problems) = (
-        unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
-    )
-    query_sets = [old]
-    if bridge is not None:
-        query_sets.append(bridged_queries(bridge, new, inputs.new, inputs.gallery))
-    if inputs.comparable:
-        query_sets.append(new)
     facts: dict[str, Any] = {
         "score": chosen.name,
         "protocol": protocol,
@@ -124,18 +123,28 @@ def check(
         "bridged": bridge is not None,
         "bridge": bridge_record(bridge),
     }
-    notes = pairing_notes(inputs, pairing)
+    notes = pairing_notes(inputs, pairing, ceiling=truths is not None)
+    if bridge is None and not inputs.comparable:  # told before anything is computed
+        return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, notes=notes)
+    (old, old_problems), (new, new_problems) = (
+        unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
+    )
+    query_sets = [old]
+    if bridge is not None:
+        query_sets.append(bridged_queries(bridge, new, inputs.new, inputs.gallery))
+    if inputs.comparable:
+        query_sets.append(new)
     query_problems = [old_problems, new_problems]
     gallery_problems = []
-    compared = len(query_sets) > 1
     if truths is None and inputs.gallery_new is not None:
         truth, problems = reembedded_hits(inputs.gallery, inputs.gallery_new, new, device, progress)
         truths, chosen = GroundTruths([truth], [AGREEMENT]), OVERLAP
         gallery_problems.append(problems)
         facts |= {"score": chosen.name, "agreement": True}
+        if left_out:
+            items, there = counted(left_out, "item"), inputs.gallery_new.name
+            notes.append(f"{items} of {inputs.gallery.name} {are(left_out)} not in {there} and not searched")
     if truths is None:
-        if not compared:
-            return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, **_problem_notes(notes, [], query_problems))
         overlap, problems = overlap_of_hits(inputs.gallery, query_sets[:2], resampling, device, progress)
         noted = _problem_notes(notes, [problems], query_problems)
         reason = "no labels and no relevance: similar results may still be wrong"
@@ -150,8 +159,6 @@ def check(
         gallery_problems.append(new_gallery.problems)
     facts |= _problem_notes([*notes, *truths.notes], gallery_problems, query_problems)
     facts |= _scores(old_gallery, new_gallery, chosen, resampling)
-    if not compared:
-        return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts)
     before, after = old_gallery.outcomes[:2]
     if bridge is not None and inputs.comparable:
         facts["without_bridge"] = _without_bridge(old_gallery, chosen, resampling)
@@ -197,21 +204,19 @@ def _scores(
 ) -> dict[str, Any]:
     """Scores of the tests, the gain, and what re-embedding the gallery would add."""
     pairs, truth = old_gallery.score_pairs, old_gallery.truth
+    before, after = old_gallery.outcomes[:2]
     found: dict[str, Any] = {
         "chance": score.chance(truth.count_right()[truth.has_answer()], truth.size()),
-        "self_test": score_estimate(old_gallery.outcomes[0], score, pairs, resampling),
+        "self_test": score_estimate(before, score, pairs, resampling),
+        "cross_test": score_estimate(after, score, pairs, resampling),
+        "gain": gain_estimate(before, after, score, (pairs, pairs), resampling),
     }
     if new_gallery is not None:
         found["new_self_test"] = score_estimate(new_gallery.outcomes[0], score, new_gallery.score_pairs, resampling)
-    if len(old_gallery.outcomes) > 1:
-        before, after = old_gallery.outcomes[:2]
-        found["cross_test"] = score_estimate(after, score, pairs, resampling)
-        found["gain"] = gain_estimate(before, after, score, (pairs, pairs), resampling)
-        if new_gallery is not None:
-            adds = gain_estimate(after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling)
-            ceiling = found["new_self_test"].value
-            kept = found["cross_test"].value / ceiling if ceiling > 0 else float("nan")
-            found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), kept)
+        adds = gain_estimate(after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling)
+        ceiling = found["new_self_test"].value
+        kept = found["cross_test"].value / ceiling if ceiling > 0 else float("nan")
+        found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), kept)
     return found
 
 
@@ -250,7 +255,7 @@ def _problem_notes(
 def _sizes(inputs: CheckInputs) -> str:
     return (
         f"the new queries have {inputs.new.dim} numbers each and the old gallery's vectors {inputs.gallery.dim}; "
-        "a bridge between the two is needed (holdfast bridge)"
+        "a bridge between the two is needed: fit one with holdfast bridge, then check with --bridge"
     )
 
 

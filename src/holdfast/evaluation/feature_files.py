@@ -1,4 +1,4 @@
-"""Read features from npy, npz and parquet files (the last needs pyarrow), or from a folder of a feature store."""
+"""Read features from npy, npz and parquet files (the last needs pyarrow) or a feature store; write npz and parquet."""
 
 import math
 import tempfile
@@ -13,10 +13,12 @@ import numpy as np
 
 from holdfast.errors import HoldfastError, how_to_install, unknown_name
 from holdfast.evaluation.feature_set import ArrayRows, FeatureSet, MappedRows, Rows, check_shape
-from holdfast.storage import read_array
+from holdfast.storage import read_array, replacing
 
 _BAD_ARRAY = (ValueError, EOFError, tokenize.TokenError)  # raised by numpy for a file that is not npy
 _BATCH = 8192  # rows of a parquet file read at a time
+MODEL_NAME = "model"
+"""The array of an npz, or the metadata of a parquet file, that names the model."""
 
 
 def read_features(path: Path | str, role: str) -> FeatureSet:
@@ -25,7 +27,8 @@ def read_features(path: Path | str, role: str) -> FeatureSet:
     path: one of these; labels and ids may be missing.
         npz: arrays ``features``, ``labels`` and ``ids``, and perhaps a text ``model``, the model's name.
         npy: features, with ``NAME.labels.npy`` and ``NAME.ids.npy`` in the same folder.
-        parquet: columns ``features`` (lists of equal length), ``labels`` and ``ids``.
+        parquet: columns ``features`` (lists of equal length), ``labels`` and ``ids``; the file's metadata may have a
+            ``model``.
         folder: query.npy or gallery.npy, with the labels one folder up, as the feature store writes them.
     role: "query" or "gallery"; which file of the folder to read.
     """
@@ -34,10 +37,55 @@ def read_features(path: Path | str, role: str) -> FeatureSet:
         raise HoldfastError(f"{path}: no such file")
     if path.is_dir():
         return _read_stored(path, role)
-    readers: dict[str, Callable[[Path], FeatureSet]] = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
-        raise unknown_name(f"kind of feature file ({path})", path.suffix, readers)
-    return readers[path.suffix.lower()](path)
+    if path.suffix.lower() not in _READERS:
+        raise unknown_name(f"kind of feature file ({path})", path.suffix, _READERS)
+    return _READERS[path.suffix.lower()](path)
+
+
+WRITTEN_TYPES = ("float32", "float16")
+
+
+def check_writable(path: Path, dtype: str = "float32") -> None:
+    """Refuse a file that ``write_features`` could not write, before anything is computed."""
+    if path.suffix.lower() not in _WRITERS:
+        raise unknown_name(f"kind of feature file to write ({path})", path.suffix, _WRITERS)
+    if dtype not in WRITTEN_TYPES:
+        raise unknown_name("type of features", dtype, WRITTEN_TYPES)
+    if path.is_dir():
+        raise HoldfastError(f"{path}: is a folder; name a file")
+    if path.suffix.lower() == ".parquet":
+        _pyarrow(path)
+
+
+def write_features(path: Path | str, features: FeatureSet, *, dtype: str = "float32") -> None:
+    """Write features with their ids, labels and model to an npz or parquet file that ``read_features`` reads.
+
+    path: the file; it appears whole or not at all, and replaces an existing one.
+    dtype: "float32" or "float16".
+    """
+    path = Path(path)
+    check_writable(path, dtype)
+    array = features.rows.block(0, len(features)).astype(dtype, copy=False)
+    with replacing(path) as temporary:
+        _WRITERS[path.suffix.lower()](temporary, array, features)
+
+
+def _write_npz(path: Path, array: np.ndarray, features: FeatureSet) -> None:
+    optional = {"labels": features.labels, "ids": features.ids, MODEL_NAME: features.model}
+    arrays = {name: np.asarray(value) for name, value in optional.items() if value is not None}
+    with path.open("wb") as file:  # uncompressed, so that the features can be mapped
+        np.savez(file, features=array, **arrays)
+
+
+def _write_parquet(path: Path, array: np.ndarray, features: FeatureSet) -> None:
+    pyarrow = _pyarrow(path)
+    lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(array.reshape(-1)), array.shape[1])
+    optional = {"labels": features.labels, "ids": features.ids}
+    columns = {name: pyarrow.array(value) for name, value in optional.items() if value is not None}
+    table = pyarrow.table({"features": lists, **columns})
+    if features.model is not None:
+        table = table.replace_schema_metadata({MODEL_NAME: features.model})
+    pyarrow.parquet.write_table(table, path)
 
 
 def _read_npy(path: Path) -> FeatureSet:
@@ -62,11 +110,11 @@ def _read_npz(path: Path) -> FeatureSet:
             if "features" not in held:
                 raise HoldfastError(f"{path}: no array 'features' in it; it has {', '.join(sorted(held)) or 'nothing'}")
             columns = {}
-            for name in ("labels", "ids", "model"):
+            for name in ("labels", "ids", MODEL_NAME):
                 if name in held:
                     with archive.open(held[name]) as member:
                         columns[name] = np.lib.format.read_array(member, allow_pickle=False)
-            named = columns.pop("model", None)
+            named = columns.pop(MODEL_NAME, None)
             model = str(named) if named is not None and named.ndim == 0 and named.dtype.kind == "U" else None
             rows: Rows
             if held["features"].compress_type == zipfile.ZIP_STORED:
@@ -136,6 +184,7 @@ def _read_parquet(path: Path) -> FeatureSet:
         copy.write(values.astype(np.float32).tobytes())
     copy.flush()
     assert dim is not None
+    model = (file.schema_arrow.metadata or {}).get(MODEL_NAME.encode())
     if dim == 0:
         return FeatureSet(str(path), ArrayRows(np.empty((count, 0))))
     return FeatureSet(
@@ -143,16 +192,13 @@ def _read_parquet(path: Path) -> FeatureSet:
         MappedRows(copy, np.dtype(np.float32), (count, dim), 0, "C"),
         columns.get("labels"),
         columns.get("ids"),
+        None if model is None else model.decode(errors="replace"),
     )
 
 
 def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
     """The open file and the names of its columns, ``wanted`` among them."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise HoldfastError(f"{path}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
+    pyarrow = _pyarrow(path)
     try:
         file = pyarrow.parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
@@ -162,6 +208,15 @@ def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
         missing = ", ".join(sorted(wanted - set(names)))
         raise HoldfastError(f"{path}: no column {missing}; it has {', '.join(names) or 'none'}")
     return file, names
+
+
+def _pyarrow(path: Path) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise HoldfastError(f"{path}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
+    return pyarrow
 
 
 def column(file: Any, name: str) -> np.ndarray:
@@ -178,3 +233,8 @@ def _holds_lists(kind: Any) -> bool:
 
 def _fixed(lists: Any) -> bool:
     return hasattr(lists.type, "list_size")
+
+
+_READERS: dict[str, Callable[[Path], FeatureSet]] = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet}
+_WRITERS: dict[str, Callable[[Path, np.ndarray, FeatureSet], None]] = {".npz": _write_npz, ".parquet": _write_parquet}
+FEATURE_SUFFIXES = frozenset(_READERS)

@@ -185,12 +185,12 @@ def ground_truths(
     return GroundTruths([ClassGroundTruth(codes, part) for part in gallery_codes], notes, codes, classes)
 
 
-def pairing_notes(inputs: CheckInputs, pairing: Pairing) -> list[str]:
-    """Notes on how queries and galleries were paired."""
+def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool) -> list[str]:
+    """Notes on how queries and galleries were paired. ceiling: whether the new gallery gives one."""
     found = []
     if (inputs.old.ids is None) != (inputs.new.ids is None):
         found.append("only one of the two query sets has ids, so queries were paired row by row")
-    if inputs.gallery_new is not None and not _same_items(inputs.gallery, inputs.gallery_new):
+    if ceiling and inputs.gallery_new is not None and not _same_items(inputs.gallery, inputs.gallery_new):
         found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
     for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
         if names:

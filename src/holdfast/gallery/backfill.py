@@ -27,8 +27,8 @@ Order = Literal["oldest", "most-hit", "uncertain"]
 """oldest: the oldest version first, and in each version the items stored first.
 
 most-hit: the most frequent hits first.
-uncertain: the items first that bridged queries are expected to miss most (``Bridge.predicted_residual``). Versions
-without a bridge come last, the oldest first.
+uncertain: the items first that bridged searches are expected to show or miss wrongly most often
+(``Bridge.expected_errors``). Versions without a bridge come last, the oldest first.
 """
 
 MOST_PROBES = 200
@@ -168,7 +168,7 @@ def _waiting_keys(state: GalleryState, target: Version, order: Order) -> "array[
 
 
 def _by_uncertainty(state: GalleryState, target: Version, rows: Sequence[tuple[int, int]]) -> "array[int]":
-    """The keys with the largest predicted residuals first, then those of versions without a bridge, oldest first.
+    """The keys with the most expected errors first, then those of versions without a bridge, oldest first.
 
     rows: (key, version) of the waiting items, by version, then by key.
     """
@@ -180,16 +180,16 @@ def _by_uncertainty(state: GalleryState, target: Version, rows: Sequence[tuple[i
             "worst; use the order 'oldest' or 'most-hit'"
         )
     keys, versions = (np.array(column, dtype=np.int64) for column in (zip(*rows, strict=True) if rows else ([], [])))
-    residuals = np.full(len(keys), -np.inf, dtype=np.float32)
+    errors = np.full(len(keys), -np.inf, dtype=np.float32)
     for version in older:
         first, last = np.searchsorted(versions, (version.number, version.number + 1))
         if version.number in bridges and first < last:
-            residuals[first:last] = _predicted_residuals(state, bridges[version.number], version, keys[first:last])
-    return array("q", keys[np.argsort(-residuals, kind="stable")].tolist())
+            errors[first:last] = _expected_errors(state, bridges[version.number], version, keys[first:last])
+    return array("q", keys[np.argsort(-errors, kind="stable")].tolist())
 
 
-def _predicted_residuals(state: GalleryState, bridge: Bridge, version: Version, keys: np.ndarray) -> np.ndarray:
-    """The predicted residual of each key, float32; -inf where the vector was deleted meanwhile.
+def _expected_errors(state: GalleryState, bridge: Bridge, version: Version, keys: np.ndarray) -> np.ndarray:
+    """The expected errors of each key, float32; -inf where the vector was deleted meanwhile.
 
     keys: ascending.
     """
@@ -197,7 +197,7 @@ def _predicted_residuals(state: GalleryState, bridge: Bridge, version: Version, 
     for block_keys, vectors in state.engine.scan(version.collection):
         places = np.minimum(np.searchsorted(keys, block_keys), len(keys) - 1)
         wanted = keys[places] == block_keys
-        found[places[wanted]] = bridge.predicted_residual(vectors[wanted]).numpy()
+        found[places[wanted]] = bridge.expected_errors(vectors[wanted]).numpy()
     return found
 
 

@@ -38,7 +38,7 @@ CREATE TABLE unsettled (key INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 _HITS_TABLE = "CREATE TABLE IF NOT EXISTS hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
 _COLUMNS = "key, id, version, label, metadata, path"
 _MOST_SQL_VALUES = 500
-_BLOCK_ROWS = 2000
+_BLOCK_ROWS = 500
 
 
 class ItemsWithPath(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_files import open_parquet, read_features
+from holdfast.evaluation.feature_files import MODEL_NAME, open_parquet, read_features
 from holdfast.evaluation.feature_set import shorten
 from holdfast.gallery.filters import LABEL, LARGEST_WHOLE, Value, check_text, checked_name
 from holdfast.gallery.items import MOST_FIELDS, Item
@@ -101,7 +101,11 @@ def _npz_unusable(path: Path, count: int) -> dict[str, str]:
         found[name] = _bad_name(name)
         if not found[name]:
             try:
-                found[name] = _bad_array(_npz_arrays(path, [name])[name], count)
+                array = _npz_arrays(path, [name])[name]
+                if name == MODEL_NAME and array.ndim == 0:
+                    del found[name]  # the name of the model that made the vectors
+                else:
+                    found[name] = _bad_array(array, count)
             except HoldfastError:
                 found[name] = "not readable as a plain array"
     return found

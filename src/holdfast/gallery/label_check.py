@@ -1,7 +1,6 @@
 """The check of a new model's queries on labelled items of an older version, when the model is registered."""
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -55,32 +54,40 @@ class CheckSplit(NamedTuple):
     gallery: dict[int, str]
 
 
-def split(items: ItemsWithPath, avoid: Container[str]) -> CheckSplit:
+def split(items: ItemsWithPath, avoid: Container[str] | None = None) -> CheckSplit:
     """Candidates for queries, at most half of the labelled items, and the gallery with every query's class.
 
-    avoid: ids that become queries last, because the bridge may need them.
+    avoid: ids that become queries last, because the bridge may need them; None for none.
     """
-    labelled = [row for row, label in enumerate(items.labels) if label is not None]
-    order = [labelled[place] for place in np.random.default_rng(0).permutation(len(labelled)).tolist()]
-    order.sort(key=lambda row: items.ids[row] in avoid)
-    left = Counter(items.labels)
-    found = CheckSplit({}, {})
-    for row in order:
-        key, label = items.keys[row], str(items.labels[row])
-        if len(found.queries) < min(len(labelled) // 2, 2 * MOST_QUERIES) and left[label] > 1:
-            left[label] -= 1
-            found.queries[key] = label
-        else:
-            found.gallery[key] = label
-    if len(found.gallery) <= MOST_GALLERY:
-        return found
-    # One item of every class first: a query without its class in the gallery could not be answered.
-    kept = {key: label for label, key in {label: key for key, label in found.gallery.items()}.items()}
-    for key, label in found.gallery.items():
-        if len(kept) >= MOST_GALLERY:
+    # With arrays: a loop over all items of a large gallery would slow down searches of other threads.
+    codes: dict[str | None, int] = {None: -1}
+    code_of = np.array([codes.setdefault(label, len(codes) - 1) for label in items.labels], dtype=np.int64)
+    labelled = np.flatnonzero(code_of >= 0)
+    order = labelled[np.random.default_rng(0).permutation(len(labelled))]
+    wanted = np.array([items.ids[row] in avoid for row in order.tolist()], dtype=bool) if avoid else None
+    if wanted is not None:
+        order = np.concatenate([order[~wanted], order[wanted]])
+    left = np.bincount(code_of[order])
+    most = min(len(order) // 2, 2 * MOST_QUERIES)
+    queries: list[int] = []
+    passed: list[int] = []
+    for row in order.tolist():
+        if len(queries) == most:
             break
-        kept[key] = label
-    return CheckSplit(found.queries, kept)
+        if left[code_of[row]] > 1:
+            left[code_of[row]] -= 1
+            queries.append(row)
+        else:
+            passed.append(row)
+    gallery = np.concatenate([np.array(passed, dtype=np.int64), order[len(queries) + len(passed) :]])
+    if len(gallery) > MOST_GALLERY:
+        # One item of every class first: a query without its class in the gallery could not be answered.
+        first = gallery[np.unique(code_of[gallery], return_index=True)[1]]
+        rest = gallery[~np.isin(gallery, first)]
+        gallery = np.concatenate([first, rest[: max(0, MOST_GALLERY - len(first))]])
+    return CheckSplit(
+        *({items.keys[row]: str(items.labels[row]) for row in rows} for rows in (queries, gallery.tolist()))
+    )
 
 
 def read_check_sample(state: GalleryState, version: Version, chosen: CheckSplit) -> CheckSample | None:

@@ -233,19 +233,18 @@ class _Registration:
         with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
             versions, counts = state.models.versions(), state.catalogue.counts()
             listed = {old.number: state.catalogue.items_with_path(old.number) for old in versions}
-            splits = {number: split(rows, new_vectors or ()) for number, rows in listed.items()}
+            splits = {number: split(rows, new_vectors) for number, rows in listed.items()}
             reserved = {key for one in splits.values() for key in one.queries}
             chosen = {}
             if new_vectors is not None:
                 chosen = new_vectors.choose(state, options.bridge_pairs, reserved)
-            with_image = [key for one in listed.values() for key in one.keys if key not in reserved]
             found = []
             for old in versions:
                 items, conflict = counts.get(old.number, 0), self._conflict(old)
                 if new_vectors is None and options.bridge != NONE:
                     keys = [key for key in listed[old.number].keys if key not in reserved]
                     if conflict is not None and not items:  # its items were re-embedded by other versions
-                        keys = with_image
+                        keys = [key for one in listed.values() for key in one.keys if key not in reserved]
                     chosen[old.number] = choose_with_images(state, keys, options.bridge_pairs)
                 pair_items = chosen.get(old.number, [])
                 bases = {self._new.number: self._candidate.basis, old.number: state.models.basis_of(old.number)}

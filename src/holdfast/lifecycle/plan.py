@@ -28,6 +28,7 @@ class Plan:
     next_rows: rows of ``images`` that ``buffer`` consists of, in its order.
     checked: all samples that this version is checked on.
     held_out: held-out samples that are saved for later versions.
+    skipped: files and folders that could not be used and were left out.
     """
 
     images: ImageSet
@@ -38,6 +39,7 @@ class Plan:
     next_rows: np.ndarray
     checked: SampleSet
     held_out: SampleSet
+    skipped: int = 0
 
     @property
     def num_trained(self) -> int:

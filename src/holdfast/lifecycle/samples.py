@@ -6,6 +6,7 @@ held out from training and warn about data that can hardly be learned from.
 
 import hashlib
 import os
+import unicodedata
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +18,13 @@ import numpy as np
 
 from holdfast.checksums import sha256_of
 from holdfast.data.decode import decode
-from holdfast.data.listing import Listing
-from holdfast.data.readers.image_files import csv_listing, folder_listing
+from holdfast.data.image_folder import unreadable
+from holdfast.data.problems import Problem
+from holdfast.data.readers.image_files import FoundImages, find_in_csv, find_in_folders
 from holdfast.data.readers.vectors import ALL, VECTOR_SUFFIXES, read_labelled, rows_of_split
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour
-from holdfast.wording import counted, first_few, have
+from holdfast.wording import counted, first_few, have, printable
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,26 @@ class Sample:
     sha256: str
 
 
+@dataclass(frozen=True, eq=False)
+class FoundSamples:
+    """The samples of one source.
+
+    top: the folder that has the classes' folders, or the file.
+    samples: those that can be read.
+    problems: files and folders that cannot be used.
+    notes: sentences that the user should read.
+    lost_classes: classes of which no sample can be read.
+    files: how many files were looked at.
+    """
+
+    top: Path
+    samples: list[Sample]
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+    lost_classes: tuple[str, ...] = ()
+    files: int = 1
+
+
 class Reader(Protocol):
     """Finds samples and reads them."""
 
@@ -46,8 +68,11 @@ class Reader(Protocol):
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample: H x W x C."""
 
-    def find(self, source: Path) -> list[Sample]:
-        """All samples of ``source``; only the split ``train`` if it has splits."""
+    def find(self, source: Path, split_folders: bool | None = None) -> FoundSamples:
+        """All samples of ``source``; only the split ``train`` if it has splits.
+
+        split_folders: whether the folders in ``source`` are splits; None: if all of them are named like splits.
+        """
 
     def read(self, samples: Sequence[Sample]) -> np.ndarray:
         """N x ``shape``."""
@@ -76,12 +101,24 @@ class ImageFiles:
     def shape(self) -> tuple[int, ...]:
         return self.size, self.size, 3 if self.colour == "rgb" else 1
 
-    def find(self, source: Path) -> list[Sample]:
-        """All images of a folder with one folder per class, or of a CSV file."""
-        listing = _listing(source)
-        names = [listing.class_names[label] for label in listing.labels]
-        paths = [Path(os.path.abspath(file)) for file in listing.files]
-        return [Sample(name, path, sha256) for name, path, sha256 in zip(names, paths, _hashes(paths), strict=True)]
+    def find(self, source: Path, split_folders: bool | None = None) -> FoundSamples:
+        """All images of a folder with one folder per class, or of a CSV file. Each is decoded once, as a check."""
+        found = _found_images(source, split_folders)
+        listing = found.listing
+        bad = unreadable(listing.files, name=f"{source} (check)")
+        without = {one.path for one in bad}
+        kept = [(file, label) for file, label in zip(listing.files, listing.labels) if file not in without]
+        names = [listing.class_names[label] for _, label in kept]
+        paths = [Path(os.path.abspath(file)) for file, _ in kept]
+        usable = set(names)
+        return FoundSamples(
+            listing.source,
+            [Sample(name, path, sha256) for name, path, sha256 in zip(names, paths, _hashes(paths), strict=True)],
+            (*found.problems, *bad),
+            found.notes,
+            tuple(name for name in found.classes if name not in usable),
+            found.files,
+        )
 
     def read(self, samples: Sequence[Sample]) -> np.ndarray:
         """uint8, N x size x size x C."""
@@ -102,11 +139,13 @@ def _hashes(paths: Sequence[Path]) -> list[str]:
         return list(pool.map(sha256_of, paths))
 
 
-def _listing(source: Path) -> Listing:
+def _found_images(source: Path, split_folders: bool | None) -> FoundImages:
+    if any(unicodedata.category(letter) == "Cs" for letter in os.path.abspath(source)):
+        raise HoldfastError(f"{printable(source)}: its path is not valid Unicode; rename the folder or those above it")
     if source.is_dir():
-        return folder_listing(source)
+        return find_in_folders(source, split_folders=split_folders)
     if source.suffix.lower() == ".csv":
-        return csv_listing(source)[0]
+        return find_in_csv(source)
     if not source.exists():
         raise HoldfastError(f"{source}: no such folder or CSV file")
     raise HoldfastError(f"{source}: neither a folder with one folder per class nor a CSV file of path,label")
@@ -128,14 +167,14 @@ class VectorRows:
     def shape(self) -> tuple[int, ...]:
         return 1, 1, self.width or 0
 
-    def find(self, source: Path) -> list[Sample]:
-        """All vectors of a file."""
+    def find(self, source: Path, split_folders: bool | None = None) -> FoundSamples:
+        """All vectors of a file. ``split_folders`` is for folders and has no effect."""
         if source.suffix not in VECTOR_SUFFIXES:
             raise HoldfastError(f"{source}: this model takes vectors; give an npz or parquet file of them")
         rows, classes, splits = self._read(source)
         kept = rows_of_split(splits, ALL if splits is None else "train", len(rows), source)
         path, names = source.absolute(), classes.astype(str)
-        return [Sample(str(names[row]), path, _row_hash(rows[row])) for row in kept]
+        return FoundSamples(source, [Sample(str(names[row]), path, _row_hash(rows[row])) for row in kept])
 
     def read(self, samples: Sequence[Sample]) -> np.ndarray:
         """float32, N x 1 x 1 x D: a vector is an image of one pixel. Rows are found by their content."""
@@ -213,14 +252,13 @@ def refuse_one_class(samples: Sequence[Sample], source: Path) -> None:
         )
 
 
-def nested_classes(samples: Sequence[Sample], source: Path) -> str | None:
-    """A warning if classes hold folders of images but no images: ``source`` may be one level too high.
+def nested_classes(samples: Sequence[Sample], top: Path) -> str | None:
+    """A warning if classes hold folders of images but no images: ``top`` may be one level too high.
 
     One folder of the same name in each class (``images``, for example) gives no warning.
     """
-    if not source.is_dir():
+    if not top.is_dir():
         return None
-    top = source / "train" if (source / "train").is_dir() else source  # as ``folder_listing`` reads it
     inside: defaultdict[str, set[str]] = defaultdict(set)
     for one in samples:
         _, *folders, _ = one.path.relative_to(os.path.abspath(top)).parts

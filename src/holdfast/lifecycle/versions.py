@@ -25,6 +25,7 @@ from holdfast.lifecycle.samples import (
     single_sample_classes,
 )
 from holdfast.lifecycle.settings import VersionSettings, default_settings, is_model, start_settings, update_settings
+from holdfast.lifecycle.sources import SourceOptions, find_samples
 from holdfast.lifecycle.train_version import VersionJob, train_version
 from holdfast.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.scenarios import SlotRegistry
@@ -43,6 +44,8 @@ def start(
     settings: VersionSettings | None = None,
     slots: int | None = None,
     embed_buffer: bool = False,
+    split_folders: bool | None = None,
+    skip_unreadable: bool = False,
     device: str = "auto",
     on_event: OnEvent = ignore_event,
     cancel: Cancellation | None = None,
@@ -55,6 +58,10 @@ def start(
     slots: vertices of the simplex, one for each class now and later. Default: the slots in ``settings``, or twice the
         number of classes and at least 100.
     embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
+    split_folders: whether the folders in ``data`` are splits, of which ``train`` is read. Default: if all of them are
+        named like splits (train, val, valid, validation, test, query, gallery).
+    skip_unreadable: leave out files and folders that cannot be used; OUT.unreadable.csv beside ``out`` lists them.
+        Default: refuse them, all in one error.
     device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
     on_event: called with progress events (``holdfast.events``).
     cancel: stops the training between two steps.
@@ -66,9 +73,10 @@ def start(
     settings = default_settings(vectors=vectors) if settings is None else start_settings(settings, vectors)
     torch_device = resolve_device(device)
     reader = settings.training_reader(None)
-    samples = reader.find(data)
+    (found,) = find_samples(reader, [data], SourceOptions(split_folders, skip_unreadable), out, on_event)
+    samples = found.samples
     refuse_one_class(samples, data)
-    _warn(nested_classes(samples, data), on_event)
+    _warn(nested_classes(samples, found.top), on_event)
     _warn(single_sample_classes(samples, ()), on_event)
     if settings.takes_slots():
         twice = 2 * len({one.class_name for one in samples})
@@ -77,6 +85,7 @@ def start(
         raise HoldfastError(f"--slots (slots in Python): the method {settings.method} has none; leave it out")
     registry = SlotRegistry(settings.build_method().num_slots or 1)
     plan = plan_version(samples, SampleSet(), VersionContext(settings, reader, None, registry))
+    plan = replace(plan, skipped=len(found.problems))
     preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=trained_size(plan.images, settings.fit))
     build = settings.encoder_maker(preprocess)
     _try_once(build, preprocess, settings)
@@ -97,6 +106,8 @@ def update(
     buffer_from: str | Path | None = None,
     check_on: str | Path | None = None,
     min_gain: float = 0.0,
+    split_folders: bool | None = None,
+    skip_unreadable: bool = False,
     device: str = "auto",
     on_event: OnEvent = ignore_event,
     cancel: Cancellation | None = None,
@@ -113,6 +124,7 @@ def update(
     check_on: data to check the new model on; nothing is held out of ``data`` then.
     min_gain: the verdict is "compatible" if the gain is shown to be above this fraction of 1; -0.01 allows one
         percentage point of loss.
+    split_folders, skip_unreadable: as for ``start``; they hold for ``buffer_from`` and ``check_on`` too.
     device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
     on_event: called with progress events (``holdfast.events``).
     cancel: stops the training between two steps.
@@ -131,18 +143,21 @@ def update(
     parent = _without_lost_files(parent, reader, on_event)
     registry, replacement = _slots_and_replacement(parent, settings, replace_with)
     context = VersionContext(settings, reader, parent, registry, replaced=replace_with is not None)
+    sources = [Path(one) for one in (data, buffer_from, check_on) if one is not None]
+    found = find_samples(reader, sources, SourceOptions(split_folders, skip_unreadable), out, on_event)
+    samples = found[0].samples
     buffer = parent.buffer or SampleSet()
     if buffer_from is not None:
-        buffer = draw_buffer(reader.find(Path(buffer_from)), context)
-    samples = reader.find(data)
-    _warn(nested_classes(samples, data), on_event)
+        buffer = draw_buffer(found[1].samples, context)
+    _warn(nested_classes(samples, found[0].top), on_event)
     _warn(single_sample_classes(samples, parent.classes), on_event)
     if check_on is None:
         plan = plan_version(samples, buffer, context)
     else:
         plan = plan_version(samples, buffer, replace(context, settings=replace(settings, held_out_share=0.0)))
         trained = {one.sha256 for one in (*samples, *buffer.samples)} - parent.held_out.hashes()
-        plan = replace(plan, checked=_without_trained(reader.find(Path(check_on)), trained, on_event))
+        plan = replace(plan, checked=_without_trained(found[-1].samples, trained, on_event))
+    plan = replace(plan, skipped=sum(len(one.problems) for one in found))
     trained_size(plan.images, settings.fit)
     build = _network(parent, settings, replacement, replace_with)
     _try_once(build, parent.preprocess, settings)

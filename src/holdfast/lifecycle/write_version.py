@@ -84,6 +84,7 @@ def write_version(
             "new_classes": plan.task.num_new,
             "replayed": len(plan.task.buffer_indices),
             "fingerprint": plan.fingerprint,
+            **({"skipped": plan.skipped} if plan.skipped else {}),
         },
         **({"parent": parent.record()} if parent else {}),
         **({"evidence": _evidence(verdict, parent.record())} if parent and verdict else {}),

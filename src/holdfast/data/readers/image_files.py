@@ -4,66 +4,174 @@ A CSV file has the header ``path,label`` or ``path,label,split``.
 """
 
 import csv
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.data.decode import decode
+from holdfast.data.image_folder import BAD_NAME, NO_TARGET, file_problem, find_files, has_image_suffix
 from holdfast.data.images import ImageSet, canonical
 from holdfast.data.listing import Listing, list_image_files, make_listing
+from holdfast.data.problems import Problem, problems_error
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.pixels import Colour
+from holdfast.wording import are, broken_letters, counted, first_few, printable
 
-_SPLIT_NAMES = ("train", "val", "valid", "validation", "test", "query", "gallery")
+SPLIT_NAMES = ("train", "val", "valid", "validation", "test", "query", "gallery")
+"""Folders of these names are splits if a folder holds no others."""
 
 
-def folder(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
+@dataclass(frozen=True, eq=False)
+class FoundImages:
+    """The image files of a folder or table with their classes, before any is decoded.
+
+    listing: files that can be used as far as their names tell. Its classes have at least one file each.
+    problems: files and folders that cannot be used; a class without images is one of them.
+    notes: sentences about what was read in a way that may not be meant, and about what was passed over.
+    files: how many files were looked at.
+    classes: names of all classes, also of those without a usable file.
+    """
+
+    listing: Listing
+    problems: tuple[Problem, ...]
+    notes: tuple[str, ...]
+    files: int
+    classes: tuple[str, ...]
+
+
+def folder(
+    root: Path,
+    split: str,
+    *,
+    path: str,
+    size: int = 32,
+    colour: Colour = "rgb",
+    split_folders: bool | None = None,
+) -> ImageSet:
     """The images under ``path/split/class/``, or under ``path/class/`` for the split train of a folder without splits.
 
     path: absolute, or relative to the data root.
     size: side of the square images, in pixels.
     colour: "rgb" or "grey".
+    split_folders: whether the folders in ``path`` are splits; default: if all of them are named like splits.
 
     Classes are sorted by folder name. Within a class, subfolders and links are followed; hidden files and files
     without an image suffix are ignored. A class without images is refused.
     """
-    listing = folder_listing(resolve_path(root, path), split)
+    found = find_in_folders(resolve_path(root, path), split, split_folders)
+    listing = found.listing
+    if found.problems:
+        raise problems_error(listing.source, found.problems, found.files)
     images = decode(listing.files, size=size, colour=colour)
     names = [file.relative_to(listing.source).as_posix() for file in listing.files]
     return canonical(images, listing.labels, listing.class_names, source=str(listing.source), names=names)
 
 
-def folder_listing(path: Path, split: str = "train") -> Listing:
-    """The files that ``folder`` reads, and their classes."""
-    top = _split_folder(path, split)
-    classes = sorted((entry for entry in _visible(top) if entry.is_dir()), key=lambda entry: entry.name)
-    if not classes:
+def find_in_folders(path: Path, split: str = "train", split_folders: bool | None = None) -> FoundImages:
+    """The images in one folder per class, as ``folder`` reads them, and everything that is wrong there."""
+    top, notes = _split_folder(path, split, split_folders)
+    entries = _visible(top)
+    folders = [entry for entry in entries if os.path.isdir(entry)]
+    if not folders:
         loose = len(list_image_files(top))
-        what = f"{loose} images, but in no folder" if loose else "empty"
-        raise HoldfastError(f"{top}: {what}; expected one folder per class")
-    found: list[tuple[Path, int]] = []
-    for label, folder_of_class in enumerate(classes):
-        files = list_image_files(folder_of_class)
-        if not files:
-            raise HoldfastError(f"{folder_of_class}: no images; remove the folder or fill it")
-        found += [(file, label) for file in files]
-    return make_listing(top, found, [entry.name for entry in classes])
+        what = f"{counted(loose, 'image')}, but in no folder" if loose else "empty"
+        hint = "" if top == path else f". If {top.name} is a class, pass --split-folders no (split_folders=False)"
+        raise HoldfastError(f"{printable(top)}: {what}; expected one folder per class{hint}")
+    problems, passed_over = _beside(entries, notes)
+    looked_at = len(entries) - len(folders)
+    found: list[tuple[Path, str]] = []
+    for one in folders:
+        if reason := _bad_class(one, top):
+            problems.append(Problem(one, reason))
+            continue
+        inside = find_files(one)
+        looked_at += len(inside)
+        problems += inside.problems
+        passed_over += inside.passed_over
+        if not inside.images and not inside.problems:
+            problems.append(Problem(one, f"no images{_other_files(inside.passed_over)}; remove the folder or fill it"))
+        found += [(file, one.name) for file in inside.images]
+    if passed_over:
+        notes.append(f"{counted(len(passed_over), 'file')} passed over as not images ({_suffixes(passed_over)})")
+    return FoundImages(
+        _labelled(top, found), tuple(problems), tuple(notes), looked_at, tuple(printable(one.name) for one in folders)
+    )
 
 
-def _split_folder(top: Path, split: str) -> Path:
+def _beside(entries: Sequence[Path], notes: list[str]) -> tuple[list[Problem], list[Path]]:
+    """The problems and the files passed over among what lies beside the class folders; a note counts the images."""
+    problems, passed_over, loose = [], [], 0
+    for entry in entries:
+        if os.path.isdir(entry):
+            continue
+        if has_image_suffix(entry.name):
+            loose += 1
+        elif entry.is_symlink() and not os.path.exists(entry):
+            problems.append(Problem(entry, NO_TARGET))  # perhaps once a class
+        else:
+            passed_over.append(entry)
+    if loose:
+        notes.append(f"{counted(loose, 'image')} beside the class folders {are(loose)} in no class: passed over")
+    return problems, passed_over
+
+
+def _bad_class(entry: Path, top: Path) -> str:
+    """What is wrong with a class's folder itself; "" if nothing is."""
+    if broken_letters(entry.name):
+        return BAD_NAME
+    real, above = Path(os.path.realpath(entry)), Path(os.path.realpath(top))
+    return "a link to a folder above it" if real == above or real in above.parents else ""
+
+
+def _labelled(source: Path, found: Sequence[tuple[Path, str]], classes: Sequence[str] | None = None) -> Listing:
+    """A listing of pairs of file and class; ``classes`` are those that have files unless they are given."""
+    names = sorted({name for _, name in found}) if classes is None else list(classes)
+    number = {name: label for label, name in enumerate(names)}
+    return make_listing(source, [(file, number[name]) for file, name in found], names)
+
+
+def _other_files(passed_over: Sequence[Path]) -> str:
+    return f" ({counted(len(passed_over), 'other file')}: {_suffixes(passed_over)})" if passed_over else ""
+
+
+def _suffixes(files: Sequence[Path]) -> str:
+    return first_few(sorted({printable(file.suffix.lower()) or "no suffix" for file in files}), 5)
+
+
+def _split_folder(top: Path, split: str, split_folders: bool | None) -> tuple[Path, list[str]]:
+    """The folder of the classes, and a note if folders named like splits are read as classes."""
     if not top.is_dir():
-        raise HoldfastError(f"{top}: no such folder")
-    if (top / split).is_dir():
-        return top / split
-    # Folders of other splits would be read as classes.
-    splits = [name for name in _SPLIT_NAMES if (top / name).is_dir()]
-    if split != "train" or splits:
-        raise HoldfastError(f"{top}: no folder {split!r}; splits found: {', '.join(splits) or 'none'}")
-    return top
+        raise HoldfastError(f"{printable(top)}: no such folder")
+    names = [entry.name for entry in _visible(top) if os.path.isdir(entry)]
+    splits = [name for name in SPLIT_NAMES if name in names]
+    splits_only = bool(splits) and len(splits) == len(names)
+    if splits_only if split_folders is None else split_folders:
+        if not (top / split).is_dir():
+            found = f"splits found: {', '.join(splits) or 'none'}"
+            raise HoldfastError(f"{printable(top)}: no folder {split!r}; {found}")
+        return top / split, []
+    if split != "train":
+        found = f"splits found: {', '.join(splits) or 'none'}"
+        others = [name for name in names if name not in splits]
+        mixed = f", beside {first_few(others)}; split_folders = true reads them" if splits and others else ""
+        raise HoldfastError(f"{printable(top)}: no folder {split!r}; {found}{mixed}")
+    if not splits or split_folders is not None:
+        return top, []
+    named = " and ".join(filter(None, (", ".join(splits[:-1]), splits[-1])))
+    return top, [
+        f"{named} {are(len(splits))} read as {'a class' if len(splits) == 1 else 'classes'}, because there are folders "
+        "with other names beside; --split-folders yes (split_folders=True) reads the split train alone"
+    ]
 
 
 def _visible(top: Path) -> list[Path]:
-    return [entry for entry in top.iterdir() if not entry.name.startswith(".")]
+    try:
+        names = sorted(os.listdir(top))
+    except OSError as error:
+        raise HoldfastError(f"{printable(top)}: a folder that cannot be listed ({error.strerror})") from error
+    return [top / name for name in names if not name.startswith(".")]
 
 
 @dataclass(frozen=True)
@@ -73,6 +181,9 @@ class _Row:
     label: str
     split: str
     name: str
+
+    def origin(self, table: Path) -> str:
+        return f"{table}, line {self.line}"
 
 
 def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colour = "rgb") -> ImageSet:
@@ -86,15 +197,24 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
     """
     table = resolve_path(root, path)
     rows, classes = _chosen(table, split)
-    listing, origins = _listing(table, rows, classes)
+    problems = _bad_rows(table, rows)
+    if problems:
+        raise problems_error(table, problems, len(rows))
+    listing = _labelled(table, [(row.file, row.label) for row in rows], classes)
+    origins = [row.origin(table) for row in rows]
     images = decode(listing.files, size=size, colour=colour, origins=origins)
     names = [row.name for row in rows]
     return canonical(images, listing.labels, listing.class_names, source=f"{table}, split {split}", names=names)
 
 
-def csv_listing(table: Path, split: str = "train") -> tuple[Listing, list[str]]:
-    """The files that ``csv_list`` reads with their classes, and the line that names each file."""
-    return _listing(table, *_chosen(table, split))
+def find_in_csv(table: Path, split: str = "train") -> FoundImages:
+    """The images that ``csv_list`` reads, and the files that are named but missing."""
+    rows, _ = _chosen(table, split)
+    problems = _bad_rows(table, rows)
+    bad = {one.origin for one in problems}
+    found = [(row.file, row.label) for row in rows if row.origin(table) not in bad]
+    classes = sorted({printable(row.label) for row in rows})
+    return FoundImages(_labelled(table, found), tuple(problems), (), len(rows), tuple(classes))
 
 
 def _chosen(table: Path, split: str) -> tuple[list[_Row], list[str]]:
@@ -103,16 +223,19 @@ def _chosen(table: Path, split: str) -> tuple[list[_Row], list[str]]:
     chosen = [row for row in rows if row.split == split]
     if not chosen:
         raise unknown_name(f"split of {table}", split, {row.split for row in rows})
-    for row in chosen:
-        if not row.file.is_file():
-            raise HoldfastError(f"{table}, line {row.line}: {row.file}: no such image file")
     return chosen, sorted({row.label for row in rows})
 
 
-def _listing(table: Path, rows: list[_Row], classes: list[str]) -> tuple[Listing, list[str]]:
-    number = {name: index for index, name in enumerate(classes)}
-    found = [(row.file, number[row.label]) for row in rows]
-    return make_listing(table, found, classes), [f"{table}, line {row.line}" for row in rows]
+def _bad_rows(table: Path, rows: Sequence[_Row]) -> list[Problem]:
+    """Rows with a file that does not exist, or with a file or label that cannot be stored as text."""
+    problems = []
+    for row in rows:
+        reason = file_problem(row.file)
+        if not reason and broken_letters(row.label):
+            reason = f"its label {printable(row.label)!r} has a line break or another control character"
+        if reason:
+            problems.append(Problem(row.file, reason, row.origin(table)))
+    return problems
 
 
 def _rows(table: Path) -> list[_Row]:

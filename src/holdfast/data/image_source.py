@@ -1,0 +1,131 @@
+"""Images to embed, from folders, files and CSV tables: their files, ids and, where they are known, classes."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.data.listing import list_image_files
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.wording import first_few
+
+SPLIT_FOLDERS = frozenset(("train", "val", "valid", "validation", "test", "query", "gallery"))
+_COLUMNS = ("path", "label", "id", "split")
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Image files with an id each.
+
+    files: paths.
+    ids: different texts: the path below its folder, the name of a single file, or what a table says.
+    labels: the class of each file; None if it is not known for all of them.
+    """
+
+    files: tuple[Path, ...]
+    ids: tuple[str, ...]
+    labels: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+def find_images(sources: Sequence[Path]) -> ImageSource:
+    """The images of folders and files, or of one CSV file; nothing is decoded.
+
+    sources: folders (searched with their subfolders, sorted by path) and image files; or one CSV file with a header:
+        ``path`` (relative to the CSV file) and perhaps ``label``, ``id`` and ``split``; the split is not used.
+
+    In folders of class folders the first folder below the source is the class, or the second if the first ones are
+    called train, test and the like. Refused: no images, two files with the same id.
+    """
+    tables = [path for path in sources if path.suffix.lower() == ".csv" and not path.is_dir()]
+    if tables and len(sources) > 1:
+        raise HoldfastError(f"{tables[0]}: a CSV file is given alone, without other sources")
+    found = _table_rows(tables[0]) if tables else _unlabelled(sources)
+    _refuse_shared_ids(found)
+    return found
+
+
+def _unlabelled(sources: Sequence[Path]) -> ImageSource:
+    listed: list[tuple[str, Path]] = []
+    for path in sources:
+        if path.is_dir():
+            listed += sorted((file.relative_to(path).as_posix(), file) for file in list_image_files(path))
+        elif path.exists():
+            listed.append((path.name, path))
+        else:
+            raise HoldfastError(f"{path}: no such file or folder")
+    if not listed:
+        raise HoldfastError(f"{first_few([str(path) for path in sources])}: no images there")
+    ids = tuple(name for name, _ in listed)
+    return ImageSource(tuple(file for _, file in listed), ids, classes_of_paths(ids))
+
+
+def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:
+    """The class of each path: its first folder, or the second if all first ones are names of splits.
+
+    None if a path has no such folder.
+
+    >>> classes_of_paths(["cat/1.jpg", "dog/2.jpg"])
+    ('cat', 'dog')
+    >>> classes_of_paths(["test/cat/1.jpg", "train/dog/2.jpg"])
+    ('cat', 'dog')
+    """
+    parts = [path.split("/") for path in paths]
+    level = 1 if all(one[0] in SPLIT_FOLDERS for one in parts) else 0
+    if any(len(one) < level + 2 for one in parts):
+        return None
+    return tuple(one[level] for one in parts)
+
+
+def _table_rows(table: Path) -> ImageSource:
+    rows: list[dict[str, str]] = []
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(stream, strict=True)
+            header = [name.strip().lower() for name in next(reader, [])]
+            _check_header(table, header)
+            for cells in reader:
+                if cells:
+                    where = f"{table}, line {reader.line_num}"
+                    rows.append(_checked_row(header, [cell.strip() for cell in cells], where))
+    except FileNotFoundError:
+        raise HoldfastError(f"{table}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HoldfastError(f"{table}: not readable as UTF-8 text ({error})") from error
+    except csv.Error as error:
+        raise HoldfastError(f"{table}, line {reader.line_num}: {error}") from error
+    if not rows:
+        raise HoldfastError(f"{table}: no rows after the header")
+    return ImageSource(
+        tuple(table.parent / row["path"] for row in rows),
+        tuple(row.get("id", row["path"]) for row in rows),
+        tuple(row["label"] for row in rows) if "label" in header else None,
+    )
+
+
+def _check_header(table: Path, header: list[str]) -> None:
+    if "path" not in header or len(set(header)) < len(header):
+        raise HoldfastError(f"{table}, line 1: the header must be path and perhaps label and id, each once")
+    for name in header:
+        if name not in _COLUMNS:
+            raise unknown_name(f"column of {table}", name, _COLUMNS)
+
+
+def _checked_row(header: list[str], cells: list[str], where: str) -> dict[str, str]:
+    if len(cells) != len(header):
+        raise HoldfastError(f"{where}: {len(header)} columns expected, found {len(cells)}")
+    if not all(cells):
+        raise HoldfastError(f"{where}: an empty field")
+    return dict(zip(header, cells, strict=True))
+
+
+def _refuse_shared_ids(found: ImageSource) -> None:
+    seen: dict[str, Path] = {}
+    for name, path in zip(found.ids, found.files, strict=True):
+        if name in seen:
+            raise HoldfastError(
+                f"{seen[name]} and {path}: both have the id {name!r}; give the folder above them, or other ids"
+            )
+        seen[name] = path
