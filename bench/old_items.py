@@ -152,9 +152,8 @@ def print_figures(found: dict[str, Any]) -> None:
     for way, row in found["ways"].items():
         print(f"{way:12} accuracy {100 * row['accuracy']:5.1f} %   overlap@10 {100 * row['overlap@10']:5.1f} %")
     for row in found["versions"]:
-        print(
-            f"version {row['version']}: {100 * row['share']:.0f} % of the items; bridge: {row['kind'] or 'not needed'}"
-        )
+        held = f"{100 * row['share']:.0f} % of the items"
+        print(f"version {row['version']}: {held}; kind of bridge: {row['kind'] or 'no bridge'}")
         for k in EXPOSURE_AT:
             print(f"  first {k:2}: fair share {100 * row[f'fair@{k}']:5.1f} %; exposure ratio", end="")
             for way in (BRIDGED, PLAIN):

@@ -41,8 +41,8 @@ ALLOWED = {
         "data", "encoders", "evaluation", "geometry", "lifecycle", "methods", "reports", "scenarios", "training",
     },
     "cli": {
-        "bridges", "data", "encoders", "evaluation", "experiments", "gallery", "lifecycle", "methods", "metrics", "reports",
-        "scenarios", "service", "theory", "training",
+        "bridges", "data", "encoders", "evaluation", "experiments", "gallery", "lifecycle", "methods", "metrics",
+        "reports", "scenarios", "service", "theory", "training",
     },
 }  # fmt: skip
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").exists())

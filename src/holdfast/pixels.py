@@ -5,6 +5,7 @@ All image files are decoded here, so that datasets and encoders see the same pix
 
 import contextlib
 import functools
+import importlib
 import io
 from pathlib import Path
 from typing import Literal
@@ -30,6 +31,7 @@ RESAMPLING = {
 
 # Raster formats only: Pillow would open EPS by running Ghostscript on it.
 _FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
+_PLUGINS = ("Png", "Jpeg", "Mpo", "WebP", "Bmp", "Gif", "Tiff", "Ppm", "Jpeg2K", "Avif")
 
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".heic", ".heif")
@@ -187,5 +189,7 @@ def _formats() -> tuple[str, ...]:
         import pillow_heif
 
         pillow_heif.register_heif_opener()
-    Image.init()
+    for module in _PLUGINS:  # Image.init would import the plugins of all formats, which takes longer than to decode
+        with contextlib.suppress(ImportError):
+            importlib.import_module(f"PIL.{module}ImagePlugin")
     return tuple(name for name in _FORMATS if name in Image.OPEN)

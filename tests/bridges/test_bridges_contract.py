@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from holdfast.bridges import BRIDGES, Bridge, measure_scale
+from holdfast.bridges.choice import split_pairs
 from holdfast.errors import HoldfastError
 from holdfast.geometry import nearest, unit
 
@@ -321,3 +322,41 @@ def test_fitted_pairs_in_the_gallery_do_not_make_unrelated_spaces_look_related(i
     best = bridge.evidence.chosen
     assert best.value - 3 * best.error > bridge.evidence.chance or items > 600
     assert not bridge.helps
+
+
+def test_a_shared_space_stored_in_two_sizes(tmp_path):
+    """``none`` with queries that the caller converts: kept and read again, although the sizes differ."""
+    full = drawn(200, 24, 3)
+    new, old = full, torch.nn.functional.normalize(full[:, :20], dim=1)
+    bridge = Bridge.fit(new, old, kind="none", unbridged=full[:, :20])
+    bridge.save(tmp_path / "bridge")
+    again = Bridge.load(tmp_path / "bridge")
+    assert (again.kind, again.dims) == ("none", (24, 20))
+    assert (again.scale.slope, again.scale.offset) == (bridge.scale.slope, bridge.scale.offset)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "items", "held", "beside"),
+    [
+        (300, None, 90, 0),
+        (300, 600, 90, 90),  # half of the gallery, so half of the items searched
+        (300, 300, 90, 210),
+        (50_000, 50_001, 1000, 9000),  # more would need memory in proportion to the pairs
+    ],
+)
+def test_fitted_pairs_are_searched_as_in_the_gallery(pairs, items, held, beside):
+    split = split_pairs(pairs, 0, items)
+    assert (len(split.held), len(split.also_searched)) == (held, beside)
+    assert sorted(torch.cat([split.held, split.fitted]).tolist()) == list(range(pairs))
+    assert set(split.also_searched.tolist()) <= set(split.fitted.tolist())
+
+
+@pytest.mark.parametrize("kind", ["local", "rotation"])
+def test_many_queries_give_what_each_of_them_gives(kind):
+    base = drawn(700, 16, 0)
+    bridge = Bridge.fit(base[:100], turned(base, 24)[:100], kind=kind)
+    together = bridge(base)
+    assert together.shape == (700, 24)
+    for row in (0, 255, 256, 699):
+        assert torch.allclose(together[row], bridge(base[row : row + 1])[0], atol=1e-6)
+    assert bridge(base[:0]).shape == (0, 24)

@@ -81,15 +81,17 @@ def test_bridges_are_shown(capsys, tmp_path):
         bridge(1, "rotation", {"1": 0.95, "10": 0.98}, {"1": 0.01, "10": 0.02}),
         bridge(2, "none", {"1": 1.02, "10": 1.0}, {"1": 1.02, "10": 1.0}),
         bridge(3, "affine", {}, None),
+        bridge(4, "none", {"1": 0.97, "10": 1.0}, {"1": 0.44, "10": 0.79}),
     ]
-    versions = [SimpleNamespace(number=1, bridges=[]), SimpleNamespace(number=4, bridges=bridges)]
+    versions = [SimpleNamespace(number=1, bridges=[]), SimpleNamespace(number=5, bridges=bridges)]
     DemoGallery(tmp_path, tmp_path / "q.png", "er", versions).print()
     text = capsys.readouterr().out
     for line in (
-        "Bridges of version 4, fitted by gallery register:",
+        "Bridges of version 5, fitted by gallery register:",
         "    version 1: rotation; exposure 0.95 at 1, 0.98 at 10 (0.01, 0.02 without)",
         "    version 2: no map; exposure 1.02 at 1, 1.00 at 10",
         "    version 3: affine; too few images to measure exposure",
+        "    version 4: only scaled; exposure 0.97 at 1, 1.00 at 10 (0.44, 0.79 without)",
     ):
         assert line in text.splitlines()
         assert len(line) <= 80

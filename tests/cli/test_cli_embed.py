@@ -82,7 +82,7 @@ def test_json_float16_and_no_labels(folder, holdfast_json, tmp_path):
     assert sorted(stored.files) == ["features", "ids", "model"]
     assert stored["features"].dtype == np.float16
     assert str(stored["model"]) == found["model"]
-    assert (found["skipped"], found["skipped_list"]) == ([], None)
+    assert (found["skipped"], found["list"]) == ([], None)
 
 
 def test_unreadable_files_are_skipped_and_listed(folder, holdfast, tmp_path):
@@ -90,14 +90,16 @@ def test_unreadable_files_are_skipped_and_listed(folder, holdfast, tmp_path):
         (tmp_path / name).write_bytes((folder / "queries/class 0/0.png").read_bytes() if name == "b.png" else b"?")
     out = tmp_path / "out.npz"
     words = ("embed", folder / "old", tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png", "--out", out)
-    with pytest.raises(HoldfastError, match=r"2 of 3 items cannot be embedded; .*--skip-unreadable.*a\.png.*c\.png"):
+    with pytest.raises(
+        HoldfastError, match=r"2 problems among 3 files \(list: .*a\.png: .*c\.png: .*--skip-unreadable"
+    ):
         holdfast(*words)
     assert not out.exists()
     text = " ".join(holdfast(*words, "--skip-unreadable").split())
     assert "1 vector of 16 numbers" in text
-    assert f"2 items skipped; list: {out}.skipped.txt" in text
-    listed = [line.split("\t")[0] for line in (tmp_path / "out.npz.skipped.txt").read_text().splitlines()]
-    assert listed == ["a.png", "c.png"]
+    assert f"2 files skipped (list: {out}.unreadable.csv)" in text
+    listed = [line.split(",")[0] for line in (tmp_path / "out.npz.unreadable.csv").read_text().splitlines()]
+    assert listed == ["path", str(tmp_path / "a.png"), str(tmp_path / "c.png")]
     assert np.load(out)["ids"].tolist() == ["b.png"]
 
 

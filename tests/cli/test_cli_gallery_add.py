@@ -44,10 +44,12 @@ def test_two_images_of_one_id_in_one_command_are_refused(gallery, holdfast, tmp_
 
 def test_other_files_are_counted_and_hidden_ones_are_not_looked_at(gallery, holdfast, holdfast_json, tmp_path):
     shown = images(tmp_path / "shown", "1.png")
-    for name in ("phone.heic", "notes.txt", "._1.png", ".cache/2.png"):
+    for name in ("camera.cr2", "notes.txt", "._1.png", ".cache/2.png"):
         (shown / name).parent.mkdir(exist_ok=True)
         (shown / name).write_bytes(b"no image")
-    assert holdfast_json("gallery", "add", gallery, shown) == {"added": 1, "replaced": 0, "refused": [], "ignored": 2}
+    assert holdfast_json("gallery", "add", gallery, shown) == {
+        "added": 1, "replaced": 0, "refused": [], "ignored": 2, "list": None
+    }  # fmt: skip
     assert "2 other files passed over" in holdfast("gallery", "add", gallery, shown)
     (shown / "1.png").unlink()
     with pytest.raises(HoldfastError, match=r"no images there; an image is a file named \.avif, "):
@@ -80,7 +82,8 @@ def test_a_model_of_vectors_says_so_and_not_a_hundred_times(holdfast, tmp_path):
 
     done = CliRunner().invoke(app, ["gallery", "add", str(tmp_path / "g"), str(shown)])
     assert done.stderr.count("the model takes vectors of 8 numbers, not images") == 10
-    assert "... and 2 more: --json lists them all" in done.stderr
+    assert "... and 2 more: the list has them all" in done.stderr
+    assert len((tmp_path / "g.unreadable.csv").read_text().splitlines()) == 13
     found = json.loads(holdfast("gallery", "add", tmp_path / "g", shown, "--json", status=1))
     assert len(found["refused"]) == 12
 

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -228,6 +230,49 @@ def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
 def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):
     monkeypatch.setattr("holdfast.environment.version", lambda name: None)
     assert "BROKEN" in holdfast("doctor", status=1)
+
+
+def test_doctor_imports_nothing_heavy_unless_asked(tmp_path):
+    code = (
+        "import sys; sys.argv = ['holdfast', 'doctor', '--data', 'none']; from holdfast.cli import doctor, main\n"
+        "doctor._may_have_gpu = lambda: False\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sorted({*doctor.EXTRAS, 'torch', 'matplotlib', 'scipy'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stderr.strip() == ""
+    assert "--full imports each one" in " ".join(done.stdout.split())
+
+
+def test_doctor_full_imports_every_library(holdfast, monkeypatch, tmp_path):
+    from holdfast.cli import doctor
+
+    imported = []
+    errors = {"rich": "bad", "pyarrow": "another build"}
+    monkeypatch.setattr(doctor, "_import_error", lambda name: imported.append(name) or errors.get(name, ""))
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "timm" else name)
+    checks = json.loads(holdfast("doctor", "--data", tmp_path, "--full", "--json", status=1))
+    states = {check["name"]: (check["state"], check["found"]) for check in checks}
+    assert states["rich"] == ("broken", f"{version('rich')}: bad")
+    assert states["pyarrow"] == ("missing", "for features in parquet files: another build")
+    assert states["timm"] == ("missing", "for backbones timm:NAME: not installed")
+    assert set(imported) == {*doctor.NEEDED.values(), *doctor.EXTRAS} - {"timm"}
+    assert doctor._import_error("holdfast.errors") == ""
+    monkeypatch.undo()
+    assert "no_such_module" in doctor._import_error("no_such_module")
+
+
+def test_a_gpu_is_looked_for_where_there_may_be_one(monkeypatch, tmp_path):
+    from holdfast.cli import doctor
+
+    monkeypatch.setattr("holdfast.environment.version", lambda name: "2.9.0")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert not doctor._may_have_gpu(tmp_path)
+    (tmp_path / "nvidia0").touch()
+    assert doctor._may_have_gpu(tmp_path)
+    monkeypatch.setattr("holdfast.environment.version", lambda name: "2.9.0+cpu")
+    assert not doctor._may_have_gpu(tmp_path)
 
 
 def test_evaluate_keeps_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_path):

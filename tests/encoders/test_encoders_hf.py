@@ -1,7 +1,11 @@
 """Networks of transformers, offline."""
 
+import http.server
 import json
+import socket
 import sys
+import threading
+import time
 
 import pytest
 import torch
@@ -94,6 +98,7 @@ def test_pickled_or_incomplete_weights_are_refused(folder):
 
 def test_hub_id_is_loaded_at_its_revision_without_code_or_pickle(monkeypatch):
     calls = []
+    monkeypatch.setattr("holdfast.encoders.hf._unreachable", lambda address: None)
     config = transformers.AutoConfig.for_model("dinov3_vit", **TINY)
     config._commit_hash = "c0ffee"
     model = transformers.AutoModel.from_config(config)
@@ -109,6 +114,70 @@ def test_hub_id_is_loaded_at_its_revision_without_code_or_pickle(monkeypatch):
     assert network.revision == "c0ffee"
     assert network.backbone_spec["source"] == {"name": "hf:someone/model", "revision": "c0ffee"}
     assert rebuild_backbone(network.backbone_spec).revision == "c0ffee"
+
+
+@pytest.fixture
+def endpoint(monkeypatch):
+    """Point the hub's client at a port of this machine where nothing listens."""
+    import huggingface_hub.constants as constants
+
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return constants
+
+
+def test_a_hub_that_cannot_be_reached_is_told_at_once(endpoint, monkeypatch):
+    began = time.monotonic()
+    with pytest.raises(HoldfastError, match=r"127\.0\.0\.1.* cannot be reached") as refused:
+        build_backbone("hf:someone/model-that-nobody-has", revision="v2")
+    assert time.monotonic() - began < 5
+    message = str(refused.value)
+    assert "hf download someone/model-that-nobody-has --revision v2 --local-dir FOLDER" in message
+    assert message.endswith("give hf:FOLDER")
+    assert len(message.splitlines()) == 1
+    monkeypatch.setattr(endpoint, "HF_HUB_OFFLINE", True)
+    with pytest.raises(HoldfastError, match="HF_HUB_OFFLINE is set"):
+        build_backbone("hf:someone/model-that-nobody-has")
+
+
+def test_without_a_hub_the_cache_is_used(endpoint, folder, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+    real = transformers.AutoConfig.from_pretrained
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *a, **k: str(folder / "config.json"))
+    for kind in (transformers.AutoConfig, transformers.AutoModel):
+        read = kind.from_pretrained if kind is transformers.AutoModel else real
+        monkeypatch.setattr(
+            kind, "from_pretrained", lambda n, read=read, **k: asked.append(k["local_files_only"]) or read(folder, **k)
+        )
+    assert build_backbone("hf:someone/tiny").feature_dim == TINY["hidden_size"]
+    assert asked == [True, True]
+
+
+def test_a_hub_that_answers_is_asked_for_the_model(endpoint, monkeypatch):
+    """Any answer counts, also one that says no."""
+
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_error(403)
+
+        def log_message(self, *words):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Refuse) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(endpoint, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        asked = []
+        monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", lambda n, **k: asked.append(k) or 1 / 0)
+        with pytest.raises(HoldfastError, match="division by zero"):
+            build_backbone("hf:someone/model")
+        server.shutdown()
+    assert [k["local_files_only"] for k in asked] == [False]
 
 
 def test_a_pooler_without_trained_weights_is_not_used(tmp_path):

@@ -68,11 +68,11 @@ def test_all_unreadable_images_are_named_at_once_or_skipped(photos, model, tmp_p
         copy.write_bytes(file.read_bytes())
     for name in ("cat/1.png", "dog/8.png"):
         (tmp_path / name).write_bytes(b"not an image")
-    with pytest.raises(HoldfastError, match=r"2 of 11 items cannot be embedded.*cat/1\.png.*; dog/8\.png"):
+    with pytest.raises(HoldfastError, match=r"2 problems among 11 files: cat/1\.png: .*; dog/8\.png: "):
         embed(model, tmp_path, batch_size=2)
     found = embed(model, tmp_path, batch_size=2, skip_unreadable=True)
-    assert [name for name, _ in found.skipped] == ["cat/1.png", "dog/8.png"]
-    assert all("not readable as an image" in reason for _, reason in found.skipped)
+    assert [one.path for one in found.skipped] == [tmp_path / "cat/1.png", tmp_path / "dog/8.png"]
+    assert all(one.reason.startswith("not readable as an image") for one in found.skipped)
     whole = embed(model, photos, batch_size=2).features
     kept = [row for row, name in enumerate(whole.ids) if name not in ("cat/1.png", "dog/8.png")]
     assert found.features.ids.tolist() == whole.ids[kept].tolist()
@@ -91,10 +91,10 @@ def test_vectors(vector_model, tmp_path):
     assert found.features.labels.tolist() == (np.arange(9) % 3).tolist()
     rows[3], rows[7, 2] = 0, np.nan
     np.savez(tmp_path / "bad.npz", features=rows, ids=[f"item {row}" for row in range(9)])
-    with pytest.raises(HoldfastError, match=r"2 of 9 items .*bad\.npz, row 3: .*item 7"):
+    with pytest.raises(HoldfastError, match=r"2 problems among 9 vectors: .*row 3, id item 3: .*row 7, id item 7: "):
         embed(vector_model, tmp_path / "bad.npz", batch_size=2)
     skipped = embed(vector_model, tmp_path / "bad.npz", skip_unreadable=True)
-    assert [name for name, _ in skipped.skipped] == ["item 3", "item 7"]
+    assert [one.reason.split(":")[0] for one in skipped.skipped] == ["row 3, id item 3", "row 7, id item 7"]
     assert np.allclose(skipped.features.rows.block(0, 7), np.delete(expected, [3, 7], axis=0), atol=1e-6)
 
 

@@ -28,7 +28,7 @@ from holdfast.bridges.choice import (
     ranked,
     split_pairs,
 )
-from holdfast.bridges.maps import LinearMap, QueryMap, ridge_weights
+from holdfast.bridges.maps import LinearMap, QueryMap, mapped_queries, ridge_weights
 from holdfast.bridges.scores import ScoreScale
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.search import float32
@@ -132,7 +132,7 @@ class Bridge:
         if z.ndim != 2 or z.shape[1] != self.dims[0]:
             raise HoldfastError(f"queries have shape {tuple(z.shape)}; this bridge takes Q x {self.dims[0]}")
         z = unit(z)
-        return z if self.map is None else unit(self.map(z)) * (z.norm(dim=1, keepdim=True) > 0)
+        return z if self.map is None else mapped_queries(self.map, z) * (z.norm(dim=1, keepdim=True) > 0)
 
     def one(self, query: np.ndarray) -> np.ndarray:
         """One query (d_new float32, unit length) as a unit query in the old space, with little overhead."""

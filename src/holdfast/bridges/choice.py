@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation
+from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation, mapped_queries
 from holdfast.bridges.scores import SAME, ScoreScale, measure_scale
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
-from holdfast.geometry import nearest, unit
+from holdfast.geometry import nearest
 
 NONE = "none"
 BRIDGES: dict[str, type[QueryMap]] = {one.kind: one for one in (Rotation, Affine, LambdaOrthogonal, ResidualMLP, Local)}
@@ -43,6 +43,7 @@ BEYOND_CHANCE = 4
 spaces: the best of several candidates is taken, and hits of similar queries depend on each other."""
 HELD_OUT = 0.3
 MOST_HELD_OUT = 1000
+MOST_SEARCHED_BESIDE = 9000
 CURVE = (50, 100, 200, 500, 1000, 2000, 5000)
 FIRST = 10
 
@@ -238,7 +239,7 @@ class Trial:
         if key not in self._mapped:
             fitted = BRIDGES[kind].fit(self._fit_new[:count], self._fit_old[:count], **options)
             with torch.no_grad():
-                self._mapped[key] = unit(fitted(self._new))
+                self._mapped[key] = mapped_queries(fitted, self._new)
         return self._mapped[key]
 
     def _values(self, bridged: Tensor) -> Tensor:
@@ -350,12 +351,13 @@ def split_pairs(count: int, seed: int, items: int | None = None) -> Split:
     """Hold out 30 % of ``count`` pairs, at most 1,000.
 
     items: number of items in the old gallery. Of the items searched, the share count / items are then fitted pairs, as
-    in that gallery. None: the gallery is taken to be much larger than the number of pairs.
+    in that gallery; at most 9,000. None: the gallery is taken to be much larger than the number of pairs.
     """
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     held, fitted = order.tensor_split([min(MOST_HELD_OUT, max(3, round(HELD_OUT * count)))])
     share = 0.0 if items is None else min(1.0, count / max(1, items))
-    also = len(fitted) if share == 1 else min(len(fitted), round(len(held) * share / (1 - share)))
+    wanted = len(fitted) if share == 1 else round(len(held) * share / (1 - share))
+    also = min(len(fitted), wanted, MOST_SEARCHED_BESIDE)
     return Split(fitted, held, fitted[:also])
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+_QUERIES_AT_ONCE = 256
+
 
 class QueryMap(Protocol):
     """What a kind of map offers. Options are the keyword arguments of ``fit``; tensors are all that it learned."""
@@ -208,6 +210,11 @@ class Local:
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
         own = (tensors[name] for name in ("anchors", "residuals", "settings"))
         return cls(Rotation.from_tensors(tensors), *own)
+
+
+def mapped_queries(fitted: QueryMap, queries: Tensor) -> Tensor:
+    """The unit rows that a map makes of unit queries; in blocks, because a local map compares them with all pairs."""
+    return torch.cat([F.normalize(fitted(block), dim=1) for block in queries.split(_QUERIES_AT_ONCE)])
 
 
 def procrustes(new: Tensor, old: Tensor) -> Tensor:

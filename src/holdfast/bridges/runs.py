@@ -23,7 +23,7 @@ from holdfast.bridges.choice import (
     ranked,
     split_pairs,
 )
-from holdfast.bridges.maps import QueryMap
+from holdfast.bridges.maps import QueryMap, mapped_queries
 from holdfast.bridges.scores import SAME, ScoreScale
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
@@ -158,6 +158,6 @@ def _on_its_device(fitted: QueryMap) -> Callable[[Tensor], Tensor]:
 
     @torch.no_grad()
     def carry(queries: Tensor) -> Tensor:
-        return fitted(unit(queries.cpu().float())).to(queries.device)
+        return mapped_queries(fitted, unit(queries.cpu().float())).to(queries.device)
 
     return carry

@@ -133,6 +133,8 @@ class _Vectors:
             if (file is None) == (model is None):
                 raise HoldfastError(f"give {names[0]} FILE, or {names[1]} MODEL and --images FOLDER")
         embeds = old[1] is not None or new[1] is not None
+        if self._most is not None and self._most < 1:
+            raise HoldfastError(f"--pairs {self._most}: at least 1 is needed")
         if embeds != (self._images is not None):
             raise HoldfastError("--images goes with --model or --old-model, which embeds them")
         sets = [None if file is None else read_features(file, "gallery") for file, _ in (old, new)]
@@ -169,7 +171,7 @@ class _Vectors:
             ids = found
         if self._most is None or self._most >= len(ids):
             return ids
-        rows = np.random.default_rng(self._seed).choice(len(ids), max(self._most, 0), replace=False)
+        rows = np.random.default_rng(self._seed).choice(len(ids), self._most, replace=False)
         return [ids[row] for row in np.sort(rows)]
 
     def _embedded(self, model: Path | None, ids: list[str]) -> "FeatureSet":

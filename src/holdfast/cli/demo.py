@@ -197,11 +197,13 @@ class DemoGallery:
 def _bridge_line(record: dict[str, Any]) -> str:
     """The bridge to an older version, and the expected exposure of its items with and without the bridge."""
     bridged = record["kind"] != "none"
-    line = f"    version {record['version']}: {record['kind'] if bridged else 'no map'}; "
+    scaled = record["exposure_without"] not in (None, record["exposure"])
+    what = record["kind"] if bridged else "only scaled" if scaled else "no map"
+    line = f"    version {record['version']}: {what}; "
     if not record["exposure"]:
         return f"{line}too few images to measure exposure"
     line += f"exposure {describe_exposures(record['exposure'])}"
-    if bridged and record["exposure_without"]:
+    if (bridged or scaled) and record["exposure_without"]:
         plain = ("unknown" if ratio is None else f"{ratio:.2f}" for ratio in record["exposure_without"].values())
         line += f" ({', '.join(plain)} without)"
     return line

@@ -1,12 +1,15 @@
 """``holdfast doctor``: check that this machine has everything a run needs."""
 
+import os
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from holdfast.cli.options import DATA_OPTION, JSON_OPTION
-from holdfast.cli.show import print_json, print_table
+from holdfast.cli.show import print_json, print_table, say
 from holdfast.wording import counted
 
 EXTRAS = {
@@ -16,6 +19,7 @@ EXTRAS = {
     "wandb": "--log wandb",
     "mlflow": "--log mlflow",
     "pyarrow": "features in parquet files",
+    "pillow_heif": "HEIC images",
     "onnx": "holdfast export --onnx",
     "onnxscript": "holdfast export --onnx",
     "onnxruntime": "running what was exported",
@@ -32,18 +36,24 @@ EXTRAS = {
 """Modules of the optional libraries in the extras of pyproject.toml, and their use."""
 
 
-def doctor(data: Path | None = DATA_OPTION, json: bool = JSON_OPTION) -> None:
+def doctor(
+    data: Path | None = DATA_OPTION,
+    full: bool = typer.Option(False, "--full", help="Also import torch and every optional library (slow)."),
+    json: bool = JSON_OPTION,
+) -> None:
     """Say what is missing on this machine.
 
-    Looks at Python, torch, devices, fonts, data and optional libraries. Exits with 1 if something that every run needs
-    does not work.
+    Looks at Python, torch, devices, fonts, data and optional libraries. Libraries are looked up and not imported,
+    except torch where there may be a GPU. Exits with 1 if something that every run needs does not work.
     """
-    checks = [*_software(), *_devices(), *_data(data), *_extras()]
+    checks = [*_software(full), *_devices(full), *_data(data), *_extras(full)]
     if json:
         print_json(checks)
     else:
         mark = {"ok": "ok", "missing": "–", "broken": "BROKEN"}
         print_table(["check", "", "found"], [[c["name"], mark[c["state"]], c["found"]] for c in checks])
+        if not full:
+            say("Libraries were looked up, not imported; --full imports each one, which shows whether it works.")
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
 
@@ -52,31 +62,76 @@ def _check(name: str, state: str, found: str) -> dict[str, Any]:
     return {"name": name, "state": state, "found": found}
 
 
-def _software() -> list[dict[str, Any]]:
+NEEDED = {
+    "torch": "torch",
+    "numpy": "numpy",
+    "pillow": "PIL",
+    "safetensors": "safetensors",
+    "pydantic": "pydantic",
+    "typer": "typer",
+    "rich": "rich",
+    "matplotlib": "matplotlib",
+}
+"""Libraries that every run needs, and their modules."""
+
+
+def _software(full: bool) -> list[dict[str, Any]]:
     import platform
 
     from holdfast.environment import version
 
     rows = [_check("holdfast", "ok", f"{version('holdfast')}, Python {platform.python_version()}")]
-    for name in ("torch", "numpy", "pillow", "safetensors", "pydantic", "typer", "rich", "matplotlib"):
+    for name, module in NEEDED.items():
         found = version(name)
-        rows.append(_check(name, "ok" if found else "broken", found or f"not installed; pip install {name}"))
+        if not found:
+            rows.append(_check(name, "broken", f"not installed; pip install {name}"))
+            continue
+        reason = _import_error(module) if full else ""
+        rows.append(_check(name, "broken" if reason else "ok", f"{found}: {reason}" if reason else found))
     return rows
 
 
-def _devices() -> list[dict[str, Any]]:
-    import torch
+def _import_error(module: str) -> str:
+    """The first line of the error that importing a module raises; "" if it can be imported."""
+    try:
+        __import__(module)
+    except Exception as error:  # an extra may fail in any way if it does not match the torch build
+        return (str(error).splitlines() or [""])[0] or type(error).__name__
+    return ""
 
+
+def _devices(full: bool) -> list[dict[str, Any]]:
     from holdfast.environment import processor
 
-    rows = [_check("cpu", "ok", f"{processor()}, torch uses {counted(torch.get_num_threads(), 'thread')}")]
-    if torch.cuda.is_available():
-        for i in range(torch.cuda.device_count()):
-            memory = torch.cuda.get_device_properties(i).total_memory / 2**30
-            rows.append(_check(f"cuda:{i}", "ok", f"{torch.cuda.get_device_name(i)}, {memory:.0f} GiB"))
-    else:
-        rows.append(_check("cuda", "missing", "no GPU that torch can use; runs go to the CPU"))
+    cores = counted(os.cpu_count() or 1, "core")
+    no_gpu = _check("cuda", "missing", "no GPU that torch can use; runs go to the CPU")
+    if not full and not _may_have_gpu():
+        return [_check("cpu", "ok", f"{processor()}, {cores}"), no_gpu]
+    if reason := _import_error("torch"):
+        return [_check("cpu", "broken", f"{processor()}, {cores}; torch: {reason}")]
+    import torch
+
+    threads = counted(torch.get_num_threads(), "thread")
+    rows = [_check("cpu", "ok", f"{processor()}, {cores}, torch uses {threads}")]
+    if not torch.cuda.is_available():
+        return [*rows, no_gpu]
+    for i in range(torch.cuda.device_count()):
+        memory = torch.cuda.get_device_properties(i).total_memory / 2**30
+        rows.append(_check(f"cuda:{i}", "ok", f"{torch.cuda.get_device_name(i)}, {memory:.0f} GiB"))
     return rows
+
+
+GPU_FILES = ("nvidiactl", "nvidia0", "kfd", "dxg")
+"""Device files of NVIDIA, of AMD, and of Windows' GPU inside WSL."""
+
+
+def _may_have_gpu(devices: Path = Path("/dev")) -> bool:
+    """Whether torch may be able to use a GPU. Only torch knows for sure, but importing it takes a second or more."""
+    from holdfast.environment import version
+
+    if (version("torch") or "").endswith("+cpu") or sys.platform == "darwin":
+        return False
+    return sys.platform != "linux" or any((devices / name).exists() for name in GPU_FILES)
 
 
 def _data(data: Path | None) -> list[dict[str, Any]]:
@@ -101,12 +156,9 @@ def _data(data: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _extras() -> list[dict[str, Any]]:
+def _extras(full: bool) -> list[dict[str, Any]]:
     rows = []
     for name, use in EXTRAS.items():
-        try:
-            __import__(name)
-            rows.append(_check(name, "ok", f"for {use}"))
-        except Exception as error:  # an extra may fail in any way if it does not match the torch build
-            rows.append(_check(name, "missing", f"for {use}: {str(error).splitlines()[0] or type(error).__name__}"))
+        reason = "not installed" if find_spec(name) is None else _import_error(name) if full else ""
+        rows.append(_check(name, "missing" if reason else "ok", f"for {use}: {reason}" if reason else f"for {use}"))
     return rows

@@ -14,8 +14,6 @@ from holdfast.wording import counted
 if TYPE_CHECKING:
     from holdfast.evaluation import Embedded
 
-_MOST_REASONS_SHOWN = 10
-
 
 def embed(
     model: Path = typer.Argument(..., metavar="MODEL", help="The folder of a model."),
@@ -26,7 +24,7 @@ def embed(
     dtype: str = typer.Option("float32", "--dtype", help="float32 or float16 (half the size)."),
     no_labels: bool = typer.Option(False, "--no-labels", help="Write no labels."),
     skip_unreadable: bool = typer.Option(
-        False, "--skip-unreadable", help="Leave out what cannot be read; OUT.skipped.txt lists it."
+        False, "--skip-unreadable", help="Leave out what cannot be read; OUT.unreadable.csv lists it."
     ),
     batch_size: int | None = typer.Option(
         None, "--batch-size", min=1, help="Items at a time.", show_default="by device and image size"
@@ -43,6 +41,7 @@ def embed(
 
     The file holds vectors of length 1, ids, labels and the hash of the model's weights, in the order of the ids.
     """
+    from holdfast.data.problems import problem_file
     from holdfast.devices import resolve_device
     from holdfast.evaluation import embed as embed_source
     from holdfast.evaluation import write_features
@@ -59,32 +58,22 @@ def embed(
             sources,
             labels=not no_labels,
             skip_unreadable=skip_unreadable,
+            problem_list=problem_file(out),
             device=resolve_device(device),
             batch_size=batch_size,
             progress=progress,
         )
     write_features(out, found.features, dtype=dtype)
-    skipped_list = _write_skipped(out, found) if skip_unreadable else None
-    record = _record(out, found, dtype, time.monotonic() - began, skipped_list)
+    record = _record(out, found, dtype, time.monotonic() - began)
     if json:
         print_json(record)
     else:
         _print(record)
 
 
-def _write_skipped(out: Path, found: "Embedded") -> Path | None:
-    """Write the list of skipped items beside the file; an old list is removed if nothing was skipped."""
-    from holdfast.storage import write_text
+def _record(out: Path, found: "Embedded", dtype: str, seconds: float) -> dict[str, Any]:
+    from holdfast.data.problems import problem_file
 
-    file = out.with_name(f"{out.name}.skipped.txt")
-    if not found.skipped:
-        file.unlink(missing_ok=True)
-        return None
-    write_text(file, "".join(f"{name}\t{reason}\n" for name, reason in found.skipped))
-    return file
-
-
-def _record(out: Path, found: "Embedded", dtype: str, seconds: float, skipped_list: Path | None) -> dict[str, Any]:
     features = found.features
     return {
         "file": str(out),
@@ -93,8 +82,8 @@ def _record(out: Path, found: "Embedded", dtype: str, seconds: float, skipped_li
         "dtype": dtype,
         "classes": None if features.labels is None else len(set(features.labels.tolist())),
         "model": features.model,
-        "skipped": [{"id": name, "reason": reason} for name, reason in found.skipped],
-        "skipped_list": None if skipped_list is None else str(skipped_list),
+        "skipped": [one.below(None) for one in found.skipped],
+        "list": str(problem_file(out)) if found.skipped else None,
         "seconds": seconds,
     }
 
@@ -107,7 +96,5 @@ def _print(record: dict[str, Any]) -> None:
         f"{record['file']}: {counted(record['vectors'], 'vector')} of {counted(record['dim'], 'number')} "
         f"({record['dtype']}), {labels}; {rate}"
     )
-    for one in record["skipped"][:_MOST_REASONS_SHOWN]:
-        typer.echo(f"skipped: {one['reason']}", err=True)
     if record["skipped"]:
-        say(f"{counted(len(record['skipped']), 'item')} skipped; list: {record['skipped_list']}")
+        say(f"{counted(len(record['skipped']), 'file')} skipped (list: {record['list']})")

@@ -126,7 +126,9 @@ def attach(
 def register(
     folder: Path = _FOLDER,
     model: Path = typer.Argument(..., help="The new model's folder."),
-    force: bool = typer.Option(False, "--force", help="Even if the check calls it incompatible."),
+    force: bool = typer.Option(
+        False, "--force", help="Even if the check calls it incompatible or, in an attached gallery, no bridge helps."
+    ),
     bridge: str = typer.Option("auto", "--bridge", help="auto, none, or a kind such as rotation."),
     bridge_pairs: int = typer.Option(
         2000, "--bridge-pairs", help="At most so many items of each older version are embedded for its bridge."
@@ -196,6 +198,9 @@ def add(
     embed: bool | None = typer.Option(
         None, "--embed/--no-embed", help="Of vectors: they are the model's input, or its features; by default by size."
     ),
+    skip_unreadable: bool = typer.Option(
+        False, "--skip-unreadable", help="Exit with 0 although some images cannot be used; a list of them is written."
+    ),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -203,7 +208,8 @@ def add(
     """Embed and store images, or store vectors that you have.
 
     The id of an image in a folder is its path below that folder; the id of a single image is its file name. An item
-    with an existing id is replaced. Files that cannot be read are named and skipped; the exit status is then 1.
+    with an existing id is replaced. Images that cannot be used are not added. They are named and listed with reasons in
+    GALLERY.unreadable.csv beside the gallery. The exit status is then 1, or 0 with --skip-unreadable.
 
     A file of vectors holds features, ids and, optionally, labels (as for holdfast check) and paths (of images);
     further arrays or columns become metadata. Vectors that are zero, not finite or another model's are named and
@@ -213,6 +219,7 @@ def add(
     without an item and items without a row are counted. Example: holdfast gallery add G photos/ --metadata photos.csv
     """
     from holdfast.cli.gallery_add import add_images, add_vectors, is_vector_file, print_added
+    from holdfast.data.problems import problem_file
     from holdfast.errors import HoldfastError
     from holdfast.gallery import writable
     from holdfast.gallery.item_files import read_metadata
@@ -221,6 +228,8 @@ def add(
     vectors = is_vector_file(paths)
     if vectors and labels_from_folders:
         raise HoldfastError("--labels-from-folders goes with images; vectors have their labels in the file")
+    if vectors and skip_unreadable:
+        raise HoldfastError("--skip-unreadable goes with images; vectors that cannot be used are always skipped")
     if not vectors and (version is not None or embed is not None):
         raise HoldfastError("--version and --embed go with a file of vectors; the newest version embeds images")
     given: dict[str, Any] = {
@@ -234,12 +243,13 @@ def add(
         if vectors:
             found = add_vectors(target, paths[0], version=version, embed=embed, **given)
         else:
-            found = add_images(target, paths, from_folders=labels_from_folders, **given)
+            listed = problem_file(folder)
+            found = add_images(target, paths, from_folders=labels_from_folders, problem_list=listed, **given)
     if json:
         print_json(found)
     else:
-        print_added(folder, found)
-    if found["refused"]:
+        print_added(folder, found, skip=skip_unreadable)
+    if found["refused"] and not (skip_unreadable and found["added"]):
         raise typer.Exit(1)
 
 
@@ -530,7 +540,8 @@ def print_bridges(version: "Version", older: list[int]) -> None:
 def describe_bridge(record: dict[str, Any]) -> list[str]:
     """One or two lines about the bridge to an older version; see ``gallery.version_bridges.bridge_record``."""
     bridged = record["kind"] != "none"
-    what = record["kind"] if bridged else "queries as they are, judged"
+    scaled = record["exposure_without"] not in (None, record["exposure"])  # of queries as they are: by their scores
+    what = record["kind"] if bridged else f"queries as they are, {'scores scaled, ' if scaled else ''}judged"
     measured = f"{record['measure']} {record['value']:.2f}"
     if bridged and record["without"] is not None:
         measured += f" ({record['without']:.2f} without)"
@@ -539,7 +550,8 @@ def describe_bridge(record: dict[str, Any]) -> list[str]:
         shown = describe_exposures(record["exposure"])
         without = record["exposure_without"]
         plain = "not found" if without is None else ", ".join(map(_ratio, without.values()))
-        lines.append(f"  expected exposure of its items: {shown}" + (f" ({plain} without)" if bridged else ""))
+        without_text = f" ({plain} without)" if bridged or scaled else ""
+        lines.append(f"  expected exposure of its items: {shown}{without_text}")
     if not record["helps"]:
         lines.append("  it finds no more than random hits would")
     return lines

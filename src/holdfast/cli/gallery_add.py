@@ -14,11 +14,9 @@ from holdfast.cli.show import say
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.data.problems import Problem
     from holdfast.gallery import Item, WritableGallery
     from holdfast.gallery.item_files import MetadataTable
-
-
-IMAGE_SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif"))
 
 
 def add_images(
@@ -29,23 +27,24 @@ def add_images(
     from_folders: bool,
     metadata: dict[str, Any],
     table: "MetadataTable | None" = None,
+    problem_list: Path,
     quiet: bool,
 ) -> dict[str, Any]:
     """Add all images below the paths; counts of added, replaced and ignored files, and the refused ones with reasons.
 
     table: further metadata by id; its fields override ``metadata``.
+    problem_list: the CSV file that gets all refused files, if there are any.
     """
     from holdfast.gallery import Item
+    from holdfast.wording import printable
 
     if label is not None and from_folders:
         raise HoldfastError("--label and --labels-from-folders both name the label; choose one")
     if table is not None and table.has_labels and (label is not None or from_folders):
         raise HoldfastError(f"{table.name} has a column label, and an option names the label too; choose one")
-    ignored: list[Path] = []
-    listed = [pair for path in paths for pair in _images(path, ignored)]
+    listed, problems, ignored = _images(paths)
     if not listed:
-        kinds = f"; an image is a file named {', '.join(sorted(IMAGE_SUFFIXES))}" if ignored else ""
-        raise HoldfastError(f"{', '.join(str(path) for path in paths)}: no images there{kinds}")
+        raise _no_images(paths, problems, ignored, problem_list)
     _refuse_shared_ids(listed)
 
     unmatched = {} if table is None else table.count_unmatched((name for name, _ in listed), "image")
@@ -57,20 +56,69 @@ def add_images(
             yield Item(name, path=path, label=given, metadata={**metadata, **own})
 
     found = add_items(gallery, items(), len(listed), "images", quiet=quiet)
-    return {**found, "ignored": len(ignored), **unmatched}
+    by_name = [{"id": printable(one.path.name), "reason": one.below(paths[0])} for one in problems]
+    problems += _refused_files(found["refused"], dict(listed))
+    listed_in = _write_list(problem_list, problems)
+    return {**found, "refused": by_name + found["refused"], "ignored": ignored, "list": listed_in, **unmatched}
 
 
-def _images(path: Path, ignored: list[Path]) -> list[tuple[str, Path]]:
-    """(id, file) of an image, or of all images below a folder by name; hidden files are skipped."""
-    if not path.is_dir():
-        return [(path.name, path)]
-    files = sorted(file for file in path.rglob("*") if file.is_file() and not _hidden(file.relative_to(path)))
-    ignored += [file for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
-    return [(file.relative_to(path).as_posix(), file) for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+def _images(paths: list[Path]) -> "tuple[list[tuple[str, Path]], list[Problem], int]":
+    """(id, file) of each image, the problems, and the number of files passed over.
+
+    A file that is named itself is an image whatever its suffix.
+    """
+    from holdfast.data.image_folder import FolderFiles, file_problem, find_files
+    from holdfast.data.problems import Problem
+
+    listed: list[tuple[str, Path]] = []
+    problems: list[Problem] = []
+    ignored = 0
+    for path in paths:
+        if path.is_dir():
+            found = find_files(path)
+            listed += [(file.relative_to(path).as_posix(), file) for file in found.images]
+        else:
+            reason = file_problem(path)
+            found = FolderFiles(problems=[Problem(path, reason)] if reason else [])
+            listed += [] if reason else [(path.name, path)]
+        problems += found.problems
+        ignored += len(found.passed_over)
+    return listed, problems, ignored
 
 
-def _hidden(below: Path) -> bool:
-    return any(part.startswith(".") for part in below.parts)
+def _no_images(paths: list[Path], problems: "list[Problem]", ignored: int, problem_list: Path) -> HoldfastError:
+    from holdfast.data.problems import problems_error
+    from holdfast.pixels import IMAGE_SUFFIXES
+
+    if problems:
+        return problems_error(paths[0], problems, len(problems) + ignored, listed=_write_list(problem_list, problems))
+    kinds = f"; an image is a file named {', '.join(sorted(IMAGE_SUFFIXES))}" if ignored else ""
+    return HoldfastError(f"{', '.join(str(path) for path in paths)}: no images there{kinds}")
+
+
+def _refused_files(refused: list[dict[str, str]], files: dict[str, Path]) -> "list[Problem]":
+    """The images that the gallery refused, without their names in the reasons."""
+    from holdfast.data.problems import Problem
+
+    return [
+        Problem(
+            files[one["id"]], one["reason"].removeprefix(f"item {one['id']!r}: ").removeprefix(f"{files[one['id']]}: ")
+        )
+        for one in refused
+    ]
+
+
+def _write_list(file: Path, problems: "list[Problem]") -> Path | None:
+    """Write the list of problems; None if there are none or the place cannot be written."""
+    from holdfast.data.problems import write_problems
+
+    if not problems:
+        return None
+    try:
+        write_problems(file, problems)
+    except OSError:
+        return None
+    return file
 
 
 def _refuse_shared_ids(listed: list[tuple[str, Path]]) -> None:
@@ -173,11 +221,17 @@ def add_items(
     return {"added": added, "replaced": sum(replaced), "refused": refused}
 
 
-def print_added(folder: Path, found: dict[str, Any]) -> None:
-    """Print the result of an addition; the reasons of refusals go to stderr."""
+def print_added(folder: Path, found: dict[str, Any], *, skip: bool = False) -> None:
+    """Print the result of an addition; the reasons of refusals go to stderr.
+
+    skip: count the refused files as skipped and do not name them; they are in the list.
+    """
     columns = found.get("ignored_columns")
     other = f", {found['ignored']} other files passed over" if found["ignored"] and columns is None else ""
-    typer.echo(f"{folder}: {found['added']} added, {len(found['refused'])} refused{other}")
+    refused = f"{len(found['refused'])} {'skipped' if skip else 'refused'}"
+    typer.echo(f"{folder}: {found['added']} added, {refused}{other}")
+    if found.get("list"):
+        typer.echo(f"list of files with reasons: {found['list']}")
     if found["replaced"] and columns is None:
         say(
             f"{found['replaced']} of them replaced items of the same id (an image's path below the folder you name). "
@@ -191,7 +245,12 @@ def print_added(folder: Path, found: dict[str, Any]) -> None:
         rows, items = found.get(f"rows_without_{what}", 0), found.get(f"{what}s_without_row", 0)
         if rows or items:
             say(f"--metadata: rows that name no {what}: {rows}; {what}s without a row: {items}")
-    for bad in found["refused"][:_MOST_REASONS_SHOWN]:
+    if not skip or not found.get("list"):
+        _print_reasons(found["refused"], "the list has them all" if found.get("list") else "--json lists them all")
+
+
+def _print_reasons(refused: list[dict[str, str]], all_in: str) -> None:
+    for bad in refused[:_MOST_REASONS_SHOWN]:
         typer.echo(f"refused: {bad['reason']}", err=True)
-    if len(found["refused"]) > _MOST_REASONS_SHOWN:
-        typer.echo(f"... and {len(found['refused']) - _MOST_REASONS_SHOWN} more: --json lists them all", err=True)
+    if len(refused) > _MOST_REASONS_SHOWN:
+        typer.echo(f"... and {len(refused) - _MOST_REASONS_SHOWN} more: {all_in}", err=True)

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.data.listing import list_image_files
+from holdfast.data.image_folder import file_problem, find_files
+from holdfast.data.problems import Problem
+from holdfast.data.readers.image_files import SPLIT_NAMES
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.wording import first_few
 
-SPLIT_FOLDERS = frozenset(("train", "val", "valid", "validation", "test", "query", "gallery"))
 _COLUMNS = ("path", "label", "id", "split")
 
 
@@ -20,11 +21,13 @@ class ImageSource:
     files: paths.
     ids: different texts: the path below its folder, the name of a single file, or what a table says.
     labels: the class of each file; None if it is not known for all of them.
+    problems: files and folders that cannot be used, by their names or kinds alone.
     """
 
     files: tuple[Path, ...]
     ids: tuple[str, ...]
     labels: tuple[str, ...] | None
+    problems: tuple[Problem, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)
@@ -42,24 +45,28 @@ def find_images(sources: Sequence[Path]) -> ImageSource:
     tables = [path for path in sources if path.suffix.lower() == ".csv" and not path.is_dir()]
     if tables and len(sources) > 1:
         raise HoldfastError(f"{tables[0]}: a CSV file is given alone, without other sources")
-    found = _table_rows(tables[0]) if tables else _unlabelled(sources)
+    found = _table_rows(tables[0]) if tables else _files_and_folders(sources)
     _refuse_shared_ids(found)
     return found
 
 
-def _unlabelled(sources: Sequence[Path]) -> ImageSource:
+def _files_and_folders(sources: Sequence[Path]) -> ImageSource:
+    """A file that is named itself is an image whatever its suffix."""
     listed: list[tuple[str, Path]] = []
+    problems: list[Problem] = []
     for path in sources:
         if path.is_dir():
-            listed += sorted((file.relative_to(path).as_posix(), file) for file in list_image_files(path))
-        elif path.exists():
-            listed.append((path.name, path))
+            found = find_files(path)
+            problems += found.problems
+            listed += sorted((file.relative_to(path).as_posix(), file) for file in found.images)
+        elif reason := file_problem(path):
+            problems.append(Problem(path, reason))
         else:
-            raise HoldfastError(f"{path}: no such file or folder")
-    if not listed:
+            listed.append((path.name, path))
+    if not listed and not problems:
         raise HoldfastError(f"{first_few([str(path) for path in sources])}: no images there")
     ids = tuple(name for name, _ in listed)
-    return ImageSource(tuple(file for _, file in listed), ids, classes_of_paths(ids))
+    return ImageSource(tuple(file for _, file in listed), ids, classes_of_paths(ids), tuple(problems))
 
 
 def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:
@@ -73,7 +80,7 @@ def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:
     ('cat', 'dog')
     """
     parts = [path.split("/") for path in paths]
-    level = 1 if all(one[0] in SPLIT_FOLDERS for one in parts) else 0
+    level = 1 if all(one[0] in SPLIT_NAMES for one in parts) else 0
     if any(len(one) < level + 2 for one in parts):
         return None
     return tuple(one[level] for one in parts)

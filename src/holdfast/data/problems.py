@@ -29,9 +29,10 @@ class Problem:
     reason: str
     origin: str = ""
 
-    def below(self, top: Path) -> str:
-        """The problem as one line, with the path below ``top`` if it is below it."""
-        shown = self.path.relative_to(top) if self.path.is_relative_to(top) and self.path != top else self.path
+    def below(self, top: Path | None) -> str:
+        """The problem as one line, with the path below ``top`` if it is below it; None: with the whole path."""
+        inside = top is not None and self.path != top and self.path.is_relative_to(top)
+        shown = self.path.relative_to(top) if top is not None and inside else self.path
         origin = f"{printable(self.origin)}: " if self.origin else ""
         return f"{origin}{printable(shown)}: {printable(self.reason)}"
 
@@ -65,7 +66,13 @@ def name_problems(problems: Sequence[Problem], top: Path) -> str:
 
 
 def problems_error(
-    source: Path, problems: Sequence[Problem], files: int, *, listed: Path | None = None, advice: str = ""
+    source: Path,
+    problems: Sequence[Problem],
+    files: int,
+    *,
+    listed: Path | None = None,
+    advice: str = "",
+    noun: str = "file",
 ) -> HoldfastError:
     """One error for all problems.
 
@@ -74,7 +81,10 @@ def problems_error(
     files: how many files were looked at.
     listed: the file that has all of the problems; None if there is none.
     advice: what the user can do, added as it is.
+    noun: what was looked at, if not files.
     """
     where = "" if listed is None else f" (list: {listed})"
-    count = f"{counted(len(problems), 'problem')} among {counted(files, 'file')}"
+    if len(problems) == 1:
+        return HoldfastError(f"{problems[0].below(None)}{where}{advice}")
+    count = f"{counted(len(problems), 'problem')} among {counted(files, noun)}"
     return HoldfastError(f"{printable(source)}: {count}{where}: {name_problems(problems, source)}{advice}")

@@ -3,6 +3,10 @@
 Remote code is never executed and pickled weights are never read.
 """
 
+import ssl
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -76,6 +80,8 @@ def hf_backbone(
     revision: commit, tag or branch on the hub.
     pooling: see ``TransformersBackbone``. None is the model's pooler if it has one with trained weights, else the class
         token, else the mean.
+
+    If the hub cannot be reached, a model of the hub is read from the local cache, or refused at once.
     """
     transformers = _transformers(name)
     path = Path(name)
@@ -89,7 +95,7 @@ def hf_backbone(
         return _from_type(transformers, name, config or {}, pooling, {})
     if local and not path.exists():
         raise HoldfastError(f"backbone hf:{name}: no such file or folder")
-    safe = {"trust_remote_code": False, "local_files_only": local}
+    safe = {"trust_remote_code": False, "local_files_only": local or _only_in_cache(name, revision)}
     at = safe if revision is None else {**safe, "revision": revision}
     settings = _trying(name, lambda: transformers.AutoConfig.from_pretrained(name, **at))
     if local and not _has_weights(path):
@@ -175,6 +181,52 @@ def _has_weights(path: Path) -> bool:
     if list(path.glob("*.bin")):
         raise HoldfastError(f"{path}: only pickled weights, which are never read; convert them to safetensors")
     return False
+
+
+REACH_SECONDS = 5.0
+"""A hub that does not answer in this time counts as unreachable; its own client would retry for about a minute."""
+
+
+def _only_in_cache(name: str, revision: str | None) -> bool:
+    """Whether the hub cannot be reached, but the model is in the local cache; refused if it is not."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        reason = "HF_HUB_OFFLINE is set"
+    elif (error := _unreachable(constants.ENDPOINT)) is not None:
+        reason = f"{constants.ENDPOINT} cannot be reached ({error})"
+    else:
+        return False
+    cached = _trying(name, lambda: huggingface_hub.try_to_load_from_cache(name, "config.json", revision=revision))
+    if not isinstance(cached, str):
+        download = f"hf download {name}{f' --revision {revision}' if revision else ''} --local-dir FOLDER"
+        raise HoldfastError(
+            f"backbone hf:{name}: no such folder here, {reason}, and the model is not in its cache; with a network run "
+            f"{download}, copy FOLDER here and give hf:FOLDER"
+        )
+    return True
+
+
+def _unreachable(address: str) -> str | None:
+    """Why one request to ``address`` gets no answer within ``REACH_SECONDS``; None if it does. Proxies are used."""
+    found: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=REACH_SECONDS):
+                found.append(None)
+        except urllib.error.HTTPError:  # an answer, whatever it says
+            found.append(None)
+        except urllib.error.URLError as error:  # another client may trust certificates that this one does not
+            found.append(None if isinstance(error.reason, ssl.SSLError) else str(error.reason))
+        except (OSError, ValueError) as error:
+            found.append(str(error))
+
+    asking = threading.Thread(target=ask, daemon=True)  # looking up a name has no time limit of its own
+    asking.start()
+    asking.join(REACH_SECONDS)
+    return found[0] if found else f"no answer in {REACH_SECONDS:g} s"
 
 
 def _transformers(name: str) -> Any:

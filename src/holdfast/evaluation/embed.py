@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.data.image_source import ImageSource, find_images
+from holdfast.data.problems import SKIP_ADVICE, Problem, problems_error, write_problems
 from holdfast.encoders import Encoder, Input
 from holdfast.encoders.encode_loop import batch_size_for, compute_features
 from holdfast.encoders.encoder import CONFIG_FILE
@@ -20,10 +21,7 @@ from holdfast.evaluation.feature_files import FEATURE_SUFFIXES, read_features
 from holdfast.evaluation.feature_set import FeatureSet, feature_set
 from holdfast.geometry import unit
 from holdfast.storage import read_json
-from holdfast.wording import counted, first_few
-
-NAMED_PROBLEMS = 20
-"""Items named in an error about items that cannot be embedded."""
+from holdfast.wording import printable
 
 PathLike = str | Path
 
@@ -33,11 +31,11 @@ class Embedded:
     """What ``embed`` returns.
 
     features: unit vectors with their ids and, if known, labels.
-    skipped: id and reason of each item that could not be embedded.
+    skipped: what could not be embedded.
     """
 
     features: FeatureSet
-    skipped: list[tuple[str, str]]
+    skipped: list[Problem]
 
 
 def embed(
@@ -46,6 +44,7 @@ def embed(
     *,
     labels: bool = True,
     skip_unreadable: bool = False,
+    problem_list: PathLike | None = None,
     device: torch.device | str = "cpu",
     batch_size: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -59,7 +58,8 @@ def embed(
         row numbers.
     labels: keep the labels of the table or file; of a folder that holds class folders only, their names. False
         leaves all labels out.
-    skip_unreadable: leave out items that cannot be read or embedded. Otherwise an error names all of them.
+    skip_unreadable: leave out what cannot be read or embedded. Otherwise one error names all of it.
+    problem_list: a CSV file that gets all of it, with reasons; None writes no file.
     device: where the model runs; an encoder is moved there and stays there.
     batch_size: items at a time; None chooses it by device and size of an image.
     progress: called with the number of items done and the number of all.
@@ -73,40 +73,80 @@ def embed(
         raise HoldfastError("embed: no source; give a folder, files or a table")
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
         items = _opened_items(encoder.preprocess, paths, pool)
-        count = len(items.ids)
-        problems: dict[int, str] = {}
-        size = batch_size or batch_size_for(torch.device(device), encoder.preprocess.input_shape)
-
-        def read(rows: slice) -> Tensor:
-            assert encoder.preprocess is not None
-            stacked, found = items.read(rows, slice(rows.stop, min(rows.stop + size, count)))
-            problems.update(found)
-            if problems and not skip_unreadable:  # the others are looked at too, so that one error names all
-                problems.update(items.problems_from(rows.stop))
-                raise _refusal(items.ids, problems)
-            return encoder.preprocess.normalise(stacked.to(device))
-
-        vectors = compute_features(
-            encoder,
-            count,
-            read,
-            device=torch.device(device),
-            batch_size=size,
-            finish=unit,
-            collect_on=torch.device("cpu"),
-            progress=lambda done: progress(done, count),
-        ).numpy()
+        problems = _Problems(items, paths[0], skip_unreadable, None if problem_list is None else Path(problem_list))
+        vectors = _features(encoder, items, problems, torch.device(device), batch_size, progress)
     for row in np.flatnonzero(~(np.isfinite(vectors).all(axis=1) & (vectors != 0).any(axis=1))):
-        problems.setdefault(int(row), f"{items.ids[row]}: the model gives a zero vector, NaN or infinity")
-    kept = np.array([row not in problems for row in range(count)])
-    if not kept.any() or (problems and not skip_unreadable):
-        raise _refusal(items.ids, problems)
+        problems.add({int(row): "the model gives a zero vector, NaN or infinity"})
+    problems.finish()
+    kept = np.array([row not in problems.by_row for row in range(len(items.ids))])
     known = items.labels if labels else None
     found = feature_set(
         ", ".join(map(str, paths)), vectors[kept], None if known is None else known[kept], items.ids[kept]
     )
-    skipped = [(str(items.ids[row]), reason) for row, reason in sorted(problems.items())]
-    return Embedded(replace(found, model=name), skipped)
+    return Embedded(replace(found, model=name), problems.all())
+
+
+def _features(
+    encoder: Encoder,
+    items: "_Items",
+    problems: "_Problems",
+    device: torch.device,
+    batch_size: int | None,
+    progress: Callable[[int, int], None],
+) -> np.ndarray:
+    """Unit features of all items; of an item that cannot be read, any numbers."""
+    preprocess = encoder.preprocess
+    assert preprocess is not None
+    count = len(items.ids)
+    size = batch_size or batch_size_for(device, preprocess.input_shape)
+
+    def read(rows: slice) -> Tensor:
+        stacked, found = items.read(rows, slice(rows.stop, min(rows.stop + size, count)))
+        problems.add(found)
+        if not problems.skip and problems.all():  # the others are looked at too, so that one error names all
+            problems.add(dict(items.problems_from(rows.stop)))
+            problems.finish()
+        return preprocess.normalise(stacked.to(device))
+
+    if not count:
+        problems.finish()
+    features = compute_features(
+        encoder,
+        count,
+        read,
+        device=device,
+        batch_size=size,
+        finish=unit,
+        collect_on=torch.device("cpu"),
+        progress=lambda done: progress(done, count),
+    )
+    return features.numpy()
+
+
+class _Problems:
+    """What cannot be embedded, by row; an error or a list at the end."""
+
+    def __init__(self, items: "_Items", source: Path, skip: bool, listed: Path | None) -> None:
+        self._items, self._source, self._list = items, source, listed
+        self.skip = skip
+        self.by_row: dict[int, str] = {}
+
+    def add(self, found: dict[int, str]) -> None:
+        self.by_row = {**found, **self.by_row}  # the first reason of a row counts
+
+    def all(self) -> list[Problem]:
+        return [*self._items.unusable, *(self._items.problem(row, self.by_row[row]) for row in sorted(self.by_row))]
+
+    def finish(self) -> None:
+        """Write the list; then refuse the source, unless problems may be skipped and something is left."""
+        found = self.all()
+        if self._list is not None:
+            write_problems(self._list, found)
+        left = len(self._items.ids) - len(self.by_row)
+        if found and (not self.skip or not left):
+            count = len(self._items.ids) + len(self._items.unusable)
+            advice = SKIP_ADVICE if left and not self.skip else ""
+            raise problems_error(self._source, found, count, listed=self._list, advice=advice, noun=self._items.noun)
 
 
 def _opened(model: Encoder | PathLike, device: torch.device | str) -> tuple[Encoder, str | None]:
@@ -135,23 +175,20 @@ def _opened_items(preprocess: Input, paths: Sequence[Path], pool: ThreadPoolExec
     return _VectorItems(preprocess, found)
 
 
-def _refusal(ids: np.ndarray, problems: dict[int, str]) -> HoldfastError:
-    """One error that names every item that cannot be embedded, up to ``NAMED_PROBLEMS``."""
-    rows = sorted(problems)
-    first = problems[rows[0]]
-    if len(rows) == 1 and len(ids) > 1:
-        return HoldfastError(f"{first}; replace it, or skip what cannot be read (--skip-unreadable)")
-    others = first_few([str(ids[row]) for row in rows[1:]], NAMED_PROBLEMS - 1)
-    which = f"{len(rows):,} of {counted(len(ids), 'item')} cannot be embedded"
-    advice = "replace them, or skip what cannot be read (--skip-unreadable)" if len(rows) < len(ids) else "replace them"
-    return HoldfastError(f"{which}; {advice}: {first}{f'; {others}' if others else ''}")
-
-
 class _Items(Protocol):
-    """What is embedded: ids, labels (None without them), and a reader of consecutive batches."""
+    """What is embedded: ids, labels (None without them), and a reader of consecutive batches.
 
+    unusable: what was refused before anything was read; it has no id.
+    noun: what an item is called in messages.
+    """
+
+    noun: str
     ids: np.ndarray
     labels: np.ndarray | None
+    unusable: Sequence[Problem]
+
+    def problem(self, row: int, reason: str) -> Problem:
+        """The problem of one row."""
 
     def read(self, rows: slice, following: slice) -> tuple[Tensor, dict[int, str]]:
         """The network's input for these rows, and by row number why an item cannot be read; its input is any number.
@@ -166,11 +203,17 @@ class _Items(Protocol):
 class _ImageItems:
     """Image files. A thread pool decodes the next batch while the network works on this one."""
 
+    noun = "file"
+
     def __init__(self, preprocess: Input, found: ImageSource, pool: ThreadPoolExecutor) -> None:
         self.ids = np.array(found.ids)
         self.labels = None if found.labels is None else np.array(found.labels)
+        self.unusable: Sequence[Problem] = found.problems
         self._preprocess, self._files, self._pool = preprocess, found.files, pool
         self._ahead: tuple[slice, Iterator[Tensor | str]] | None = None
+
+    def problem(self, row: int, reason: str) -> Problem:
+        return Problem(self._files[row], reason)
 
     def read(self, rows: slice, following: slice) -> tuple[Tensor, dict[int, str]]:
         opened = self._ahead[1] if self._ahead is not None and self._ahead[0] == rows else self._open(rows)
@@ -196,22 +239,28 @@ class _ImageItems:
         try:
             return self._preprocess.stack([file])
         except HoldfastError as error:
-            return str(error)
+            return str(error).removeprefix(f"{printable(file)}: ")
 
 
 class _VectorItems:
     """Rows of a file."""
 
+    noun = "vector"
+
     def __init__(self, preprocess: Input, found: FeatureSet) -> None:
         self.ids, self.labels = found.names(), found.labels
+        self.unusable: Sequence[Problem] = ()
         self._preprocess, self._name, self._rows = preprocess, found.name, found.rows
+
+    def problem(self, row: int, reason: str) -> Problem:
+        return Problem(Path(self._name), f"row {row}, id {self.ids[row]}: {reason}")
 
     def read(self, rows: slice, following: slice) -> tuple[Tensor, dict[int, str]]:
         with np.errstate(over="ignore"):
             block = self._rows.block(rows.start, rows.stop).astype(np.float32)
         usable = np.isfinite(block).all(axis=1) & (block != 0).any(axis=1)
         bad = np.flatnonzero(~usable)
-        problems = {rows.start + int(row): f"{self._name}, row {rows.start + row}: not finite, or zero" for row in bad}
+        problems = {rows.start + int(row): "not finite, or zero" for row in bad}
         return self._preprocess.stack(np.where(usable[:, None], block, np.float32(1))), problems
 
     def problems_from(self, start: int) -> Iterator[tuple[int, str]]:

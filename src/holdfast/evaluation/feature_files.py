@@ -72,7 +72,7 @@ def write_features(path: Path | str, features: FeatureSet, *, dtype: str = "floa
 
 def _write_npz(path: Path, array: np.ndarray, features: FeatureSet) -> None:
     optional = {"labels": features.labels, "ids": features.ids, MODEL_NAME: features.model}
-    arrays = {name: np.asarray(value) for name, value in optional.items() if value is not None}
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in optional.items() if value is not None}
     with path.open("wb") as file:  # uncompressed, so that the features can be mapped
         np.savez(file, features=array, **arrays)
 

@@ -197,6 +197,6 @@ def _read_bridge(folder: Path) -> Bridge | None:
         dims=(new_size, size),
         map=Affine(matrix.T.contiguous(), torch.zeros(size)),
         scale=ScoreScale(),
-        residual=torch.zeros(size + 1),
+        error_weights=torch.zeros(size + 1),
         evidence=Evidence("not measured", float("nan"), 0, 0, 0, (unknown,)),
     )

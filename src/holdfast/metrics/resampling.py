@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, ndtr, stdtrit
 
 from holdfast.errors import HoldfastError
 
@@ -144,6 +143,8 @@ def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) 
     known = known[~np.isnan(known)]
     if units < 2 or len(known) == 0:
         return -math.inf, math.inf
+    from scipy.special import ndtr, stdtrit  # here: its import takes as long as a small search
+
     student_t = stdtrit(units - 1, (1 + confidence) / 2)
     tail = float(ndtr(-math.sqrt(units / (units - 1)) * student_t))
     low, high = np.quantile(known, tail, method="lower"), np.quantile(known, 1 - tail, method="higher")
@@ -219,4 +220,6 @@ def exact_mcnemar(gained: int, lost: int) -> float:
     """
     if gained < 0 or lost < 0:
         raise HoldfastError(f"McNemar's test: gained and lost must be at least 0, got {gained} and {lost}")
+    from scipy.special import bdtr
+
     return float(min(1.0, 2 * bdtr(min(gained, lost), gained + lost, 0.5)))

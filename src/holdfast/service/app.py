@@ -10,9 +10,10 @@ from holdfast.environment import version
 from holdfast.errors import HoldfastError
 from holdfast.gallery import OpenGallery
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import LOG, install_error_handlers
+from holdfast.service.errors import install_error_handlers
 from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.local_commands import CommandServer
+from holdfast.service.log import LOG
 from holdfast.service.metrics import Metrics
 from holdfast.service.middleware import RequestMiddleware
 from holdfast.service.request_bodies import Limits

@@ -1,7 +1,6 @@
 """Error answers: every error has the same JSON form, ``{"error": {"status": ..., "reason": ...}}``."""
 
 import json
-import logging
 from http import HTTPStatus
 from typing import Any
 
@@ -10,9 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from holdfast.errors import HoldfastError, UnavailableError
-
-LOG = logging.getLogger("holdfast.service")
-INTERNAL_ERROR = "internal error of the service; see its log"
+from holdfast.service.log import INTERNAL_ERROR, LOG
 
 _LONGEST_REASON = 400
 

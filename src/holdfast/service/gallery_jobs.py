@@ -19,7 +19,8 @@ from holdfast.gallery.models import batch_sizes, unit_row
 from holdfast.gallery.versions import Version
 from holdfast.pixels import open_image
 from holdfast.service.batcher import Batcher, SetResult
-from holdfast.service.errors import LOG, RequestError
+from holdfast.service.errors import RequestError
+from holdfast.service.log import LOG
 from holdfast.service.request_bodies import Limits
 
 Result = TypeVar("Result")

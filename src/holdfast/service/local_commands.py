@@ -30,7 +30,7 @@ from holdfast.gallery import Gallery, Hit, Item, OpenGallery, SearchableGallery,
 from holdfast.gallery.backfill import Backfill
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.versions import VectorSizes
-from holdfast.service.errors import INTERNAL_ERROR, LOG
+from holdfast.service.log import INTERNAL_ERROR, LOG
 
 SOCKET = "control.socket"
 _LONGEST_LINE = 16 * 1024 * 1024

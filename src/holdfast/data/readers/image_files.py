@@ -232,7 +232,7 @@ def _bad_rows(table: Path, rows: Sequence[_Row]) -> list[Problem]:
     for row in rows:
         reason = file_problem(row.file)
         if not reason and broken_letters(row.label):
-            reason = f"its label {printable(row.label)!r} has a line break or another control character"
+            reason = f"its label ({printable(row.label)}) has a line break or another control character"
         if reason:
             problems.append(Problem(row.file, reason, row.origin(table)))
     return problems
