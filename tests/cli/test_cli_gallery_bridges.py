@@ -83,6 +83,13 @@ def test_progress_goes_to_stderr_and_errors_are_one_line(filled, two_models, com
     assert "version 1: affine from 300 pairs" in done.stdout
 
 
+def test_with_few_pairs_exposure_is_not_measured(filled, two_models, holdfast):
+    words = ("gallery", "register", filled, two_models / "new", "--new-vectors", two_models / "new.npz")
+    printed = fits(holdfast(*words, "--bridge-pairs", "60", "--quiet"))
+    assert "exposure not measured: that takes about 170 pairs" in printed
+    assert "Exposure: 1 =" not in printed + holdfast("gallery", "stats", filled)
+
+
 def test_versions_without_a_bridge_are_named(filled, two_models, holdfast):
     torch.manual_seed(9)
     encoder = Encoder.from_pretrained(two_models / "old")

@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from PIL import Image
 
 TRAINING = """
 import sys
@@ -72,6 +73,24 @@ for words in [("--version",), *((*page, "--help") for page in pages(typer.main.g
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_search_imports_no_web_server_and_no_statistics(tmp_path):
+    """Each of these takes as long to import as a small search takes."""
+    code = """
+import sys
+import holdfast.service.local_commands
+from holdfast.pixels import open_image
+open_image(sys.argv[1])
+heavy = {"fastapi", "scipy", "matplotlib", "transformers", "PIL.DdsImagePlugin", "PIL.EpsImagePlugin"}
+print(*heavy & sys.modules.keys())
+"""
+    pytest.importorskip("qdrant_edge")
+    Image.new("RGB", (4, 4)).save(tmp_path / "query.jpg")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "query.jpg")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
 
 
 @pytest.mark.parametrize(

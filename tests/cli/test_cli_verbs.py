@@ -222,7 +222,7 @@ def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
     listed = {name: needs for name, needs in project["optional-dependencies"].items() if name != "dev"}
     packages = {re.match(r"[\w-]+", need)[0] for needs in listed.values() for need in needs} - {"holdfast"}
     modules = {"mlflow-skinny": "mlflow", "qdrant-edge-py": "qdrant_edge", "qdrant-client": "qdrant_client"}
-    modules["prometheus-client"] = "prometheus_client"
+    modules |= {"prometheus-client": "prometheus_client", "pillow-heif": "pillow_heif"}
     checks = {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
     assert {modules.get(name, name) for name in packages} <= checks
 

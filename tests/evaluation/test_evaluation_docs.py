@@ -46,7 +46,7 @@ def _without_digits(line):
 
 def test_options_exist():
     verbs = get_command(app).commands  # type: ignore[attr-defined]
-    known = {name for verb in ("check", "bridge") for option in verbs[verb].params for name in option.opts}
+    known = {name for verb in ("check", "bridge", "embed") for option in verbs[verb].params for name in option.opts}
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - {"--body-file"}  # of the reader's own tools
     assert used
     assert used <= known

@@ -9,8 +9,7 @@ import pytest
 from awkward_folders import SPLITS, Plan, plans, write
 from hypothesis import HealthCheck, given, note, settings
 
-from holdfast.cli.gallery_add import _images
-from holdfast.data.image_folder import unreadable
+from holdfast.data.image_folder import images_with_ids, unreadable
 from holdfast.data.problems import problem_file
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe
@@ -84,7 +83,7 @@ def check_folder(plan: Plan, work: Path) -> Path | None:
     assert (strict is None) == bool(skipped.problems)
     assert not plan.loose or any("beside the class folders" in one for one in told)
     # The gallery finds the same images.
-    files, _, _ = _images([skipped.top])
+    files, _ = images_with_ids([skipped.top])
     bad = {one.path for one in unreadable([file for _, file in files], name="check")}
     linked = {one.name for one in plan.classes if one.kind == "loop"}
     in_gallery = {file.absolute() for _, file in files if file not in bad and file.parent != skipped.top}

@@ -143,7 +143,7 @@ def test_what_an_update_prints(second, third, capsys):
     print_version(third, info, json=False)
     text = capsys.readouterr().out
     assert "version 2: " in text
-    assert "exposure not measured: that takes about 170 images" in text
+    assert "exposure not measured: that takes about 170 pairs" in text
     assert "gallery register" in text
     few = {"name": "1", "version": 1, "not_measured": "7 images held out or kept, at least 20 are needed"}
     measured = {**info["old_items"][0], "exposure": {"1": 0.97, "10": None}, "exposure_without": {"1": 0.01, "10": 0.2}}

@@ -118,7 +118,7 @@ class Bridge:
             raw_exposure=trial.raw_exposure() if same else None,
             beyond_chance=0.0
             if len(kept) < FEWEST_PAIRS  # equal vectors cannot be told apart
-            else Trial(new, old, None, split.unseen_only(), plain).beyond_chance(best.kind, best.options),
+            else trial.beyond_chance(best.kind, best.options),
         )
         chosen = None if best.kind == NONE else BRIDGES[best.kind].fit(new, old, **best.options)
         error_weights = _fit_errors(*trial.errors(best.kind, best.options))

@@ -5,6 +5,7 @@ search among new vectors. No labels are needed; with labels, the share of first 
 pairs are a large part of the gallery, the same share of the items searched are pairs that the map was fitted on.
 """
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation, mapped_queries
-from holdfast.bridges.scores import SAME, ScoreScale, measure_scale
+from holdfast.bridges.scores import BEST, SAME, ScoreScale, measure_scale
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
 from holdfast.geometry import nearest
@@ -41,6 +42,8 @@ LABELS_FROM = 200
 BEYOND_CHANCE = 4
 """Standard errors above chance that count as clearly better than random hits. Three would be passed by 5 % of unrelated
 spaces: the best of several candidates is taken, and hits of similar queries depend on each other."""
+FIRST_FROM = 200
+"""Held-out items from which on first places decide between maps of equal value; with fewer, they vary too much."""
 HELD_OUT = 0.3
 MOST_HELD_OUT = 1000
 MOST_SEARCHED_BESIDE = 9000
@@ -116,10 +119,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Measured:
-    """A candidate with its values per held-out item and the scale of its scores."""
+    """A candidate with its values per held-out item and the scale of its scores.
+
+    first: per held-out item the reciprocal rank of its nearest item in the new space, which decides between maps with
+        equal values; empty with few held-out pairs.
+    """
 
     candidate: Candidate
     values: Tensor
+    first: Tensor
     scale: ScoreScale
 
 
@@ -141,7 +149,7 @@ class Trial:
         self._all_new, self._all_old = new[searched], old[searched]  # the held-out items come first
         self._unbridged = None if unbridged is None else unbridged[held]
         self._mapped: dict[str, Tensor] = {}  # by kind, options and number of pairs: a fit can take a second
-        self._pairs = len(new)
+        self._pairs, self._best = len(new), split.best
         self._enough = len(held) >= OVERLAP_FROM
         self._fair = _neighbours(self._new, self._all_new) if self._enough else None
         self.labels = None if labels is None else self._useful(_judgeable(labels[searched], len(held)))
@@ -174,7 +182,16 @@ class Trial:
             {} if mixed is None else {"exposure": mixed.exposure, "mixed_overlap": float(mixed.overlaps.mean())}
         )
         candidate = Candidate(kind, dict(options), float(values.mean()), error, not scale.is_raw, **found)
-        return Measured(candidate, values, scale)
+        return Measured(candidate, values, self._first_places(bridged), scale)
+
+    def _first_places(self, bridged: Tensor) -> Tensor:
+        """Reciprocal rank of each item's nearest item in the new space among bridged hits; empty with few items."""
+        if self._fair is None:
+            return torch.zeros(0)
+        scores = bridged @ self._all_old.T
+        scores[torch.eye(*scores.shape, dtype=torch.bool)] = float("-inf")  # the item itself
+        wanted = scores.gather(1, self._fair[:, :1])
+        return 1 / (scores > wanted).sum(1).add(1).double()
 
     def _merging(self, bridged: Tensor, *, raw_first: bool) -> "tuple[ScoreScale, _Mixed | None]":
         """The scale of the scores, and the gallery of both versions that it gives.
@@ -200,13 +217,20 @@ class Trial:
 
     def scale(self, bridged: Tensor) -> ScoreScale:
         """The scale of held-out items as bridged queries, H x d_old."""
-        return measure_scale(bridged, self._all_old, self._all_new, pairs=self._pairs)
+        return measure_scale(bridged, self._all_old, self._all_new, best=self._best, pairs=self._pairs)
 
     def beyond_chance(self, kind: str, options: Mapping[str, Any]) -> float:
-        """How many standard errors the value lies above chance, at most a million."""
-        values = self._values(self._bridged(kind, options, len(self._fit_new)))
+        """How many standard errors the value lies above chance, without labels and among held-out items only.
+
+        At most a million.
+        """
+        unseen = copy.copy(self)  # shares the maps that are fitted already
+        unseen._all_new, unseen._all_old, unseen.labels = self._new, self._old, None
+        unseen._fair = _neighbours(self._new, self._new) if self._enough else None
+        _, chance = unseen._measure(len(self._new))
+        values = unseen._values(self._bridged(kind, options, len(self._fit_new)))
         error = max(float(values.std()) / len(values) ** 0.5, 1e-6) if len(values) > 1 else float("nan")
-        return (float(values.mean()) - self.chance) / error
+        return (float(values.mean()) - chance) / error
 
     def curve(self, kind: str, options: Mapping[str, Any]) -> list[tuple[int, float]]:
         """The measure against the number of pairs, on nested subsets of the fitted pairs."""
@@ -302,15 +326,20 @@ def _better(values: Tensor, than: Tensor, errors: float) -> bool:
 def ranked(measured: Sequence[Measured]) -> list[int]:
     """Indices of candidates, best first. An earlier candidate wins unless a later one is better by a standard error.
 
-    Queries as they are win unless a map is better by two, and also against a map that would show old items too rarely
-    or too often, if they do not.
+    If two maps are equal in this sense, the one that shows the nearest item of the new space further up wins, by a
+    standard error. Queries as they are win unless a map is better by two, and also against a map that would show old
+    items too rarely or too often, if they do not.
     """
     best = 0
     for i in range(1, len(measured)):
-        plain = measured[best].candidate.kind == NONE
-        exposures = [unfairness(measured[one].candidate.exposure) for one in (best, i)]
-        spoils = plain and exposures[0] <= 0 < exposures[1]
-        if _better(measured[i].values, measured[best].values, 2 if plain else 1) and not spoils:
+        one, other = measured[best], measured[i]
+        if one.candidate.kind == NONE:
+            spoils = unfairness(one.candidate.exposure) <= 0 < unfairness(other.candidate.exposure)
+            better = _better(other.values, one.values, 2) and not spoils
+        else:
+            equal = not _better(one.values, other.values, 1) and len(one.first) >= FIRST_FROM
+            better = _better(other.values, one.values, 1) or (equal and _better(other.first, one.first, 1))
+        if better:
             best = i
     rest = sorted((i for i in range(len(measured)) if i != best), key=lambda i: -measured[i].candidate.value)
     return [best, *rest]
@@ -336,15 +365,14 @@ class Split:
     fitted: the pairs that candidates are fitted on.
     held: the others; their items are the queries.
     also_searched: fitted pairs that are searched beside the held-out ones.
+    best: scores of each query that the scale is measured on. In a gallery with twice the items, twice as many are
+        above a given score, so that fewer of the scores among the pairs count.
     """
 
     fitted: Tensor
     held: Tensor
     also_searched: Tensor
-
-    def unseen_only(self) -> "Split":
-        """The same split, with the search among held-out items only."""
-        return Split(self.fitted, self.held, self.also_searched[:0])
+    best: int = BEST
 
 
 def split_pairs(count: int, seed: int, items: int | None = None) -> Split:
@@ -358,7 +386,8 @@ def split_pairs(count: int, seed: int, items: int | None = None) -> Split:
     share = 0.0 if items is None else min(1.0, count / max(1, items))
     wanted = len(fitted) if share == 1 else round(len(held) * share / (1 - share))
     also = min(len(fitted), wanted, MOST_SEARCHED_BESIDE)
-    return Split(fitted, held, fitted[:also])
+    best = BEST if items is None else max(1, min(BEST, round(BEST * (len(held) + also) / max(1, items))))
+    return Split(fitted, held, fitted[:also], best)
 
 
 def _neighbours(queries: Tensor, gallery: Tensor, k: int = FIRST) -> Tensor:

@@ -116,7 +116,9 @@ def fit_run_bridges(
             scales[i][t, k] = found.scale
         progress(1)
     measured = [
-        Measured(Candidate(*one, float(mean.mean()) if cells else float("nan"), float("nan")), mean, SAME)
+        Measured(
+            Candidate(*one, float(mean.mean()) if cells else float("nan"), float("nan")), mean, torch.zeros(0), SAME
+        )
         for one, mean in zip(candidates, values, strict=True)
     ]
     order = ranked(measured)

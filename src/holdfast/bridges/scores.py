@@ -16,7 +16,7 @@ from torch import Tensor
 FULL_TRUST = 100
 """Pairs from which on the measured constants are used as they are; below, they shrink towards the raw score."""
 BEST = 5
-"""Scores of each query that count: in a study of 20 pairs of models, old items were shown most fairly with five."""
+"""Scores of each query that count, if the gallery is about as large as the sample of pairs."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,15 @@ SAME = ScoreScale()
 """Scores are merged as they are."""
 
 
-def measure_scale(bridged: Tensor, old: Tensor, new: Tensor, *, pairs: int | None = None) -> ScoreScale:
-    """Constants of mu_new + sd_new (s - mu_old) / sd_old over the five best scores of each query.
+def measure_scale(
+    bridged: Tensor, old: Tensor, new: Tensor, *, best: int = BEST, pairs: int | None = None
+) -> ScoreScale:
+    """Constants of mu_new + sd_new (s - mu_old) / sd_old over the best scores of each query.
 
     bridged: Q x d_old, the first Q items as bridged queries; the bridge must not be fitted on these.
     old: N x d_old and new: N x d_new, the items as stored by each model; unit rows, row i the same item in all three.
         A query does not search its own item.
+    best: scores of each query that count.
     pairs: items that the bridge was fitted and measured on; default N. Below ``FULL_TRUST`` the constants shrink
         towards the raw score.
     Fewer than two items, or equal scores throughout, leave scores as they are.
@@ -77,7 +80,7 @@ def measure_scale(bridged: Tensor, old: Tensor, new: Tensor, *, pairs: int | Non
     count = len(old)
     if count < 2:
         return SAME
-    s_old, s_new = (_best(queries @ items.T) for queries, items in ((bridged, old), (new[: len(bridged)], new)))
+    s_old, s_new = (_best(queries @ items.T, best) for queries, items in ((bridged, old), (new[: len(bridged)], new)))
     mean_old, deviation_old = float(s_old.mean()), float(s_old.std())
     mean_new, deviation_new = float(s_new.mean()), float(s_new.std())
     if not (deviation_old > 1e-6 and deviation_new > 1e-6):  # also if one score has no deviation
@@ -95,8 +98,8 @@ def measure_scale(bridged: Tensor, old: Tensor, new: Tensor, *, pairs: int | Non
     )
 
 
-def _best(scores: Tensor) -> Tensor:
-    """The best scores of each row, its own item left out."""
+def _best(scores: Tensor, count: int) -> Tensor:
+    """The ``count`` best scores of each row, its own item left out."""
     own = torch.eye(*scores.shape, dtype=torch.bool)
     others = scores.masked_fill(own, float("-inf"))
-    return others.topk(min(BEST, scores.shape[1] - 1), dim=1).values.double()
+    return others.topk(min(count, scores.shape[1] - 1), dim=1).values.double()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION
+from holdfast.cli.progress import CountProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.errors import HoldfastError
@@ -176,21 +177,17 @@ class _Vectors:
 
     def _embedded(self, model: Path | None, ids: list[str]) -> "FeatureSet":
         """The images with these ids, embedded by the model in this folder."""
-        from dataclasses import replace
-
+        from holdfast.data.image_source import ImageSource
         from holdfast.devices import resolve_device
-        from holdfast.encoders import Encoder
-        from holdfast.encoders.encoder import read_model_files
-        from holdfast.evaluation import feature_set
+        from holdfast.evaluation import embed
 
         assert model is not None
         assert self._images is not None
-        description, _ = read_model_files(model)
-        encoder = Encoder.from_pretrained(model, device=resolve_device(self._device))
         if not self._quiet:
             typer.echo(f"bridge: {model} embeds {counted(len(ids), 'image')}", err=True)
-        features = encoder.encode([self._images / name for name in ids])
-        return replace(feature_set(str(model), features.numpy(), ids=ids), model=description["weights_sha256"])
+        source = ImageSource(tuple(self._images / name for name in ids), tuple(ids), None)
+        with CountProgress("bridge", quiet=self._quiet) as progress:
+            return embed(model, source, device=resolve_device(self._device), progress=progress).features
 
 
 _VALUES = {

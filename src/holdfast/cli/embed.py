@@ -39,7 +39,8 @@ def embed(
     are in such folders. A CSV file has the columns path and perhaps label and id. A model that takes vectors reads
     them from .npz, .npy or .parquet.
 
-    The file holds vectors of length 1, ids, labels and the hash of the model's weights, in the order of the ids.
+    The file holds vectors of length 1, ids, labels and the hash of the model's weights. Images of a folder are sorted
+    by id; other sources keep their order.
     """
     from holdfast.data.problems import problem_file
     from holdfast.devices import resolve_device

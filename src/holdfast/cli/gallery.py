@@ -372,7 +372,8 @@ def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
         typer.echo(f"queries of version {newest['version']} on items of older versions:")
         for record in newest["bridges"]:
             typer.echo("\n".join(describe_bridge(record)))
-        typer.echo(EXPOSURE_TEXT)
+        if any(record["exposure"] for record in newest["bridges"]):
+            typer.echo(EXPOSURE_TEXT)
 
 
 def _parse_pairs(words: list[str]) -> dict[str, Any]:
@@ -533,7 +534,7 @@ def print_bridges(version: "Version", older: list[int]) -> None:
     missing = sorted(set(older) - {record["version"] for record in version.bridges})
     if missing:
         typer.echo(f"version {describe_numbers(missing)}: no bridge, because fewer than 10 items could be embedded")
-    if version.bridges:
+    if any(record["exposure"] for record in version.bridges):
         typer.echo(EXPOSURE_TEXT)
 
 
@@ -552,6 +553,8 @@ def describe_bridge(record: dict[str, Any]) -> list[str]:
         plain = "not found" if without is None else ", ".join(map(_ratio, without.values()))
         without_text = f" ({plain} without)" if bridged or scaled else ""
         lines.append(f"  expected exposure of its items: {shown}{without_text}")
+    else:
+        lines.append("  exposure not measured: that takes about 170 pairs")
     if not record["helps"]:
         lines.append("  it finds no more than random hits would")
     return lines

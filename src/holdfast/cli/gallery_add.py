@@ -35,6 +35,7 @@ def add_images(
     table: further metadata by id; its fields override ``metadata``.
     problem_list: the CSV file that gets all refused files, if there are any.
     """
+    from holdfast.data.image_folder import images_with_ids
     from holdfast.gallery import Item
     from holdfast.wording import printable
 
@@ -42,7 +43,8 @@ def add_images(
         raise HoldfastError("--label and --labels-from-folders both name the label; choose one")
     if table is not None and table.has_labels and (label is not None or from_folders):
         raise HoldfastError(f"{table.name} has a column label, and an option names the label too; choose one")
-    listed, problems, ignored = _images(paths)
+    listed, files = images_with_ids(paths)
+    problems, ignored = files.problems, len(files.passed_over)
     if not listed:
         raise _no_images(paths, problems, ignored, problem_list)
     _refuse_shared_ids(listed)
@@ -60,30 +62,6 @@ def add_images(
     problems += _refused_files(found["refused"], dict(listed))
     listed_in = _write_list(problem_list, problems)
     return {**found, "refused": by_name + found["refused"], "ignored": ignored, "list": listed_in, **unmatched}
-
-
-def _images(paths: list[Path]) -> "tuple[list[tuple[str, Path]], list[Problem], int]":
-    """(id, file) of each image, the problems, and the number of files passed over.
-
-    A file that is named itself is an image whatever its suffix.
-    """
-    from holdfast.data.image_folder import FolderFiles, file_problem, find_files
-    from holdfast.data.problems import Problem
-
-    listed: list[tuple[str, Path]] = []
-    problems: list[Problem] = []
-    ignored = 0
-    for path in paths:
-        if path.is_dir():
-            found = find_files(path)
-            listed += [(file.relative_to(path).as_posix(), file) for file in found.images]
-        else:
-            reason = file_problem(path)
-            found = FolderFiles(problems=[Problem(path, reason)] if reason else [])
-            listed += [] if reason else [(path.name, path)]
-        problems += found.problems
-        ignored += len(found.passed_over)
-    return listed, problems, ignored
 
 
 def _no_images(paths: list[Path], problems: "list[Problem]", ignored: int, problem_list: Path) -> HoldfastError:

@@ -77,9 +77,15 @@ def start(
 @contextlib.contextmanager
 def version_progress(name: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
     """Keywords for ``start`` and ``update``: progress on stderr, and Ctrl-C, which is reported in one line."""
-    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt, run_display
+    from holdfast.cli.progress import cancel_on_interrupt, decoding_lines, exit_on_interrupt, run_display
+    from holdfast.data.decode import report_decoding
 
-    with exit_on_interrupt(), run_display(name, quiet=quiet) as display, cancel_on_interrupt() as cancel:
+    with (
+        exit_on_interrupt(),
+        run_display(name, quiet=quiet) as display,
+        report_decoding(decoding_lines(quiet=quiet)),
+        cancel_on_interrupt() as cancel,
+    ):
         yield {"on_event": display, "cancel": cancel}
 
 
@@ -159,8 +165,6 @@ def _print_old_items(entries: list[dict[str, Any]]) -> None:
             say(f"version {entry['name']}: not measured: {entry['not_measured']}")
             continue
         typer.echo("\n".join(describe_bridge({**entry, "version": entry["name"]})))
-        if not entry["exposure"]:
-            typer.echo("  exposure not measured: that takes about 170 images")
     if any(entry.get("exposure") for entry in entries):
         typer.echo(EXPOSURE_TEXT)
     if any("kind" in entry for entry in entries):

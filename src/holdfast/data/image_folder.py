@@ -71,6 +71,29 @@ def find_files(top: Path) -> FolderFiles:
     return found
 
 
+def images_with_ids(paths: Sequence[Path]) -> tuple[list[tuple[str, Path]], FolderFiles]:
+    """(id, file) of each image of folders and files, and everything that was found.
+
+    The id of an image in a folder is its path below that folder; the images of a folder are sorted by it. A file that
+    is named itself is an image whatever its suffix, and its id is its name.
+    """
+    listed: list[tuple[str, Path]] = []
+    everything = FolderFiles()
+    for path in paths:
+        if path.is_dir():
+            found = find_files(path)
+            listed += sorted((file.relative_to(path).as_posix(), file) for file in found.images)
+        elif reason := file_problem(path):
+            found = FolderFiles(problems=[Problem(path, reason)])
+        else:
+            found = FolderFiles(images=[path])
+            listed.append((path.name, path))
+        everything.images += found.images
+        everything.passed_over += found.passed_over
+        everything.problems += found.problems
+    return listed, everything
+
+
 def sort_file(file: Path, found: FolderFiles) -> None:
     """Add one file to the images, to what is passed over, or to the problems."""
     image = has_image_suffix(file.name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.data.image_folder import file_problem, find_files
+from holdfast.data.image_folder import images_with_ids
 from holdfast.data.problems import Problem
 from holdfast.data.readers.image_files import SPLIT_NAMES
 from holdfast.errors import HoldfastError, unknown_name
@@ -51,22 +51,11 @@ def find_images(sources: Sequence[Path]) -> ImageSource:
 
 
 def _files_and_folders(sources: Sequence[Path]) -> ImageSource:
-    """A file that is named itself is an image whatever its suffix."""
-    listed: list[tuple[str, Path]] = []
-    problems: list[Problem] = []
-    for path in sources:
-        if path.is_dir():
-            found = find_files(path)
-            problems += found.problems
-            listed += sorted((file.relative_to(path).as_posix(), file) for file in found.images)
-        elif reason := file_problem(path):
-            problems.append(Problem(path, reason))
-        else:
-            listed.append((path.name, path))
-    if not listed and not problems:
+    listed, found = images_with_ids(sources)
+    if not listed and not found.problems:
         raise HoldfastError(f"{first_few([str(path) for path in sources])}: no images there")
     ids = tuple(name for name, _ in listed)
-    return ImageSource(tuple(file for _, file in listed), ids, classes_of_paths(ids), tuple(problems))
+    return ImageSource(tuple(file for _, file in listed), ids, classes_of_paths(ids), tuple(found.problems))
 
 
 def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:

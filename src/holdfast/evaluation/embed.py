@@ -21,7 +21,7 @@ from holdfast.evaluation.feature_files import FEATURE_SUFFIXES, read_features
 from holdfast.evaluation.feature_set import FeatureSet, feature_set
 from holdfast.geometry import unit
 from holdfast.storage import read_json
-from holdfast.wording import printable
+from holdfast.wording import first_few, printable
 
 PathLike = str | Path
 
@@ -40,7 +40,7 @@ class Embedded:
 
 def embed(
     model: Encoder | PathLike,
-    source: PathLike | Sequence[PathLike],
+    source: PathLike | Sequence[PathLike] | ImageSource,
     *,
     labels: bool = True,
     skip_unreadable: bool = False,
@@ -52,8 +52,9 @@ def embed(
     """Unit features of images or vectors, float32, with ids and labels.
 
     model: an encoder, or the folder of a saved one. The name of the model is the hash of its weights.
-    source: for a model that takes images: a folder, image files, several of these, or a CSV file with the columns
-        ``path`` and perhaps ``label`` and ``id``. An id is the path below the folder, or the name of a file.
+    source: for a model that takes images: a folder, image files, several of these, a CSV file with the columns
+        ``path`` and perhaps ``label`` and ``id``, or an ``ImageSource`` (``holdfast.data.image_source``). An id is the
+        path below the folder, or the name of a file.
         For a model that takes vectors: an npz, npy or parquet file as ``check`` reads it; without ids in it, ids are
         row numbers.
     labels: keep the labels of the table or file; of a folder that holds class folders only, their names. False
@@ -68,11 +69,9 @@ def embed(
     assert encoder.preprocess is not None
     if batch_size is not None and batch_size < 1:
         raise HoldfastError(f"embed: batch_size must be at least 1, got {batch_size}")
-    paths = [Path(source)] if isinstance(source, str | Path) else [Path(one) for one in source]
-    if not paths:
-        raise HoldfastError("embed: no source; give a folder, files or a table")
+    paths = _paths(source)
     with ThreadPoolExecutor(min(16, os.cpu_count() or 1)) as pool:
-        items = _opened_items(encoder.preprocess, paths, pool)
+        items = _opened_items(encoder.preprocess, source if isinstance(source, ImageSource) else paths, pool)
         problems = _Problems(items, paths[0], skip_unreadable, None if problem_list is None else Path(problem_list))
         vectors = _features(encoder, items, problems, torch.device(device), batch_size, progress)
     for row in np.flatnonzero(~(np.isfinite(vectors).all(axis=1) & (vectors != 0).any(axis=1))):
@@ -81,9 +80,19 @@ def embed(
     kept = np.array([row not in problems.by_row for row in range(len(items.ids))])
     known = items.labels if labels else None
     found = feature_set(
-        ", ".join(map(str, paths)), vectors[kept], None if known is None else known[kept], items.ids[kept]
+        first_few([str(path) for path in paths]), vectors[kept], None if known is None else known[kept], items.ids[kept]
     )
     return Embedded(replace(found, model=name), problems.all())
+
+
+def _paths(source: PathLike | Sequence[PathLike] | ImageSource) -> list[Path]:
+    if isinstance(source, ImageSource):
+        found = list(source.files)
+    else:
+        found = [Path(source)] if isinstance(source, str | Path) else [Path(one) for one in source]
+    if not found:
+        raise HoldfastError("embed: no source; give a folder, files or a table")
+    return found
 
 
 def _features(
@@ -160,12 +169,13 @@ def _opened(model: Encoder | PathLike, device: torch.device | str) -> tuple[Enco
     return encoder, read_json(Path(model) / CONFIG_FILE)["weights_sha256"]
 
 
-def _opened_items(preprocess: Input, paths: Sequence[Path], pool: ThreadPoolExecutor) -> "_Items":
+def _opened_items(preprocess: Input, source: Sequence[Path] | ImageSource, pool: ThreadPoolExecutor) -> "_Items":
+    paths = source.files if isinstance(source, ImageSource) else source
     files = [path for path in paths if path.suffix.lower() in FEATURE_SUFFIXES and not path.is_dir()]
     if not preprocess.takes_vectors:
         if files:
             raise HoldfastError(f"{files[0]}: a file of vectors, but the model takes images")
-        return _ImageItems(preprocess, find_images(paths), pool)
+        return _ImageItems(preprocess, source if isinstance(source, ImageSource) else find_images(source), pool)
     if len(paths) > 1 or not files:
         width = preprocess.channels
         raise HoldfastError(f"the model takes vectors of {width} numbers; give one npz, npy or parquet file of them")

@@ -103,8 +103,20 @@ def read_check_sample(state: GalleryState, version: Version, chosen: CheckSplit)
     return CheckSample([stored[key] for key in wanted if key in stored], gallery, vectors)
 
 
+def joint_confidence(checks: int) -> float:
+    """The confidence of each of several checks at which a model that gains nothing is refused by 5 % of them together.
+
+    A model is refused if one check finds it incompatible, and with many versions one of them will by chance.
+    """
+    return 1 - 0.05 / max(1, checks)
+
+
 def check_on_sample(
-    version: int, sample: CheckSample, read: Callable[[Stored], Tensor], embed: Callable[[Tensor], NewQueries]
+    version: int,
+    sample: CheckSample,
+    read: Callable[[Stored], Tensor],
+    embed: Callable[[Tensor], NewQueries],
+    confidence: float = 0.95,
 ) -> dict[str, Any]:
     """``holdfast.check`` of a new model's queries on items of an older version, as JSON.
 
@@ -115,6 +127,7 @@ def check_on_sample(
     version: the older version's number.
     read: opens and preprocesses the image of an item.
     embed: queries of images (N x C x H x W) in the space of the stored vectors.
+    confidence: of the intervals; see ``joint_confidence``.
     """
     images: list[Tensor] = []
     queries: list[Stored] = []
@@ -133,10 +146,10 @@ def check_on_sample(
     old_queries = (np.stack([vectors[item.key] for item in queries]), labels)
     new = embed(torch.cat(images))
     used = new.plain if new.bridged is None else new.bridged
-    found = check(old_gallery, old_queries, (used, labels)).as_json()
-    kept = ("verdict", "reason", "score", "queries", "gallery", "self_test", "cross_test", "gain")
+    found = check(old_gallery, old_queries, (used, labels), confidence=confidence).as_json()
+    kept = ("verdict", "reason", "score", "confidence", "queries", "gallery", "self_test", "cross_test", "gain")
     record = {"version": version, **{name: found[name] for name in kept}}
     if new.bridged is not None and new.plain is not None:
-        without = check(old_gallery, old_queries, (new.plain, labels)).as_json()
+        without = check(old_gallery, old_queries, (new.plain, labels), confidence=confidence).as_json()
         record["without"] = {name: without[name] for name in ("verdict", "cross_test", "gain")}
     return record

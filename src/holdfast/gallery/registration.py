@@ -26,7 +26,14 @@ from holdfast.gallery.bridge_pairs import (
     pairs_of,
     read_pair_items,
 )
-from holdfast.gallery.label_check import CheckSample, NewQueries, check_on_sample, read_check_sample, split
+from holdfast.gallery.label_check import (
+    CheckSample,
+    NewQueries,
+    check_on_sample,
+    joint_confidence,
+    read_check_sample,
+    split,
+)
 from holdfast.gallery.models import BasisConverter, full_features, preprocess_image
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.state import GalleryState
@@ -352,7 +359,11 @@ class _Registration:
             return NewQueries(bridged, plain)
 
         found = check_on_sample(
-            one.old.number, one.check, lambda item: preprocess_image(encoder, str(item.path)), embed
+            one.old.number,
+            one.check,
+            lambda item: preprocess_image(encoder, str(item.path)),
+            embed,
+            joint_confidence(len(self._state.models.versions())),
         )
         self._options.progress(f"checking on version {one.old.number}", 1, 1)
         return found
