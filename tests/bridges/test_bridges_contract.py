@@ -360,3 +360,14 @@ def test_many_queries_give_what_each_of_them_gives(kind):
     for row in (0, 255, 256, 699):
         assert torch.allclose(together[row], bridge(base[row : row + 1])[0], atol=1e-6)
     assert bridge(base[:0]).shape == (0, 24)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("count", [60, 200, 700])
+def test_queries_as_they_are_never_win_between_two_spaces(seed, count):
+    """Scores of unrelated vectors can be scaled until old items are shown fairly often; that is no reason."""
+    base = drawn(count, 64, seed, classes=100)
+    bent = unit(base.sign() * base.abs() ** 1.5)
+    bridge = Bridge.fit(turned(bent, 64, 0.6, seed + 1), base, seed=seed)
+    assert bridge.kind != "none"
+    assert bridge.helps

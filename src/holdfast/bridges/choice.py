@@ -323,19 +323,26 @@ def _better(values: Tensor, than: Tensor, errors: float) -> bool:
     return float(gain.mean()) > errors * float(gain.std()) / len(gain) ** 0.5
 
 
+def _spoils(plain: Candidate, mapped: Candidate) -> bool:
+    """Whether a map makes exposure unfair that is fair with queries and scores as they are, for a gain that is small.
+
+    Scaled scores of unrelated spaces can be fair too, but find nothing.
+    """
+    comparable = not plain.scaled and plain.value >= 0.8 * mapped.value
+    return comparable and unfairness(plain.exposure) <= 0 < unfairness(mapped.exposure)
+
+
 def ranked(measured: Sequence[Measured]) -> list[int]:
     """Indices of candidates, best first. An earlier candidate wins unless a later one is better by a standard error.
 
     If two maps are equal in this sense, the one that shows the nearest item of the new space further up wins, by a
-    standard error. Queries as they are win unless a map is better by two, and also against a map that would show old
-    items too rarely or too often, if they do not.
+    standard error. Queries as they are win unless a map is better by two, and not by showing old items unfairly.
     """
     best = 0
     for i in range(1, len(measured)):
         one, other = measured[best], measured[i]
         if one.candidate.kind == NONE:
-            spoils = unfairness(one.candidate.exposure) <= 0 < unfairness(other.candidate.exposure)
-            better = _better(other.values, one.values, 2) and not spoils
+            better = _better(other.values, one.values, 2) and not _spoils(one.candidate, other.candidate)
         else:
             equal = not _better(one.values, other.values, 1) and len(one.first) >= FIRST_FROM
             better = _better(other.values, one.values, 1) or (equal and _better(other.first, one.first, 1))
