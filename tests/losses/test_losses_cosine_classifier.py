@@ -12,9 +12,12 @@ from holdfast.losses import cosine_logits, margin_cosine_logits
 
 
 def loop_margin(cosine, margin):
-    """cos(theta + m) up to theta = pi - m, ArcFace's straight line beyond."""
-    theta = math.acos(max(-1.0, min(1.0, cosine)))
-    return math.cos(theta + margin) if theta < math.pi - margin or margin == 0 else cosine - margin * math.sin(margin)
+    """cos(theta + m) up to theta = pi - m, ArcFace's straight line beyond. The sine of theta is at least 3e-4."""
+    if margin == 0:
+        return cosine
+    sine = max(math.sin(math.acos(max(-1.0, min(1.0, cosine)))), math.sqrt(1e-7))
+    inside = cosine > -math.cos(margin)
+    return cosine * math.cos(margin) - sine * math.sin(margin) if inside else cosine - margin * math.sin(margin)
 
 
 @settings(deadline=None, max_examples=50)
