@@ -41,9 +41,9 @@ are used for fitting, only to measure. [bridges.md](../bridges.md) says how to u
 
 Photographs: the 5,794 test images of CUB-200-2011 with ImageNet weights, nothing trained. Text: 20,000
 descriptions of Debian packages, with their section as the class. Half of each class are queries, half the
-gallery (at most 3,000 each). Means over {seeds} seeds of the split and of the choice of pairs. Written by
-`python bench/bridge_page.py` from files that `python bench/bridge_quality.py OLD.npz NEW.npz` made
-({hardware}).
+gallery (at most 3,000 each). Means over {seeds} seeds of the split and of the choice of pairs; on CUB, affine,
+`lambda_orthogonal` and `residual_mlp` at one seed only. Written by `python bench/bridge_page.py` from files
+that `python bench/bridge_quality.py OLD.npz NEW.npz` made ({hardware}).
 
 Kinds: `rotation` (Procrustes), `affine` with its ridge strength, `lambda_orthogonal`, `residual_mlp`, `local`
 (a rotation and the residuals of the nearest pairs). `auto` is what Holdfast chooses on held-out pairs; it
@@ -54,7 +54,7 @@ way of merging scores were chosen, so that these figures may be slightly too goo
 WHOLE = """## The gallery holds old vectors only
 
 Top-1 of the new model's queries on the old model's vectors, in per cent of the top-1 after re-embedding.
-Columns: number of pairs. A share above 100 % means that the old model is better than the new one on these data.
+Columns: number of pairs. A share above 100 % means that the bridged search finds more than the re-embedded one.
 """
 
 MIXED = """## Half of the gallery is re-embedded
@@ -68,8 +68,9 @@ classes than the new one.
 Ways to merge: *none*: no map, cosines as they are. *raw*: the bridge, cosines as they are. *All scores*: mean
 and deviation of all scores of pairs, in both spaces over the same items. *Regression*: least squares to
 re-embedded scores, highest 5 %. *Rank matching*: the score of the same rank. *Best scores*: mean and deviation
-of the five best scores of each query; Holdfast uses this one. All scores fails where the scores of two spaces
-are distributed differently (text): most pairs of items are never shown, and they decide the mean.
+of the best scores of each query (five; fewer if the gallery is larger than the sample of pairs); Holdfast uses
+this one. All scores fails where the scores of two spaces are distributed differently (text): most pairs of
+items are never shown, and they decide the mean.
 """
 
 CIFAR = """## Models trained one after another
