@@ -57,8 +57,8 @@ def test_killed_while_a_model_is_registered(model_folders, picture_files, pictur
             assert gallery.stats()["items"] == len(ids)
     assert sum(states.values()) == trials
     if trials >= 20:
-        assert states[1] >= 3
-        assert states[2] >= 3
+        assert states[1] >= 1
+        assert states[2] >= 1
 
 
 def check_new_state(gallery, folder, number, ids):
