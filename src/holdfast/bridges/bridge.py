@@ -117,7 +117,7 @@ class Bridge:
             seconds=time.monotonic() - started,
             raw_exposure=trial.raw_exposure() if same else None,
             beyond_chance=0.0
-            if len(kept) < FEWEST_PAIRS  # equal vectors cannot be told apart
+            if len(kept) < FEWEST_PAIRS  # a search cannot separate equal vectors
             else trial.beyond_chance(best.kind, best.options),
         )
         chosen = None if best.kind == NONE else BRIDGES[best.kind].fit(new, old, **best.options)

@@ -124,7 +124,7 @@ def check(
         "bridge": bridge_record(bridge),
     }
     notes = pairing_notes(inputs, pairing, ceiling=truths is not None)
-    if bridge is None and not inputs.comparable:  # told before anything is computed
+    if bridge is None and not inputs.comparable:  # decided before anything is computed
         return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, notes=notes)
     (old, old_problems), (new, new_problems) = (
         unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
