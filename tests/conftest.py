@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 # Before torch is imported: on images this small, threads that wait for each other cost ten times what they save as soon
@@ -15,6 +16,13 @@ import torch
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before any kernel is imported: they run on the CPU then
+
+
+# A busy machine makes an example slow; that is not a defect of the code under test.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(autouse=True)
