@@ -11,8 +11,8 @@ image, so that the check of ``register`` runs too. A second model is registered 
 - beside a thread that searches and one that adds single items; and these two for as long without ``register``. The
   longest call includes what the two threads make each other wait: the embedded engine flushes after every write.
 
-Then a gallery of --query-items vectors of --query-dim numbers with an index and a rotation: searches on one CPU thread,
-by a vector of the version that stored the items and by a bridged vector of the other version, in turn. The bridge is
+Then a gallery of --query-items vectors of --query-dim numbers with an index and a bridge: searches on one CPU thread, by
+a vector of the version that stored the items and by a bridged vector of the other version, in turn. The bridge is
 also timed alone.
 """
 
@@ -231,7 +231,8 @@ def measure_queries(folder: Path, options: argparse.Namespace) -> dict[str, Any]
     with filled_gallery(folder / "gallery", models[0], rows) as gallery:
         new_rows = turned(rows[:pairs])
         new = feature_set("new.npz", new_rows, ids=np.arange(pairs))
-        gallery.register(models[1], bridge="rotation", bridge_pairs=pairs, new_vectors=new)
+        gallery.register(models[1], bridge_pairs=pairs, new_vectors=new)
+        (chosen,) = gallery.newest().bridges
         target, source = gallery.versions()
         for number in range(options.queries + WARM):
             moments = [time.perf_counter()]
@@ -244,13 +245,14 @@ def measure_queries(folder: Path, options: argparse.Namespace) -> dict[str, Any]
             for name, took in zip(seconds, np.diff(moments), strict=True):
                 seconds[name].append(float(took))
     print(f"{options.query_items:,} x {dim}, one thread, {options.queries:,} searches each, in turn")
+    print(f"bridge: {chosen['kind']} {chosen['options']}")
     found: dict[str, Any] = {}
     for name, took in seconds.items():
         found[name] = {f"p{p}_ms": 1e3 * float(np.percentile(took[WARM:], p)) for p in (50, 99)}
         print(f"{name:12} p50 {found[name]['p50_ms']:.3f} ms  p99 {found[name]['p99_ms']:.3f} ms")
     extra = found["bridged"]["p50_ms"] - found["plain"]["p50_ms"]
     print(f"a bridged search costs {extra:.3f} ms more at p50")
-    return {**found, "extra_p50_ms": extra}
+    return {**found, "extra_p50_ms": extra, "kind": chosen["kind"], "options": chosen["options"]}
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.bridges import BRIDGES, Bridge, measure_scale
+from holdfast.bridges import BRIDGES, Bridge, choice, measure_scale
 from holdfast.bridges.choice import split_pairs
+from holdfast.bridges.export import export_npz
 from holdfast.errors import HoldfastError
 from holdfast.geometry import nearest, unit
 
@@ -371,3 +372,29 @@ def test_queries_as_they_are_never_win_between_two_spaces(seed, count):
     bridge = Bridge.fit(turned(bent, 64, 0.6, seed + 1), base, seed=seed)
     assert bridge.kind != "none"
     assert bridge.helps
+
+
+@pytest.mark.parametrize("kind", ["rotation", "affine"])
+def test_a_map_of_few_directions_is_kept_as_two_factors(kind, tmp_path):
+    base = drawn(400, 8, 0)
+    new, old = turned(base, 40), turned(base, 40, seed=2)
+    whole, short = (Bridge.fit(new, old, kind=kind, options=options) for options in ({}, {"rank": 8}))
+    assert [tuple(one.shape) for one in short.map.factors] == [(40, 8), (8, 40)]
+    assert torch.allclose(short(new), whole(new), atol=1e-4)  # the items span eight directions
+    short.save(tmp_path / "bridge")
+    assert torch.equal(Bridge.load(tmp_path / "bridge")(new), short(new))
+    export_npz(short, tmp_path / "bridge.npz")
+    arrays = np.load(tmp_path / "bridge.npz")
+    assert torch.allclose(
+        unit(torch.from_numpy(new.numpy() @ arrays["weight"] + arrays["bias"])), short(new), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("directions", "expected"), [(16, 20), (60, None)])
+def test_large_maps_use_fewer_directions_if_nothing_is_lost(directions, expected, monkeypatch):
+    monkeypatch.setattr(choice, "SHORT_FROM", 64)
+    monkeypatch.setattr(choice, "SHORT_RANK", 20)
+    base = drawn(700, directions, 0)
+    bridge = Bridge.fit(turned(base, 64, 0.05), turned(base, 64, 0.05, seed=2))
+    assert bridge.options.get("rank") == expected
+    assert sum("rank" in one.options for one in bridge.evidence.candidates) == 1

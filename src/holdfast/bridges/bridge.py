@@ -24,8 +24,10 @@ from holdfast.bridges.choice import (
     Candidate,
     Evidence,
     Trial,
+    as_good,
     candidates_of,
     ranked,
+    short_form,
     split_pairs,
 )
 from holdfast.bridges.maps import LinearMap, QueryMap, mapped_queries, ridge_weights
@@ -105,6 +107,10 @@ class Bridge:
         trial = Trial(new, old, codes, split, plain)
         measured = [trial.measured(name, given) for name, given in candidates]
         order = ranked(measured) if kind == "auto" else list(reversed(range(len(measured))))
+        short = short_form(measured[order[0]].candidate, (new.shape[1], old.shape[1])) if kind == "auto" else None
+        if short is not None:
+            measured.append(trial.measured(measured[order[0]].candidate.kind, short))
+            order.insert(0 if as_good(measured[-1], measured[order[0]]) else 1, len(measured) - 1)
         best, scale = measured[order[0]].candidate, measured[order[0]].scale
         evidence = Evidence(
             measure=trial.measure,

@@ -34,6 +34,12 @@ CANDIDATES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """What ``auto`` compares: a few seconds at 2,000 pairs. Kinds trained by gradient steps are compared when named."""
 
+SHORT_RANK = 384
+"""Rank of the short form of a linear map."""
+SHORT_FROM = 1024
+"""Size of the smaller space from which on a short form is tried. The matrix of a larger map does not fit into a core's
+cache, so that reading it takes most of the time of a single query."""
+SHORT_LOSS = 0.005
 FEWEST_PAIRS = 10
 OVERLAP_FROM = 50
 """Held-out pairs from which on hits are compared; below, the rank of an item's own stored vector is."""
@@ -350,6 +356,21 @@ def ranked(measured: Sequence[Measured]) -> list[int]:
             best = i
     rest = sorted((i for i in range(len(measured)) if i != best), key=lambda i: -measured[i].candidate.value)
     return [best, *rest]
+
+
+def short_form(one: Candidate, dims: tuple[int, int]) -> dict[str, Any] | None:
+    """Options of the same map with fewer directions; None if it has no such form, or if it is small already."""
+    if one.kind not in (Rotation.kind, Affine.kind) or min(dims) < SHORT_FROM:
+        return None
+    return {**one.options, "rank": SHORT_RANK}
+
+
+def as_good(short: Measured, whole: Measured) -> bool:
+    """Whether a short form loses at most half a point, or nothing beyond noise, in values and in first places."""
+    both = ((whole.values, short.values), (whole.first, short.first))
+    return all(
+        not _better(more, less, 1) or float((more - less).mean()) <= SHORT_LOSS for more, less in both if len(more)
+    )
 
 
 def candidates_of(kind: str, options: dict[str, Any], same_space: bool) -> list[tuple[str, dict[str, Any]]]:

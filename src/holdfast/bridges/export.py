@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from holdfast.bridges.bridge import Bridge
 from holdfast.bridges.choice import NONE
+from holdfast.bridges.maps import LinearMap
 from holdfast.environment import version
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.onnx_file import write_onnx
@@ -31,15 +32,14 @@ def export_npz(bridge: Bridge, path: str | Path) -> None:
     ``offset + slope * cosine`` is the score that can be merged with the scores of the newest version. Kind "none" has
     the identity as its weight. Refused: kinds that are not linear.
     """
-    tensors = {} if bridge.map is None else bridge.map.tensors()
-    if bridge.kind != NONE and set(tensors) != {"weight", "bias"}:
+    if bridge.map is not None and not isinstance(bridge.map, LinearMap):
         raise HoldfastError(
             f"{path}: a bridge of kind {bridge.kind} is more than one matrix; export it as .onnx, or fit another kind"
         )
     if bridge.kind == NONE and bridge.dims[0] != bridge.dims[1]:
         raise HoldfastError(f"{path}: this bridge maps nothing, but the two spaces are stored in different sizes")
     size, _ = bridge.dims
-    weight, bias = (tensors["weight"], tensors["bias"]) if tensors else (torch.eye(size), torch.zeros(size))
+    weight, bias = (bridge.map.weight, bridge.map.bias) if bridge.map else (torch.eye(size), torch.zeros(size))
     with replacing(Path(path)) as temporary, temporary.open("wb") as file:
         np.savez(
             file,

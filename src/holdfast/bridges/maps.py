@@ -32,27 +32,40 @@ class QueryMap(Protocol):
 
 
 class LinearMap:
-    """queries @ weight + bias, the form of all maps but two."""
+    """queries @ weight + bias, the form of all maps but two. The weight may be given as the product of two factors."""
 
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        self.weight = weight
+    def __init__(self, weight: Tensor | tuple[Tensor, Tensor], bias: Tensor) -> None:
+        """weight: d_new x d_old, or d_new x r and r x d_old, which are kept apart if together they are smaller."""
+        if isinstance(weight, tuple) and sum(one.numel() for one in weight) >= len(weight[0]) * weight[1].shape[1]:
+            weight = weight[0] @ weight[1]
+        self.factors = weight if isinstance(weight, tuple) else (weight,)
         self.bias = bias
 
+    @property
+    def weight(self) -> Tensor:
+        """The whole matrix, d_new x d_old."""
+        return self.factors[0] if len(self.factors) == 1 else self.factors[0] @ self.factors[1]
+
     def __call__(self, queries: Tensor) -> Tensor:
-        return torch.addmm(self.bias, queries, self.weight)
+        for factor in self.factors[:-1]:
+            queries = queries @ factor
+        return torch.addmm(self.bias, queries, self.factors[-1])
 
     def one(self, query: np.ndarray) -> np.ndarray:
         """One query, d_new float32. In NumPy, which has less overhead for a single row."""
-        found: np.ndarray = query @ self.weight.numpy()
-        found += self.bias.numpy()
-        return found
+        for factor in self.factors:
+            query = query @ factor.numpy()
+        query += self.bias.numpy()
+        return query
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"weight": self.weight, "bias": self.bias}
+        names = ("weight",) if len(self.factors) == 1 else ("left", "right")
+        return {**dict(zip(names, self.factors, strict=True)), "bias": self.bias}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
-        return cls(tensors["weight"], tensors["bias"])
+        whole = tensors.get("weight")
+        return cls((tensors["left"], tensors["right"]) if whole is None else whole, tensors["bias"])
 
 
 class Rotation(LinearMap):
@@ -64,15 +77,18 @@ class Rotation(LinearMap):
     kind: ClassVar[str] = "rotation"
 
     @classmethod
-    def fit(cls, new: Tensor, old: Tensor, *, centred: bool = False) -> Self:
+    def fit(cls, new: Tensor, old: Tensor, *, centred: bool = False, rank: int | None = None) -> Self:
         """Fit R = U V^T, where U S V^T is the singular value decomposition of new^T old.
 
         new: N x d_new and old: N x d_old, row i the same item.
         centred: rotate around the means of the pairs instead of the origin.
+        rank: keep the directions with the largest singular values; None keeps all. Fewer make queries faster.
         """
         new_mean, old_mean = _means(new, old, centred)
-        weight = procrustes(new - new_mean, old - old_mean)
-        return cls(weight, old_mean - new_mean @ weight)
+        left, right = procrustes(new - new_mean, old - old_mean)
+        weight = left @ right if rank is None else (left[:, :rank].contiguous(), right[:rank])
+        turned_mean = new_mean @ left[:, :rank] @ right[:rank]
+        return cls(weight, old_mean - turned_mean)
 
 
 class Affine(LinearMap):
@@ -90,10 +106,11 @@ class Affine(LinearMap):
         new_mean, old_mean = _means(new, old, True)
         x, y = new - new_mean, old - old_mean
         weight = ridge_weights(x, y, ridge)
-        if rank is not None and rank < min(weight.shape):
-            directions = torch.linalg.eigh(weight.T @ (x.T @ x) @ weight).eigenvectors[:, -rank:]
-            weight = weight @ directions @ directions.T
-        return cls(weight, old_mean - new_mean @ weight)
+        if rank is None or rank >= min(weight.shape):
+            return cls(weight, old_mean - new_mean @ weight)
+        directions = torch.linalg.eigh(weight.T @ (x.T @ x) @ weight).eigenvectors[:, -rank:]
+        short = weight @ directions
+        return cls((short, directions.T.contiguous()), old_mean - new_mean @ short @ directions.T)
 
 
 class LambdaOrthogonal(LinearMap):
@@ -217,8 +234,11 @@ def mapped_queries(fitted: QueryMap, queries: Tensor) -> Tensor:
     return torch.cat([F.normalize(fitted(block), dim=1) for block in queries.split(_QUERIES_AT_ONCE)])
 
 
-def procrustes(new: Tensor, old: Tensor) -> Tensor:
-    """The (semi-)orthogonal d_new x d_old matrix R with the least |new R - old|, without directions the data lacks."""
+def procrustes(new: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors U (d_new x r) and V^T (r x d_old) of the (semi-)orthogonal matrix R = U V^T with the least |new R - old|.
+
+    Directions that the data lack are left out. The others are in order of their singular values, the largest first.
+    """
     if len(new) < min(new.shape[1], old.shape[1]):
         # Few pairs: the product has their rank, and its factors are found from two thin matrices.
         (q_new, r_new), (q_old, r_old) = torch.linalg.qr(new.T), torch.linalg.qr(old.T)
@@ -227,7 +247,7 @@ def procrustes(new: Tensor, old: Tensor) -> Tensor:
     else:
         u, s, vt = torch.linalg.svd(new.T @ old, full_matrices=False)
     kept = s > s[:1] * max(new.shape) * torch.finfo(s.dtype).eps
-    return u[:, kept] @ vt[kept]
+    return u[:, kept], vt[kept]
 
 
 def _means(new: Tensor, old: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
