@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo test test-ci test-all lint format bench clean
 
 help:
 	@echo "make demo      compare methods on drawn characters and write a report (offline once installed)"
 	@echo "make test      the tests, without the slow ones"
+	@echo "make test-ci   what CI runs: also the page in a browser and the built package"
 	@echo "make test-all  all tests, killed and resumed runs included"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    let ruff put the source in order"
@@ -33,6 +34,9 @@ demo: $(VENV)/core
 # Threads that spin while they wait take the cores from the tests beside them.
 test: $(VENV)/dev
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs -m "not slow"
+
+test-ci: $(VENV)/dev
+	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs -m "not slow or ci"
 
 test-all: $(VENV)/dev
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs

@@ -19,6 +19,7 @@ EXTRAS = ("fastapi", "uvicorn", "qdrant_edge", "qdrant_client", "psycopg", "tran
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.ci,
     pytest.mark.skipif(os.name == "nt", reason="links the installed dependencies; written for bin/ and lib/ folders"),
 ]
 

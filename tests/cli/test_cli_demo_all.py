@@ -28,6 +28,7 @@ def compared(out, *options):
 
 
 @pytest.mark.slow
+@pytest.mark.ci
 def test_as_it_is(tmp_path):
     rows = compared(tmp_path / "demo")
     assert list(rows) == ["er", "simplex_fd", "simplex_hoc"]

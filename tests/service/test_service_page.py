@@ -13,7 +13,7 @@ from holdfast.gallery import Gallery, Item
 from holdfast.service.access_control import AccessControl, read_tokens
 from holdfast.service.request_bodies import Limits
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.ci]
 
 TOKEN = "read-token-of-thirty-two-letters"
 HOSTILE = "<img src=x onerror=window.hacked=1>\u202e\"'&amp;" + "W" * 200
@@ -176,11 +176,12 @@ def test_errors_show_the_reason_of_the_service(visit, small_service):
     page = visit(small_service, expect=["404", "422"])
     page.fill("#id", "nothing like it")
     page.press("#id", "Enter")
-    assert "no item 'nothing like it' in the gallery" in page.inner_text(".message.error")
+    assert "No item 'nothing like it' in the gallery." in page.inner_text(".message.error")
     page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": b"no picture"})
     page.wait_for_selector("text=Search failed >> visible=true")
     until(page, "document.querySelector('.message.error')?.textContent.includes('image')")
     assert page.get_attribute(".message.error", "role") == "alert"
+    assert re.search(r"This image cannot be used: .*\.$", page.inner_text(".message.error"))
     page.set_input_files("#file", {"name": "q.png", "mimeType": "image/png", "buffer": bytes(2 << 20)})
     page.wait_for_selector("text=This file has 2.0 MiB; the service takes at most 1.0 MiB.")
 
@@ -192,13 +193,16 @@ def test_versions_and_matrix(visit, address, gallery):
     assert [re.search(r"v\d", row)[0] for row in rows] == ["v2", "v1"]
     assert "newest" in rows[0]
     assert "newest" not in rows[1]
-    for word in ("first", "small", "60", "32 of 59", "40 items, 97.6 %", gallery.versions()[0].weights_sha256[:12]):
+    for word in ("first", "small", "60", "32, made from 59", "40 items, 97.6 %", gallery.versions()[0].weights_sha256[:12]):
         assert word in rows[1]
     (check,) = gallery.versions()[1].checks
     cell = page.locator(".verdict")
     gain = f"{100 * check['gain']['value']:+.1f}".replace("-", "−")
-    assert cell.inner_text().split()[1:] == [*check["verdict"].split(), gain, "points"]
+    word = {"yes": "passes", "no": "fails", "not shown": "not shown"}[check["loss"]["answer"]]
+    assert cell.inner_text().split()[1:] == [*word.split(), gain, "points"]
     detail = page.inner_text("#detail")
+    assert f"at most 1 point lost: {check['loss']['answer']}" in detail
+    assert check["items_used"]["text"] in detail
     assert check["reason"] in detail
     assert f"{100 * check['self_test']['value']:.1f} %" in detail
     assert f"{check['queries']} queries among {check['gallery']} items" in detail
