@@ -11,8 +11,8 @@ image, so that the check of ``register`` runs too. A second model is registered 
 - beside a thread that searches and one that adds single items; and these two for as long without ``register``. The
   longest call includes what the two threads make each other wait: the embedded engine flushes after every write.
 
-Then a gallery of --query-items vectors of --query-dim numbers with an index and a bridge: searches on one CPU thread, by
-a vector of the version that stored the items and by a bridged vector of the other version, in turn. The bridge is
+Then a gallery of --query-items vectors of --query-dim numbers with an index and a bridge: searches on one CPU thread,
+by a vector of the version that stored the items and by a bridged vector of the other version, in turn. The bridge is
 also timed alone.
 """
 
