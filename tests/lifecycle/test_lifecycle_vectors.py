@@ -1,6 +1,7 @@
 """Vectors instead of images: embeddings of text, sound or products, version after version."""
 
 import json
+import tomllib
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
 
 WIDTH, PER_CLASS = 12, 14
-FEW = ["train.epochs=2", "backbone.hidden=16", "backbone.width=8", "method.slots=10", "buffer.per_class=3"]
+FEW = ["train.epochs=2", "backbone.name=mlp", "backbone.hidden=16", "backbone.width=8", "method.slots=10",
+       "buffer.per_class=3"]  # fmt: skip
 
 
 def write_vectors(path, classes, width=WIDTH, **more):
@@ -47,6 +49,29 @@ def test_two_versions(here, capsys):
     assert f"trained on {second.info['data']['images']} vectors of 3 new classes" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+def test_the_default_head(here, tmp_path):
+    """It has the size of the vectors and no slots, begins as the identity, and the next version keeps its recipe."""
+    info = start(here / "1.npz", tmp_path / "1", overrides=["train.epochs=2"], device="cpu")
+    assert (info["method"], info["slots"]["num_slots"]) == ("cosine_hoc", 3)
+    first, vectors = Encoder.from_pretrained(tmp_path / "1"), np.load(here / "1.npz")["features"]
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    moved = 1 - (first.encode(vectors).numpy() * unit).sum(1)
+    assert moved.max() < 0.01
+    assert first.backbone.layers.weight.any()
+    update(tmp_path / "1", here / "2.npz", tmp_path / "2", device="cpu")
+    second = Encoder.from_pretrained(tmp_path / "2")
+    assert second.dim == WIDTH
+    recipe = tomllib.loads((tmp_path / "2" / "recipe.toml").read_text())
+    assert (recipe["method"]["name"], recipe["train"]["epochs"], recipe["preprocess"]["unit"]) == (
+        "cosine_hoc",
+        2,
+        True,
+    )
+    assert not np.allclose(second.encode(vectors), first.encode(vectors), atol=1e-6)
+    with pytest.raises(HoldfastError, match="the method cosine_hoc has none"):
+        start(here / "1.npz", tmp_path / "3", slots=10, device="cpu")
 
 
 def test_the_buffer_is_known_by_content(here, tmp_path):

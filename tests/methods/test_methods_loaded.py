@@ -7,7 +7,20 @@ from test_methods_others import BATCH, DIM, PROGRESS, THIRD, Z_OLD, FakeSurvey
 
 from holdfast import losses
 from holdfast.geometry import unit
-from holdfast.methods import BCT, CVS, ER, FAN, LCE, METHODS, AdvBCT, MeansHOC, SimplexFD, SimplexHOC, SimplexHOCViews
+from holdfast.methods import (
+    BCT,
+    CVS,
+    ER,
+    FAN,
+    LCE,
+    METHODS,
+    AdvBCT,
+    CosineHOC,
+    MeansHOC,
+    SimplexFD,
+    SimplexHOC,
+    SimplexHOCViews,
+)
 
 FIRST, SECOND = Toy(1, 4, 4, loaded=True), Toy(2, 2, 6)
 REPLACED = Toy(2, 2, 6, loaded=True)
@@ -51,6 +64,7 @@ def made(build):
         (SimplexHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
         (SimplexHOCViews, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
         (MeansHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
+        (CosineHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
     ],
 )
 def test_terms(build, first, replaced, rehearsal_free):
@@ -68,11 +82,11 @@ def test_terms(build, first, replaced, rehearsal_free):
 
 
 def test_every_method_is_tested_here():
-    tested = {BCT, CVS, ER, FAN, LCE, AdvBCT, MeansHOC, SimplexFD, SimplexHOC, SimplexHOCViews}
+    tested = {BCT, CVS, ER, FAN, LCE, AdvBCT, CosineHOC, MeansHOC, SimplexFD, SimplexHOC, SimplexHOCViews}
     assert set(METHODS.values()) == tested
 
 
-@pytest.mark.parametrize("build", [ER, BCT, LCE, AdvBCT, CVS, FAN])
+@pytest.mark.parametrize("build", [ER, BCT, LCE, AdvBCT, CVS, FAN, CosineHOC])
 def test_classifier_rows_are_drawn_anew(build):
     method = build()
     through(method, FIRST)

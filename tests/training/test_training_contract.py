@@ -252,7 +252,7 @@ def test_backbone(backbone_of_table, tmp_path, colour_images, quarter_images, sn
 
 
 HEAVY = ("senet18", "regnety_400mf", "resnet18", "resnet50")
-OF_IMAGES = [name for name in BACKBONES if name not in ("identity", "linear", "mlp")]  # those take vectors
+OF_IMAGES = [name for name in BACKBONES if name not in ("identity", "linear", "mlp", "residual")]  # those take vectors
 
 
 @pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.slow] if name in HEAVY else []) for name in OF_IMAGES])

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from holdfast.encoders.resnet import resnet18, resnet32, resnet50
-from holdfast.encoders.small_networks import identity, lenet_plus_plus, linear, mlp, small
+from holdfast.encoders.small_networks import identity, lenet_plus_plus, linear, mlp, residual, small, small_resnet
 from holdfast.encoders.squeeze_excite import regnety_400mf, senet18
 from holdfast.errors import HoldfastError, how_to_install, unknown_name
 from holdfast.named_code import import_named, is_named_code
@@ -24,11 +24,13 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "linear": linear,
     "mlp": mlp,
     "regnety_400mf": regnety_400mf,
+    "residual": residual,
     "resnet18": resnet18,
     "resnet32": resnet32,
     "resnet50": resnet50,
     "senet18": senet18,
     "small": small,
+    "small_resnet": small_resnet,
 }
 
 PREFIXES = ("hf:<folder, model type or hub id>", "timm:<model name>", "<package.module>:<function>")

@@ -1,7 +1,8 @@
-"""Small networks: the demo network, LeNet++ (Wen et al. 2016, table 1), and networks for vectors."""
+"""Small networks: the demo network, a fast ResNet, LeNet++ (Wen et al. 2016, table 1), and networks for vectors."""
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from holdfast.encoders.initialise import check_positive, kaiming_convolutions
 from holdfast.errors import HoldfastError
@@ -40,6 +41,53 @@ def small(*, in_channels: int = 1, width: int = 32) -> SmallNet:
     """The demo network: features of size ``4 * width``; 97,648 parameters with the defaults."""
     check_positive("small", in_channels=in_channels, width=width)
     return SmallNet(in_channels, width)
+
+
+class PooledStage(nn.Module):
+    """A convolution to ``outputs`` channels, max-pooling to half the side, and one residual convolution."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.gelu(self.bn1(F.max_pool2d(self.conv1(x), 2)))
+        return h + F.gelu(self.bn2(self.conv2(h)))
+
+
+class SmallResNet(nn.Module):
+    """N x C x H x W -> N x (4 * width) for sides of at least 8: seven convolutions, the mean over positions.
+
+    The side is halved three times, and once more by a stem of stride 2. The wide layers have few positions, so that
+    2,000 images of 32 x 32 can be trained on in minutes on a CPU.
+    """
+
+    def __init__(self, in_channels: int, width: int, stem_stride: int) -> None:
+        super().__init__()
+        self.feature_dim = 4 * width
+        self.stem = nn.Conv2d(in_channels, width, 3, stem_stride, padding=1, bias=False)
+        self.stem_bn = nn.BatchNorm2d(width)
+        self.stages = nn.Sequential(
+            PooledStage(width, width), PooledStage(width, 2 * width), PooledStage(2 * width, 4 * width)
+        )
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster on CPUs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.stages(F.gelu(self.stem_bn(self.stem(x)))).mean(dim=(2, 3))
+
+
+def small_resnet(*, in_channels: int = 3, width: int = 32, stem_stride: int = 1) -> SmallResNet:
+    """The default network for one's own images: 296,736 parameters with the defaults, features of size ``4 * width``.
+
+    in_channels: 3 for RGB, 1 for grey.
+    width: channels of the first stage.
+    stem_stride: 2 for images of about 64 pixels; the cost is then that of half the side.
+    """
+    check_positive("small_resnet", in_channels=in_channels, width=width, stem_stride=stem_stride)
+    return SmallResNet(in_channels, width, stem_stride)
 
 
 MIN_SIDE = 16
@@ -107,6 +155,31 @@ def linear(*, in_channels: int, width: int = 128) -> VectorNetwork:
     return VectorNetwork(nn.Linear(in_channels, width), width)
 
 
+class ResidualLinear(nn.Module):
+    """x + W x without bias; W begins as zero, so an untrained layer returns its input."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + F.linear(x, self.weight)
+
+
+def residual(*, in_channels: int) -> VectorNetwork:
+    """The vectors plus a linear map of them that begins as zero: features of the same size.
+
+    in_channels: size of the input vectors.
+
+    Training changes what the vectors say instead of learning it anew, so a low learning rate keeps most of it.
+    """
+    check_positive("residual", in_channels=in_channels)
+    return VectorNetwork(ResidualLinear(in_channels), in_channels)
+
+
+_MOST_LAYERS = 1000
+
+
 def mlp(
     *, in_channels: int, hidden: int = 256, width: int = 128, layers: int = 2, dropout: float = 0.0
 ) -> VectorNetwork:
@@ -119,6 +192,8 @@ def mlp(
     dropout: probability of dropout after each ReLU.
     """
     check_positive("mlp", in_channels=in_channels, hidden=hidden, width=width, layers=layers)
+    if layers > _MOST_LAYERS:
+        raise HoldfastError(f"backbone mlp: layers must be at most {_MOST_LAYERS}, got {layers}")
     if not 0 <= dropout < 1:
         raise HoldfastError(f"backbone mlp: dropout must be in [0, 1), got {dropout}")
     parts: list[nn.Module] = []

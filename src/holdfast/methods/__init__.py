@@ -8,6 +8,7 @@ import inspect
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.methods.advbct import AdvBCT
 from holdfast.methods.bct import BCT
+from holdfast.methods.cosine_hoc import CosineHOC
 from holdfast.methods.cvs import CVS
 from holdfast.methods.er import ER
 from holdfast.methods.fan import FAN
@@ -31,6 +32,7 @@ METHODS: dict[str, type[Method]] = {
     "simplex_hoc": SimplexHOC,
     "simplex_hoc_views": SimplexHOCViews,
     "means_hoc": MeansHOC,
+    "cosine_hoc": CosineHOC,
 }
 
 

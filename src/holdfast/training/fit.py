@@ -21,6 +21,7 @@ from holdfast.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.scenarios import Task
 from holdfast.training.checkpoint import CheckpointFile, TrainingState
 from holdfast.training.control import Cancellation, Cancelled
+from holdfast.training.cpu_threads import threads_of_step
 from holdfast.training.executors import chosen_executor, make_executor
 from holdfast.training.feature_phase import train_on_features
 from holdfast.training.kept_features import KeptFeatures
@@ -100,7 +101,7 @@ def fit(
 
     emit(TaskBegan(task.number, done, per_epoch * options.epochs, task.num_seen, executor))
     saved_at = pulsed_at = time.monotonic()
-    with cancel.watching():
+    with cancel.watching(), threads_of_step(step):
         for epoch in range(done // per_epoch, options.epochs):
             started = time.monotonic()
             rate = learning_rate(options, epoch)

@@ -1,0 +1,69 @@
+"""Cosine-HOC: a cosine classifier that grows, and HOC's contrast to the previous model; for a head on vectors."""
+
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from holdfast.errors import HoldfastError
+from holdfast.geometry import unit
+from holdfast.losses import Negatives, class_means, cosine_logits, cross_entropy, info_nce
+from holdfast.methods.classifiers import GrowingClassifier
+from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+
+
+@final
+class CosineHOC(Method):
+    """Ours: CE over scale x cosine + contrast x NCE to the previous model (Eq. 4); CE alone without such a model.
+
+    Without a simplex the features keep the backbone's size and directions. On vectors of a pre-trained network, with
+    the backbone ``residual``, training therefore begins with what the vectors already tell apart. The row of a new
+    class begins at the mean of its features, so that the first steps do not pull features to random directions.
+
+    scale: factor of the cosines in CE.
+    contrast: weight of NCE.
+    rho: factor of the cosines in NCE.
+    negatives: the denominator of NCE, see ``info_nce``.
+    """
+
+    ours: ClassVar[bool] = True
+    old_features: OldFeatures = "all"
+
+    def __init__(
+        self, *, scale: float = 16.0, contrast: float = 1.0, rho: float = 5.0, negatives: Negatives = "authors"
+    ) -> None:
+        super().__init__()
+        if not (rho > 0 and scale > 0):
+            raise HoldfastError(f"rho and scale must be above 0, got {rho} and {scale}")
+        if contrast < 0:
+            raise HoldfastError(f"contrast must be at least 0, got {contrast}")
+        self.scale = scale
+        self.contrast = contrast
+        self.rho = rho
+        self.negatives = negatives
+        self.classifier = GrowingClassifier()
+
+    def begin(self, task: TaskView, dim: int) -> None:
+        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+
+    def prepare(self, task: TaskView, survey: Survey) -> None:
+        first = 0 if task.start == "loaded" else task.num_seen - task.num_new
+        means = unit(class_means(*survey.new(), task.num_seen))[first:]
+        drawn = self.classifier.weight.detach()[first:]  # shares its memory with the parameter
+        drawn.copy_(torch.where(means.any(1, keepdim=True), means, drawn))  # a class without samples keeps its row
+
+    def loss(
+        self,
+        z: Tensor,
+        batch: Batch,
+        *,
+        z_old: Tensor | None = None,
+        z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
+        progress: Progress,
+    ) -> dict[str, Tensor]:
+        terms = {"ce": cross_entropy(cosine_logits(z, self.classifier.weight, scale=self.scale), batch.labels)}
+        if z_old is not None:
+            nce = info_nce(z, z_old, batch.labels, rho=self.rho, negatives=self.negatives)
+            terms["nce"] = self.contrast * nce
+        return terms
