@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib
 import io
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -84,7 +85,7 @@ def _opened(
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise HoldfastError(f"{name}: far over the limit of {max_pixels} pixels; scale the image down first") from None
     except Exception as error:  # decoders raise any exception on hostile bytes
-        raise HoldfastError(f"{name}: not readable as an image ({type(error).__name__}: {error})") from error
+        raise HoldfastError(f"{name}: not readable as an image ({_decoder_reason(error)})") from error
 
 
 def resize_and_crop(
@@ -143,9 +144,15 @@ def _plain(image: Image.Image, name: str, mode: str, max_pixels: int) -> Image.I
     return image if image.mode == mode else image.convert(mode)
 
 
+def _decoder_reason(error: Exception) -> str:
+    """What a decoder says, without Python's names and object addresses."""
+    said = " ".join(re.sub(r"<[^<>]* at 0x[0-9a-fA-F]+>", "the file", str(error)).split()).rstrip(".")
+    return printable(said) if said else "damaged"
+
+
 def _name(source: str | Path | bytes | Image.Image) -> str:
     if isinstance(source, bytes):
-        return "image in memory"
+        return "the image"
     if isinstance(source, Image.Image):
         return str(getattr(source, "filename", "") or "PIL image")
     return printable(source)

@@ -39,10 +39,21 @@ def test_everything_that_can_be_recorded():
         "| trained from | `abababababababab` (1) |",
         "| trained on | 1,200 images of 1 class, fingerprint `f00` |",
         "| slots | 10: 2 owned, 8 free |",
-        "| 1 | `abababababababab` | **compatible** | +3.10 (+1.25 to +5.00) | "
-        "7 classes (all classes), 50 queries, 60 stored |",
+        "Checked against `abababababababab` (1).",
+        "| all classes | **–** | – | +3.10 (+1.25 to +5.00) | compatible | 7 classes, 50 queries, 60 stored |",
     ):
         assert line in text.splitlines()
+
+
+def test_the_answer_that_decides_and_the_share_kept_come_first():
+    kept = {"value": 0.985, "low": 0.97, "high": 0.999}
+    entry = {**EVIDENCE, "loss": {"question": "At most 1 point lost", "answer": "yes"}, "kept": kept}
+    info = {"evidence": [{**entry, "which": "known classes"}, {**entry, "which": "new classes"}]}
+    description = {"backbone": {"name": "small"}, "dim": 9, "feature_dim": 9, "preprocess": None}
+    text = card({**description, "info": info}, "cd")
+    assert "| queries of | at most 1 point lost | re-embedding kept, % | gain, points (interval) |" in text
+    assert "| known classes | **yes** | 98.5 (97.0 to 99.9) | +3.10 (+1.25 to +5.00) | compatible |" in text
+    assert "Known classes decide: an old index holds no items of new classes." in text
 
 
 def test_items_of_older_versions():

@@ -17,6 +17,9 @@ CASES = [
     ("resnet18", {}, (2, 3, 64, 64), 512),
     ("resnet50", {"stem": "small", "in_channels": 1}, (2, 1, 16, 16), 2048),
     ("lenet_plus_plus", {}, (2, 1, 28, 28), 1152),
+    ("small_resnet", {}, (2, 3, 32, 32), 128),
+    ("small_resnet", {"width": 4, "stem_stride": 2}, (2, 3, 64, 64), 16),
+    ("small_resnet", {"in_channels": 1, "width": 4}, (2, 1, 9, 9), 16),
     ("lenet_plus_plus", {}, (2, 1, 16, 16), 1152),
     ("senet18", {}, (2, 3, 32, 32), 512),
     ("senet18", {"in_channels": 1}, (4, 1, 16, 16), 512),
@@ -26,6 +29,7 @@ CASES = [
     ("small", {"width": 8, "in_channels": 3}, (2, 3, 32, 32), 32),
     ("linear", {"in_channels": 5, "width": 3}, (4, 5), 3),
     ("mlp", {"in_channels": 5, "hidden": 6, "layers": 3}, (4, 5), 128),
+    ("residual", {"in_channels": 5}, (4, 5), 5),
 ]
 
 
@@ -62,6 +66,8 @@ def test_parameter_counts():
     assert parameters(build_backbone("resnet50")) == 25_557_032 - 2_049_000 == 23_508_032
     convolutions = sum(25 * i * o + o for i, o in [(1, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128)])
     assert parameters(build_backbone("lenet_plus_plus")) == convolutions + 2 * (32 + 64 + 128)
+    pairs = [(3, 32), (32, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 128)]
+    assert parameters(build_backbone("small_resnet")) == sum(9 * i * o + 2 * o for i, o in pairs) == 296_736
     assert parameters(build_backbone("small")) == 25 * 16 + 9 * (16 * 32 + 32 * 64 + 64 * 128) + 2 * (
         16 + 32 + 64 + 128
     )
@@ -191,3 +197,13 @@ def test_timm_failures_are_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(HoldfastError, match=r"does not import .*'\.\[timm\]'"):
         build_backbone("timm:vit_x")
+
+
+def test_residual_begins_as_the_identity():
+    network = build_backbone("residual", in_channels=5)
+    x = torch.randn(4, 5)
+    assert torch.equal(network(x), x)
+    assert parameters(network) == 25
+    with torch.no_grad():
+        network.layers.weight.copy_(torch.diag(torch.arange(5.0)))
+    assert torch.equal(network(x), x * torch.arange(1.0, 6.0))

@@ -53,13 +53,20 @@ def test_the_second_goes_on_from_it(first, second):
 
 def test_the_verdict_lies_beside_it_and_in_its_card(first, second):
     record = json.loads((second / "check.json").read_text())
-    (entry, known, new) = Encoder.from_pretrained(second).info["evidence"]
-    assert entry["verdict"] == record["verdict"]
-    assert record["queries"] + record["gallery"] == len(images_of(second, "held_out"))
-    assert known["queries"] + new["queries"] == record["queries"]
+    (entry, new, both) = Encoder.from_pretrained(second).info["evidence"]
+    assert [one["which"] for one in (entry, new, both)] == ["known classes", "new classes", "all classes"]
+    assert (entry["verdict"], entry["loss"]) == (record["verdict"], record["loss"])  # known classes decide
+    assert record["which"] == "known classes"
+    held_out = images_of(second, "held_out")
+    assert both["queries"] == both["gallery"] == new["gallery"] == len(held_out)  # all that were ever held out
+    known = [one for one in held_out if one["class"] in Encoder.from_pretrained(first).info["classes"]]
+    assert entry["queries"] == entry["gallery"] == len(known)
+    assert entry["queries"] + new["queries"] == both["queries"]
     card = (second / "README.md").read_text()
     data = Encoder.from_pretrained(second).info["data"]
-    for fact in (f"**{record['verdict']}**", data["fingerprint"], "12: 5 owned, 7 free", entry["weights_sha256"][:16]):
+    answer = f"**{record['loss']['answer']}**"
+    assert "Known classes decide" in card
+    for fact in (answer, record["verdict"], data["fingerprint"], "12: 5 owned, 7 free", entry["weights_sha256"][:16]):
         assert fact in card
     assert entry["weights_sha256"] == json.loads((first / "config.json").read_text())["weights_sha256"]
     assert (second / "check.html").exists()
@@ -167,7 +174,7 @@ def test_what_is_trained_on_does_not_judge(first, photos, tmp_path):
         "24 of 48 images to check on are trained on; left out"
     ]
     record = json.loads((tmp_path / "2" / "check.json").read_text())
-    assert record["queries"] + record["gallery"] == 24
+    assert record["queries"] == record["gallery"] == 24
 
 
 def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):

@@ -31,6 +31,13 @@ def start(
     data: Path = DATA,
     out: Path = OUT,
     recipe: str | None = RECIPE,
+    network: str | None = typer.Option(
+        None,
+        "--network",
+        metavar="NAME",
+        help="hf:FOLDER or hf:HUB_ID for pre-trained weights, or a name of holdfast ls backbones.",
+        show_default="a small one",
+    ),
     slots: int | None = typer.Option(
         None,
         "--slots",
@@ -48,7 +55,8 @@ def start(
 ) -> None:
     """Train version 1 of your own model, on images or vectors.
 
-    A fifth of the images is held out to check later versions; some of each class are kept for replay.
+    A fifth of the images is held out; the accuracy on them is printed beside that of raw pixels.
+    Some images of each class are kept for replay.
     Encoder.from_pretrained and holdfast gallery read the folder; recipe.toml in it holds the settings of training.
     After a kill, run the same command to resume.
 
@@ -63,6 +71,7 @@ def start(
             data,
             out,
             recipe=recipe,
+            network=network,
             overrides=set_,
             slots=slots,
             embed_buffer=embed_buffer,
@@ -72,6 +81,19 @@ def start(
             **progress,
         )
     print_version(out, info, json=json)
+    if network is None and recipe is None and not json and not quiet and info["data"].get("of") != "vectors":
+        _name_cached_networks()
+
+
+def _name_cached_networks() -> None:
+    """Name pre-trained networks that are on this machine; none is used unasked."""
+    from holdfast.encoders.hf_cache import cached_image_models
+    from holdfast.wording import first_few
+
+    cached = cached_image_models()
+    if cached:
+        named = first_few([f"hf:{name}" for name in cached])
+        say(f"Pre-trained networks on this machine, to use with --network: {named}")
 
 
 @contextlib.contextmanager
@@ -89,14 +111,13 @@ def version_progress(name: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
         yield {"on_event": display, "cancel": cancel}
 
 
-def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
-    """Print the version in ``out``; returns its verdict, None if there is no older version to compare with."""
+def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, Any] | None:
+    """Print the version in ``out``; returns its check, None if there is no older version to compare with."""
     from holdfast.data.problems import problem_file
     from holdfast.storage import read_json
 
     path = out / "check.json"
-    check = read_json(path) if path.exists() else None
-    verdict = None if check is None else str(check["verdict"])
+    check: dict[str, Any] | None = read_json(path) if path.exists() else None
     skipped_list = problem_file(out) if info["data"].get("skipped") else None
     if json:
         slots = info["slots"]
@@ -109,20 +130,22 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
                 "skipped_list": skipped_list,
                 "classes": info["classes"],
                 "slots": {"all": slots["num_slots"], "owned": len(slots["owners"])},
-                "verdict": verdict,
+                "accuracy": info.get("accuracy", {}),
+                "verdict": None if check is None else check["verdict"],
                 "check": check,
                 "old_items": info.get("old_items", []),
             }
         )
-        return verdict
+        return check
     data = info["data"]
     trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
     say(
         f"{out}: version {info['task']}, trained on {trained_on} of {_class_counts(data)} "
-        f"and {data['replayed']:,} replayed; {len(info['classes'])} of {info['slots']['num_slots']} slots taken"
+        f"and {data['replayed']:,} replayed{_slots_taken(info)}"
     )
     if data.get("skipped"):
         say(f"Files and folders skipped: {data['skipped']:,}; list: {skipped_list}")
+    print_accuracy(info)
     if check is None:
         typer.echo(f"Next: holdfast update --from {out} --data NEW_{data.get('of', 'images').upper()} --out NEXT")
     elif "queries" not in check:
@@ -131,7 +154,29 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> str | None:
         _print_check(info["evidence"], check, out)
     if info.get("old_items"):
         _print_old_items(info["old_items"])
-    return verdict
+    return check
+
+
+def print_accuracy(info: dict[str, Any]) -> None:
+    """Print how good the model is on held-out samples, beside its raw input."""
+    from holdfast.accuracy_record import accuracy_sentences
+
+    for sentence in accuracy_sentences(info.get("accuracy", {})):
+        say(sentence)
+    if not info.get("accuracy"):
+        say("Accuracy: not measured, because nothing of the trained classes is held out (held_out.share).")
+
+
+def _slots_taken(info: dict[str, Any]) -> str:
+    """Empty for methods without slots, in whose record every class has one."""
+    import inspect
+
+    from holdfast.methods import METHODS
+
+    method = METHODS.get(info["method"])
+    if method is not None and "slots" not in inspect.signature(method).parameters:
+        return ""
+    return f"; {len(info['classes'])} of {info['slots']['num_slots']} slots taken"
 
 
 def _class_counts(data: dict[str, Any]) -> str:
@@ -144,16 +189,24 @@ def _class_counts(data: dict[str, Any]) -> str:
 
 
 def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:
-    say(f"Verdict against {evidence[0]['name']}: {check['verdict']}; {check['reason']}.")
-    rows = [[entry["which"], entry["verdict"], str(entry["queries"]), *_scores(entry)] for entry in evidence]
-    header = ["queries of", "verdict", "queries", "old %", "new %", "gain, points"]
-    print_table(header, rows, right=(2, 3, 4, 5))
-    if check["verdict"] != "compatible":
+    from holdfast.reports.check_text import headline, lead_sentences
+
+    say(f"Checked against {evidence[0]['name']}, on held-out images. {headline(check)}")
+    for sentence in lead_sentences(check):
+        say(sentence)
+    rows = [[entry["which"], _answer(entry), str(entry["queries"]), *_scores(entry)] for entry in evidence]
+    print_table(["queries of", "answer", "queries", "old %", "new %", "gain, points"], rows, right=(2, 3, 4, 5))
+    if check["exit_code"] != 0:
         say(
-            f"The verdict is without a bridge. Without one, keep searching with {evidence[0]['name']} until a version "
-            "is compatible; more images to check on (--check-on) narrow the interval."
+            f"This is without a bridge. Without one, keep searching with {evidence[0]['name']} until a version passes; "
+            "more images to check on (--check-on) narrow the interval."
         )
     typer.echo(f"Evidence: {out / 'check.html'}")
+
+
+def _answer(entry: dict[str, Any]) -> str:
+    loss = entry.get("loss")
+    return str(loss["answer"] if loss else entry["verdict"])
 
 
 def _print_old_items(entries: list[dict[str, Any]]) -> None:

@@ -22,22 +22,29 @@ def update(
         None, "--buffer-from", help="Choose the replay images from this data: the model has none, or lost them."
     ),
     check_on: Path | None = typer.Option(None, "--check-on", help="Check on these images and hold out none of --data."),
-    min_gain: float = typer.Option(0.0, "--min-gain", help="Of the check, as a fraction of 1; -0.01: a point worse."),
+    max_loss: float | None = typer.Option(
+        None, "--max-loss", help="The loss that the check accepts, as a fraction of 1.", show_default="0.01, a point"
+    ),
+    min_gain: float | None = typer.Option(
+        None, "--min-gain", help="Ask for more than this gain: --max-loss with the other sign."
+    ),
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
-    must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless the verdict is compatible."),
+    must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost."),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
     """Train the next version of a model, and check it.
 
-    The verdict says whether its queries may search the vectors that are already stored. New classes take new slots,
-    known classes may have new images, and the images kept with MODEL are replayed. The loss keeps the new version
-    compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them. At the end both models are
-    compared on images that neither was trained on: OUT/check.json and OUT/check.html. It also says how often items of
-    older versions are expected to be shown in one gallery, with and without a bridge. After a kill, run the same
-    command to resume.
+    New classes take new slots, known classes may have new images, and the images kept with MODEL are replayed. The loss
+    keeps the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
+
+    The check says whether its queries may search the vectors that are already stored: whether at most --max-loss is
+    lost, how much of a re-embedding is kept, and the verdict by the strict definition. Known classes decide, because an
+    old index holds no items of new classes. Both models are compared on all images that were held out from training so
+    far: OUT/check.json and OUT/check.html. It also says how often items of older versions are expected to be shown in
+    one gallery, with and without a bridge. After a kill, run the same command to resume.
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """
@@ -54,12 +61,13 @@ def update(
             embed_buffer=embed_buffer,
             buffer_from=buffer_from,
             check_on=check_on,
+            max_loss=max_loss,
             min_gain=min_gain,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
             device=device,
             **progress,
         )
-    verdict = print_version(out, info, json=json)
-    if must_pass and verdict != "compatible":
+    check = print_version(out, info, json=json)
+    if must_pass and (check is None or check["exit_code"] != 0):
         raise typer.Exit(1)

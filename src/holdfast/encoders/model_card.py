@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.accuracy_record import accuracy_sentences
 from holdfast.storage import write_text
 from holdfast.wording import counted
 
@@ -20,6 +21,7 @@ def card(description: Mapping[str, Any], weights_sha256: str) -> str:
     info = description["info"]
     lines = ["# Holdfast model", ""]
     lines += _table(["", ""], [*_facts(description), ("weights, sha256", f"`{weights_sha256}`")])
+    lines += _accuracy(info)
     lines += ["", "## Whose stored vectors its queries may search", "", *_evidence(info)]
     lines += _old_items(info)
     lines += ["", "## Use", "", "```python", "from holdfast import Encoder", ""]
@@ -76,25 +78,52 @@ def _data(info: Mapping[str, Any]) -> str:
     return "; ".join(parts) or "not recorded"
 
 
+def _accuracy(info: Mapping[str, Any]) -> list[str]:
+    """The section on the model's accuracy; empty if nothing is recorded."""
+    found = info.get("accuracy")
+    if not isinstance(found, Mapping) or not found:
+        return []
+    lines = ["", "## Accuracy", ""]
+    for sentence in accuracy_sentences(found):
+        lines += [sentence, ""]
+    return lines[:-1]
+
+
 def _evidence(info: Mapping[str, Any]) -> list[str]:
     evidence = info.get("evidence")
     if not isinstance(evidence, list) or not evidence:
         return ["Not checked against another version."]
-    header = ["version", "weights", "verdict", "gain, points (interval)", "measured on"]
+    first = evidence[0]
+    asked = _loss(first).get("question", "at most 1 point lost").lower()
+    header = ["queries of", asked, "re-embedding kept, %", "gain, points (interval)", "strict verdict", "measured on"]
     rows = [
         [
-            str(entry["name"]),
-            f"`{entry['weights_sha256'][:16]}`",
-            f"**{entry['verdict']}**",
+            str(entry["which"]),
+            f"**{_loss(entry).get('answer', '–')}**",
+            _kept(entry),
             _gain(entry),
-            f"{counted(entry['classes'], 'class')} ({entry['which']}), {counted(entry['queries'], 'query')}, "
-            f"{entry['gallery']} stored",
+            str(entry["verdict"]),
+            f"{counted(entry['classes'], 'class')}, {counted(entry['queries'], 'query')}, {entry['gallery']} stored",
         ]
         for entry in evidence
     ]
-    first = evidence[0]
     how = f"{first['score']}, {first['protocol']} protocol, {100 * first['confidence']:g} % intervals, held-out images."
-    return [*_table(header, rows), "", f"{how} The gain is that of new queries over the old model's own."]
+    against = f"Checked against `{first['weights_sha256'][:16]}` ({first['name']})."
+    gain = "The gain is that of new queries over the old model's own; the strict verdict asks for a gain above 0."
+    known = " Known classes decide: an old index holds no items of new classes." if len(evidence) > 1 else ""
+    return [f"{against}{known}", "", *_table(header, rows), "", f"{how} {gain}"]
+
+
+def _loss(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Whether at most the accepted loss is lost; empty if not recorded, as by earlier versions."""
+    return entry.get("loss") or {}
+
+
+def _kept(entry: Mapping[str, Any]) -> str:
+    kept = entry.get("kept")
+    if not kept or kept["value"] is None:
+        return "–"
+    return f"{100 * kept['value']:.1f} ({100 * kept['low']:.1f} to {100 * kept['high']:.1f})"
 
 
 def _old_items(info: Mapping[str, Any]) -> list[str]:

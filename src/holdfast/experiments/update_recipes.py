@@ -17,6 +17,7 @@ from holdfast.experiments.schema import (
     train_section,
     validated,
 )
+from holdfast.lifecycle.image_defaults import survey_images
 from holdfast.lifecycle.parent import describe_model
 from holdfast.lifecycle.samples import holds_vectors
 from holdfast.lifecycle.settings import (
@@ -33,20 +34,41 @@ from holdfast.pixels import Colour
 
 
 def start_from_recipe(
-    data: Path, out: Path, *, recipe: str | None = None, overrides: Sequence[str] = (), **options: Any
+    data: Path,
+    out: Path,
+    *,
+    recipe: str | None = None,
+    network: str | None = None,
+    overrides: Sequence[str] = (),
+    **options: Any,
 ) -> dict[str, Any]:
     """``lifecycle.start`` with the settings of a recipe.
 
-    recipe: a file, or the name of a built-in recipe. Default: the default settings.
-    overrides: changes to it, such as "train.epochs=10".
+    recipe: a file, or the name of a built-in recipe. Default: the default settings for the data and the network.
+    network: name of the network, instead of a recipe. Default: that of ``overrides``, or a small one.
+    overrides: changes to the settings, such as "train.epochs=10".
     options: further keywords of ``start``.
     """
     vectors = holds_vectors(data)
-    tables = default_settings(vectors=vectors).tables() if recipe is None else version_tables(read_recipe(recipe))
+    if recipe is None:
+        images = None if vectors else survey_images(data, options.get("split_folders"))
+        named = network or _network_named(overrides)
+        tables = default_settings(vectors=vectors, images=images, network=named).tables()
+    elif network is not None:
+        raise HoldfastError("--network and --recipe cannot be combined: the recipe's backbone.name is the network")
+    else:
+        tables = version_tables(read_recipe(recipe))
     checked = check_update_recipe(with_overrides(tables, overrides), vectors=vectors)
     if not checked["backbone"]:
         raise HoldfastError("backbone: missing; the first version needs a network")
     return start(data, out, settings=VersionSettings.from_tables(checked.tables), **options)
+
+
+def _network_named(overrides: Sequence[str]) -> str | None:
+    """The network that ``overrides`` name: its defaults are those to change, not the ones of the default network."""
+    backbone = with_overrides({}, overrides).get("backbone")
+    name = backbone.get("name") if isinstance(backbone, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def update_from_recipe(
@@ -93,10 +115,10 @@ class _Buffer(Strict):
 
 
 class _HeldOut(Strict):
-    """share: of the new images, never trained on. per_class: how many of them later versions are checked on."""
+    """share: of the new images, never trained on. per_class: at most so many later versions are checked on."""
 
     share: float = Field(0.2, ge=0, le=0.9)
-    per_class: int = Field(20, ge=0)
+    per_class: int = Field(1000, ge=0)
 
 
 class UpdateTop(Strict):

@@ -5,6 +5,7 @@ from holdfast.lifecycle.adopted_model import Adopted, read_adopted
 from holdfast.lifecycle.adoption_result import Adoption, Later, Question, Way
 from holdfast.lifecycle.settings import VersionSettings
 from holdfast.lifecycle.stored_vectors import StoredVectors, read_stored
+from holdfast.lifecycle.version_report import report_versions
 from holdfast.lifecycle.versions import start, update
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "adopt",
     "read_adopted",
     "read_stored",
+    "report_versions",
     "start",
     "update",
 ]

@@ -1,6 +1,5 @@
 """The model that an update starts from: its network, classes, slots, replay buffer and held-out samples."""
 
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +13,12 @@ from holdfast.encoders import Encoder, Input
 from holdfast.encoders.backbones import is_own_code
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.samples import Reader, Sample
+from holdfast.saved_samples import BUFFER, HELD_OUT, read_sample_list
 from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_array, read_json, write_array, write_json
+from holdfast.untrusted_files import read_toml
 
-BUFFER, HELD_OUT, METHOD, RECIPE = "buffer", "held_out", "method.safetensors", "recipe.toml"
+METHOD, RECIPE = "method.safetensors", "recipe.toml"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,10 +121,7 @@ def recorded_recipe(folder: Path) -> dict[str, Any] | None:
         return None
     if not path.is_file():
         return None
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{path}: not valid TOML: {error}") from None
+    tables = read_toml(path)
     tables.pop("backbone", None)
     return tables
 
@@ -185,15 +183,11 @@ class SampleSet:
     @classmethod
     def load(cls, folder: Path, stem: str) -> "SampleSet | None":
         """None if the folder has none."""
-        path = folder / f"{stem}.json"
-        if not path.exists():
+        found = read_sample_list(folder, stem)
+        if found is None:
             return None
-        record = read_json(path)
-        try:
-            samples = tuple(Sample(item["class"], Path(item["path"]), item["sha256"]) for item in record["images"])
-            embedded = read_array(folder / f"{stem}.npy") if record["embedded"] else None
-        except (KeyError, TypeError):
-            raise HoldfastError(f"{path}: not a list of saved samples") from None
+        samples = tuple(Sample(name, Path(path), sha256) for name, path, sha256 in found.samples)
+        embedded = read_array(folder / f"{stem}.npy") if found.embedded else None
         if embedded is not None and len(embedded) != len(samples):
-            raise HoldfastError(f"{path}: lists {len(samples)} samples, but {len(embedded)} are embedded")
+            raise HoldfastError(f"{folder / stem}.json: lists {len(samples)} samples, but {len(embedded)} are embedded")
         return cls(samples, embedded)

@@ -103,7 +103,7 @@ class ImageFiles:
 
     def find(self, source: Path, split_folders: bool | None = None) -> FoundSamples:
         """All images of a folder with one folder per class, or of a CSV file. Each is decoded once, as a check."""
-        found = _found_images(source, split_folders)
+        found = find_images(source, split_folders)
         listing = found.listing
         bad = unreadable(listing.files, name=f"{source} (check)")
         without = {one.path for one in bad}
@@ -139,7 +139,8 @@ def _hashes(paths: Sequence[Path]) -> list[str]:
         return list(pool.map(sha256_of, paths))
 
 
-def _found_images(source: Path, split_folders: bool | None) -> FoundImages:
+def find_images(source: Path, split_folders: bool | None) -> FoundImages:
+    """The image files of a folder or CSV file with their classes; none is opened."""
     if any(unicodedata.category(letter) == "Cs" for letter in os.path.abspath(source)):
         raise HoldfastError(f"{printable(source)}: its path is not valid Unicode; rename the folder or those above it")
     if source.is_dir():

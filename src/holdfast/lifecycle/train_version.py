@@ -1,25 +1,28 @@
 """Train one version in its folder, check it against the model before, and write it; a killed process can resume."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from holdfast.accuracy_record import HELD_OUT_CLASSES, with_advice
 from holdfast.checksums import CHECKSUM_FILE, verify_checksums
 from holdfast.data.device_images import Images, place_images
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders import Encoder, Input
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
-from holdfast.events import Event, EventLog, FeaturesBegan, RunEnded, TaskEvent, TasksPlanned
+from holdfast.events import Event, EventLog, FeaturesBegan, Note, RunEnded, TaskEvent, TasksPlanned
+from holdfast.lifecycle.first_accuracy import LabelledSamples, known_class_accuracy
+from holdfast.lifecycle.held_out_classes import ClassTrial, describe_trials, plan_trials, run_trials
 from holdfast.lifecycle.old_items import images_of_both, measure_old_items
 from holdfast.lifecycle.parent import Parent
 from holdfast.lifecycle.plan import Plan
 from holdfast.lifecycle.settings import VersionSettings
-from holdfast.lifecycle.write_version import KEPT, TrainedVersion, check_versions, write_version
+from holdfast.lifecycle.write_version import KEPT, Measured, TrainedVersion, check_versions, write_version
 from holdfast.methods import Method
 from holdfast.run_folder import RunFolder
 from holdfast.run_session import RunSession
@@ -29,7 +32,7 @@ from holdfast.training import RunControl, TaskInputs, buffer_features, train_tas
 from holdfast.training.checkpoint import CheckpointFile, restore_method
 from holdfast.training.kept_features import BufferFeatures
 
-REQUEST = "update.json"
+REQUEST, TRIALS = "update.json", "trials.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,7 @@ class VersionJob:
     make_encoder: builds the network that training starts with.
     replace_with: name of the backbone, or name and hash of the model, that replaces the parent's network.
     new_buffer: whether the buffer is not the one that the parent replayed.
-    min_gain: for the verdict.
+    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
     """
 
     settings: VersionSettings
@@ -53,7 +56,7 @@ class VersionJob:
     make_encoder: Callable[[], Encoder]
     replace_with: str | dict[str, str] | None = None
     new_buffer: bool = False
-    min_gain: float = 0.0
+    bounds: dict[str, float] = field(default_factory=dict)
 
     def request(self) -> dict[str, Any]:
         """What the job consists of, by content. A folder with the same request can be resumed."""
@@ -66,7 +69,8 @@ class VersionJob:
             "buffer": [one.sha256 for one in plan.buffer.samples],
             "judged": sorted(one.sha256 for one in plan.checked.samples),
             "embed_buffer": plan.buffer.embedded is not None,
-            "min_gain": self.min_gain,
+            "min_gain": 0.0,  # what the folders of earlier versions have
+            **self.bounds,
             "recipe": self.settings.tables(),
         }
 
@@ -98,32 +102,78 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
 
         def on_event(event: Event) -> None:
             event_log(event)
-            # One version is one task for the progress display, whatever its number.
-            control.on_event(replace(event, task=1) if isinstance(event, TaskEvent) else event)
+            # One version is one task for the progress display, whatever its number; trials come before it.
+            control.on_event(replace(event, task=shown_task) if isinstance(event, TaskEvent) else event)
 
         options = job.settings.fit
         images = place_images(plan.images, device, options.images)
         counts = len(task.new_indices), len(task.buffer_indices)
-        control.on_event(TasksPlanned([options.epochs * steps_per_epoch(*counts, options.batch_size)]))
+        planned = plan_trials(plan, job.settings) if parent is None and plan.images.holds_vectors else []
+        trials = [] if isinstance(planned, str) else planned
+        shown_task = len(trials) + 1
+        steps = options.epochs * steps_per_epoch(*counts, options.batch_size)
+        control.on_event(TasksPlanned([*(one.steps for one in trials), steps]))
+        unseen = _measured_trials(job, trials, folder, pixels, device, control)
+        if isinstance(planned, str):
+            unseen = {HELD_OUT_CLASSES: {"not_measured": planned}}
         past = _past_features(method, job, images, encoder.dim)
         inputs = TaskInputs(encoder, method, task, images, old, past, plan.next_rows)
         features = train_task(inputs, options, checkpoint=checkpoint, control=replace(control, on_event=on_event))
-        control.on_event(FeaturesBegan(1))
+        control.on_event(FeaturesBegan(shown_task))
+        known = known_class_accuracy(encoder, _held_out(plan, pixels), _trained(plan), device)
+        accuracy = {**known, **unseen} if parent else with_advice({**known, **unseen})
         verdict, old_items = None, []
         if parent is not None:
             labels = [reader.label(one) for one in plan.checked.samples]
             verdict = check_versions(
-                parent, encoder, plan.checked.samples, pixels, labels, min_gain=job.min_gain, device=device
+                parent, encoder, plan.checked.samples, pixels, labels, bounds=job.bounds, device=device
             )
             old_items = measure_old_items(parent, encoder, images_of_both(plan, pixels), device)
         # Rows are positions in the next version's buffer: its images come first in its training set.
         newest = None if features is None else BufferFeatures(torch.arange(len(features.rows)), features.features)
         past = [] if newest is None else [*past, newest]
         version = TrainedVersion(encoder, method, job.settings.method, plan, parent, past)
-        info = write_version(out, version, verdict, old_items)
+        (out / TRIALS).unlink(missing_ok=True)
+        info = write_version(out, version, Measured(accuracy, verdict, old_items))
         checkpoint.clear()
     control.on_event(RunEnded())
     return info
+
+
+def _measured_trials(
+    job: VersionJob,
+    trials: list[ClassTrial],
+    folder: RunFolder,
+    pixels: np.ndarray,
+    device: torch.device,
+    control: RunControl,
+) -> dict[str, Any]:
+    """The accuracy on held-out classes: ``{"held-out classes": record}``, empty if there are no trials.
+
+    pixels: what was read of the held-out samples.
+
+    The record is kept in the folder until the version is written: a resumed training does not repeat the trials.
+    """
+    if not trials:
+        return {}
+    path = folder.path / TRIALS
+    if not path.exists():
+        control.on_event(Note(describe_trials(trials)))
+        held_out, trained = _held_out(job.plan, pixels), _trained(job.plan)
+        samples = LabelledSamples(
+            np.concatenate([held_out.pixels, trained.pixels]),
+            np.concatenate([held_out.class_names, trained.class_names]),
+        )
+        write_json(path, run_trials(trials, job.make_encoder, samples, device, control))
+    return {HELD_OUT_CLASSES: read_json(path)}
+
+
+def _held_out(plan: Plan, pixels: np.ndarray) -> LabelledSamples:
+    return LabelledSamples(pixels, np.array([one.class_name for one in plan.checked.samples]))
+
+
+def _trained(plan: Plan) -> LabelledSamples:
+    return LabelledSamples(plan.images.images, np.array(plan.images.class_names)[plan.images.labels])
 
 
 def _past_features(method: Method, job: VersionJob, images: Images, dim: int) -> list[BufferFeatures]:

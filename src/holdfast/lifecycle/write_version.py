@@ -10,7 +10,6 @@ import torch
 
 from holdfast.checksums import write_checksums
 from holdfast.data import ImageSet
-from holdfast.data.openset import half_of_each_class
 from holdfast.encoders import Encoder, extract
 from holdfast.evaluation import FeatureSet, check, feature_set
 from holdfast.evaluation.verdict import NOT_JUDGED
@@ -25,7 +24,7 @@ from holdfast.training.kept_features import BufferFeatures
 VERDICT, PAGE, MAP, KEPT = "check.json", "check.html", "space_map.safetensors", "kept"
 
 _SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "gallery", "classes", "gain",
-            "self_test", "cross_test")  # fmt: skip
+            "self_test", "cross_test", "new_self_test", "min_gain", "loss", "kept")  # fmt: skip
 """Keys of a check that the model's ``info`` repeats."""
 
 
@@ -44,13 +43,23 @@ class TrainedVersion:
     past: Sequence[BufferFeatures]
 
 
-def write_version(
-    out: Path, version: TrainedVersion, verdict: dict[str, Any] | None, old_items: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Write the version into ``out``; returns the model's ``info``. A folder without the seal is not complete.
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a version, as JSON.
 
+    accuracy: what ``known_class_accuracy`` found.
+    verdict: what ``check_versions`` found; None for the first version.
     old_items: what ``measure_old_items`` found; empty for the first version.
     """
+
+    accuracy: dict[str, Any]
+    verdict: dict[str, Any] | None
+    old_items: list[dict[str, Any]]
+
+
+def write_version(out: Path, version: TrainedVersion, measured: Measured) -> dict[str, Any]:
+    """Write the version into ``out``; returns the model's ``info``. A folder without the seal is not complete."""
+    verdict, old_items = measured.verdict, measured.old_items
     encoder, method, plan, parent = version.encoder, version.method, version.plan, version.parent
     write_tensors(out / METHOD, method.state_dict())
     plan.buffer.save(out, BUFFER)
@@ -67,7 +76,7 @@ def write_version(
         write_json(out / VERDICT, verdict)
         if "queries" in verdict:
             write_check(verdict, out / PAGE)
-    stale = ("parent", "evidence", "old_items", "data", "training_set")
+    stale = ("parent", "accuracy", "evidence", "old_items", "data", "training_set")
     encoder.info = {
         **{key: value for key, value in encoder.info.items() if key not in stale},
         "task": plan.task.number,
@@ -87,6 +96,7 @@ def write_version(
             **({"skipped": plan.skipped} if plan.skipped else {}),
         },
         **({"parent": parent.record()} if parent else {}),
+        **({"accuracy": measured.accuracy} if measured.accuracy else {}),
         **({"evidence": _evidence(verdict, parent.record())} if parent and verdict else {}),
         **({"old_items": old_items} if old_items else {}),
     }
@@ -102,51 +112,63 @@ def check_versions(
     pixels: np.ndarray,
     labels: Sequence[str],
     *,
-    min_gain: float,
+    bounds: dict[str, float],
     device: torch.device,
 ) -> dict[str, Any]:
     """Whether the new model's queries may search the vectors of the old one, as JSON.
 
     samples, pixels, labels: N held-out samples, what was read of them, and their names in the report.
+    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
 
-    A seeded half of each class are queries; the other half is the gallery. If there are queries of classes that the
-    old model knows and of new ones, each kind is also checked by itself on the same gallery; all together decide.
+    Every sample is a query and an item of the gallery, and never finds itself. If some classes are known to the old
+    model and some are new, the known ones decide, on a gallery of known classes: an old index holds no items of new
+    classes. ``which`` is then "known classes", and ``parts`` has the checks of known, new and all classes; the latter
+    two are on a gallery of all classes, as if the old model had embedded items of new classes too.
     """
     class_names = np.array([one.class_name for one in samples])
-    names, codes = np.unique(class_names, return_inverse=True)
-    queries = half_of_each_class(codes, "query", 0) if len(codes) else np.zeros(0, dtype=bool)
-    if not queries.any():
-        reason = "no class has two held-out images; hold more out (held_out.share) or give --check-on"
+    names, codes, sizes = np.unique(class_names, return_inverse=True, return_counts=True)
+    if len(names) < 2 or not (sizes > 1).any():
+        what = "no class has two held-out images" if len(names) != 1 else "all held-out images are of one class"
+        reason = f"{what}; hold more out (held_out.share) or give --check-on"
         return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
     before, after = (extract(model, images, device=device) for model in (parent.encoder, new))
     ids = np.array(labels)
+    everything = np.ones(len(samples), dtype=bool)
 
     def part(features: np.ndarray, rows: np.ndarray, name: str) -> FeatureSet:
         return feature_set(name, features[rows], class_names[rows], ids[rows])
 
-    def checked(rows: np.ndarray) -> dict[str, Any]:
+    def checked(queries: np.ndarray, gallery: np.ndarray) -> dict[str, Any]:
         return check(
-            part(before, ~queries, "the old model's stored vectors"),
-            part(before, rows, "the old model's queries"),
-            part(after, rows, "the new model's queries"),
-            part(after, ~queries, "the gallery embedded by the new model"),
-            min_gain=min_gain,
+            part(before, gallery, "the old model's stored vectors"),
+            part(before, queries, "the old model's queries"),
+            part(after, queries, "the new model's queries"),
+            part(after, gallery, "the gallery embedded by the new model"),
+            leave_one_out=True,
             device=device,
+            **bounds,  # type: ignore[arg-type]
         ).as_json()
 
-    record = checked(queries)
-    known = np.isin(class_names, list(parent.classes))
-    kinds = {"known classes": queries & known, "new classes": queries & ~known}
-    if all(rows.any() for rows in kinds.values()):
-        found = {name: checked(rows) for name, rows in kinds.items()}
-        record["parts"] = {name: {key: one[key] for key in _SUMMARY} for name, one in found.items()}
-    return record
+    found = {"all classes": checked(everything, everything)}
+    known, repeated = np.isin(class_names, list(parent.classes)), sizes[codes] > 1
+    if (known & repeated).any() and (~known & repeated).any():
+        several = len(np.unique(codes[known])) > 1  # with one class every answer would be right
+        found = {
+            "known classes": checked(known, known if several else everything),
+            "new classes": checked(~known, everything),
+            **found,
+        }
+    which, decides = next(iter(found.items()))
+    if len(found) == 1:
+        return decides
+    parts = {name: {key: one[key] for key in _SUMMARY} for name, one in found.items()}
+    return {**decides, "which": which, "parts": parts}
 
 
 def _evidence(record: dict[str, Any], parent: dict[str, str]) -> list[dict[str, Any]]:
-    """The check in short: one entry for all classes, and one each for known and new classes if both were checked."""
+    """The check in short, the part that decides first: known, new and all classes, or only all classes."""
     if "queries" not in record:
         return []
-    parts = {"all classes": record, **record.get("parts", {})}
+    parts = record.get("parts") or {"all classes": record}
     return [{**parent, "which": which, **{key: part[key] for key in _SUMMARY}} for which, part in parts.items()]

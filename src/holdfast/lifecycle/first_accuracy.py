@@ -1,0 +1,166 @@
+"""The accuracy of a new version on held-out samples, beside that of its raw pixels or vectors.
+
+A query is right if its nearest neighbour by cosine is of its class. ``holdfast.accuracy_record`` puts the numbers into
+words.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from holdfast.accuracy_record import KNOWN_CLASSES
+from holdfast.data import ImageSet
+from holdfast.encoders import Encoder, Input, extract
+from holdfast.evaluation.estimates import Estimate
+from holdfast.geometry import nearest, unit
+from holdfast.metrics import gain_interval, mean_interval
+from holdfast.randomness import derived_seed
+
+MOST = 5_000
+"""Most queries and most stored samples; of more, an even random sample is measured."""
+RAW_SIDE = 32
+"""Larger images are averaged down to this side, in pixels, before their pixels are compared."""
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledSamples:
+    """What a reader read, and the class of each.
+
+    pixels: uint8 N x H x W x C, or float32 N x 1 x 1 x D for vectors.
+    class_names: N names.
+    """
+
+    pixels: np.ndarray
+    class_names: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.class_names)
+
+    def rows(self, which: np.ndarray) -> "LabelledSamples":
+        """The samples of ``which``: row numbers, or one boolean for each sample."""
+        return LabelledSamples(self.pixels[which], self.class_names[which])
+
+
+def known_class_accuracy(
+    encoder: Encoder, queries: LabelledSamples, trained: LabelledSamples, device: torch.device
+) -> dict[str, Any]:
+    """Accuracy on held-out samples of classes that the model was trained on: ``{"known classes": record}``.
+
+    queries: held-out samples of any class; those of other classes are left out.
+    trained: the samples that the model was trained on; the gallery.
+
+    Empty if no held-out sample is of a trained class. At most ``MOST`` queries and gallery samples are used.
+    """
+    queries = queries.rows(np.isin(queries.class_names, np.unique(trained.class_names)))
+    if not len(queries):
+        return {}
+    return {KNOWN_CLASSES: neighbour_accuracy(encoder, sampled(queries), sampled(trained), device)}
+
+
+def neighbour_accuracy(
+    encoder: Encoder, queries: LabelledSamples, gallery: LabelledSamples, device: torch.device
+) -> dict[str, Any]:
+    """How often the nearest gallery sample is of the query's class: by the model, and by the raw pixels or vectors.
+
+    encoder: must have a preprocess.
+    queries, gallery: samples of different content, at least one each.
+
+    Returns JSON: ``queries`` and ``gallery`` (how many), ``classes`` (of the queries), ``model`` and ``raw`` (value,
+    low and high of a 95 % interval over queries), ``gain`` (model minus raw, paired) and ``raw_is`` ("pixels" or
+    "vectors"). Pixels are scaled as for the network; ties go to the first gallery sample.
+    """
+    return accuracy_record([neighbour_search(encoder, queries, gallery, device)])
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourSearch:
+    """One search by the model and one by the raw input.
+
+    right: by "model" and "raw", 1 for each query whose nearest gallery sample is of its class, else 0.
+    gallery: number of gallery samples.
+    classes: number of classes of the queries.
+    raw_is: "pixels" or "vectors".
+    """
+
+    right: dict[str, np.ndarray]
+    gallery: int
+    classes: int
+    raw_is: str
+
+
+def neighbour_search(
+    encoder: Encoder, queries: LabelledSamples, gallery: LabelledSamples, device: torch.device
+) -> NeighbourSearch:
+    """The parameters are those of ``neighbour_accuracy``."""
+    preprocess = encoder.preprocess
+    assert preprocess is not None
+    right = {
+        name: _right(queries.class_names, gallery.class_names, features)
+        for name, features in (
+            ("model", [_model_features(encoder, part.pixels, device) for part in (queries, gallery)]),
+            ("raw", [raw_features(preprocess, part.pixels) for part in (queries, gallery)]),
+        )
+    }
+    raw_is = "vectors" if preprocess.takes_vectors else "pixels"
+    return NeighbourSearch(right, len(gallery), len(np.unique(queries.class_names)), raw_is)
+
+
+def accuracy_record(searches: Sequence[NeighbourSearch]) -> dict[str, Any]:
+    """The record of all queries together; ``neighbour_accuracy`` says what it contains.
+
+    searches: at least one. If they are of different models and galleries, ``gallery`` is the mean size.
+    """
+    right = {name: np.concatenate([one.right[name] for one in searches]) for name in ("model", "raw")}
+    model, raw = right["model"], right["raw"]
+    gain = Estimate(float(model.mean() - raw.mean()), *gain_interval(raw, model))
+    return {
+        "queries": len(model),
+        "gallery": round(float(np.mean([one.gallery for one in searches]))),
+        "classes": sum(one.classes for one in searches),
+        **{name: asdict(Estimate(float(one.mean()), *mean_interval(one))) for name, one in right.items()},
+        "gain": asdict(gain),
+        "raw_is": searches[0].raw_is,
+    }
+
+
+def raw_features(preprocess: Input, pixels: np.ndarray) -> Tensor:
+    """Unit rows of the input itself, N x D: pixels scaled as for the network, or vectors.
+
+    Images with a side above ``RAW_SIDE`` are averaged down, so that their rows stay short.
+    """
+    stored = pixels.reshape(len(pixels), -1) if preprocess.takes_vectors else pixels
+    rows = [_raw_rows(preprocess, stored[start : start + 512]) for start in range(0, len(stored), 512)]
+    return unit(torch.cat(rows))
+
+
+def _raw_rows(preprocess: Input, items: np.ndarray) -> Tensor:
+    inputs = preprocess.normalise(preprocess.stack(items))
+    if inputs.ndim == 4 and max(inputs.shape[-2:]) > RAW_SIDE:
+        height, width = (min(side, RAW_SIDE) for side in inputs.shape[-2:])
+        inputs = F.adaptive_avg_pool2d(inputs, (height, width))
+    return inputs.flatten(1)
+
+
+def _model_features(encoder: Encoder, pixels: np.ndarray, device: torch.device) -> Tensor:
+    images = ImageSet(pixels, np.zeros(len(pixels), np.int64), ("",), "")
+    return torch.from_numpy(extract(encoder, images, device=device))
+
+
+def _right(query_names: np.ndarray, gallery_names: np.ndarray, features: list[Tensor]) -> np.ndarray:
+    """1 for each query whose nearest gallery sample is of its class, else 0."""
+    of_queries, of_gallery = features
+    found = nearest(of_queries, of_gallery).indices[:, 0].numpy()
+    return (gallery_names[found] == query_names).astype(np.float64)
+
+
+def sampled(samples: LabelledSamples) -> LabelledSamples:
+    """``samples``, or an even random sample of ``MOST`` of them."""
+    if len(samples) <= MOST:
+        return samples
+    draw = np.random.default_rng(derived_seed(0, 0, "accuracy"))
+    return samples.rows(np.sort(draw.choice(len(samples), MOST, replace=False)))

@@ -1,0 +1,66 @@
+"""The bench of the default model: its classes never overlap, and its hand-made features are what it says they are."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.lifecycle import image_defaults
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    monkeypatch.syspath_prepend(BENCH)
+    sys.modules.pop("first_model", None)
+    import first_model
+
+    return first_model
+
+
+def test_no_class_is_both_tuned_on_and_measured(bench):
+    sets = [bench.classes_of("validation", seed) for seed in (0, 1)]
+    sets += [bench.classes_of("measured", seed) for seed in (0, 1, 2)]
+    assert sorted(np.concatenate(sets).tolist()) == list(range(100))
+    for part, seed in (("validation", 2), ("measured", 3), ("measured", -1)):
+        with pytest.raises(SystemExit):
+            bench.classes_of(part, seed)
+
+
+def test_colours_are_counted_in_their_bins_and_cells(bench):
+    pixels = np.zeros((2, 32, 32, 3), np.uint8)
+    pixels[0, :16, :16] = (255, 0, 0)  # hue 0, full saturation and value, in the first of four cells
+    pixels[1, :, :] = (0, 255, 0)  # hue 1/3
+    found = bench.colour_histograms(pixels) ** 2
+    table = found.reshape(2, 4, 8, 3, 3)
+    assert table.sum() == pytest.approx(2 * 32 * 32)
+    assert table[0, 0, 0, 2, 2] == pytest.approx(256)
+    assert table[0, 1:, 0, 0, 0] == pytest.approx(np.full(3, 256))  # black
+    assert table[1, :, 2, 2, 2] == pytest.approx(np.full(4, 256))
+
+
+def test_gradients_have_the_direction_of_the_edge(bench):
+    pixels = np.zeros((2, 32, 32, 3), np.uint8)
+    pixels[0, :, 16:] = 255  # brighter to the right: direction 0
+    pixels[1, 16:, :] = 255  # brighter downwards: a quarter turn
+    found = bench.gradient_histograms(pixels, directions=4).reshape(2, -1, 4).sum(axis=1)
+    assert found.argmax(axis=1).tolist() == [0, 1]
+    np.testing.assert_allclose(np.sort(found, axis=1)[:, :-1], 0, atol=1e-5)
+
+
+def test_the_whole_measurement(bench, monkeypatch):
+    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(image_defaults, "MOST_EPOCHS", 1)
+    draw = np.random.default_rng(0)
+    labels = np.repeat([3, 5], 30)
+    bright = np.where(labels == 3, 40, 150)[:, None, None, None]
+    pixels = (draw.integers(0, 60, (60, 32, 32, 3)) + bright).astype(np.uint8)
+    found = bench.measure(pixels, labels, np.array([3, 5]), 0, 20, 10)
+    assert (found["images"], found["queries"], found["epochs"]) == (40, 20, 1)
+    assert set(found["accuracy"]) == {"model", "hand-made", "raw pixels"}
+    assert found["accuracy"]["hand-made"] > 0.8
+    above = 100 * (found["accuracy"]["model"] - found["accuracy"]["hand-made"])
+    assert found["points above hand-made"] == pytest.approx(above, abs=0.01)
+    assert found["printed by start"]["known classes"]["raw_is"] == "pixels"
