@@ -60,8 +60,8 @@ def test_what_it_says_of_its_results_is_so(committed):
     er, hoc, of_er, of_hoc, stored, hits = results(committed)
     assert er.count("AC 0.00") == 2
     assert max(map(float, re.findall(r"AC (\d\.\d\d)", hoc))) == 1
-    assert of_er.startswith("incompatible")
-    assert of_hoc.startswith("compatible")
+    assert of_er.startswith("At most 4 points lost: no incompatible")
+    assert of_hoc.startswith("At most 4 points lost: yes compatible")
     assert stored == "{'items of version 1': 400, 'items of version 2': 0}"
     assert hits.count("ζ") == 5
 
@@ -90,8 +90,8 @@ def test_it_gives_the_same_again(committed, tmp_path, monkeypatch):
 
 
 def verdict(text):
-    """The first word of a check; nothing of a matrix."""
-    return re.match(r"(incompatible|compatible|not shown)?", text).group()
+    """The answer of a check and its verdict; nothing of a matrix."""
+    return re.match(r"(At most 4 points lost: \w+ (incompatible|compatible|not shown))?", text).group()
 
 
 def scores(text):

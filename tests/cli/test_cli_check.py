@@ -37,15 +37,28 @@ def words(files, old="old", new="new"):
 
 
 def test_exit_status(files, holdfast):
-    assert holdfast(*words(files), status=0).startswith("Compatible: ")
-    assert holdfast(*words(files, "new", "old"), status=1).startswith("Incompatible: ")
-    assert holdfast(*words(files, "old", "old"), status=1).startswith("Not shown: ")
-    holdfast(*words(files, "old", "old"), "--min-gain", "-0.05", status=0)
+    assert holdfast(*words(files), status=0).startswith("At most 1 point lost: yes (95 %).")
+    assert holdfast(*words(files, "new", "old"), status=1).startswith("At most 1 point lost: no (95 %).")
+    same = words(files, "old", "old")
+    assert holdfast(*same, "--max-loss", "0.05", status=0).startswith("At most 5 points lost: yes (95 %).")
+    assert holdfast(*same, "--max-loss", "0.001", status=1).startswith("At most 0.1 points lost: not shown (95 %).")
+    assert holdfast(*same, "--max-loss", "0", status=1).startswith("A gain: not shown (95 %).")
+
+
+def test_min_gain_is_the_same_bound_with_the_other_sign(files, holdfast):
+    same = [*words(files, "old", "old"), "--json"]
+    loss, gain = (json.loads(holdfast(*same, *bound)) for bound in (["--max-loss", "0.05"], ["--min-gain", "-0.05"]))
+    assert loss["loss"] == gain["loss"]
+    assert (loss["verdict"], loss["min_gain"]) == ("not shown", 0)  # by the strict definition
+    assert (gain["verdict"], gain["min_gain"]) == ("compatible", -0.05)  # as before there was --max-loss
+    both = json.loads(holdfast(*same, "--max-loss", "0.05", "--min-gain", "0", status=2))
+    assert "set the same bound" in both["reason"]
 
 
 def test_json_says_which(files, holdfast):
-    found = json.loads(holdfast(*words(files, "old", "old"), "--json", status=1), parse_constant=pytest.fail)
-    assert (found["verdict"], found["exit_code"]) == ("not shown", 1)
+    strict = [*words(files, "old", "old"), "--max-loss", "0", "--json"]
+    found = json.loads(holdfast(*strict, status=1), parse_constant=pytest.fail)
+    assert (found["verdict"], found["exit_code"], found["loss"]["answer"]) == ("not shown", 1, "not shown")
     found = json.loads(holdfast(*words(files), "--gallery-new", files["anew"], "--json", "--score", "mAP"))
     assert found["score"] == "mAP"
     assert found["gain"]["low"] > 0
@@ -70,6 +83,22 @@ def test_bad_input_is_two(files, tmp_path, holdfast, command):
         ["check", tmp_path, "--relevance", files["old"]],
     ):
         holdfast(*wrong, status=2)
+
+
+@pytest.mark.parametrize("dim", [12, 24])
+@pytest.mark.parametrize("which", ["old", "new"])
+def test_queries_that_are_all_nan_are_two(files, tmp_path, holdfast, which, dim):
+    """Also if the new model's vectors have another size than the gallery's, which alone is a verdict."""
+    count = len(np.load(files["new"])["labels"])
+    packs = {name: dict(np.load(files[name])) for name in ("old", "new")}
+    packs["new"]["features"] = np.ones((count, dim), np.float32)
+    packs[which]["features"] = np.full_like(packs[which]["features"], np.nan)
+    for name, arrays in packs.items():
+        np.savez(tmp_path / f"nan-{name}.npz", **arrays)
+    asked = words({**files, **{name: tmp_path / f"nan-{name}.npz" for name in packs}})
+    found = json.loads(holdfast(*asked, "--json", status=2))
+    assert found["verdict"] == "could not be judged"
+    assert found["reason"].endswith(f"nan-{which}.npz: holds no usable query; all are zero or not finite")
 
 
 def test_no_classes_is_two(files, tmp_path, holdfast):
@@ -101,17 +130,19 @@ def test_a_run_and_a_list_of_models(files, tiny_run, holdfast):
     # The two galleries name their items differently, so they are no history of one gallery.
     assert "lacks 80 ids" in json.loads(holdfast("check", "--resamples", "300", *models, "--json", status=2))["reason"]
     models[-1] = f"{files['new']},{files['gallery']}"
-    assert holdfast("check", "--resamples", "300", *models).startswith("Compatible: ")
+    said = " ".join(holdfast("check", "--resamples", "300", *models).split())
+    assert said.startswith("At most 1 point lost: yes, on every older gallery (95 %). Compatible by the strict")
 
 
 def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
     page = tmp_path / "report.html"
     text = holdfast(*words(files), "--html", page, "--markdown")
-    assert text.startswith("### Compatible: ")
+    assert text.startswith("### At most 1 point lost: yes (95 %).\n")
+    assert "- Compatible by the strict definition: " in text
     assert "| **gain, points** |" in text
     assert "another training seed" in text
     html = page.read_text()
-    assert "Compatible: on the unchanged old gallery" in html
+    assert "Compatible by the strict definition: on the unchanged old gallery" in html
     assert "another training seed" in html
     text = holdfast("check", "--resamples", "300", tiny_run, "--markdown", status=1)
     assert "| query model" in text
@@ -157,7 +188,7 @@ def test_a_comment_says_what_is_wrong(files, tmp_path, holdfast):
 @pytest.mark.parametrize("models", [7, 9, 12])
 def test_a_long_history_fits_the_screen(models, files, holdfast):
     pair = f"{files['new']},{files['gallery']}"
-    text = holdfast("check", "--resamples", "100", *["--model", pair] * models, status=1)
+    text = holdfast("check", "--resamples", "100", *["--model", pair] * models, "--max-loss", "0", status=1)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
     assert ("query model" in text) is (models < 8)

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.evaluation.estimates import Resampling, gain_estimate
+from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, share_estimate
 from holdfast.evaluation.feature_set import feature_set
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, QueryOutcomes, run_queries
 from holdfast.evaluation.scores import parse_score
-from holdfast.evaluation.verdict import COMPATIBLE, verdict
-
-pytestmark = pytest.mark.slow
+from holdfast.evaluation.verdict import COMPATIBLE, MAX_LOSS, YES, loss_answer, verdict
+from holdfast.metrics import gain_interval
 
 SIMULATIONS = 500
 POOL = 30_000
@@ -55,6 +54,7 @@ def simulate(old, new, score, draw_rows, clusters=None):
     return truth, covered / SIMULATIONS, compatible / SIMULATIONS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("score", "queries"), [("top1", 150), ("top1", 1000), ("recall@5", 400), ("mAP", 200)])
 def test_the_true_gain_is_covered(score, queries, clustered):
     (old, new), _ = pool_of(clustered, score, new_noise=0.3)
@@ -63,6 +63,7 @@ def test_the_true_gain_is_covered(score, queries, clustered):
     assert 0.92 <= covered <= 0.98
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("score", "queries"), [("top1", 60), ("top1", 1000), ("mAP", 200)])
 def test_without_a_true_gain_compatible_is_rarely_said(score, queries, clustered):
     """Each query comes twice, once with old and new swapped, so that the true gain is exactly 0."""
@@ -74,6 +75,7 @@ def test_without_a_true_gain_compatible_is_rarely_said(score, queries, clustered
     assert compatible <= 0.05
 
 
+@pytest.mark.slow
 def test_queries_that_stand_and_fall_by_class(clustered):
     """Classes are drawn, and half of them lose what the others gain: only the clustered interval holds."""
     (old, new), labels = pool_of(clustered, "top1", new_noise=0.3)
@@ -95,3 +97,63 @@ def test_queries_that_stand_and_fall_by_class(clustered):
         shares["plain" if clustering is None else "clustered"] = covered / SIMULATIONS
     assert 0.92 <= shares["clustered"] <= 0.98
     assert shares["plain"] < 0.9
+
+
+def lose(values, step, seed=0):
+    """The values lowered by ``step`` in so many places that their mean falls by exactly the accepted loss."""
+    lowered = values.copy()
+    places = np.random.default_rng(seed).permutation(np.flatnonzero(values >= step))
+    lowered[places[: round(MAX_LOSS * len(values) / step)]] -= step
+    return lowered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("score", "queries"), [("top1", 60), ("top1", 300), ("top1", 1000), ("mAP", 200)])
+def test_at_a_loss_of_exactly_the_margin_yes_is_rarely_said(score, queries, clustered):
+    """Each query comes twice, once with old and new swapped; then one point is taken off."""
+    (old, new), _ = pool_of(clustered, score, new_noise=0.33)
+    before, after = joined(old, new), joined(new, old)
+    after = QueryOutcomes(
+        after.hits, after.right, lose(after.values, 1.0 if score == "top1" else 0.2), *[np.zeros(0)] * 2
+    )
+    assert after.values.mean() - before.values.mean() == pytest.approx(-MAX_LOSS, abs=1e-6)
+    said = 0
+    for seed in range(SIMULATIONS):
+        rows = np.random.default_rng(seed).integers(0, 2 * POOL, queries)
+        how = Resampling(0.95, 1000, seed)
+        gain = gain_estimate(taken(before, rows), taken(after, rows), parse_score(score), (None, None), how)
+        said += loss_answer(gain, MAX_LOSS, queries, "queries").answer == YES
+    assert said / SIMULATIONS <= 0.05 + 2 * (0.05 * 0.95 / SIMULATIONS) ** 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("score", "queries"), [("top1", 150), ("top1", 1000), ("mAP", 200)])
+def test_the_true_share_kept_is_covered(score, queries, clustered):
+    """The ceiling is a gallery with less noise, searched by the same queries."""
+    (_, new), labels = pool_of(clustered, score, new_noise=0.3)
+    gallery_labels = np.repeat(np.arange(60), 4)
+    gallery = feature_set("gallery", clustered(gallery_labels, 0.25, seed=4), gallery_labels)
+    queries_new = [torch.from_numpy(clustered(labels, 0.3, seed=3))]
+    truth = ClassGroundTruth(labels, gallery_labels)
+    (ceiling,) = run_queries(gallery, truth, queries_new, parse_score(score), protocol="instance").outcomes
+    share = new.values.mean() / ceiling.values.mean()
+    assert 0.8 < share < 0.999
+    covered = 0
+    for seed in range(SIMULATIONS):
+        rows = np.random.default_rng(seed).integers(0, POOL, queries)
+        how = Resampling(0.95, 1000, seed)
+        found = share_estimate(taken(new, rows), taken(ceiling, rows), parse_score(score), (None, None), how)
+        covered += found.low <= share <= found.high
+    assert 0.92 <= covered / SIMULATIONS <= 0.99
+
+
+def test_in_short_yes_is_rarely_said_at_the_margin():
+    """Two hundred simulations of 300 queries of which 3 % change, with a true loss of exactly one point."""
+    rng, said = np.random.default_rng(0), 0
+    for seed in range(200):
+        change = rng.choice([1.0, -1.0, 0.0], p=[0.01, 0.02, 0.97], size=300)
+        before = np.where(change > 0, 0.0, 1.0)
+        low, high = gain_interval(before, before + change, resamples=400, seed=seed)
+        gain = Estimate(float(change.mean()), low, high)
+        said += loss_answer(gain, MAX_LOSS, 300, "queries").answer == YES
+    assert said <= 18  # 5 % are 10, and three standard deviations of 200 simulations are 9

@@ -6,7 +6,9 @@ import pytest
 from holdfast import check
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.estimates import Estimate
-from holdfast.evaluation.verdict import non_inferior, verdict
+from holdfast.evaluation.verdict import loss_answer, non_inferior, verdict
+from holdfast.metrics import gain_interval
+from holdfast.metrics.resampling import queries_to_decide, units_to_decide
 
 
 def test_better_and_worse(sets):
@@ -188,3 +190,58 @@ def test_queries_without_relevance_are_left_out(sets):
         check(**bare, relevance=[("x", "y")])
     with pytest.raises(HoldfastError, match="averages classes"):
         check(**bare, relevance=[("0", "0")], protocol="template")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "answer"),
+    [(-0.009, 0.03, "yes"), (-0.01, 0.03, "not shown"), (-0.05, -0.01, "not shown"), (-0.05, -0.011, "no")],
+)
+def test_at_most_a_point_lost(low, high, answer):
+    found = loss_answer(Estimate((low + high) / 2, low, high), 0.01, 100, "queries", needed=500)
+    assert (found.question, found.answer) == ("At most 1 point lost", answer)
+    assert found.units_needed == (500 if answer == "not shown" else None)
+    few = loss_answer(Estimate(0.0, low, high), 0.01, 9, "queries", needed=500)
+    assert (few.answer, few.units_needed) == ("not shown", None)
+
+
+def test_the_exit_status_goes_by_the_accepted_loss_and_the_verdict_by_the_definition(sets):
+    same = {"gallery": sets["gallery"], "queries_old": sets["queries_old"], "queries_new": sets["queries_old"]}
+    found = check(**same)
+    assert (found.loss.answer, found.exit_code, found.verdict) == ("yes", 0, "not shown")
+    strict = check(**same, max_loss=0.0)
+    assert (strict.loss.question, strict.loss.answer, strict.exit_code) == ("A gain", "not shown", 1)
+    with pytest.raises(HoldfastError, match="set the same bound"):
+        check(**same, max_loss=0.01, min_gain=0.0)
+    with pytest.raises(HoldfastError, match="max-loss is a fraction of 1"):
+        check(**same, max_loss=1)
+
+
+def test_the_share_of_re_embedding_kept_has_an_interval(sets):
+    for score in ("top1", "mAP", "tar@far=0.1"):
+        found = check(**sets, score=score, resamples=200)
+        assert found.kept.value == pytest.approx(found.cross_test.value / found.new_self_test.value)
+        assert found.kept.value == found.reindex.kept
+        assert found.kept.low < found.kept.value < found.kept.high
+
+
+def test_so_many_queries_would_decide():
+    """With the number of queries that it names, drawn with the same changes, the answer is given."""
+    before, after = np.ones(100), np.ones(100)
+    before[:3], after[3:4] = 0, 0  # +2 points
+    now = gain_interval(before, after)
+    needed = queries_to_decide(before, after, now, -0.01)
+    assert now[0] <= -0.01
+    assert 100 < needed < 400
+    for factor, decides in ((1.3, True), (0.7, False)):
+        count = round(factor * needed)
+        changes = np.zeros(count)
+        changes[: round(0.03 * count)], changes[-round(0.01 * count) :] = 1, -1
+        low, _ = gain_interval(np.where(changes > 0, 0.0, 1.0), np.where(changes < 0, 0.0, 1.0))
+        assert (low > -0.01) is decides
+    assert queries_to_decide(before, before, gain_interval(before, before), 0.0) is None  # no number would
+
+
+def test_graded_scores_and_pairs_take_the_width_of_the_interval():
+    assert units_to_decide(0.02, (-0.04, 0.08), -0.01, 100) == 401
+    assert units_to_decide(-0.02, (-0.06, 0.02), -0.01, 100) == 1601
+    assert units_to_decide(-0.0101, (-0.06, 0.02), -0.01, 100) is None

@@ -7,6 +7,8 @@ import pytest
 
 from holdfast import Bridge, check, check_history, check_mixed
 from holdfast.reports import check_markdown, render_check
+from holdfast.reports.check_page import scale_sentence
+from holdfast.reports.check_text import headline, lead_sentences
 
 EVIL = '<script>alert("x")</script>'
 
@@ -82,15 +84,17 @@ def test_every_kind_of_result_makes_a_page(name):
     record = RECORDS[name]().as_json()
     page = render_check(record)
     body = page[page.index("<body>") :]
-    said = {"could not be judged": "Could not be judged"}.get(record["verdict"], record["verdict"].capitalize())
-    assert body.index(f"<p>{said}: ") < 400  # the verdict comes first
+    loss = record.get("loss")
+    said = f"{loss['question']}: {loss['answer']}" if loss else f"{record['verdict'].capitalize()}: "
+    assert body.index(f"<p>{said}") < 400  # the answer that decides comes first
+    assert record["verdict"].capitalize() in body
     assert "<script" not in page
     assert not re.search(r"(?:src|href)=|url\(|@import|https?://", page)
     assert "None" not in re.sub(r"<title>.*?</title>", "", body)
     assert "nan" not in body
     assert "another training seed" in body
     markdown = check_markdown(record)
-    assert markdown.startswith(f"### {said}: ")
+    assert markdown.startswith(f"### {said}")
     assert "<script" not in markdown
     assert "None" not in markdown
 
@@ -142,7 +146,46 @@ def test_names_stay_text_in_a_comment():
 def test_too_few_queries_are_said_to_be():
     few = {name: tuple(part[:8] for part in value) if "queries" in name else value for name, value in sets().items()}
     text = check_markdown(check(**few).as_json())
-    assert text.startswith("### Not shown: 8 queries are too few to tell; at least 10 are needed.")
+    assert text.startswith("### At most 1 point lost: not shown: 8 queries are too few to tell; at least 10 are ")
+    assert text.count("too few") == 1
+
+
+def lead(record):
+    return [headline(record), *lead_sentences(record)]
+
+
+def test_what_people_decide_by_comes_first():
+    found = check(**sets(0.9, 0.8, gallery_new=(clustered(GALLERY_LABELS, 0.9, 5), NAMES[GALLERY_LABELS])))
+    first, kept, *_, strict = lead(found.as_json())
+    assert first == f"At most 1 point lost: {found.loss.answer} (95 %)."
+    interval = f"{100 * found.kept.low:.1f} to {100 * found.kept.high:.1f}"
+    assert kept == f"Share of re-embedding kept: {100 * found.kept.value:.1f} % (95 % interval {interval})."
+    assert strict.startswith(f"{found.verdict.capitalize()} by the strict definition: ")
+
+
+def test_the_number_of_queries_that_would_settle_it_is_said():
+    record = check(**sets(0.8, 0.8)).as_json()
+    gain = record["gain"]["value"]
+    open_answer = {**record["loss"], "answer": "not shown", "reason": "it includes -1 points", "units_needed": 1234}
+    settled = f"About 1,300 queries would settle it (now 300), if the gain stays {100 * gain:+.2f} points."
+    assert settled.replace("-", "−") in lead({**record, "loss": open_answer})
+    hopeless = lead({**record, "loss": {**open_answer, "units_needed": None}})
+    assert any(line.startswith("More queries will not settle it: the gain of ") for line in hopeless)
+
+
+def test_records_of_earlier_versions_still_make_a_page():
+    record = check(**sets()).as_json()
+    old = {name: value for name, value in record.items() if name not in ("loss", "kept")}
+    assert "<p>Compatible: on the unchanged old gallery" in render_check(old)
+    assert check_markdown(old).startswith("### Compatible: ")
+
+
+def test_known_classes_decide_and_say_so():
+    record = check(**sets(0.8, 0.8)).as_json()
+    new = {"loss": {**record["loss"], "answer": "no"}, "gain": record["gain"]}
+    told = " ".join(lead({**record, "which": "known classes", "parts": {"known classes": record, "new classes": new}}))
+    assert told.startswith("At most 1 point lost on known classes: ")
+    assert "Known classes decide: an old index holds no items of new classes. New classes: no, gain " in told
 
 
 def test_a_threshold_that_did_not_change_comes_with_its_interval():
@@ -151,3 +194,21 @@ def test_a_threshold_that_did_not_change_comes_with_its_interval():
     assert found.thresholds.verdict == "holds"
     told = f"no change is shown (interval {100 * change.low:+.3f} to {100 * change.high:+.3f} points)"
     assert told.replace("-", "\u2212") in check_markdown(found.as_json())
+
+
+@pytest.mark.parametrize(("new_far", "different"), [(0.010, False), (0.012, False), (0.004, True), (0.02, True)])
+def test_the_page_says_whether_scores_may_be_merged(new_far, different):
+    found = {"threshold": 0.5, "new_threshold": 0.4, "old_far": 0.01, "new_far": new_far}
+    sentence = scale_sentence(found)
+    assert ("different scales" in sentence) is different
+    assert ("holdfast bridge" in sentence) is different
+    assert "0.50" in sentence
+    assert "0.40" in sentence
+    assert scale_sentence({**found, "old_far": 0.0}) == ""
+
+
+def test_wide_windows_show_two_columns_and_every_heading_has_a_section():
+    page = render_check(check(**sets()).as_json())
+    assert page.count("<section>") == page.count("<h2>") == page.count("</section>")
+    assert "columns:2" in page
+    assert "let in the same share of wrong pairs" in re.sub(r"\s+", " ", page)

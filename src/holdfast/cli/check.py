@@ -57,10 +57,21 @@ def check(
     relevance: Path | None = typer.Option(
         None, "--relevance", help="CSV, TSV or parquet of query id, gallery id[, grade]; replaces classes."
     ),
+    leave_one_out: bool = typer.Option(
+        False, "--leave-one-out", help="Queries are items of the gallery, by id, and do not find themselves."
+    ),
     score: str = typer.Option("top1", "--score", help="top1, recall@K, mAP, auc or tar@far=F."),
     protocol: str = typer.Option("instance", "--protocol", help="instance, or template: one mean per class."),
     confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
-    min_gain: float = typer.Option(0.0, "--min-gain", help="As a fraction of 1; -0.01: at most a point worse."),
+    max_loss: float | None = typer.Option(
+        None,
+        "--max-loss",
+        help="The accepted loss, as a fraction of 1; 0 asks for a gain.",
+        show_default="0.01, a point",
+    ),
+    min_gain: float | None = typer.Option(
+        None, "--min-gain", help="Ask for more than this gain: --max-loss with the other sign."
+    ),
     cluster_by_class: bool = typer.Option(False, "--cluster-by-class", help="Resample whole classes of queries."),
     far: float = typer.Option(0.01, "--far", help="The false-accept rate of the old threshold."),
     threshold: float | None = typer.Option(None, "--threshold", help="The score threshold in use, if any."),
@@ -88,18 +99,21 @@ def check(
 
     With --mixed, a whole gallery of several versions is compared with a full re-embedding.
 
-    Exit status: 0 compatible, 1 not shown or incompatible, 2 could not be judged.
+    Exit status: 0 if at most --max-loss is lost, by the whole interval; 1 if more is lost or it is not shown; 2 if it
+    could not be judged.
     """
     given: dict[str, Any] = {
         "score": score,
         "protocol": protocol,
         "confidence": confidence,
+        "max_loss": max_loss,
         "min_gain": min_gain,
         "cluster_by_class": cluster_by_class,
         "resamples": resamples,
         "seed": seed,
     }
     pair: dict[str, Any] = {"relevance": relevance, "far": far, "threshold": threshold, "pairs": pairs}
+    pair["leave_one_out"] = leave_one_out
     with exit_on_failure("check", json=json and not markdown, refuse=_refusal(markdown and not json)):
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
@@ -114,8 +128,9 @@ def check(
         asked = {"min_exposure": min_exposure, "min_kept": min_kept}
         result: CheckResult | HistoryResult | MixedResult
         if mixed or part or any(value is not None for value in asked.values()):
-            others = (run, stored, old, bridge, threshold, *model)
-            if not mixed or any(other is not None for other in others) or protocol != "instance" or min_gain != 0:
+            others = (run, stored, old, bridge, threshold, leave_one_out or None, *model)
+            judged = max_loss is not None or min_gain is not None
+            if not mixed or any(other is not None for other in others) or protocol != "instance" or judged:
                 raise HoldfastError(
                     "--mixed goes with --part, --queries-new, --gallery-new, --min-exposure, --min-kept"
                 )
@@ -181,9 +196,10 @@ def _judge(
             if gallery is None or old is None or new is None:
                 raise HoldfastError("--gallery, --queries-old and --queries-new are needed together")
             return check(gallery, old, new, gallery_new, **pair, **settings)
-        for name in ("relevance", "bridge"):
-            if pair[name] is not None:
-                raise HoldfastError(f"--{name} judges one pair of models; leave it out to check a history")
+        for name in ("relevance", "bridge", "leave_one_out"):
+            if pair[name] not in (None, False):
+                option = f"--{name.replace('_', '-')}"
+                raise HoldfastError(f"{option} judges one pair of models; leave it out to check a history")
         return check_history(run if run is not None else [_model_files(text) for text in model], **settings)
 
 
@@ -204,7 +220,7 @@ def _judge_mixed(
             raise HoldfastError(f"--part {text!r}: write it as FILE or FILE,BRIDGE")
         bridge = Bridge.load(folder) if folder else None
         opened.append((file, bridge, None if bridge is None else bridge.scale))
-    known = {name: value for name, value in given.items() if name not in ("protocol", "min_gain")}
+    known = {name: value for name, value in given.items() if name not in ("protocol", "max_loss", "min_gain")}
     with CheckProgress(quiet=quiet) as progress:
         return check_mixed(opened, queries, gallery_new, **known, device=resolve_device(device), progress=progress)
 
@@ -316,9 +332,11 @@ class CheckProgress:
 
 def _print_check(record: dict[str, Any], html: Path | None) -> None:
     """Print the verdict, the tests, the evidence, notes about the input, and what the check does not cover."""
-    from holdfast.reports.check_text import NOT_COVERED, basis_sentence, headline
+    from holdfast.reports.check_text import NOT_COVERED, basis_sentence, headline, lead_sentences
 
     say(headline(record))
+    for sentence in lead_sentences(record):
+        say(sentence)
     {"history": _print_history, "mixed": _print_mixed, "check": _print_pair}[record["kind"]](record)
     for note in record["notes"]:
         say(f"Note: {note}.")

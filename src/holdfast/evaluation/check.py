@@ -15,7 +15,15 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.agreement import AGREEMENT, items_of_both, reembedded_hits
-from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
+from holdfast.evaluation.estimates import (
+    Estimate,
+    Resampling,
+    gain_estimate,
+    score_estimate,
+    share_estimate,
+    units,
+    units_needed,
+)
 from holdfast.evaluation.feature_set import FeatureSet
 from holdfast.evaluation.inputs import (
     CheckInputs,
@@ -33,7 +41,15 @@ from holdfast.evaluation.query_outcomes import GalleryOutcomes, Pairs, QueryOutc
 from holdfast.evaluation.result import Changes, CheckResult, Overlap, Reindex, Thresholds, WithoutBridge
 from holdfast.evaluation.scores import OVERLAP, Score, parse_score
 from holdfast.evaluation.search import Progress, VectorProblems, search_blocks, unit_blocks, unit_queries
-from holdfast.evaluation.verdict import FEWEST_UNITS, INCOMPATIBLE, NOT_JUDGED, verdict
+from holdfast.evaluation.verdict import (
+    FEWEST_UNITS,
+    INCOMPATIBLE,
+    NO,
+    NOT_JUDGED,
+    bounds_asked,
+    loss_answer,
+    verdict,
+)
 from holdfast.metrics import exact_mcnemar, mean_interval, percentile_interval, resampled_means, threshold_at_far
 from holdfast.metrics.resampling import RESAMPLES
 from holdfast.wording import are, counted
@@ -47,10 +63,12 @@ def check(
     *,
     bridge: QueryBridge | None = None,
     relevance: Relevance | None = None,
+    leave_one_out: bool = False,
     score: str = "top1",
     protocol: str = "instance",
     confidence: float = 0.95,
-    min_gain: float = 0.0,
+    max_loss: float | None = None,
+    min_gain: float | None = None,
     cluster_by_class: bool = False,
     far: float = 0.01,
     threshold: float | None = None,
@@ -71,10 +89,13 @@ def check(
     bridge: a function that carries unit queries of the new model (Q x d_new) into the old space (Q x d_old), such as a
         ``Bridge``; the new queries search the old gallery through it, and ``gallery_new`` as they are.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, gallery id).
+    leave_one_out: the queries are items of the gallery, by id; a query does not find itself. A class with one item
+        has no answer and is left out. For labels and the instance protocol.
     score: "top1", "recall@K", "mAP", "auc" or "tar@far=F".
     protocol: "instance" searches single items, "template" one mean vector per class.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
-    min_gain: smallest accepted gain, as a fraction of 1; negative to accept a small loss.
+    max_loss: the accepted loss, as a fraction of 1; 0.01, one point, by default.
+    min_gain: asks for more than this gain instead: the same as ``max_loss=-min_gain``, and the verdict asks for it too.
     cluster_by_class: resample whole classes of queries; use it if queries of one class are similar to each other.
     far: false-accept rate, with the old queries, of the score threshold that is examined.
     threshold: the score threshold to examine instead, a cosine.
@@ -84,11 +105,13 @@ def check(
     device: where the search runs.
     progress: called with the stage, the amount done and the total.
 
-    The gain is the score of the new queries minus that of the old ones. The verdict is "compatible" if its interval
-    lies above ``min_gain``, "incompatible" if it lies below, and "not shown" otherwise. The interval covers the choice
-    of queries, not what another training of either model would give.
+    The gain is the score of the new queries minus that of the old ones. ``loss`` answers "yes" if its interval lies
+    above ``-max_loss``, "no" if it lies below, and "not shown" otherwise; it decides ``exit_code``. The verdict is the
+    same at ``min_gain``, by default at 0, the definition of compatible: "compatible", "incompatible" or "not shown".
+    The interval covers the choice of queries, not what another training of either model would give.
     """
     chosen = parse_score(score)
+    max_loss, min_gain = bounds_asked(max_loss, min_gain)
     check_options(protocol, confidence, min_gain, resamples)
     if not 0 < far < 1 or pairs < 2:
         raise HoldfastError(f"far must lie between 0 and 1 and pairs be at least 2; got {far:g} and {pairs}")
@@ -99,7 +122,7 @@ def check(
         None if gallery_new is None else open_features(gallery_new, "gallery_new", "gallery"),
     )
     pairing = pair_queries(inputs.old, inputs.new)
-    truths = ground_truths(inputs.galleries(), pairing.names, pairing.labels, relevance)
+    truths = ground_truths(inputs.galleries(), pairing.names, pairing.labels, relevance, leave_one_out=leave_one_out)
     codes = truths.codes if truths else None
     left_out = 0
     if truths is None and inputs.gallery_new is not None:
@@ -122,13 +145,14 @@ def check(
         "unpaired": {"old": pairing.only_old, "new": pairing.only_new},
         "bridged": bridge is not None,
         "bridge": bridge_record(bridge),
+        "leave_one_out": leave_one_out,
     }
     notes = pairing_notes(inputs, pairing, ceiling=truths is not None)
-    if bridge is None and not inputs.comparable:  # decided before anything is computed
-        return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, notes=notes)
     (old, old_problems), (new, new_problems) = (
         unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
     )
+    if bridge is None and not inputs.comparable:  # decided before anything is searched
+        return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, notes=notes)
     query_sets = [old]
     if bridge is not None:
         query_sets.append(bridged_queries(bridge, new, inputs.new, inputs.gallery))
@@ -160,16 +184,20 @@ def check(
     facts |= _problem_notes([*notes, *truths.notes], gallery_problems, query_problems)
     facts |= _scores(old_gallery, new_gallery, chosen, resampling)
     before, after = old_gallery.outcomes[:2]
+    judged_on = units(resampling, before)
     if bridge is not None and inputs.comparable:
         facts["without_bridge"] = _without_bridge(old_gallery, chosen, resampling)
     drawn = "classes of queries" if cluster_by_class else "queries"
-    decision, reason = verdict(facts["gain"], min_gain, units(resampling, before), drawn)
+    decision, reason = verdict(facts["gain"], min_gain, judged_on, drawn)
+    needed = units_needed(before, after, facts["gain"], -max_loss, resampling, of_pairs=chosen.of_pairs)
+    facts["loss"] = loss_answer(facts["gain"], max_loss, judged_on, drawn, needed)
     # Both conditions: with a high chance score or few queries, the interval of a good score reaches down to chance.
     at_chance = facts["self_test"].low > facts["chance"] >= facts["cross_test"].low and facts["gain"].high < 0
-    if at_chance and units(resampling, before) >= FEWEST_UNITS:
+    if at_chance and judged_on >= FEWEST_UNITS:
         queries = "the new queries" if bridge is None else "the bridged queries"
         reason = f"{queries} score no better than a random ranking: the two spaces are unrelated"
         decision = INCOMPATIBLE
+        facts["loss"] = replace(facts["loss"], answer=NO, reason=reason, units_needed=None)
     if facts.get("agreement"):  # pairs that are not among the first ten hits are not wrong
         return CheckResult(decision, reason, **facts)
     hit_names, labels = _names(truths, old_gallery, inputs, protocol)
@@ -214,9 +242,10 @@ def _scores(
     if new_gallery is not None:
         found["new_self_test"] = score_estimate(new_gallery.outcomes[0], score, new_gallery.score_pairs, resampling)
         adds = gain_estimate(after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling)
-        ceiling = found["new_self_test"].value
-        kept = found["cross_test"].value / ceiling if ceiling > 0 else float("nan")
-        found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), kept)
+        found["kept"] = share_estimate(
+            after, new_gallery.outcomes[0], score, (pairs, new_gallery.score_pairs), resampling
+        )
+        found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), found["kept"].value)
     return found
 
 

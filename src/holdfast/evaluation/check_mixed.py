@@ -22,8 +22,8 @@ from holdfast.evaluation.scores import OVERLAP, Score, parse_score
 from holdfast.evaluation.search import Progress, VectorProblems, float32, unit_queries
 from holdfast.evaluation.verdict import Gate, gates_verdict
 from holdfast.geometry import unit
-from holdfast.metrics import gain_interval, mean_interval, percentile_interval, resampled_means
-from holdfast.metrics.resampling import RESAMPLES
+from holdfast.metrics import mean_interval
+from holdfast.metrics.resampling import RESAMPLES, ratio_interval, share_interval
 
 Scale = Callable[[Tensor], Tensor]
 """From cosines of a version to scores that can be compared between versions; increasing."""
@@ -327,29 +327,22 @@ def _score_table(found: _Outcome, fair: _Outcome, resampling: Resampling) -> tup
         "confidence": own.confidence, "resamples": own.resamples, "seed": own.seed, "clusters": own.clusters
     }  # fmt: skip
     mean = Estimate(float(first.mean()), *mean_interval(first, **options))
-    kept = _ratio(first, second, own)
     ceiling = float(second.mean())
-    if ceiling > 0:
-        # Equal scores in every resample would give an interval of width 0; that of the gain is never that narrow.
-        low, high = (1 + end / ceiling for end in gain_interval(second, first, **options))
-        kept = Estimate(kept.value, max(0.0, min(kept.low, low)), max(kept.high, high))
-    return mean, kept
+    kept = float(first.mean()) / ceiling if ceiling > 0 else float("nan")
+    return mean, Estimate(kept, *share_interval(first, second, **options))
 
 
 def _ratio(above: np.ndarray, below: np.ndarray, resampling: Resampling) -> Estimate:
     """mean(above) / mean(below), on the same resampled queries; NaN if mean(below) is zero."""
-    if below.mean() == 0:
-        return Estimate(*[float("nan")] * 3)
-    ends = []
-    for clusters in {id(each): each for each in (None, resampling.clusters)}.values():
-        drawn = resampled_means(
-            np.stack([above, below]), resamples=resampling.resamples, seed=resampling.seed, clusters=clusters
-        )
-        ratios = np.divide(drawn[:, 0], drawn[:, 1], out=np.full(len(drawn), np.nan), where=drawn[:, 1] > 0)
-        units = len(above) if clusters is None else len(np.unique(clusters))
-        ends.append(percentile_interval(ratios, units, resampling.confidence))
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
-    return Estimate(float(above.mean() / below.mean()), max(0.0, low), high)
+    low, high = ratio_interval(
+        above,
+        below,
+        confidence=resampling.confidence,
+        resamples=resampling.resamples,
+        seed=resampling.seed,
+        clusters=resampling.clusters,
+    )
+    return Estimate(float(above.mean() / below.mean()) if below.mean() > 0 else float("nan"), low, high)
 
 
 def _version_search(

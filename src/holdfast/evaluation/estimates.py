@@ -1,5 +1,6 @@
 """Scores and gains with their intervals, for scores of queries and for scores of pairs."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from holdfast.metrics import (
     weighted_roc_auc,
     weighted_tar_at_far,
 )
+from holdfast.metrics.resampling import queries_to_decide, share_interval, units_to_decide
 
 _WEIGHTS_AT_ONCE = 1 << 21
 
@@ -76,6 +78,52 @@ def gain_estimate(
     known = ~np.isnan(before.values) & ~np.isnan(after.values)
     first, second = before.values[known], after.values[known]
     return Estimate(float(second.mean() - first.mean()), *gain_interval(first, second, **_options(resampling, known)))
+
+
+def share_estimate(
+    found: QueryOutcomes,
+    ceiling: QueryOutcomes,
+    score: Score,
+    pairs: tuple[Pairs | None, Pairs | None],
+    resampling: Resampling,
+) -> Estimate:
+    """Score of ``found`` divided by that of ``ceiling``, on the same resampled queries; NaN if the latter is zero."""
+    first_pairs, second_pairs = pairs
+    if first_pairs is None or second_pairs is None:
+        known = ~np.isnan(found.values) & ~np.isnan(ceiling.values)
+        first, second = found.values[known], ceiling.values[known]
+        share = float(first.mean() / second.mean()) if second.mean() > 0 else math.nan
+        return Estimate(share, *share_interval(first, second, **_options(resampling, known)))
+    best = pair_score(ceiling, score, second_pairs)
+    if not best > 0:
+        return Estimate(math.nan, math.nan, math.nan)
+
+    def draw(each: Resampling) -> np.ndarray:
+        below = _pair_draws(ceiling, score, second_pairs, each)
+        above = _pair_draws(found, score, first_pairs, each)
+        return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
+
+    ways = [resampling] if resampling.clusters is None else [resampling, replace(resampling, clusters=None)]
+    ends = [percentile_interval(draw(each), units(each, found), resampling.confidence) for each in ways]
+    return Estimate(
+        pair_score(found, score, first_pairs) / best,
+        max(0.0, min(low for low, _ in ends)),
+        max(high for _, high in ends),
+    )
+
+
+def units_needed(
+    before: QueryOutcomes, after: QueryOutcomes, gain: Estimate, bound: float, resampling: Resampling, *, of_pairs: bool
+) -> int | None:
+    """How many queries, or classes, would put the interval of the gain on one side of ``bound``; see the metrics.
+
+    of_pairs: whether the gain is one of a score of pairs.
+    """
+    ends = (gain.low, gain.high)
+    if of_pairs or resampling.clusters is not None:
+        return units_to_decide(gain.value, ends, bound, units(resampling, before))
+    known = ~np.isnan(before.values) & ~np.isnan(after.values)
+    return queries_to_decide(before.values[known], after.values[known], ends, bound)
 
 
 def units(resampling: Resampling, outcomes: QueryOutcomes) -> int:

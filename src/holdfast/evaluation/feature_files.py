@@ -1,22 +1,21 @@
 """Read features from npy, npz and parquet files (the last needs pyarrow) or a feature store; write npz and parquet."""
 
-import math
+import os
 import tempfile
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from holdfast.errors import HoldfastError, how_to_install, unknown_name
 from holdfast.evaluation.feature_set import ArrayRows, FeatureSet, MappedRows, Rows, check_shape
 from holdfast.storage import read_array, replacing
+from holdfast.untrusted_files import BAD_ARRAY, ArrayHeader, array_header, check_regular, open_npz, open_regular
 
-_BAD_ARRAY = (ValueError, EOFError, tokenize.TokenError)  # raised by numpy for a file that is not npy
 _BATCH = 8192  # rows of a parquet file read at a time
+_MOST_COPIED, _MOST_RATIO = 2**30, 100  # a small parquet file can describe any number of equal rows
 MODEL_NAME = "model"
 """The array of an npz, or the metadata of a parquet file, that names the model."""
 
@@ -85,7 +84,7 @@ def _write_parquet(path: Path, array: np.ndarray, features: FeatureSet) -> None:
     table = pyarrow.table({"features": lists, **columns})
     if features.model is not None:
         table = table.replace_schema_metadata({MODEL_NAME: features.model})
-    pyarrow.parquet.write_table(table, path)
+    pyarrow.parquet.write_table(table, path, write_page_checksum=True)
 
 
 def _read_npy(path: Path) -> FeatureSet:
@@ -104,64 +103,49 @@ def _read_stored(folder: Path, role: str) -> FeatureSet:
 
 
 def _read_npz(path: Path) -> FeatureSet:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            held = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            if "features" not in held:
-                raise HoldfastError(f"{path}: no array 'features' in it; it has {', '.join(sorted(held)) or 'nothing'}")
-            columns = {}
-            for name in ("labels", "ids", MODEL_NAME):
-                if name in held:
-                    with archive.open(held[name]) as member:
-                        columns[name] = np.lib.format.read_array(member, allow_pickle=False)
-            named = columns.pop(MODEL_NAME, None)
-            model = str(named) if named is not None and named.ndim == 0 and named.dtype.kind == "U" else None
-            rows: Rows
-            if held["features"].compress_type == zipfile.ZIP_STORED:
-                rows = _stored_member(path, held["features"])
-            else:
-                with archive.open(held["features"]) as member:
-                    array = np.lib.format.read_array(member, allow_pickle=False)
-                check_shape(str(path), array.shape, array.dtype)
-                rows = ArrayRows(array)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, *_BAD_ARRAY) as error:
-        raise HoldfastError(f"{path}: not readable as npz ({error})") from error
+    with open_npz(path) as pack:
+        if "features" not in pack.names:
+            raise HoldfastError(
+                f"{path}: no array 'features' in it; it has {', '.join(sorted(pack.names)) or 'nothing'}"
+            )
+        columns = {name: pack.array(name) for name in ("labels", "ids", MODEL_NAME) if name in pack.names}
+        named = columns.pop(MODEL_NAME, None)
+        model = str(named) if named is not None and named.ndim == 0 and named.dtype.kind == "U" else None
+        stored = pack.mappable("features")
+        if stored is None:
+            array = pack.array("features")
+            check_shape(str(path), array.shape, array.dtype)
+            rows: Rows = ArrayRows(array)
+        else:
+            rows = _mapped(path, *stored)
     return FeatureSet(str(path), rows, columns.get("labels"), columns.get("ids"), model)
-
-
-def _stored_member(path: Path, info: zipfile.ZipInfo) -> Rows:
-    """Map an array that is stored uncompressed in the archive."""
-    with path.open("rb") as file:
-        file.seek(info.header_offset + 26)  # the lengths of name and extra field in the member's own header
-        name, extra = np.frombuffer(file.read(4), dtype="<u2")
-        file.seek(info.header_offset + 30 + int(name) + int(extra))
-        return _mapped(path, file)
 
 
 def _npy_rows(path: Path) -> Rows:
     try:
-        with path.open("rb") as file:
-            return _mapped(path, file)
-    except _BAD_ARRAY as error:
+        with open_regular(path) as file:
+            header = array_header(file, os.fstat(file.fileno()).st_size, str(path))
+    except BAD_ARRAY as error:
         raise HoldfastError(f"{path}: not readable as npy, perhaps cut short ({error})") from error
+    return _mapped(path, header, header.size)
 
 
-def _mapped(path: Path, file: BinaryIO) -> Rows:
-    """Map the array with the npy header at the position of ``file``."""
-    version = np.lib.format.read_magic(file)
-    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = header(file)
-    check_shape(str(path), shape, dtype)
-    needed, there = file.tell() + math.prod(shape) * dtype.itemsize, path.stat().st_size
-    if there < needed:
-        raise HoldfastError(f"{path}: cut short: {there} bytes, but its header needs {needed}")
-    if shape[0] == 0 or shape[1] == 0:
-        return ArrayRows(np.empty(shape, dtype))
-    return MappedRows(path, dtype, (shape[0], shape[1]), file.tell(), "F" if fortran else "C")
+def _mapped(path: Path, header: ArrayHeader, start: int) -> Rows:
+    """Map an array whose numbers begin at byte ``start`` of the file."""
+    check_shape(str(path), header.shape, header.dtype)
+    rows, dim = header.shape
+    if not rows or not dim:
+        return ArrayRows(np.empty((rows, dim), header.dtype))
+    return MappedRows(path, header.dtype, (rows, dim), start, "F" if header.fortran else "C")
 
 
 def _read_parquet(path: Path) -> FeatureSet:
     """A column of lists cannot be mapped, so it is copied, batch by batch, to an unnamed temporary file."""
+    with parquet_errors(path):
+        return _copied_parquet(path)
+
+
+def _copied_parquet(path: Path) -> FeatureSet:
     file, _ = open_parquet(path, {"features"})
     kind = file.schema_arrow.field("features").type
     if not _holds_lists(kind):
@@ -171,7 +155,7 @@ def _read_parquet(path: Path) -> FeatureSet:
     if count == 0:
         raise HoldfastError(f"{path}: holds no rows")
     copy = tempfile.TemporaryFile()  # noqa: SIM115 (must stay open as long as the rows mapped from it)
-    dim = None
+    dim, most = None, max(_MOST_COPIED, _MOST_RATIO * path.stat().st_size)
     for batch in file.iter_batches(_BATCH, columns=["features"]):
         lists = batch.column(0)
         if lists.null_count:
@@ -182,6 +166,8 @@ def _read_parquet(path: Path) -> FeatureSet:
         if lengths != {dim} or values.dtype.kind not in "fiu":
             raise HoldfastError(f"{path}: 'features' must hold lists of numbers, all of one length, {dim} as the first")
         copy.write(values.astype(np.float32).tobytes())
+        if copy.tell() > most:
+            raise HoldfastError(f"{path}: its features are more than {_MOST_RATIO} times its size; write them as npz")
     copy.flush()
     assert dim is not None
     model = (file.schema_arrow.metadata or {}).get(MODEL_NAME.encode())
@@ -196,11 +182,23 @@ def _read_parquet(path: Path) -> FeatureSet:
     )
 
 
+@contextmanager
+def parquet_errors(path: Path) -> Iterator[None]:
+    """Report a damaged parquet file that is found while it is read in one line."""
+    pyarrow = _pyarrow(path)
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise HoldfastError(f"{path}: not readable as parquet ({reason})") from error
+
+
 def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
     """The open file and the names of its columns, ``wanted`` among them."""
     pyarrow = _pyarrow(path)
+    check_regular(path)
     try:
-        file = pyarrow.parquet.ParquetFile(path)
+        file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
     except (pyarrow.ArrowException, OSError) as error:
         raise HoldfastError(f"{path}: not readable as parquet ({str(error).splitlines()[0]})") from error
     names = list(file.schema_arrow.names)

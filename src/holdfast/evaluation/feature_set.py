@@ -144,8 +144,14 @@ def _column(values: np.ndarray, count: int, what: str) -> np.ndarray:
     if values.dtype.kind == "O" and all(isinstance(value, str) for value in values):
         return values.astype(str)
     if values.dtype.kind == "S":
-        return np.char.decode(values, "utf-8")
+        try:
+            return np.char.decode(values, "utf-8")
+        except UnicodeDecodeError:
+            raise HoldfastError(f"{what} are bytes that are not UTF-8; write them as text") from None
     if values.dtype.kind == "U":
+        codes = np.ascontiguousarray(values).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
+        if codes.size and bool(((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes < 0xE000))).any()):
+            raise HoldfastError(f"{what} are not valid Unicode; write them as text")
         return values
     if values.dtype.kind == "f" and bool((np.isfinite(values) & (values == np.floor(values))).all()):
         return values.astype(np.int64)

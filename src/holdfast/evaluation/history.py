@@ -20,7 +20,18 @@ from holdfast.evaluation.query_outcomes import ClassGroundTruth, class_codes
 from holdfast.evaluation.result import HistoryResult
 from holdfast.evaluation.scores import Score, parse_score
 from holdfast.evaluation.search import Progress, VectorProblems, float32
-from holdfast.evaluation.verdict import COMPATIBLE, INCOMPATIBLE, NOT_SHOWN, verdict
+from holdfast.evaluation.verdict import (
+    COMPATIBLE,
+    INCOMPATIBLE,
+    NO,
+    NOT_SHOWN,
+    YES,
+    LossAnswer,
+    bounds_asked,
+    loss_answer,
+    loss_question,
+    verdict,
+)
 from holdfast.geometry import nearest
 from holdfast.metrics import (
     average_accuracy,
@@ -46,10 +57,12 @@ Cells = list[list[Estimate | None]]
 def check_history(
     models: Models,
     *,
+    names: Sequence[str] | None = None,
     score: str = "top1",
     protocol: str = "instance",
     confidence: float = 0.95,
-    min_gain: float = 0.0,
+    max_loss: float | None = None,
+    min_gain: float | None = None,
     cluster_by_class: bool = False,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -60,10 +73,11 @@ def check_history(
 
     models: a run folder, or (queries, gallery) of each model in the forms that ``check`` takes, oldest first, all over
         the same images. Maps that a run learned between its models are used.
+    names: of the models, one each. Default: 1, 2, ...
     score: "top1", "recall@K" or "mAP".
     protocol: "instance" searches single items, "template" one mean vector per class.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
-    min_gain: smallest accepted gain, as a fraction of 1; negative to accept a small loss.
+    max_loss, min_gain: as in ``check``; they hold for each earlier gallery.
     cluster_by_class: resample whole classes of queries.
     resamples: number of bootstrap resamples.
     seed: of the resamples.
@@ -75,13 +89,17 @@ def check_history(
     newest model is compatible on every earlier gallery, and "incompatible" if it is incompatible on any.
     """
     chosen = parse_score(score)
+    max_loss, min_gain = bounds_asked(max_loss, min_gain)
     check_options(protocol, confidence, min_gain, resamples)
     if chosen.of_pairs:
         raise HoldfastError(f"a history needs a score of queries (top1, recall@K or mAP), not {score}")
-    names, features, query_codes, gallery_codes, maps = _read_history(models)
+    numbers, features, query_codes, gallery_codes, maps = _read_history(models)
+    names = numbers if names is None else [str(name) for name in names]
     total = len(features)
     if total < 2:
         raise HoldfastError("a history needs at least two models")
+    if len(names) != total:
+        raise HoldfastError(f"names has {len(names)} entries for {total} models; give one for each")
     truth = ClassGroundTruth(query_codes, np.unique(gallery_codes) if protocol == "template" else gallery_codes)
     chosen.chance(truth.count_right(), truth.size())
     values = np.full((total, total, len(query_codes)), np.nan)
@@ -103,6 +121,7 @@ def check_history(
         for k in range(t)
         if verdicts[t][k] == NOT_SHOWN
     ]
+    answers = [[None if gain is None else loss_answer(gain, max_loss, units, what) for gain in row] for row in gains]
     decision, reason = _newest(verdicts[-1][:-1], names, min_gain)
     summary = _summary(values, units, confidence, options)
     mapped = ["old galleries were mapped by the maps that the run learned"] if any(maps) else []
@@ -122,6 +141,8 @@ def check_history(
         verdicts=verdicts,
         uncertain=uncertain,
         notes=[*mapped, *_vector_notes(features)],
+        loss=_newest_loss(answers[-1][:-1], names, max_loss, units),
+        losses=[[None if one is None else one.answer for one in row] for row in answers],
         **summary,
     )
 
@@ -232,6 +253,17 @@ def _summary(values: np.ndarray, units: int, confidence: float, options: dict[st
         low, high = percentile_interval([metric(m) for m in resampled], units, confidence)
         found[name] = Estimate(metric(C), max(low, 0.0), min(high, 1.0))
     return found
+
+
+def _newest_loss(answers: Sequence[LossAnswer | None], names: Sequence[str], max_loss: float, units: int) -> LossAnswer:
+    """Whether the newest model loses at most ``max_loss`` on every earlier gallery; None is one it cannot search."""
+    found = [NO if one is None else one.answer for one in answers]
+    for answer in (NO, NOT_SHOWN):
+        where = [name for name, one in zip(names, found) if one == answer]
+        if where:
+            reason = f"on the gallery of model {shorten(where, 8)}"
+            return LossAnswer(loss_question(max_loss), max_loss, answer, reason, units)
+    return LossAnswer(loss_question(max_loss), max_loss, YES, "on every older gallery", units)
 
 
 def _newest(verdicts: Sequence[str | None], names: Sequence[str], min_gain: float) -> tuple[str, str]:

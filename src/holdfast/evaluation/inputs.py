@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.feature_files import column, open_parquet, read_features
-from holdfast.evaluation.feature_set import FeatureSet, feature_set, shorten
+from holdfast.evaluation.feature_files import column, open_parquet, parquet_errors, read_features
+from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
 from holdfast.wording import are, counted, have
 
@@ -156,12 +156,20 @@ def open_features(source: Source, name: str, role: str) -> FeatureSet:
 
 
 def ground_truths(
-    galleries: Sequence[FeatureSet], names: np.ndarray, labels: np.ndarray | None, relevance: Relevance | None
+    galleries: Sequence[FeatureSet],
+    names: np.ndarray,
+    labels: np.ndarray | None,
+    relevance: Relevance | None,
+    *,
+    leave_one_out: bool = False,
 ) -> GroundTruths | None:
     """The right answers of each gallery, from relevant pairs if they are given, else from labels; None without either.
 
     names, labels: of every query; labels may be None.
+    leave_one_out: queries are items of the galleries, by id, and do not find themselves. Refused without labels.
     """
+    if leave_one_out and (relevance is not None or labels is None):
+        raise HoldfastError("leave-one-out needs labels, and no list of relevant pairs")
     if relevance is not None:
         if isinstance(relevance, str | Path):
             pairs = read_relevance(relevance)
@@ -182,7 +190,20 @@ def ground_truths(
     if unknown:
         queries = counted(len(codes), "query")
         notes.append(f"{unknown:,} of {queries} {have(unknown)} a class that is not in {galleries[0].name}")
-    return GroundTruths([ClassGroundTruth(codes, part) for part in gallery_codes], notes, codes, classes)
+    own = [_own_rows(names, gallery) if leave_one_out else None for gallery in galleries]
+    truths: list[GroundTruth] = [ClassGroundTruth(codes, part, row) for part, row in zip(gallery_codes, own)]
+    single = int((~truths[0].has_answer()).sum())
+    if single:
+        queries = counted(len(codes), "query")
+        notes.append(f"{single:,} of {queries} {are(single)} the only one of the class; left out")
+    return GroundTruths(truths, notes, codes, classes)
+
+
+def _own_rows(names: np.ndarray, gallery: FeatureSet) -> np.ndarray:
+    """The gallery row that each query is."""
+    if gallery.ids is None:
+        raise HoldfastError(f"{gallery.name}: has no ids; leave-one-out finds each query in the gallery by its id")
+    return rows_of_ids(names, gallery, "the queries")
 
 
 def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool) -> list[str]:
@@ -273,6 +294,7 @@ def _grade(cell: str, where: str) -> float:
 
 def _read_parquet(path: Path) -> list[tuple[str, str]]:
     file, names = open_parquet(path, {"query", "gallery"})
-    query, gallery = (column(file, name) for name in _COLUMNS[:2])
-    relevant = column(file, "grade") > 0 if "grade" in names else np.ones(len(query), dtype=bool)
+    with parquet_errors(path):
+        query, gallery = (column(file, name) for name in _COLUMNS[:2])
+        relevant = column(file, "grade") > 0 if "grade" in names else np.ones(len(query), dtype=bool)
     return [(str(q), str(g)) for q, g in zip(query[relevant].tolist(), gallery[relevant].tolist(), strict=True)]

@@ -44,24 +44,38 @@ class GroundTruth(Protocol):
 
 @dataclass(frozen=True)
 class ClassGroundTruth:
-    """A hit is right if it has the query's class. Classes are numbers 0 .. C-1 in the order of their labels."""
+    """A hit is right if it has the query's class. Classes are numbers 0 .. C-1 in the order of their labels.
+
+    own: the gallery row that each query is itself, which it may not find; None if no query is in the gallery. A query
+        without another row of its class then has no answer.
+    """
 
     query: np.ndarray
     gallery: np.ndarray
+    own: np.ndarray | None = None
 
     def right(self, queries: np.ndarray, hits: np.ndarray) -> np.ndarray:
-        return (self.gallery[hits] == self.query[queries][:, None]) & (hits >= 0)
+        same: np.ndarray = (self.gallery[hits] == self.query[queries][:, None]) & (hits >= 0)
+        return same if self.own is None else same & (hits != self.own[queries][:, None])
 
     def has_answer(self) -> np.ndarray:
-        return np.ones(len(self.query), dtype=bool)
+        return np.ones(len(self.query), dtype=bool) if self.own is None else self.count_right() > 0
 
     def count_right(self) -> np.ndarray:
-        return np.bincount(self.gallery, minlength=int(self.query.max()) + 1)[self.query]
+        counts = np.bincount(self.gallery, minlength=int(self.query.max()) + 1)[self.query]
+        return counts if self.own is None else counts - 1
 
     def size(self) -> int:
-        return len(self.gallery)
+        return len(self.gallery) - (self.own is not None)
 
     def pairs(self, wanted: int, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pairs, same = self._all_pairs(wanted, usable)
+        if self.own is None or not len(pairs):
+            return pairs, same
+        others = pairs[:, 1] != self.own[pairs[:, 0]]
+        return pairs[others], same[others]
+
+    def _all_pairs(self, wanted: int, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         labels = self.gallery[usable]
         same_class = ClassGroundTruth(self.query, labels).count_right().sum()
         if same_class in (0, len(self.query) * len(labels)):
@@ -193,8 +207,11 @@ def run_queries(
     """
     problems = VectorProblems(gallery.name, len(gallery))
     blocks = unit_blocks(gallery, problems, device, progress)
-    k = min(score.k, len(gallery))
+    k = min(score.k, truth.size())
+    own = truth.own if isinstance(truth, ClassGroundTruth) else None
     if protocol == "template":
+        if own is not None:
+            raise HoldfastError("protocol template: a class's mean would contain the query; use the instance protocol")
         if not isinstance(truth, ClassGroundTruth):
             raise HoldfastError("protocol template averages classes, and there are none; use the instance protocol")
         vectors, classes, usable = class_templates(blocks, truth.gallery, gallery.dim, device)
@@ -204,7 +221,7 @@ def run_queries(
         found = [nearest(queries, vectors, k) for queries in query_sets]
     else:
         vectors = None
-        found, usable = search_blocks(blocks, query_sets, k, gallery.name)
+        found, usable = search_blocks(blocks, query_sets, k + (own is not None), gallery.name)
 
     def read(rows: np.ndarray) -> Tensor:
         return unit(float32(gallery.rows.take(rows), device)) if vectors is None else vectors[torch.from_numpy(rows)]
@@ -218,7 +235,7 @@ def run_queries(
     outcomes: list[QueryOutcomes] = []
     for i, queries in enumerate(query_sets):
         unusable = ~queries.any(1).cpu().numpy()
-        hits = np.where(unusable[:, None], -1, found[i].indices.cpu().numpy())
+        hits = np.where(unusable[:, None], -1, without_own(found[i].indices.cpu().numpy(), own)[:, :k])
         right = truth.right(np.arange(len(hits)), hits)
         values = np.asarray(right.any(1), dtype=np.float64)
         if score.kind == "overlap":
@@ -230,6 +247,14 @@ def run_queries(
         outcomes.append(QueryOutcomes(hits, right, values, scored[i], compared[i]))
     score_pairs = Pairs(score_drawn[:, 0], score_same) if score.of_pairs else None
     return GalleryOutcomes(truth, outcomes, score_pairs, Pairs(drawn[:, 0], same), problems)
+
+
+def without_own(hits: np.ndarray, own: np.ndarray | None) -> np.ndarray:
+    """Ranked gallery rows (Q x k) with each query's own row (Q, -1 for none) moved to the end."""
+    if own is None:
+        return hits
+    order = np.argsort(hits == own[:, None], axis=1, kind="stable")
+    return np.take_along_axis(hits, order, axis=1)
 
 
 def _average_precisions(
@@ -244,9 +269,12 @@ def _average_precisions(
     rows = torch.cat([read(part) for part in np.array_split(usable, max(1, len(usable) // _PAIRS_AT_ONCE))])
     done = 0
 
+    own = truth.own if isinstance(truth, ClassGroundTruth) else None
+
     def is_right(start: int, ranked: Tensor) -> Tensor:
         numbers = np.arange(start, start + len(ranked))
-        return torch.from_numpy(truth.right(numbers, usable[ranked.cpu().numpy()])).to(ranked.device)
+        hits = without_own(usable[ranked.cpu().numpy()], None if own is None else own[numbers])
+        return torch.from_numpy(truth.right(numbers, hits)).to(ranked.device)
 
     def report(more: int) -> None:
         nonlocal done

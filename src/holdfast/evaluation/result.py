@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, final
 
 from holdfast.evaluation.estimates import Estimate
-from holdfast.evaluation.verdict import EXIT_CODES
+from holdfast.evaluation.verdict import EXIT_CODES, NOT_JUDGED, YES, LossAnswer
 from holdfast.storage import without_nan
 
 
@@ -27,7 +27,8 @@ class Reindex:
 
     adds: score of the new model on its own gallery minus the cross-test.
     share_reached: (cross - self) / (new self - self); NaN unless re-embedding gains anything.
-    kept: cross / new self, the share of the re-embedded score that the unchanged gallery keeps.
+    kept: cross / new self, the share of the re-embedded score that the unchanged gallery keeps; ``CheckResult.kept``
+        has its interval.
     """
 
     adds: Estimate
@@ -95,6 +96,10 @@ class Result:
 class CheckResult(Result):
     """The result of ``check``. Scores are in [0, 1]; None if not measured.
 
+    verdict: by the definition of compatible: "compatible" if a gain above ``min_gain`` (0 by default) is shown.
+    loss: whether at most the accepted loss is lost; None if nothing could be compared. It decides ``exit_code``.
+    leave_one_out: whether the queries are items of the gallery that do not find themselves.
+    kept: the share of re-embedding kept, cross_test / new_self_test; None without the re-embedded gallery.
     agreement: whether the score is agreement with a full re-embedding, because there are no labels.
     bridged: whether the new queries were carried into the old space by a bridge.
     bridge: its description; None without a bridge, or if it does not describe itself.
@@ -129,11 +134,21 @@ class CheckResult(Result):
     bridged: bool = False
     bridge: dict[str, Any] | None = None
     without_bridge: WithoutBridge | None = None
+    loss: LossAnswer | None = None
+    kept: Estimate | None = None
+    leave_one_out: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 if at most the accepted loss is shown to be lost, 2 if nothing could be judged, else 1."""
+        if self.verdict == NOT_JUDGED:
+            return EXIT_CODES[NOT_JUDGED]
+        return 0 if self.loss is not None and self.loss.answer == YES else 1
 
     def _repr_html_(self) -> str:
-        tests = ("self_test", "cross_test", "new_self_test", "gain")
+        tests = ("self_test", "cross_test", "new_self_test", "gain", "kept")
         rows = [(name.replace("_", "-"), getattr(self, name)) for name in tests]
-        return check_html(self.verdict, self.reason, rows, self.notes)
+        return _loss_html(self.loss) + check_html(self.verdict, self.reason, rows, self.notes)
 
 
 @final
@@ -141,6 +156,8 @@ class CheckResult(Result):
 class HistoryResult(Result):
     """The result of ``check_history``; the verdict is the newest model's on all earlier galleries.
 
+    loss: whether the newest model loses at most the accepted loss on every earlier gallery; it decides ``exit_code``.
+    losses: "yes", "no" or "not shown" for the cells below the diagonal.
     matrix: T x T estimates, None above the diagonal and for models that cannot be compared.
     gains, verdicts: for the cells below the diagonal, against the old model's own score.
     """
@@ -163,9 +180,16 @@ class HistoryResult(Result):
     ACA: Estimate
     uncertain: list[dict[str, Any]]
     notes: list[str] = field(default_factory=list)
+    loss: LossAnswer | None = None
+    losses: list[list[str | None]] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.loss is not None and self.loss.answer == YES else 1
 
     def _repr_html_(self) -> str:
-        return history_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
+        table = history_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
+        return _loss_html(self.loss) + table
 
 
 @dataclass(frozen=True)
@@ -275,6 +299,10 @@ def history_html(
         for name, row, gained in zip(models, matrix, gains)
     )
     return f"{_head(verdict, reason)}<table><tr><th>query model</th>{head}</tr>{body}</table>{_list(notes)}"
+
+
+def _loss_html(loss: LossAnswer | None) -> str:
+    return "" if loss is None else f"<p><b>{html.escape(loss.question)}: {loss.answer}</b></p>"
 
 
 def _head(verdict: str, reason: str) -> str:

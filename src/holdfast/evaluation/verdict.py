@@ -1,16 +1,21 @@
-"""The rules that decide "compatible" from an estimated gain and its interval.
+"""The rules that decide "at most so much lost" and "compatible" from an estimated gain and its interval.
 
 ``holdfast.metrics.beats`` is the rule for AC, which compares two scores without intervals.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast.errors import HoldfastError
 from holdfast.evaluation.estimates import Estimate
 
 COMPATIBLE, NOT_SHOWN, INCOMPATIBLE, NOT_JUDGED = "compatible", "not shown", "incompatible", "could not be judged"
 MEASURED = "measured"
 """Numbers were asked for, without a condition."""
+YES, NO = "yes", "no"
+MAX_LOSS = 0.01
+"""The loss that is accepted unless another one is asked for: one point."""
 EXIT_CODES = {COMPATIBLE: 0, MEASURED: 0, NOT_SHOWN: 1, INCOMPATIBLE: 1, NOT_JUDGED: 2}
 FEWEST_UNITS = 10
 """With fewer queries (or classes, if classes are resampled) no verdict but "not shown" is given."""
@@ -24,14 +29,81 @@ def verdict(gain: Estimate, min_gain: float, units: int, what: str) -> tuple[str
     units: number of queries, or of classes, that were resampled.
     what: their name in the reason, such as "queries".
     """
-    wanted = "no gain" if min_gain == 0 else f"the {100 * min_gain:+.2f} points asked for"
     if units < FEWEST_UNITS:
         return NOT_SHOWN, _too_few(units, what)
-    if non_inferior(gain, -min_gain):
+    return _against_bound(gain, min_gain, "no gain" if min_gain == 0 else f"the {100 * min_gain:+.2f} points asked for")
+
+
+def _against_bound(gain: Estimate, bound: float, wanted: str) -> tuple[str, str]:
+    """On which side of ``bound`` the whole interval lies, and the sentence about it. wanted: the name of the bound."""
+    if non_inferior(gain, -bound):
         return COMPATIBLE, f"the whole interval of the gain lies above {wanted}"
-    if gain.high < min_gain:
+    if gain.high < bound:
         return INCOMPATIBLE, f"the whole interval of the gain lies below {wanted}"
     return NOT_SHOWN, f"the interval of the gain includes {wanted}; more queries would narrow it"
+
+
+@dataclass(frozen=True)
+class LossAnswer:
+    """The answer to: is at most ``max_loss`` lost?
+
+    question: the question in words, such as "At most 1 point lost".
+    max_loss: the accepted loss, as a fraction of 1; negative if a gain is asked for.
+    answer: "yes" if the whole interval of the gain lies above -max_loss, "no" if it lies below, else "not shown".
+    reason: the sentence about it.
+    units: queries, or classes of queries, that the answer is based on.
+    units_needed: so many would give an answer if the gain stays as it is; None if there is one, or if more than 100,000
+        (and ten times ``units``) would be needed.
+    """
+
+    question: str
+    max_loss: float
+    answer: str
+    reason: str
+    units: int
+    units_needed: int | None = None
+
+
+def loss_answer(gain: Estimate, max_loss: float, units: int, what: str, needed: int | None = None) -> LossAnswer:
+    """Whether at most ``max_loss`` is lost. units, what: as in ``verdict``. needed: units that would decide."""
+    question = loss_question(max_loss)
+    if units < FEWEST_UNITS:
+        return LossAnswer(question, max_loss, NOT_SHOWN, _too_few(units, what), units)
+    bound = 0.0 - max_loss  # not -0.0
+    wanted = "no gain" if bound == 0 else f"{100 * bound:+g} points"
+    decision, reason = _against_bound(gain, bound, wanted)
+    if decision != NOT_SHOWN:
+        return LossAnswer(question, max_loss, YES if decision == COMPATIBLE else NO, reason, units)
+    return LossAnswer(question, max_loss, NOT_SHOWN, f"the interval of the gain includes {wanted}", units, needed)
+
+
+def loss_question(max_loss: float) -> str:
+    """The question that ``LossAnswer`` answers.
+
+    >>> loss_question(0.01), loss_question(0.0), loss_question(-0.02)
+    ('At most 1 point lost', 'A gain', 'A gain of more than 2 points')
+    """
+    if max_loss == 0:
+        return "A gain"
+    size = f"{abs(100 * max_loss):g} point{'' if abs(100 * max_loss) == 1 else 's'}"
+    return f"At most {size} lost" if max_loss > 0 else f"A gain of more than {size}"
+
+
+def bounds_asked(max_loss: float | None, min_gain: float | None) -> tuple[float, float]:
+    """The accepted loss, and the gain at which the verdict is given.
+
+    max_loss: the accepted loss; None: ``MAX_LOSS``.
+    min_gain: asks for more than this gain instead, in the verdict too; None: the verdict asks for any gain.
+    Refused: both, and a loss that is not a fraction of 1.
+    """
+    if max_loss is not None and min_gain is not None:
+        raise HoldfastError(f"max-loss and min-gain set the same bound; give one: max-loss {-min_gain:g} is the same")
+    if min_gain is not None:
+        return 0.0 - min_gain, min_gain
+    accepted = MAX_LOSS if max_loss is None else max_loss
+    if not -1 < accepted < 1:
+        raise HoldfastError(f"max-loss is a fraction of 1, so that 0.01 is one point; got {accepted:g}")
+    return accepted, 0.0
 
 
 class Gate(NamedTuple):

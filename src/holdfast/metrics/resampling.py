@@ -6,6 +6,7 @@ percentile intervals. They are widened for few units, because plain percentile i
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,9 @@ RESAMPLES = 4000
 """Default number of resamples: the ends of a 95 % interval are then at 2.5 % +- 0.25 %."""
 _ELEMENTS = 1 << 22  # weights in memory at a time
 _FEW_CHANGES = 10  # fewer changed scores do not show how large a change can be
+_ADDED = 3  # queries that ``gain_interval`` adds
+MOST_NEEDED = 100_000
+"""More queries than these are not proposed, unless they are less than ten times those at hand."""
 
 
 def draw_weights(units: int, resamples: int, seed: int, shares: ArrayLike | None = None) -> Iterator[NDArray[np.int64]]:
@@ -118,12 +122,118 @@ def gain_interval(
             f"paired scores: {len(first)} before and {len(second)} after; both must be scores of the same queries"
         )
     gains = second - first
-    binary = _all_zero_or_one(first) and _all_zero_or_one(second)
-    doubtful = binary or np.count_nonzero(gains) < _FEW_CHANGES
     # 1.5 queries of +1 and 1.5 of -1: all counts are doubled to make them whole. With fewer, if all changes have one
     # sign, the interval would miss the true gain on one side in over 5 % of samples.
-    drawn = np.concatenate([np.repeat(gains, 2), [1.0, -1.0] * 3]) if doubtful else gains
-    return _interval(drawn, len(gains) + 3, gains, clusters, confidence, resamples=resamples, seed=seed)
+    drawn = np.concatenate([np.repeat(gains, 2), [1.0, -1.0] * _ADDED]) if _needs_added(first, second) else gains
+    return _interval(drawn, len(gains) + _ADDED, gains, clusters, confidence, resamples=resamples, seed=seed)
+
+
+def queries_to_decide(before: ArrayLike, after: ArrayLike, interval: tuple[float, float], bound: float) -> int | None:
+    """The number of queries at which the interval of the gain would lie on one side of ``bound``.
+
+    before, after: scores of the same queries, one per query.
+    interval: the interval of the gain by ``gain_interval``, which includes ``bound``.
+    bound: the gain that is asked for.
+
+    The gain and its variance are taken to stay as they are, so the number is a guide and not a guarantee. None if the
+    gain is so near to ``bound`` that more than ``MOST_NEEDED`` queries would be needed.
+
+    >>> before, after = [1.0] * 90 + [0.0] * 10, [1.0] * 92 + [0.0] * 8
+    >>> queries_to_decide(before, after, gain_interval(before, after), -0.01)
+    144
+    """
+    first, second = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
+    gains = second - first
+    if not _needs_added(first, second):
+        return units_to_decide(float(gains.mean()), interval, bound, len(gains))
+    value, variance = float(gains.mean()), float(gains.var())
+    present, wanted = _half_widths(value, interval, bound)
+    if wanted == 0:
+        return None
+    # The width of n queries and a added ones is in proportion to sqrt(n * variance + a) / (n + a); solved for n.
+    now = math.sqrt(len(gains) * variance + _ADDED) / (len(gains) + _ADDED)
+    ratio = (now * wanted / present) ** 2
+    root = math.sqrt(variance**2 + 4 * ratio * _ADDED * (1 - variance))
+    return _worth_asking(float((variance + root) / (2 * ratio)) - _ADDED, len(gains))
+
+
+def units_to_decide(value: float, interval: tuple[float, float], bound: float, units: int) -> int | None:
+    """``queries_to_decide`` from the interval alone, which narrows with the square root of the number of units.
+
+    value, interval: the gain and its interval, which includes ``bound``.
+    units: queries, or classes of queries, that the interval comes from.
+
+    >>> units_to_decide(0.01, (-0.03, 0.05), -0.01, 100), units_to_decide(-0.01, (-0.03, 0.01), -0.01, 100)
+    (401, None)
+    """
+    present, wanted = _half_widths(value, interval, bound)
+    return None if wanted == 0 else _worth_asking(units * (present / wanted) ** 2, units)
+
+
+def _half_widths(value: float, interval: tuple[float, float], bound: float) -> tuple[float, float]:
+    """The width of the interval on the side of ``bound``, and the width at which it would end there."""
+    side = value - interval[0] if value > bound else interval[1] - value
+    return side, abs(value - bound)
+
+
+def _worth_asking(needed: float, units: int) -> int | None:
+    if not needed <= max(MOST_NEEDED, 10 * units):
+        return None
+    return max(math.floor(round(needed, 6)), units) + 1
+
+
+def _needs_added(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
+    """Whether the scores alone do not show how large a change can be."""
+    binary = _all_zero_or_one(before) and _all_zero_or_one(after)
+    return binary or int(np.count_nonzero(after - before)) < _FEW_CHANGES
+
+
+def ratio_interval(
+    above: ArrayLike,
+    below: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    clusters: ArrayLike | None = None,
+) -> tuple[float, float]:
+    """Confidence interval of mean(above) / mean(below) by a paired bootstrap, as (low, high), at least 0.
+
+    above, below: numbers of the same queries, at least 0, one per query.
+    confidence, resamples, seed, clusters: as in ``mean_interval``.
+
+    (NaN, NaN) if mean(below) is zero.
+
+    >>> low, high = ratio_interval([1.0, 0.0] * 50, [1.0] * 100)
+    >>> 0.35 < low < 0.5 < high < 0.65
+    True
+    """
+    first, second = _checked(above, confidence), _checked(below, confidence)
+    if second.mean() == 0:
+        return math.nan, math.nan
+    both, ends = np.stack([first, second]), []
+    for groups in [None] if clusters is None else [None, np.asarray(clusters)]:
+        drawn = resampled_means(both, resamples=resamples, seed=seed, clusters=groups)
+        ratios = np.divide(drawn[:, 0], drawn[:, 1], out=np.full(len(drawn), np.nan), where=drawn[:, 1] > 0)
+        units = len(first) if groups is None else len(np.unique(groups))
+        ends.append(percentile_interval(ratios, units, confidence))
+    return max(0.0, min(low for low, _ in ends)), max(high for _, high in ends)
+
+
+def share_interval(score: ArrayLike, ceiling: ArrayLike, **options: Any) -> tuple[float, float]:
+    """Confidence interval of mean(score) / mean(ceiling), two scores of the same queries in [0, 1], as (low, high).
+
+    options: as for ``ratio_interval``.
+
+    It covers the interval of the ratio and the one that follows from the gain: equal scores in every resample would
+    give a ratio interval of width 0, and that of the gain is never that narrow.
+    """
+    low, high = ratio_interval(score, ceiling, **options)
+    best = float(np.asarray(ceiling, dtype=np.float64).mean())
+    if best == 0:
+        return low, high
+    ends = [1 + end / best for end in gain_interval(ceiling, score, **options)]
+    return max(0.0, min(low, ends[0])), max(high, ends[1])
 
 
 def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) -> tuple[float, float]:

@@ -11,11 +11,12 @@ from holdfast.reports.check_text import (
     gain_sentence,
     gain_with_interval,
     headline,
+    lead_sentences,
     losing_classes,
     test_rows,
 )
 from holdfast.reports.figures import class_bars, interval_plot, score_histogram
-from holdfast.reports.html import DASH, document, text
+from holdfast.reports.html import DASH, document, in_columns, text
 from holdfast.reports.mixed_text import (
     EXPOSURE_MEANING,
     VERSION_COLUMNS,
@@ -43,19 +44,27 @@ def write_check(record: dict[str, Any], out: Path) -> None:
 
 def render_check(record: dict[str, Any]) -> str:
     """The whole page as HTML."""
-    mood = record["verdict"].replace(" ", "-")
+    mood = _mood(record)
     body = [
         f"<h1>{_TITLE[record['kind']]}</h1>",
         f'<div class="headline {mood}"><p>{text(headline(record))}</p>'
-        f'<p class="note">{text(gain_sentence(record))}</p></div>',
+        + "".join(f'<p class="note">{text(one)}</p>' for one in (*lead_sentences(record), gain_sentence(record)) if one)
+        + "</div>",
         "".join(f'<p class="warning">{text(note)}.</p>' for note in record["notes"]),
-        _BODY[record["kind"]](record),
-        "<h2>What this does and does not say</h2>",
-        f"<p>{text(_rule(record))}</p><p>{text(NOT_COVERED)}</p>",
-        f'<p class="note">{text(basis_sentence(record))}</p>',
-        _sources(record),
+        in_columns(
+            f"{_BODY[record['kind']](record)}<h2>What this does and does not say</h2>"
+            f"<p>{text(_rule(record))}</p><p>{text(NOT_COVERED)}</p>"
+            f'<p class="note">{text(basis_sentence(record))}</p>{_sources(record)}'
+        ),
     ]
     return document(_TITLE[record["kind"]], check_style(), body, "Made with Holdfast: holdfast check.")
+
+
+def _mood(record: dict[str, Any]) -> str:
+    """The style class of the headline, by the answer that it gives."""
+    answer = str((record.get("loss") or {}).get("answer"))
+    moods = {"yes": "compatible", "no": "incompatible", "not shown": "not-shown"}
+    return moods.get(answer) or str(record["verdict"]).replace(" ", "-")
 
 
 def _check_body(record: dict[str, Any]) -> str:
@@ -64,8 +73,9 @@ def _check_body(record: dict[str, Any]) -> str:
     if rows:
         parts.append(interval_plot(rows, f"{record['score']}, % ({confidence_level(record)} intervals)"))
     if record.get("gain"):
-        goal = f"Gain of the cross-test over the self-test, points; it must lie right of {100 * record['min_gain']:g}"
-        parts.append(interval_plot([("gain", record["gain"])], goal, record["min_gain"]))
+        bound = _bound(record)
+        goal = f"Gain of the cross-test over the self-test, points; it must lie right of {100 * bound:g}"
+        parts.append(interval_plot([("gain", record["gain"])], goal, bound))
     if record.get("chance") is not None:
         parts.append(f'<p class="note">Random search would get {per_cent(record["chance"])} %.</p>')
     parts += [f"<p>{text(sentence)}</p>" for sentence in evidence_sentences(record)]
@@ -103,6 +113,31 @@ def _thresholds(found: dict[str, Any]) -> str:
         f'<th scope="col">Right pairs accepted&nbsp;%</th></tr></thead><tbody>{lines}</tbody></table></div>'
         f'<p class="note">The threshold was {origin}; {found["impostor_pairs"]:,} wrong pairs were drawn.</p>'
         f'<div class="charts">{score_histogram(found["histogram"])}</div>'
+        f"<p>{text(scale_sentence(found))}</p>"
+    )
+
+
+_SAME_SCALE = (0.8, 1.25)
+
+
+def scale_sentence(found: dict[str, Any]) -> str:
+    """Whether scores with old and with new queries may be merged, from a check's thresholds.
+
+    They are called different if the share of wrong pairs above the same threshold changes by a factor outside 0.8 to
+    1.25, the range of exposure that counts as fair. Empty if no wrong pair is above it.
+    """
+    if not found["old_far"] > 0:
+        return ""
+    at, moved = f"{found['threshold']:.2f}", f"{found['new_threshold']:.2f}"
+    if _SAME_SCALE[0] <= found["new_far"] / found["old_far"] <= _SAME_SCALE[1]:
+        return (
+            f"Scores with old and with new queries have about the same scale: {at} and {moved} let in the same share of"
+            " wrong pairs."
+        )
+    return (
+        f"Scores of the two versions are on different scales: {at} with old queries and {moved} with new ones let in"
+        " the same share of wrong pairs. Do not merge them raw into one ranking; holdfast bridge fits a map and a scale"
+        " that make them comparable."
     )
 
 
@@ -127,14 +162,27 @@ def _lost(record: dict[str, Any]) -> str:
     )
 
 
+def _bound(record: dict[str, Any]) -> float:
+    """The gain that a release needs; the verdict's in records of earlier versions."""
+    loss = record.get("loss")
+    return 0.0 - loss["max_loss"] if loss else record["min_gain"]
+
+
 def _rule(record: dict[str, Any]) -> str:
     if record["kind"] == "mixed":
         return mixed_rule(record)
     goal = f"{100 * record['min_gain']:g} points"
+    loss = record.get("loss")
+    accepted = (
+        f"{loss['question']} is answered yes if the whole {confidence_level(record)} interval of the gain is above "
+        f"{100 * _bound(record):g} points, no if it is below, otherwise not shown; more queries narrow the interval. "
+        if loss
+        else ""
+    )
     return (
-        f"The verdict is compatible if the whole {confidence_level(record)} interval of the gain is above {goal}, "
-        "incompatible if it is below, otherwise not shown. The gain compares the same queries on the same gallery; "
-        "only the model that embeds the query differs."
+        f"{accepted}The verdict is compatible if the whole {confidence_level(record)} interval of the gain is above "
+        f"{goal}, incompatible if it is below, otherwise not shown. The gain compares the same queries on the same "
+        "gallery; only the model that embeds the query differs."
     )
 
 

@@ -45,11 +45,99 @@ def confidence_level(record: dict[str, Any]) -> str:
 
 
 def headline(record: dict[str, Any]) -> str:
+    """The answer that a release is decided by: whether at most the accepted loss is lost; else the verdict."""
+    return loss_sentence(record) or verdict_sentence(record)
+
+
+def lead_sentences(record: dict[str, Any]) -> list[str]:
+    """What follows the headline: share of re-embedding kept, queries that would settle it, parts, the verdict."""
+    if not record.get("loss"):
+        return []
+    strict = verdict_sentence(record)
+    if _explains_itself(record["reason"]) and record["kind"] == "check":  # the headline has the same reason
+        strict = ""
+    elif record["min_gain"] == 0:
+        strict = strict.replace(":", " by the strict definition:", 1)
+    found = (kept_sentence(record), needed_sentence(record), parts_sentence(record), strict)
+    return [sentence for sentence in found if sentence]
+
+
+def loss_sentence(record: dict[str, Any]) -> str:
+    """Whether at most the accepted loss is lost, such as "At most 1 point lost: yes (95 %)."; empty if not measured."""
+    loss = record.get("loss")
+    if not loss:
+        return ""
+    which = f" on {record['which']}" if record.get("which") else ""
+    answer = f"{loss['question']}{which}: {loss['answer']}"
+    if record["kind"] == "history":
+        return f"{answer}, {loss['reason']} ({confidence_level(record)})."
+    if _explains_itself(loss["reason"]):
+        return f"{answer}: {loss['reason']}."
+    return f"{answer} ({confidence_level(record)})."
+
+
+def kept_sentence(record: dict[str, Any]) -> str:
+    """The share of the re-embedded score that the old gallery keeps, with its interval; empty if not measured."""
+    kept = record.get("kept")
+    if record["kind"] != "check" or not kept or kept["value"] is None:
+        return ""
+    low, high = (per_cent(kept[end], 1) for end in ("low", "high"))
+    interval = f"{confidence_level(record)} interval {low} to {high}"
+    return f"Share of re-embedding kept: {per_cent(kept['value'], 1)} % ({interval})."
+
+
+def needed_sentence(record: dict[str, Any]) -> str:
+    """How many queries would give an answer, or that more would not; empty if there is an answer."""
+    loss = record.get("loss")
+    if not loss or loss["answer"] != "not shown" or record["kind"] != "check":
+        return ""
+    what = "classes of queries" if record["clustered"] else "queries"
+    if "too few" in loss["reason"]:
+        return ""
+    gain = points(record["gain"]["value"])
+    if loss["units_needed"] is None:
+        return f"More {what} will not settle it: the gain of {gain} points is too near to {points(-loss['max_loss'])}."
+    needed = rounded_up(loss["units_needed"])
+    return f"About {needed:,} {what} would settle it (now {loss['units']:,}), if the gain stays {gain} points."
+
+
+def parts_sentence(record: dict[str, Any]) -> str:
+    """The answers for known and for new classes, and which of them decides; empty if they were not told apart."""
+    parts = {which: part for which, part in (record.get("parts") or {}).items() if part.get("loss")}
+    if not parts or not record.get("which"):
+        return ""
+    others = [
+        f"{which}: {part['loss']['answer']}, gain {gain_with_interval(part['gain'])} points"
+        for which, part in parts.items()
+        if which != record["which"] and part.get("gain")
+    ]
+    return f"{OLD_INDEX} {'; '.join(others).capitalize()}." if others else OLD_INDEX
+
+
+OLD_INDEX = "Known classes decide: an old index holds no items of new classes."
+
+
+def rounded_up(count: int) -> int:
+    """The number with two significant digits, rounded up.
+
+    >>> rounded_up(1234), rounded_up(57), rounded_up(100)
+    (1300, 57, 100)
+    """
+    unit = 10 ** max(0, len(str(count)) - 2)
+    return -(-count // unit) * unit
+
+
+def _explains_itself(reason: str) -> bool:
+    """Whether the reason is not about the interval of the gain: too few queries, or unrelated spaces."""
+    return "unrelated" in reason or "too few" in reason
+
+
+def verdict_sentence(record: dict[str, Any]) -> str:
     """The verdict in a sentence."""
     verdict = _VERDICT_TEXT[record["verdict"]]
     if record["kind"] == "history" or record["verdict"] == "could not be judged" or not record.get("gain"):
         return f"{verdict}: {record['reason']}."
-    if "unrelated" in record["reason"] or "too few" in record["reason"]:
+    if _explains_itself(record["reason"]):
         return f"{verdict}: {record['reason']}."
     goal, worse = _goal(record["min_gain"], agreement=bool(record.get("agreement")))
     queries = "the new model's bridged queries" if record.get("bridged") else "the new model's queries"
@@ -98,8 +186,9 @@ def basis_sentence(record: dict[str, Any]) -> str:
         return mixed_basis(record)
     drawn = "classes of queries" if record["clustered"] else "queries"
     classes = f" of {counted(record['classes'], 'class')}" if record.get("classes") else ""
+    itself = " (every query is one of them and does not find itself)" if record.get("leave_one_out") else ""
     return (
-        f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')}, "
+        f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')}{itself}, "
         f"{record['protocol']} protocol; paired bootstrap over {drawn}."
     )
 
@@ -165,11 +254,9 @@ def _reindexed(record: dict[str, Any]) -> str:
     if not reindex:
         return ""
     adds, share = reindex["adds"], reindex["share_reached"]
-    kept = (
-        ""
-        if reindex.get("kept") is None
-        else f"The old gallery keeps {per_cent(reindex['kept'], 1)} % of the ceiling. "
-    )
+    # Records of earlier versions have the share without an interval; ``kept_sentence`` has both.
+    only_share = reindex.get("kept") is not None and not record.get("kept")
+    kept = f"The old gallery keeps {per_cent(reindex['kept'], 1)} % of the ceiling. " if only_share else ""
     sentence = (
         f"{kept}Re-embedding the gallery would add {points(adds['value'])} points ({confidence_level(record)} interval "
         f"{points(adds['low'])} to {points(adds['high'])})"
@@ -219,10 +306,12 @@ def check_markdown(record: dict[str, Any]) -> str:
     """A check as Markdown: verdict, table of tests, evidence; long lists are collapsed."""
     parts = [f"### {_plain(headline(record))}"]
     if record["kind"] == "history":
+        parts += [_plain(sentence) for sentence in lead_sentences(record)]
         parts += _history(record)
     elif record["kind"] == "mixed":
         parts += _mixed(record)
     else:
+        parts += ["\n".join(f"- {_plain(sentence)}" for sentence in lead_sentences(record))]
         parts += [_plain(gain_sentence(record)), _tests(record)]
         parts += ["\n".join(f"- {_plain(sentence)}" for sentence in evidence_sentences(record))]
         parts += _folded(record)
