@@ -482,3 +482,20 @@ def test_no_password_is_kept(in_postgres, adopted, tmp_path):
     assert without_password("postgresql://me:word@host/db?x=1") == "postgresql://me@host/db?x=1"
     assert all(map(is_url, ("postgresql://x", "qdrant:x", "https://x")))
     assert not any(map(is_url, ("C:\\x", "gallery.npz", "")))
+
+
+def test_queries_whose_length_float32_cannot_hold(in_qdrant, adopted, stored, tmp_path):
+    query = stored["features"][3]
+    with AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]) as gallery:
+        usual, long = (gallery.search(vector=query * np.float32(scale), k=5) for scale in (1, 1e37))
+    assert [hit.id for hit in long] == [hit.id for hit in usual]
+    assert [hit.cosine for hit in long] == pytest.approx([hit.cosine for hit in usual])
+
+
+@pytest.mark.parametrize("change", [{"versions": [{"a": 1}]}, {"versions": 3}, {"address": {"url": 1}}])
+def test_a_damaged_record_is_one_line(in_qdrant, adopted, tmp_path, change):
+    AttachedGallery.attach(tmp_path / "gallery", in_qdrant, adopted["means"]).close()
+    file = tmp_path / "gallery" / "attached.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+    with pytest.raises(HoldfastError, match=r"attached\.json: damaged \([^\n]*\); restore it from a backup$"):
+        AttachedGallery.open(tmp_path / "gallery")

@@ -341,7 +341,7 @@ def test_images_are_embedded_and_checked_with_and_without(pictured, model_folder
     assert check["verdict"] != "incompatible"
     assert check["without"]["verdict"] == "incompatible"
     assert check["cross_test"]["value"] > check["without"]["cross_test"]["value"] + 0.3
-    assert stages[-1] == ("checking on version 1", 1, 1)
+    assert stages[-1] == ("checking on version 1", 75, 75)
     assert ("embedding items of version 1", 75, 75) in stages
 
 

@@ -1,5 +1,6 @@
 """A model that embeds before it is registered: nobody waits for it, and nothing that others do meanwhile is lost."""
 
+import gc
 import random
 import shutil
 import threading
@@ -113,6 +114,23 @@ def test_others_add_delete_and_search_while_a_model_embeds(
     with Gallery.open(tmp_path / "g") as again:
         assert numbers(again) == [1, 2]
         check_whole(again, 39)
+
+
+@pytest.mark.parametrize("frozen_before", [False, True])
+def test_garbage_collections_are_short_while_a_model_embeds(labelled, model_folders, monkeypatch, frozen_before):
+    """Objects that existed before are left out, and collected again afterwards; a choice of the caller is kept."""
+    if frozen_before:
+        gc.freeze()
+    before, held = gc.get_freeze_count(), Held(monkeypatch)
+    try:
+        registering = Call(labelled.register, model_folders[2], force=True)
+        assert held.reached.wait(SECONDS)
+        assert gc.get_freeze_count() > 10_000
+        held.let_go.set()
+        registering.result()
+        assert (gc.get_freeze_count() > 0) == (before > 0)
+    finally:
+        gc.unfreeze()
 
 
 def test_the_verdict_is_the_one_without_others(model_folders, picture_files, pictures, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import typer
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, int_list
 from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.cli.show import print_json, print_table
+from holdfast.cli.version_checks import describe_checks, describe_numbers, print_checks
 from holdfast.wording import are, counted, per_cent
 
 if TYPE_CHECKING:
@@ -173,8 +174,7 @@ def register(
         print_json(version.as_json())
         return
     typer.echo(f"{folder}: version {version.number} is {model}; {describe_sizes(version)}")
-    for check in version.checks:
-        typer.echo(f"its queries on version {check['version']}: {check['verdict']} ({check['reason']})")
+    print_checks(version)
     if not version.checks:
         typer.echo("not checked: no older version holds items with labels and image paths")
     print_bridges(version, [one.number for one in older] if bridge != "none" else [])
@@ -346,6 +346,8 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     for one in known:  # not a column: a path and the verdicts together are wider than most screens
         typer.echo(f"version {one.number} is from {relative_to_cwd(one.source)}")
     for one in known:
+        print_checks(one)
+    for one in known:
         if one.bridges:
             typer.echo(f"bridges of version {one.number}:")
             print_bridges(one, [])
@@ -516,14 +518,6 @@ def relative_to_cwd(path: str) -> str:
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
-def describe_checks(version: "Version") -> str:
-    """The check's verdicts on a version, with the older versions of each verdict together."""
-    older: dict[str, list[int]] = {}
-    for check in version.checks:
-        older.setdefault(check["verdict"], []).append(int(check["version"]))
-    return "; ".join(f"on {describe_numbers(numbers)}: {verdict}" for verdict, numbers in older.items())
-
-
 EXPOSURE_TEXT = "Exposure: 1 = shown as often as after re-embedding, 0 = never shown."
 
 
@@ -567,17 +561,6 @@ def describe_exposures(ratios: dict[str, float | None]) -> str:
 
 def _ratio(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
-
-
-def describe_numbers(numbers: list[int]) -> str:
-    """Numbers as text, with three or more consecutive ones as a range: "1, 3 to 6"."""
-    rows: list[list[int]] = []
-    for number in sorted(numbers):
-        if rows and rows[-1][-1] == number - 1:
-            rows[-1].append(number)
-        else:
-            rows.append([number])
-    return ", ".join(f"{row[0]} to {row[-1]}" if len(row) > 2 else ", ".join(map(str, row)) for row in rows)
 
 
 def describe_sizes(version: "Version") -> str:

@@ -15,13 +15,14 @@ import sqlite3
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery.items import Hit, Stored
+from holdfast.wording import printable
 
 _TABLES = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -65,6 +66,8 @@ class Catalogue:
             self._connection.execute("PRAGMA foreign_keys = ON")
             if new:
                 self._connection.executescript(_TABLES)
+            else:
+                _refuse_missing_tables(self._connection, path)
             self._connection.execute(_HITS_TABLE)
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
         except sqlite3.OperationalError as error:  # the file may be intact: SQLite writes next to it even to read
@@ -230,6 +233,18 @@ class Catalogue:
             found.ids.extend(ids)
             found.labels.extend(labels)
 
+    def keys_with_path(self, listed: ItemsWithPath, paths: Collection[str]) -> set[int]:
+        """The keys of those items in ``listed`` that have one of these paths; read in blocks."""
+        found: set[int] = set()
+        if not paths:
+            return found
+        query = "SELECT key FROM items WHERE key BETWEEN ? AND ? AND path IN (SELECT value FROM json_each(?))"
+        wanted = json.dumps(sorted(paths))
+        for start in range(0, len(listed.keys), _BLOCK_ROWS):
+            block = listed.keys[start : start + _BLOCK_ROWS]
+            found.update(key for (key,) in self.read(query, (block[0], block[-1], wanted)))
+        return found & set(listed.keys)
+
     def counts(self) -> dict[int, int]:
         """Number of items by version; versions without items are left out."""
         with self._lock:
@@ -262,6 +277,26 @@ class Catalogue:
                 yield _stored(row)
 
 
+def _refuse_missing_tables(connection: sqlite3.Connection, path: Path) -> None:
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    missing = [name for name in ("settings", "versions", "items", "fields", "unsettled") if name not in found]
+    if missing:
+        raise HoldfastError(f"{path}: has no table {', '.join(missing)}; restore the file from a backup")
+
+
+@contextmanager
+def explain_damage(path: Path) -> Iterator[None]:
+    """Report settings and records that cannot be read in one line. For what is done when a gallery is opened.
+
+    path: of the file that they are in.
+    """
+    try:
+        yield
+    except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
+        raise HoldfastError(f"{path}: damaged ({reason}); restore it from a backup") from error
+
+
 def _put_settings(change: sqlite3.Connection, settings: dict[str, Any]) -> None:
     rows = [(name, json.dumps(value)) for name, value in settings.items()]
     change.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
@@ -277,7 +312,11 @@ def _release_keys(change: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[
 
 def _stored(row: Sequence[Any]) -> Stored:
     key, name, version, label, metadata, path = row
-    return Stored(key, name, version, label, json.loads(metadata), path)
+    try:
+        fields = json.loads(metadata)
+    except ValueError:
+        raise HoldfastError(f"item {name!r}: its metadata is damaged; restore the catalogue from a backup") from None
+    return Stored(key, name, version, label, fields, path)
 
 
 def _chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -1,5 +1,6 @@
 """Filters of a search: conditions on label and metadata, all of which must hold."""
 
+import json
 import math
 import operator
 import re
@@ -84,7 +85,12 @@ def plain_value(what: str, value: object) -> Value:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    raise HoldfastError(f"{what}: {value!r} is not text, true, false or a finite number of at most 2^53")
+    raise HoldfastError(f"{what}: {_shown(value)} is not text, true, false or a finite number of at most 2^53")
+
+
+def _shown(value: object) -> str:
+    """A value in a message, as JSON writes it."""
+    return json.dumps(value, ensure_ascii=False, default=str)[:80]
 
 
 def check_text(what: str, text: str) -> None:
@@ -117,7 +123,7 @@ def _bounds(field: str, wanted: Mapping[str, Any]) -> tuple[tuple[str, float], .
             raise unknown_name(f"bound on {field}", str(name), _COMPARED)
         number = plain_value(f"filter on {field}", value)
         if isinstance(number, bool | str):
-            raise HoldfastError(f"filter on {field}: a bound must be a number, not {value!r}")
+            raise HoldfastError(f"filter on {field}: a bound must be a number, not {_shown(value)}")
         found.append((name, float(number)))
     if not found:
         raise HoldfastError(f"filter on {field}: give at least one of {', '.join(_COMPARED)}")

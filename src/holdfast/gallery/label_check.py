@@ -1,7 +1,8 @@
 """The check of a new model's queries on labelled items of an older version, when the model is registered."""
 
 import contextlib
-from collections.abc import Callable, Container
+import hashlib
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,13 +15,15 @@ from holdfast.evaluation import check
 from holdfast.evaluation.verdict import FEWEST_UNITS, NOT_JUDGED
 from holdfast.gallery.bridge_pairs import fetch_in_blocks
 from holdfast.gallery.catalogue import ItemsWithPath
+from holdfast.gallery.held_out_items import ENOUGH, HELD, TRAINED, UNKNOWN, NamedSamples
 from holdfast.gallery.items import Stored
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 from holdfast.wording import counted
 
-MOST_QUERIES = 300
+MOST_QUERIES = 2000
 MOST_GALLERY = 5000
+_IMAGES_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -48,27 +51,37 @@ class NewQueries(NamedTuple):
 
 
 class CheckSplit(NamedTuple):
-    """Keys and labels of candidates for queries, and of the gallery, in random order."""
+    """Keys and labels of candidates for queries, and of the gallery, in the order of the hashes of their ids."""
 
     queries: dict[int, str]
     gallery: dict[int, str]
 
 
-def split(items: ItemsWithPath, avoid: Container[str] | None = None) -> CheckSplit:
+def split(
+    items: ItemsWithPath, avoid: Container[str] | None = None, kinds: Mapping[int, str] | None = None
+) -> CheckSplit:
     """Candidates for queries, at most half of the labelled items, and the gallery with every query's class.
 
     avoid: ids that become queries last, because the bridge may need them; None for none.
+    kinds: ``HELD`` or ``TRAINED`` by key, as far as it is known. Held-out items become queries first, and no others if
+        there are enough; items that were trained on become queries last.
+
+    An item's place depends on its id alone, so nearly the same gallery gives nearly the same queries.
     """
     # With arrays: a loop over all items of a large gallery would slow down searches of other threads.
     codes: dict[str | None, int] = {None: -1}
     code_of = np.array([codes.setdefault(label, len(codes) - 1) for label in items.labels], dtype=np.int64)
     labelled = np.flatnonzero(code_of >= 0)
-    order = labelled[np.random.default_rng(0).permutation(len(labelled))]
-    wanted = np.array([items.ids[row] in avoid for row in order.tolist()], dtype=bool) if avoid else None
-    if wanted is not None:
-        order = np.concatenate([order[~wanted], order[wanted]])
+    hashes = np.array([_id_hash(items.ids[row]) for row in labelled.tolist()], dtype=np.uint64)
+    order = labelled[np.argsort(hashes, kind="stable")]
+    ranks = {HELD: 0, UNKNOWN: 1, TRAINED: 2}
+    rank = np.array([ranks[(kinds or {}).get(items.keys[row], UNKNOWN)] for row in order.tolist()], dtype=np.int64)
+    if avoid:
+        rank += 3 * np.array([items.ids[row] in avoid for row in order.tolist()], dtype=np.int64)
+    order = order[np.argsort(rank, kind="stable")]
+    held_out = int((rank == 0).sum())
     left = np.bincount(code_of[order])
-    most = min(len(order) // 2, 2 * MOST_QUERIES)
+    most = min(len(order) // 2, MOST_QUERIES, held_out if held_out >= ENOUGH else len(order))
     queries: list[int] = []
     passed: list[int] = []
     for row in order.tolist():
@@ -88,6 +101,10 @@ def split(items: ItemsWithPath, avoid: Container[str] | None = None) -> CheckSpl
     return CheckSplit(
         *({items.keys[row]: str(items.labels[row]) for row in rows} for rows in (queries, gallery.tolist()))
     )
+
+
+def _id_hash(id: str) -> int:
+    return int.from_bytes(hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def read_check_sample(state: GalleryState, version: Version, chosen: CheckSplit) -> CheckSample | None:
@@ -116,40 +133,56 @@ def check_on_sample(
     sample: CheckSample,
     read: Callable[[Stored], Tensor],
     embed: Callable[[Tensor], NewQueries],
+    samples: NamedSamples,
     confidence: float = 0.95,
 ) -> dict[str, Any]:
     """``holdfast.check`` of a new model's queries on items of an older version, as JSON.
 
     The old model's features are the stored vectors; the new model's are computed from the images. Items with images
     that cannot be read are not used as queries. With a bridge, and where the spaces can be compared, ``without`` has
-    verdict, cross_test and gain of the queries without it.
+    verdict, loss, cross_test and gain of the queries without it. ``items_used`` says which items were the queries.
 
     version: the older version's number.
     read: opens and preprocesses the image of an item.
     embed: queries of images (N x C x H x W) in the space of the stored vectors.
+    samples: what the new model's folder says about its training.
     confidence: of the intervals; see ``joint_confidence``.
     """
-    images: list[Tensor] = []
-    queries: list[Stored] = []
-    for item in sample.queries:
-        if len(queries) == MOST_QUERIES:
-            break
-        with contextlib.suppress(HoldfastError):
-            images.append(read(item))
-            queries.append(item)
-    if len(queries) < FEWEST_UNITS:
+    kinds = samples.kinds_of(sample.queries)
+    queries, new = _embedded(samples.best(sample.queries, kinds), read, embed)
+    if len(queries) < FEWEST_UNITS or new is None:
         found_items = counted(len(queries), "labelled item")
         reason = f"{found_items} with readable images and others of the same class; {FEWEST_UNITS} are needed"
         return {"version": version, "verdict": NOT_JUDGED, "reason": reason}
     vectors, gallery, labels = sample.vectors, sample.gallery, np.array([item.label for item in queries])
     old_gallery = (np.stack([vectors[key] for key in gallery]), np.array(list(gallery.values())))
     old_queries = (np.stack([vectors[item.key] for item in queries]), labels)
-    new = embed(torch.cat(images))
     used = new.plain if new.bridged is None else new.bridged
     found = check(old_gallery, old_queries, (used, labels), confidence=confidence).as_json()
-    kept = ("verdict", "reason", "score", "confidence", "queries", "gallery", "self_test", "cross_test", "gain")
+    kept = ("verdict", "reason", "score", "confidence", "queries", "gallery", "self_test", "cross_test", "gain", "loss")
     record = {"version": version, **{name: found[name] for name in kept}}
+    record["items_used"] = samples.describe(queries, kinds)
     if new.bridged is not None and new.plain is not None:
         without = check(old_gallery, old_queries, (new.plain, labels), confidence=confidence).as_json()
-        record["without"] = {name: without[name] for name in ("verdict", "cross_test", "gain")}
+        record["without"] = {name: without[name] for name in ("verdict", "loss", "cross_test", "gain")}
     return record
+
+
+def _embedded(
+    items: Sequence[Stored], read: Callable[[Stored], Tensor], embed: Callable[[Tensor], NewQueries]
+) -> tuple[list[Stored], NewQueries | None]:
+    """The items with images that can be read, and their new queries; None without any."""
+    queries: list[Stored] = []
+    parts: list[NewQueries] = []
+    for start in range(0, len(items), _IMAGES_AT_ONCE):
+        images: list[Tensor] = []
+        for item in items[start : start + _IMAGES_AT_ONCE]:
+            with contextlib.suppress(HoldfastError):
+                images.append(read(item))
+                queries.append(item)
+        if images:
+            parts.append(embed(torch.cat(images)))
+    if not parts:
+        return [], None
+    bridged, plain = ([getattr(part, name) for part in parts] for name in ("bridged", "plain"))
+    return queries, NewQueries(*(None if rows[0] is None else np.concatenate(rows) for rows in (bridged, plain)))

@@ -1,6 +1,7 @@
 """Register a model: fit bridges to the older versions, check its queries on them, then make it the newest version."""
 
 import contextlib
+import gc
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.encoders import Encoder
 from holdfast.encoders.compact import to_compact
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.verdict import INCOMPATIBLE
+from holdfast.evaluation.verdict import INCOMPATIBLE, YES
 from holdfast.gallery.bridge_pairs import (
     NewVectors,
     PairItems,
@@ -26,6 +27,8 @@ from holdfast.gallery.bridge_pairs import (
     pairs_of,
     read_pair_items,
 )
+from holdfast.gallery.catalogue import ItemsWithPath
+from holdfast.gallery.held_out_items import NamedSamples
 from holdfast.gallery.label_check import (
     CheckSample,
     NewQueries,
@@ -86,10 +89,11 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
     with _delete_model_on_error(state, version):
         # Copied first, because the source folder may change while the model embeds.
         copy_model(candidate, state.folder.version(version.number))
-        found = _of_current_versions(state, registration.run())
-        refused = [one.check for one in found if one.check is not None and one.check["verdict"] == INCOMPATIBLE]
+        with _short_garbage_collections():
+            found = _of_current_versions(state, registration.run())
+        refused = [one.check for one in found if one.check is not None and refuses(one.check)]
         if refused and not options.force:
-            where = f"on version {refused[0]['version']}: {refused[0]['reason']}"
+            where = f"on version {refused[0]['version']}: {_loss_text(refused[0])}"
             how = "--force registers it all the same (in Python: force=True)"
             raise HoldfastError(f"{model}: incompatible {where}; {how}")
         for one in found:
@@ -115,6 +119,22 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
 
 
 @contextlib.contextmanager
+def _short_garbage_collections() -> Iterator[None]:
+    """Leave the objects that exist now out of garbage collections within the block.
+
+    A collection of all objects of a process with torch takes about 0.1 s, in which no thread can search.
+    """
+    if gc.get_freeze_count():  # the application has chosen its own set
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+@contextlib.contextmanager
 def _delete_model_on_error(state: GalleryState, version: Version) -> Iterator[None]:
     """Delete the copy of the model, its bridges and its collection if the block raises."""
     try:
@@ -125,6 +145,20 @@ def _delete_model_on_error(state: GalleryState, version: Version) -> Iterator[No
             if version.collection in state.engine.collections():
                 state.engine.drop(version.collection)
         raise
+
+
+def refuses(check: dict[str, Any]) -> bool:
+    """Whether a check shows that the new queries do worse, and does not show that at most the accepted loss is lost."""
+    loss = check.get("loss")
+    return bool(check["verdict"] == INCOMPATIBLE and (loss is None or loss["answer"] != YES))
+
+
+def _loss_text(check: dict[str, Any]) -> str:
+    loss, gain = check["loss"], check["gain"]
+    if loss is None:
+        return str(check["reason"])
+    change = f"{100 * gain['value']:+.1f} points, {100 * gain['low']:+.1f} to {100 * gain['high']:+.1f}"
+    return f"{loss['question'].lower()}: {loss['answer']} ({change}; {check['items_used']['text']})"
 
 
 def _refuse_known_model(state: GalleryState, candidate: Candidate) -> None:
@@ -205,6 +239,7 @@ class _Registration:
 
     def __init__(self, state: GalleryState, candidate: Candidate, new: Version, options: RegisterOptions) -> None:
         self._state, self._candidate, self._new, self._options = state, candidate, new, options
+        self._samples = NamedSamples.read(candidate.folder)
 
     def refuse_other_spaces(self) -> None:
         """Refuse a model that cannot be compared with every older version if no bridge is wanted."""
@@ -240,7 +275,7 @@ class _Registration:
         with state.searches.running():  # a rollback waits for this before it deletes vectors and bases
             versions, counts = state.models.versions(), state.catalogue.counts()
             listed = {old.number: state.catalogue.items_with_path(old.number) for old in versions}
-            splits = {number: split(rows, new_vectors) for number, rows in listed.items()}
+            splits = {number: split(rows, new_vectors, self._kinds_by_path(rows)) for number, rows in listed.items()}
             reserved = {key for one in splits.values() for key in one.queries}
             chosen = {}
             if new_vectors is not None:
@@ -267,6 +302,14 @@ class _Registration:
                     )
                 )
         return found
+
+    def _kinds_by_path(self, listed: ItemsWithPath) -> dict[int, str]:
+        """The kind of each item whose image is a file that the model folder names, by key."""
+        kinds: dict[int, str] = {}
+        for kind in set(self._samples.paths.values()):
+            paths = [path for path, one in self._samples.paths.items() if one == kind]
+            kinds.update(dict.fromkeys(self._state.catalogue.keys_with_path(listed, paths), kind))
+        return kinds
 
     def _embed(self, images: Tensor) -> np.ndarray:
         """Preprocessed images as the new version stores them."""
@@ -350,10 +393,14 @@ class _Registration:
         if one.check is None:
             return None
         encoder = self._candidate.encoder
-        self._options.progress(f"checking on version {one.old.number}", 0, 1)
+        stage, total, done = f"checking on version {one.old.number}", len(one.check.queries), 0
+        self._options.progress(stage, 0, total)
 
         def embed(images: Tensor) -> NewQueries:
+            nonlocal done
             rows = self._embed(images)
+            done += len(rows)
+            self._options.progress(stage, done, total)
             plain = one.converter.convert(rows, self._new, one.old) if one.conflict is None else None
             bridged = None if to is None or to.kind == NONE else to(rows).numpy()
             return NewQueries(bridged, plain)
@@ -363,7 +410,8 @@ class _Registration:
             one.check,
             lambda item: preprocess_image(encoder, str(item.path)),
             embed,
+            self._samples,
             joint_confidence(len(self._state.models.versions())),
         )
-        self._options.progress(f"checking on version {one.old.number}", 1, 1)
+        self._options.progress(stage, total, total)
         return found
