@@ -33,3 +33,15 @@ def test_every_way_is_adopted_trained_and_checked(tmp_path):
         gain = found["gain"]
         assert gain["low"] <= gain["value"] <= gain["high"]
         assert gain["value"] == pytest.approx(found["cross"]["value"] - found["self"]["value"])
+
+
+@pytest.mark.slow
+def test_times_of_adopt(tmp_path):
+    script = SCRIPT.parent / "adopt_time.py"
+    words = ["--toy", "--threads", "1", "--json", str(tmp_path / "x.json")]
+    done = subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "x.json").read_text())["rows"]
+    assert [row["command"] for row in rows] == ["plain", "new", "all"]
+    assert rows[1]["verdicts"] == rows[2]["verdicts"]  # so few items are not sampled
+    assert all(0 < row["gap_s"] <= row["wall_s"] for row in rows)

@@ -1,9 +1,11 @@
 """What one sees while a run goes on."""
 
+import io
+
 import pytest
 
 from holdfast.cli import progress
-from holdfast.cli.progress import Bar, Lines, Position, run_display
+from holdfast.cli.progress import Bar, Lines, Position, StageProgress, run_display
 from holdfast.events import (
     EpochEnded,
     EvaluationBegan,
@@ -100,3 +102,36 @@ def test_quiet(capsys):
 @pytest.mark.parametrize(("seconds", "shown"), [(0.4, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3723, "1:02:03")])
 def test_clock(seconds, shown):
     assert progress.clock(seconds) == shown
+
+
+class OneLine(io.StringIO):
+    """Ends the display's thread after a line."""
+
+    def __init__(self, display):
+        super().__init__()
+        self._display = display
+
+    def flush(self):
+        self._display.__exit__(None, None, None)
+        self._display._ended.set()
+
+
+@pytest.mark.parametrize(
+    ("now", "line"),
+    [(("fitting the bridge", 0, 1), "fitting the bridge, 0:"), (("searching", 1, 4), "searching, 25 %, 0:")],
+)
+def test_a_stage_that_reports_nothing_shows_that_it_lives(now, line, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    display = StageProgress("adopt", quiet=False)
+    display(*now)
+    stream = OneLine(display)
+    display._print_lines(stream)  # what the thread runs
+    assert stream.getvalue().startswith(f"adopt: {line}")
+    assert stream.getvalue().endswith(" so far\n")
+
+
+def test_stages_in_quiet(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with StageProgress("adopt", quiet=True) as shown:
+        shown("searching", 1, 4)
+    assert capsys.readouterr().err == ""

@@ -307,3 +307,35 @@ def test_bad_input_is_one_line_and_nothing_is_written(features, labels, options,
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_queries_are_sampled_and_the_record_says_so(files):
+    stages = []
+    options = {"new": files["new"], "out": None, "resamples": 500, "steps": 20}
+    every = adopt(files["old"], **options)
+    some = adopt(files["old"], **options, max_queries=60, progress=lambda *now: stages.append(now))
+    assert (every.same_classes.queries, every.same_classes.held_out) == (120, 120)
+    assert (some.same_classes.queries, some.same_classes.held_out) == (60, 120)
+    assert some.other_classes.queries == 60
+    assert "60 of 120 queries, drawn at random, of unseen items" in some.judged
+    assert some.as_json()["same_classes"]["held_out"] == 120
+    for way in every.ways:  # the same answers
+        assert some.way(way.name).same_classes.verdict == way.same_classes.verdict
+        gains = some.way(way.name).same_classes.gain, way.same_classes.gain
+        assert gains[1].low <= gains[0].value <= gains[1].high
+    assert {name.split(":")[0] for name, _, _ in stages} >= {"reading", "question 1 of 2", "question 2 of 2"}
+    assert all(0 <= done <= total for _, done, total in stages)
+    with pytest.raises(HoldfastError, match="max-queries must be at least 1"):
+        adopt(files["old"], out=None, max_queries=0)
+
+
+def test_top1_equals_a_plain_search(files):
+    """The reference: one search of all held-out items in the whole gallery."""
+    from holdfast.lifecycle.stored_vectors import split_items
+
+    found = adopt(files["old"], out=None, new=files["new"], way="bridge", resamples=500)
+    stored = read_stored(files["old"])
+    split = split_items(stored.labels, held_out=0.3, seed=0)
+    similar = stored.vectors[split.queries] @ stored.vectors[split.gallery].T
+    hits = stored.labels[split.gallery][similar.argmax(1).numpy()]
+    assert found.same_classes.as_stored.value == pytest.approx((hits == stored.labels[split.queries]).mean())

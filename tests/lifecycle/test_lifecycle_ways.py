@@ -9,6 +9,8 @@ from holdfast.evaluation.estimates import Estimate
 from holdfast.geometry import DSimplex, unit
 from holdfast.lifecycle.adoption_result import Later, Way, choose, choose_without_classes
 from holdfast.lifecycle.adoption_trial import (
+    Descent,
+    _each_on_one_thread,
     aligned_isometry,
     fit_projection,
     means_head,
@@ -55,15 +57,17 @@ def test_the_pull_holds_the_projection_to_the_isometry():
     vectors, labels = scattered()
     simplex = DSimplex(20)
     start = aligned_isometry(vectors, labels, simplex)
-    assert torch.equal(fit_projection(vectors, labels, simplex, pull=float("inf"), seed=0), start)
-    near, far = (fit_projection(vectors, labels, simplex, pull=pull, seed=0, steps=100) for pull in (10.0, 0.01))
+    fitted = (vectors, labels, simplex, start)
+    descent = Descent(0, 100)
+    assert torch.equal(fit_projection(*fitted, pull=float("inf"), descent=descent), start)
+    near, far = (fit_projection(*fitted, pull=pull, descent=descent) for pull in (10.0, 0.01))
     assert 0 < float((near - start).norm()) < float((far - start).norm())
 
     def loss(matrix: Tensor) -> float:
         return float(simplex_cross_entropy(10 * unit(vectors @ matrix.T), labels, simplex))
 
     assert loss(far) < loss(near) < loss(start)
-    assert torch.equal(far, fit_projection(vectors, labels, simplex, pull=0.01, seed=0, steps=100))
+    assert torch.equal(far, fit_projection(*fitted, pull=0.01, descent=descent))
 
 
 def test_ridge_is_the_least_squares_solution():
@@ -81,13 +85,15 @@ def test_heads_lead_new_features_to_the_old_ones(head):
     vectors, labels = scattered()
     turned, _ = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(3)))
     new = vectors @ turned.T
+    descent = Descent(0, 50)
     if head == "means":
         old = vectors
-        weight = means_head(new, old, labels, lambda_=0.1, seed=0, steps=50)
+        weight = means_head(ridge_map(new, old), new, old, labels, lambda_=0.1, descent=descent)
     else:
         simplex = DSimplex(12)
         old = unit(vectors @ aligned_isometry(vectors, labels, simplex).T)
-        weight = simplex_head(new, old, labels, simplex, lambda_=0.1, seed=0, steps=50)
+        start = ridge_map(new, old)
+        weight = simplex_head(start, new, old, labels, simplex, lambda_=0.1, descent=descent)
     assert float((unit(new @ weight.T) * old).sum(1).mean()) > 0.9
 
 
@@ -168,3 +174,25 @@ def test_what_is_offered_without_classes(wanted, helps, chosen, good):
     name, reason, enough = choose_without_classes(wanted, helps)
     assert (name, enough) == (chosen, good)
     assert ("no bridge helps" in reason) == (helps is False)
+
+
+def test_fits_are_the_same_on_one_thread_and_on_two():
+    vectors, labels = scattered()
+    simplex = DSimplex(20)
+    start = aligned_isometry(vectors, labels, simplex)
+
+    def fitted(number: int) -> Tensor:
+        pull = (1.0, 0.1, 0.01)[number]
+        return fit_projection(vectors, labels, simplex, start, pull=pull, descent=Descent(0, 20))
+
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(_each_on_one_thread(fitted, 3))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    assert not torch.equal(found[0][0], found[0][2])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.options import JSON_OPTION
+from holdfast.cli.progress import StageProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.wording import counted, per_cent
 
@@ -34,6 +35,8 @@ def adopt(
     seed: int = typer.Option(0, "--seed", help="Seed of the splits, the fits and the resamples."),
     steps: int = typer.Option(300, "--steps", help="Steps of each fit that has no closed form."),
     bridge_pairs: int = typer.Option(2000, "--bridge-pairs", help="Items that a bridge is fitted on, at most."),
+    max_queries: int = typer.Option(5000, "--max-queries", help="Held-out items searched for each answer, at most."),
+    quiet: bool = typer.Option(False, "--quiet", "-q", help="Show no progress."),
     json: bool = JSON_OPTION,
 ) -> None:
     """Adopt another model as version 0, from its stored vectors.
@@ -45,27 +48,31 @@ def adopt(
     models to be trained against the vectors.
     """
     from holdfast.errors import HoldfastError
-    from holdfast.lifecycle import adopt as judge_and_write
 
     if (vectors is None) == (features is None):
         raise HoldfastError("give one file of stored vectors: holdfast adopt FILE --out FOLDER")
     source = features if vectors is None else vectors
     assert source is not None
-    found = judge_and_write(
-        source,
-        labels,
-        out=out,
-        new=new,
-        new_model=new_model,
-        way=way,
-        slots=slots,
-        held_out=held_out,
-        confidence=confidence,
-        min_gain=min_gain,
-        seed=seed,
-        steps=steps,
-        bridge_pairs=bridge_pairs,
-    )
+    with StageProgress("adopt", quiet=quiet or json) as progress:
+        from holdfast.lifecycle import adopt as judge_and_write
+
+        found = judge_and_write(
+            source,
+            labels,
+            out=out,
+            new=new,
+            new_model=new_model,
+            way=way,
+            slots=slots,
+            held_out=held_out,
+            confidence=confidence,
+            min_gain=min_gain,
+            seed=seed,
+            steps=steps,
+            bridge_pairs=bridge_pairs,
+            max_queries=max_queries,
+            progress=progress,
+        )
     if json:
         print_json({"folder": str(out), **found.as_json()})
     else:
@@ -114,9 +121,10 @@ def _print(found: "Adoption", out: Path) -> None:
 
 def _print_question(found: "Adoption", name: str, which: str) -> None:
     """One question: what the vectors score as they are, and the gain of each way."""
+    from holdfast.lifecycle.adoption_result import searched
+
     question = getattr(found, which)
-    queries, classes = counted(question.queries, "query"), counted(question.classes, "class")
-    say(f"{name}: {queries} of {classes}")
+    say(f"{name}: {searched(question)} of {counted(question.classes, 'class')}")
     say(f"As stored: {_score(question.as_stored)}.")
     if question.new_alone is not None:
         say(f"The new model, with everything re-embedded: {_score(question.new_alone)}.")

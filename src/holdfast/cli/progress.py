@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import typer
 
@@ -29,8 +29,8 @@ from holdfast.wording import counted
 if TYPE_CHECKING:
     from holdfast.training import Cancellation
 
-LINE_SECONDS = 10.0
-"""Seconds between two lines of progress."""
+LINE_SECONDS = 4.0
+"""Seconds between two lines of progress. Nobody should wait more than five seconds without a sign of life."""
 
 
 def run_display(name: str, *, quiet: bool = False) -> "Silent | Bar | Lines":
@@ -104,7 +104,7 @@ class Silent(Display):
 
 
 class Lines(Display):
-    """A line when a task begins or ends, and in between at most one every ten seconds."""
+    """A line when a task begins or ends, and in between at most one every ``LINE_SECONDS``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -225,7 +225,7 @@ FIRST_SECONDS = 2.0
 
 
 class DecodingLines:
-    """Progress of decoding: a line after ``FIRST_SECONDS``, then one every ten seconds, and one at the end."""
+    """Progress of decoding: a line after ``FIRST_SECONDS``, then one every ``LINE_SECONDS``, and one at the end."""
 
     def __init__(self) -> None:
         self._began = self._due = 0.0
@@ -253,7 +253,7 @@ def decoding_lines(*, quiet: bool) -> DecodingLines | None:
 
 
 class CountProgress(Display):
-    """Items done, items a second and time left on stderr: a bar in a terminal, else a line every ten seconds.
+    """Items done, items a second and time left on stderr: a bar in a terminal, else lines.
 
     Called with the number of items done and the number of all. The clock starts at the first call, so that the time
     to load a model is not counted.
@@ -298,3 +298,56 @@ class CountProgress(Display):
             self._due = now + LINE_SECONDS
             sys.stderr.write(f"{self._name}: {detail}\n")
             sys.stderr.flush()
+
+
+class StageProgress(Display):
+    """The stage, the share that is done and the time on stderr: a bar in a terminal, else a line every few seconds.
+
+    Called with (stage, done, total). Lines come from a thread, also if a stage does not report for a while.
+
+    name: of the verb.
+    quiet: show nothing.
+    """
+
+    def __init__(self, name: str, *, quiet: bool) -> None:
+        self._name, self._quiet = name, quiet
+        self._began = time.monotonic()
+        self._stage, self._done, self._total = "starting", 0, 0
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if self._quiet:
+            return self
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._row = self._bar.add_task(self._stage, total=None)
+        else:
+            self._thread = threading.Thread(target=self._print_lines, args=(sys.stderr,), daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        if self._thread is not None:
+            self._ended.set()
+            self._thread.join()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        self._stage, self._done, self._total = stage, done, total
+        if self._bar is not None:
+            known = {"completed": done, "total": total} if done else {"completed": 0, "total": None}
+            self._bar.update(self._row, description=stage.replace("[", "\\["), **known)
+
+    def _print_lines(self, stream: TextIO) -> None:
+        while not self._ended.wait(LINE_SECONDS):
+            share = f", {100 * self._done / self._total:.0f} %" if self._done and self._total else ""
+            stream.write(f"{self._name}: {self._stage}{share}, {clock(time.monotonic() - self._began)} so far\n")
+            stream.flush()

@@ -6,6 +6,7 @@ from typing import Any, final
 from holdfast.evaluation.estimates import Estimate
 from holdfast.evaluation.verdict import COMPATIBLE, non_inferior
 from holdfast.storage import without_nan
+from holdfast.wording import counted
 
 PROJECTION, MEANS, BRIDGE, UNCHANGED = "projection", "means", "bridge", "unchanged"
 _LEAST_CHANGE = (MEANS, BRIDGE, PROJECTION)
@@ -26,15 +27,25 @@ OTHER_CLASSES = "classes that nothing was fitted on"
 class Question:
     """What is asked of every way, and what the vectors score without any.
 
-    queries, classes: number of queries and of their classes.
+    queries, classes: number of queries that were searched, and of their classes.
     as_stored: top-1 of the old model's queries on the stored vectors.
     new_alone: top-1 of the new model with everything embedded by it; None without its vectors.
+    held_out: number of items that could be queries; ``queries`` of them were drawn at random. The whole gallery is
+        searched.
     """
 
     queries: int
     classes: int
     as_stored: Estimate
     new_alone: Estimate | None
+    held_out: int
+
+
+def searched(question: Question) -> str:
+    """How many queries were searched, and of how many if they are a sample."""
+    if question.queries == question.held_out:
+        return counted(question.queries, "query")
+    return f"{question.queries:,} of {counted(question.held_out, 'query')}, drawn at random,"
 
 
 @final

@@ -1,6 +1,6 @@
 """Stored vectors, with their classes if these are known: read, checked, paired with a new model's, and split."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +116,7 @@ class Split:
     fit: for fitting.
     choose_queries, choose_gallery: for choosing settings.
     queries, gallery: for measuring. Nothing is fitted to the queries.
+    held_out: the number of items that could be queries; ``queries`` may be a sample of them.
     """
 
     fit: np.ndarray
@@ -123,6 +124,17 @@ class Split:
     choose_gallery: np.ndarray
     queries: np.ndarray
     gallery: np.ndarray
+    held_out: int
+
+    def sampled(self, queries: int, choose_queries: int, seed: int) -> "Split":
+        """The same split with at most so many queries of both kinds, drawn at random. Galleries are not sampled."""
+        draw = np.random.default_rng(seed)
+
+        def some(rows: np.ndarray, most: int) -> np.ndarray:
+            return rows if len(rows) <= most else np.sort(draw.choice(rows, most, replace=False))
+
+        chosen, asked = some(self.choose_queries, choose_queries), some(self.queries, queries)
+        return replace(self, choose_queries=chosen, queries=asked)
 
     @property
     def pairs(self) -> Tensor:
@@ -153,7 +165,7 @@ def split_items(labels: np.ndarray, *, held_out: float, seed: int) -> Split | No
     asked, choose, fit = (np.sort(np.concatenate(part)) for part in (queries, choosing, kept))
     if len(asked) == 0:
         return None
-    return Split(fit, choose, fit, asked, np.sort(np.concatenate([choose, fit])))
+    return Split(fit, choose, fit, asked, np.sort(np.concatenate([choose, fit])), len(asked))
 
 
 def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) -> Split:
@@ -179,8 +191,10 @@ def split_classes(labels: np.ndarray, *, held_out: float, seed: int, name: str) 
         queries[part].append(rows[: len(rows) // 2])
         gallery[part].append(rows[len(rows) // 2 :])
     fitting = np.flatnonzero(~np.isin(labels, usable[: num_held_out + num_choosing]))
-    parts = (np.sort(np.concatenate(found[part])) for part in ("choose", "test") for found in (queries, gallery))
-    return Split(fitting, *parts)
+    choose_queries, choose_gallery, asked, searched = (
+        np.sort(np.concatenate(found[part])) for part in ("choose", "test") for found in (queries, gallery)
+    )
+    return Split(fitting, choose_queries, choose_gallery, asked, searched, len(asked))
 
 
 def few_classes(labels: np.ndarray) -> bool:
