@@ -75,7 +75,7 @@ def test_invalid_metrics(tmp_path, value, says):
 def test_invalid_recipe(tmp_path):
     written(tmp_path, protocol([[0.5]]))
     (tmp_path / "recipe.toml").write_text("= 3")
-    with pytest.raises(HoldfastError, match=r"recipe\.toml: not readable as TOML"):
+    with pytest.raises(HoldfastError, match=r"recipe\.toml: not valid TOML"):
         read_run(tmp_path)
 
 

@@ -221,11 +221,11 @@ def _colour_share(value: float, low: float, high: float) -> float:
     return min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.5
 
 
-_INTERVAL_WIDTH, _INTERVAL_LEFT, _INTERVAL_RIGHT, _INTERVAL_ROW = 640, 236, 24, 34
+_INTERVAL_WIDTH, _INTERVAL_LEFT, _INTERVAL_RIGHT, _INTERVAL_ROW = 440, 12, 16, 40
 
 
 def interval_plot(rows: Sequence[tuple[str, dict[str, float]]], label: str, mark: float | None = None) -> str:
-    """A dot with its interval per row, on a common axis in per cent.
+    """A dot with its interval per row, under its name, on a common axis in per cent.
 
     rows: (name, {"value", "low", "high"}), in [0, 1].
     mark: a value where a vertical line is drawn.
@@ -233,7 +233,7 @@ def interval_plot(rows: Sequence[tuple[str, dict[str, float]]], label: str, mark
     ends = [100 * found[key] for _, found in rows for key in ("low", "high", "value")]
     ends += [100 * mark] if mark is not None else []
     low, high, step = _axis(min(ends), max(ends))
-    height = _INTERVAL_ROW * len(rows) + 34
+    height = _INTERVAL_ROW * len(rows) + 36
 
     def px(value: float) -> float:
         return _INTERVAL_LEFT + (100 * value - low) / (high - low) * (
@@ -248,11 +248,11 @@ def interval_plot(rows: Sequence[tuple[str, dict[str, float]]], label: str, mark
     if mark is not None:
         parts.append(f'<line class="goal" x1="{px(mark):.1f}" x2="{px(mark):.1f}" y1="0" y2="{height - 28}"/>')
     for i, (name, found) in enumerate(rows):
-        y = _INTERVAL_ROW * i + _INTERVAL_ROW / 2 + 2
+        y = _INTERVAL_ROW * i + 28  # the name is above the line, so that the figure can be narrow
         tooltip = f"{name}: {100 * found['value']:.2f} ({100 * found['low']:.2f} to {100 * found['high']:.2f})"
         parts.append(
             f'<g class="span c{i}"><title>{text(tooltip)}</title>'
-            f'<text class="row" x="0" y="{y + 4:.1f}">{text(name)}</text>'
+            f'<text class="row" x="0" y="{y - 12:.1f}">{text(name)}</text>'
             f'<line x1="{px(found["low"]):.1f}" x2="{px(found["high"]):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<circle cx="{px(found["value"]):.1f}" cy="{y:.1f}" r="5"/></g>'
         )

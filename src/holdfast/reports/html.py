@@ -127,6 +127,12 @@ def _setting(value: Any) -> str:
     return DASH if value is None else text(value)
 
 
+def in_columns(body: str) -> str:
+    """``body`` as sections, one for each h2 in it, which wide windows show in two columns."""
+    first, *rest = body.split("<h2>")
+    return f'{first}<div class="sections">{"".join(f"<section><h2>{part}</section>" for part in rest)}</div>'
+
+
 def document(title: str, css: str, body: Sequence[str], footer: str) -> str:
     """A whole HTML document; empty parts of ``body`` are left out."""
     return (

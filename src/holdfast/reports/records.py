@@ -2,7 +2,6 @@
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from holdfast.errors import HoldfastError
 from holdfast.metrics import compatible_pairs
 from holdfast.run_folder import not_a_run_error
 from holdfast.storage import read_json
+from holdfast.untrusted_files import read_toml
 
 METHOD_NAMES = {
     "er": "ER",
@@ -22,6 +22,7 @@ METHOD_NAMES = {
     "simplex_hoc": "d-Simplex-HOC",
     "simplex_hoc_views": "d-Simplex-HOC-Views (ours)",
     "means_hoc": "Means-HOC (ours)",
+    "cosine_hoc": "Cosine-HOC (ours)",
     "fan": "FAN",
     "bct": "BCT-ER",
     "lce": "LCE-ER",
@@ -187,10 +188,7 @@ def _of_type(value: Any, kind: type[Any]) -> Any:
 def _recipe(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise HoldfastError(f"{path}: not readable as TOML ({error})") from error
+    return read_toml(path)
 
 
 def _log(path: Path) -> list[dict[str, Any]]:

@@ -130,13 +130,21 @@ def style(views: int) -> str:
 
 
 _CHECKS = """
+main { max-width:100rem; }
+.headline p, .warning { max-width:60rem; }
+.sections > section { break-inside:avoid; margin-bottom:2.5rem; }
+.sections .settings { min-width:0; width:100%; } .sections .settings th, .sections .settings td { padding-right:.9rem;
+  min-width:0; overflow-wrap:break-word; } .sections .settings thead th { white-space:normal; vertical-align:bottom; }
+.sections h2 { margin-top:0; padding-top:.75rem; }
+.sections .scores thead th { white-space:normal; } .sections .scores th, .sections .scores td { padding-right:.25rem; }
+@media (min-width:80rem) { .sections { columns:2; column-gap:4rem; } .sections > section { overflow:hidden; } }
 .headline.not-shown, .headline.could-not-be-judged { border-color:var(--c4); }
 .headline.incompatible { border-color:var(--fail-mark); }
-.spans { max-width:44rem; margin:1.25rem 0; } .spans svg { width:100%; min-width:25rem; height:auto; display:block; }
+.spans { max-width:36rem; margin:1.25rem 0; } .spans svg { width:100%; height:auto; display:block; }
 .span line { stroke:var(--s); stroke-width:3; stroke-linecap:round; } .span circle { fill:var(--s); }
-svg .row { fill:var(--ink); font-size:12.5px; }
+svg .row { fill:var(--ink); font-size:12.5px; paint-order:stroke; stroke:var(--paper); stroke-width:4px; }
 svg .goal { stroke:var(--ink); stroke-width:1.5; stroke-dasharray:4 3; }
-.classes { font-size:.88rem; width:min(100%,44rem); min-width:28rem; }
+.classes { font-size:.88rem; width:min(100%,48rem); min-width:20rem; }
 .classes th, .classes td { padding:.3rem .9rem .3rem 0; border-bottom:1px solid var(--rule); text-align:right;
   font-weight:400; white-space:nowrap; line-height:1.25; }
 .classes th:first-child { text-align:left; max-width:14rem; overflow:hidden; text-overflow:ellipsis; }
@@ -148,6 +156,10 @@ svg .goal { stroke:var(--ink); stroke-width:1.5; stroke-dasharray:4 3; }
 .heat td small { display:block; color:var(--quiet); font-size:.68rem; }
 .heat td.better, .cell.better { background:rgba(var(--heat),.28); }
 .heat td.unsure, .cell.unsure { background:repeating-linear-gradient(135deg,var(--soft) 0 5px,var(--rule) 5px 7px); }
+@media (max-width:40rem) { .sections .scores, .classes { font-size:.82rem; min-width:0; }
+  .sections .scores th, .sections .scores td { padding-left:.35rem; white-space:normal; }
+  .classes th, .classes td { padding-right:.4rem; white-space:normal; overflow-wrap:break-word; }
+  .classes td:nth-child(2), .classes th:nth-child(2) { width:40%; } }
 """
 
 
