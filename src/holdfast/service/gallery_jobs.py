@@ -241,7 +241,15 @@ class ImageEmbedder:
         if not isinstance(encoder.preprocess, Preprocess):
             raise HoldfastError(f"version {version.number} takes no images; search it by vector")
         limit = min(max_pixels, encoder.preprocess.max_pixels)
-        decoded = open_image(image, colour=encoder.preprocess.colour, max_pixels=limit)
+        try:
+            decoded = open_image(image, colour=encoder.preprocess.colour, max_pixels=limit)
+        except HoldfastError as error:
+            reason = (
+                str(error)
+                .removeprefix("the image: ")
+                .replace("HEIC needs the extra heif", "HEIC needs the extra heif where the service runs")
+            )
+            raise HoldfastError(f"this image cannot be used: {reason}") from error
         return DecodedImage(version, encoder, encoder.preprocess(decoded))
 
     def embed(self, images: Sequence[DecodedImage]) -> list[np.ndarray | HoldfastError]:

@@ -18,7 +18,8 @@ Model = TypeVar("Model", bound=BaseModel)
 # A form on a page of another site cannot send these types: the browser first asks the service, which does not allow it.
 JSON_TYPES = ("application/json",)
 IMAGE_TYPES = ("application/octet-stream", "image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp",
-               "image/tiff", "image/avif", "image/jp2", "image/x-portable-pixmap")  # fmt: skip
+               "image/tiff", "image/avif", "image/heic", "image/heif", "image/jp2",
+               "image/x-portable-pixmap")  # fmt: skip
 
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 

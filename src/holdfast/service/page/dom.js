@@ -12,6 +12,22 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** A reason of the service as a sentence: it begins with a capital letter and ends with a full stop. */
+export function sentence(reason) {
+  const text = String(reason).trim();
+  if (text === "") return "No reason was given.";
+  const end = /[.!?…]$/.test(text) ? "" : ".";
+  return text[0].toUpperCase() + text.slice(1) + end;
+}
+
+/** An id such as a path: lines break after its separators. All of it is in the title. */
+export function idText(id) {
+  const text = String(id);
+  const made = element("bdi", { title: text });
+  for (const part of text.split(/(?<=[/\\_\-. ])/)) made.append(part, element("wbr"));
+  return made;
+}
+
 /** Text from outside. It may contain characters that change the writing direction: bdi limits them to this element. */
 export const isolated = (text) => element("bdi", {}, String(text));
 
@@ -120,5 +136,5 @@ export function showLoading() {
 
 export function showError(title, reason, ...actions) {
   const buttons = actions.length ? element("p", {}, ...actions) : null;
-  showMessage("error", title, element("p", {}, isolated(reason)), buttons);
+  showMessage("error", title, element("p", {}, isolated(sentence(reason))), buttons);
 }

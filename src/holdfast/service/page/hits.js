@@ -1,7 +1,18 @@
 // Hits as cards: images, facts, arrow keys.
 
 import { loadThumbnail } from "./api.js";
-import { badge, button, byId, definitions, element, formatScore, isolated, meter, setVersionColour } from "./dom.js";
+import {
+  badge,
+  button,
+  byId,
+  definitions,
+  element,
+  formatScore,
+  idText,
+  isolated,
+  meter,
+  setVersionColour,
+} from "./dom.js";
 import { goToItem } from "./state.js";
 
 const FIELDS_SHOWN = 4;
@@ -23,7 +34,7 @@ export function card(hit, position) {
     element("p", { class: "score" }, element("span", { class: "figure" }, score), badge(hit.version)),
     meter(hit.score),
     formatScore(hit.cosine) === score ? null : cosineLine(hit),
-    element("p", { class: "id" }, isolated(hit.id)),
+    element("p", { class: "id" }, idText(hit.id)),
     hit.label === null ? null : element("p", { class: "label" }, isolated(hit.label)),
     metadata(hit.metadata),
     more,

@@ -19,7 +19,15 @@ const VERDICTS = {
   incompatible: ["bad", "✕", "incompatible"],
   "could not be judged": ["unknown", "?", "not judged"],
 };
+// The answer to "at most 1 point lost" decides. Checks of earlier versions of Holdfast have a verdict only.
+const ANSWERS = {
+  yes: ["good", "✓", "passes"],
+  "not shown": ["doubt", "~", "not shown"],
+  no: ["bad", "✕", "fails"],
+};
 const UNKNOWN = ["unknown", "–", "not known"];
+
+const signOf = (cell) => ANSWERS[cell.loss?.answer] ?? VERDICTS[cell.verdict] ?? UNKNOWN;
 
 let selected = null; // the key of the cell that is shown in detail
 
@@ -59,7 +67,7 @@ export function drawMatrix(box, state) {
 }
 
 function cellButton(cell) {
-  const [kind, sign, word] = VERDICTS[cell.verdict] ?? UNKNOWN;
+  const [kind, sign, word] = signOf(cell);
   const made = element(
     "button",
     { type: "button", class: `verdict ${kind}`, "data-cell": keyOf(cell), "aria-controls": "detail" },
@@ -75,8 +83,8 @@ function select(cell) {
   selected = keyOf(cell);
   for (const one of byId("matrix").querySelectorAll(".verdict"))
     one.setAttribute("aria-pressed", one.dataset.cell === selected);
-  const [, , word] = VERDICTS[cell.verdict] ?? UNKNOWN;
-  const verdict = `: ${cell.verdict ?? word}`;
+  const [, , word] = signOf(cell);
+  const verdict = cell.loss ? `: ${cell.loss.question.toLowerCase()}: ${cell.loss.answer}` : `: ${cell.verdict ?? word}`;
   byId("detail").replaceChildren(
     element("p", { class: "title" }, "Queries of ", badge(cell.query), " on items of ", badge(cell.items), verdict),
     element("p", {}, isolated(cell.reason)),
@@ -90,7 +98,9 @@ function measurements(cell) {
     [`Queries of v${cell.items}, ${cell.score}`, interval(cell.self_test, formatPercent)],
     [`Queries of v${cell.query}, ${cell.score}`, interval(cell.cross_test, formatPercent)],
     ["Gain, points", interval(cell.gain, formatPoints)],
+    ...(cell.loss ? [["Strict verdict (a gain above 0)", cell.verdict]] : []),
     ...(cell.without ? [["Gain without the bridge, points", interval(cell.without.gain, formatPoints)]] : []),
     ["Measured with", `${formatCount(cell.queries)} queries among ${formatItems(cell.gallery)}`],
+    ...(cell.items_used ? [["Queries", cell.items_used.text]] : []),
   ]);
 }

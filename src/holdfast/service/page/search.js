@@ -9,7 +9,7 @@ import {
   element,
   formatCount,
   formatMebibytes,
-  isolated,
+  idText,
   showEmptyGallery,
   showError,
   showIdle,
@@ -110,14 +110,14 @@ function clearResults() {
 async function showQuery(query, signal) {
   const preview = byId("preview");
   if (query.kind === "image") {
-    preview.replaceChildren(imageOf(query.file), element("p", {}, isolated(query.file.name || "pasted image")));
+    preview.replaceChildren(imageOf(query.file), element("p", {}, idText(query.file.name || "pasted image")));
     return;
   }
   byId("id").value = query.id;
   const item = await loadItem(query.id, signal).catch(() => null); // the search itself shows the error
   if (signal.aborted) return;
   preview.replaceChildren(
-    ...(item ? [picture(item), element("p", {}, isolated(query.id), " ", badge(item.version))] : []),
+    ...(item ? [picture(item), element("p", {}, idText(query.id), " ", badge(item.version))] : []),
   );
 }
 

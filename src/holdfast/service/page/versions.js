@@ -15,6 +15,7 @@ import {
   formatTime,
   isolated,
   meter,
+  sentence,
   setVersionColour,
 } from "./dom.js";
 import { drawMatrix } from "./matrix.js";
@@ -74,7 +75,7 @@ export function drawVersions(state) {
 }
 
 export function showVersionsError(error) {
-  byId("versions-status").textContent = `Not up to date: ${error.message}`;
+  byId("versions-status").textContent = `Not up to date: ${sentence(error.message)}`;
 }
 
 /** The share of each version, the newest at the left. Segments are kept and change their width. */
@@ -147,13 +148,13 @@ function modelRow(version) {
   const name = element("p", { class: "name" }, number, " ", isolated(version.name));
   if (version.newest) name.append(element("span", { class: "tag" }, "newest"));
   const share = version.share === null ? "" : `, ${formatPercent(version.share)}`;
-  const unindexed = `${formatCount(version.unindexed)} not indexed yet`;
+  const waiting = `${formatItems(version.unindexed)} compared one by one until the search index is rebuilt`;
   const items = element(
     "div",
     { class: "held" },
     meter(version.share ?? 0),
     element("p", {}, formatItems(version.items) + share),
-    version.unindexed ? element("p", { class: "hint" }, unindexed) : null,
+    version.unindexed ? element("p", { class: "hint" }, waiting) : null,
   );
   const facts = definitions(modelFacts(version));
   const row = element("li", { class: "model" }, name, facts, items, bridgeList(version.bridges));
@@ -161,12 +162,13 @@ function modelRow(version) {
 }
 
 function modelFacts({ backbone, slots, dim, stored_dim: stored, registered, weights }) {
+  const length = stored === dim ? formatCount(dim) : `${formatCount(stored)}, made from ${formatCount(dim)}`;
   return [
-    ["Backbone", backbone ?? "not known"],
-    ["K", slots === null ? "no slots" : formatCount(slots)],
-    ["Stored numbers", stored === dim ? formatCount(dim) : `${formatCount(stored)} of ${formatCount(dim)}`],
-    ["Registered", formatDate(registered), formatTime(registered)],
-    ["Weights", weights],
+    ["Network", backbone ?? "not known"],
+    ...(slots === null ? [] : [["Most classes", formatCount(slots), "Places for classes, now and in later versions"]]),
+    ["Vector length", length, "How many numbers are stored for each item"],
+    ["Added", formatDate(registered), formatTime(registered)],
+    ["Weights", weights, "The first digits of the SHA-256 of the model's weights"],
   ];
 }
 
