@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.storage import read_json, write_json
+from holdfast.untrusted_files import open_regular
 
 CHECKSUM_FILE = "seal.json"
 _SUFFIXES = (".json", ".toml", ".safetensors", ".npy")
@@ -14,7 +15,7 @@ _EXCLUDED = (CHECKSUM_FILE, "environment.json", "checkpoint.safetensors")
 
 
 def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -1,13 +1,13 @@
 """The files of a run folder, its lock, and the error for a folder that is not a finished run."""
 
 import contextlib
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast import file_lock
 from holdfast.errors import HoldfastError
 from holdfast.storage import remove_temporaries
+from holdfast.untrusted_files import read_toml
 from holdfast.wording import first_few
 
 
@@ -148,8 +148,8 @@ def _describe_model(path: Path) -> str:
 
 def _describe_unfinished(folder: RunFolder) -> str:
     try:
-        trains_one_model = "scenario" not in tomllib.loads(folder.recipe.read_text(encoding="utf-8"))
-    except (ValueError, OSError):
+        trains_one_model = "scenario" not in read_toml(folder.recipe)
+    except HoldfastError:
         return f"its recipe.toml is not readable, and {folder.metrics.name} is missing"
     if trains_one_model:
         return "a model with unfinished training, not a run; repeat holdfast pretrain to resume it"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tomli_w
 
+from holdfast import untrusted_files
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -93,12 +94,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise HoldfastError(f"{path}: no such file") from None
-    except (ValueError, OSError) as error:
-        raise HoldfastError(f"{path}: not readable as JSON ({error})") from error
+    return untrusted_files.read_json(path)
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
@@ -108,12 +104,7 @@ def write_array(path: Path, array: np.ndarray) -> None:
 
 def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """Read one npy file; ``mapped`` memory-maps it instead."""
-    try:
-        return np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except FileNotFoundError:
-        raise HoldfastError(f"{path}: no such file") from None
-    except (ValueError, OSError, EOFError) as error:
-        raise HoldfastError(f"{path}: not readable as npy, perhaps truncated ({error})") from error
+    return untrusted_files.read_npy(path, mapped=mapped)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None) -> None:
@@ -134,8 +125,7 @@ def read_tensors(path: Path) -> tuple[dict[str, "Tensor"], dict[str, str]]:
     """Read one safetensors file: its tensors and its metadata."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.exists():
-        raise HoldfastError(f"{path}: no such file")
+    untrusted_files.check_regular(path)
     try:
         with safe_open(path, framework="pt") as file:
             # Cloned: memory mapped by safetensors may be unaligned, and kernels round differently on unaligned data.

@@ -265,6 +265,9 @@ def test_bad_calls_and_folders_are_refused(tmp_path):
     bridge = Bridge.fit(new, old, kind="rotation")
     with pytest.raises(HoldfastError, match="takes Q x 8"):
         bridge(old)
+    assert torch.allclose(bridge(1e38 * torch.as_tensor(new)), bridge(new), atol=1e-6)  # its length overflows float32
+    with pytest.raises(HoldfastError, match="1 of 2 queries hold NaN or infinity"):
+        bridge([[1.0] * 8, [np.inf] * 8])
     bridge.save(tmp_path / "b")
     record = json.loads((tmp_path / "b" / "bridge.json").read_text())
     (tmp_path / "b" / "bridge.json").write_text(json.dumps({**record, "dims": [9, 12]}))

@@ -71,7 +71,7 @@ def test_refused(arrays, split, reason, tmp_path):
 
 def test_files_that_are_none(tmp_path):
     (tmp_path / "v.npz").write_bytes(b"PK\x03\x04 cut")
-    with pytest.raises(HoldfastError, match="not readable as plain arrays"):
+    with pytest.raises(HoldfastError, match="not readable as npz"):
         load_split("vectors", "all", tmp_path, path="v.npz")
     with pytest.raises(HoldfastError, match=r"no such file"):
         load_split("vectors", "all", tmp_path, path="w.npz")

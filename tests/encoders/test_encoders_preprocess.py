@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.encoders import Preprocess
+from holdfast.encoders import Preprocess, VectorInput
 from holdfast.errors import HoldfastError
 
 RGB = Preprocess(size=8, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
@@ -119,3 +119,9 @@ def test_normalise_refuses_floats_and_wrong_channels():
     for images in (torch.zeros(1, 3, 8, 8), torch.zeros(1, 1, 8, 8, dtype=torch.uint8)):
         with pytest.raises(HoldfastError, match="normalise takes uint8"):
             RGB.normalise(images)
+
+
+def test_vectors_whose_length_float32_cannot_hold_are_directions():
+    row = np.array([1.0, -2.0, 0.5], np.float32)
+    scaled = VectorInput(3, unit=True)(np.stack([row, row * np.float32(1e38), row * np.float32(1e-38)]))
+    np.testing.assert_allclose(scaled.numpy(), np.tile(row / np.linalg.norm(row), (3, 1)), rtol=1e-5)

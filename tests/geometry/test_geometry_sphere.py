@@ -3,12 +3,23 @@ import math
 import pytest
 import torch
 
-from holdfast.geometry import angle, cosine_matrix, paired_cosine, unit
+from holdfast.geometry import angle, cosine_matrix, paired_cosine, unit, unit_of_any_length
 
 
 def test_unit_rows_and_zero_row():
     z = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     assert torch.allclose(unit(z), torch.tensor([[0.6, 0.8], [0.0, 0.0]]))
+
+
+def test_rows_of_any_length_are_directions():
+    row = torch.tensor([1.0, -2.0, 0.5])
+    z = torch.stack([row, 1e38 * row, 1e-38 * row, 0 * row, torch.tensor([1.0, math.nan, 0.0])])
+    found = unit_of_any_length(z)
+    assert torch.allclose(found[:3], unit(row).expand(3, 3))
+    assert found[3].tolist() == [0, 0, 0]
+    assert not found[4].isfinite().any()
+    usual = torch.randn(100, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(-12, 12, 100)[:, None]
+    assert torch.equal(unit_of_any_length(usual), unit(usual))
 
 
 def test_half_precision_is_widened():

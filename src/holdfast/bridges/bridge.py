@@ -34,7 +34,7 @@ from holdfast.bridges.maps import LinearMap, QueryMap, mapped_queries, ridge_wei
 from holdfast.bridges.scores import ScoreScale
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.search import float32
-from holdfast.geometry import unit
+from holdfast.geometry import unit, unit_of_any_length
 from holdfast.storage import read_json, read_tensors, replacing_folder, without_nan, write_json, write_tensors
 
 
@@ -137,7 +137,10 @@ class Bridge:
         z = _float_tensor(queries)
         if z.ndim != 2 or z.shape[1] != self.dims[0]:
             raise HoldfastError(f"queries have shape {tuple(z.shape)}; this bridge takes Q x {self.dims[0]}")
-        z = unit(z)
+        z = unit_of_any_length(z)
+        if not bool(z.isfinite().all()):
+            bad = int((~z.isfinite().all(1)).sum())
+            raise HoldfastError(f"{bad} of {len(z)} queries hold NaN or infinity; leave them out")
         return z if self.map is None else mapped_queries(self.map, z) * (z.norm(dim=1, keepdim=True) > 0)
 
     def one(self, query: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from holdfast.bridges.choice import NONE
 from holdfast.bridges.maps import LinearMap
 from holdfast.environment import version
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.geometry import unit_of_any_length
 from holdfast.onnx_file import write_onnx
 from holdfast.storage import replacing
 
@@ -80,7 +81,7 @@ class _Exported(nn.Module):
         self._map = bridge.map
 
     def forward(self, vectors: Tensor) -> Tensor:
-        queries = F.normalize(vectors, dim=1)
+        queries = unit_of_any_length(vectors)
         if self._map is None:
             return queries
         return F.normalize(self._map(queries), dim=1) * (queries.norm(dim=1, keepdim=True) > 0)

@@ -9,6 +9,7 @@ from holdfast.data.image_folder import images_with_ids
 from holdfast.data.problems import Problem
 from holdfast.data.readers.image_files import SPLIT_NAMES
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.untrusted_files import open_table
 from holdfast.wording import first_few
 
 _COLUMNS = ("path", "label", "id", "split")
@@ -78,7 +79,7 @@ def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:
 def _table_rows(table: Path) -> ImageSource:
     rows: list[dict[str, str]] = []
     try:
-        with table.open(encoding="utf-8-sig", newline="") as stream:
+        with open_table(table) as stream:
             reader = csv.reader(stream, strict=True)
             header = [name.strip().lower() for name in next(reader, [])]
             _check_header(table, header)
@@ -86,8 +87,6 @@ def _table_rows(table: Path) -> ImageSource:
                 if cells:
                     where = f"{table}, line {reader.line_num}"
                     rows.append(_checked_row(header, [cell.strip() for cell in cells], where))
-    except FileNotFoundError:
-        raise HoldfastError(f"{table}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise HoldfastError(f"{table}: not readable as UTF-8 text ({error})") from error
     except csv.Error as error:

@@ -4,7 +4,7 @@ A saved encoder is a folder with ``config.json``, ``model.safetensors`` and a mo
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,19 +15,26 @@ from torch import Tensor, nn
 from holdfast.checksums import sha256_of, verify_checksums
 from holdfast.encoders.backbones import rebuild_backbone
 from holdfast.encoders.encode_loop import batch_size_for, compute_features, input_reader
+from holdfast.encoders.initialise import without_memory
 from holdfast.encoders.model_card import write_card
 from holdfast.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.encoders.weights import check_weights_fit
 from holdfast.environment import version
 from holdfast.errors import HoldfastError
 from holdfast.randomness import GENERATOR_LOCK
-from holdfast.storage import read_json, read_tensors, replacing_folder, write_json, write_tensors
+from holdfast.storage import read_tensors, replacing_folder, write_json, write_tensors
+from holdfast.untrusted_files import read_json, whole_number
+from holdfast.wording import printable
 
 FORMAT = "holdfast-encoder"
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 ALL_PARTS = "*"
+MOST_DIM = 2**22
+"""The largest size of a feature: a larger one is refused before memory is allocated for it."""
+
+_MOST_CONFIG = 32 * 2**20  # bytes; most of it are the names of the classes
 
 _REQUIRED = ("backbone", "dim", "feature_dim", "preprocess", "info", "weights_sha256")
 
@@ -63,6 +70,8 @@ class Encoder(nn.Module):
         self.dim = self.feature_dim if dim is None else dim
         if self.dim < 1:
             raise HoldfastError(f"encoder: dim must be at least 1, got {dim}")
+        if self.dim > MOST_DIM:
+            raise HoldfastError(f"encoder: dim must be at most {MOST_DIM}, got {dim}")
         self.projection = None if self.dim == self.feature_dim else nn.Linear(self.feature_dim, self.dim, bias=False)
         self.preprocess = preprocess
         self.frozen: tuple[str, ...] = ()
@@ -195,16 +204,25 @@ class Encoder(nn.Module):
         """
         folder = Path(folder)
         description, tensors = read_model_files(folder)
-        with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
-            network = _build_network(folder, description) if backbone is None else backbone
-            stored = description["preprocess"]
-            encoder = cls(
+        stored = description["preprocess"]
+        try:
+            preprocess = None if stored is None else input_from_json(stored)
+        except HoldfastError as error:
+            raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
+
+        def build(network: nn.Module) -> "Encoder":
+            return cls(
                 network,
                 description["dim"],
-                preprocess=None if stored is None else input_from_json(stored),
+                preprocess=preprocess,
                 feature_dim=description["feature_dim"],
                 info=description["info"],
             )
+
+        with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
+            if backbone is None:
+                _check_sizes(lambda: build(_build_network(folder, description)), tensors, folder)
+            encoder = build(_build_network(folder, description) if backbone is None else backbone)
         _load_weights(encoder, tensors, folder)
         if description.get("frozen"):
             encoder.freeze(description["frozen"])
@@ -242,7 +260,7 @@ def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description (config.json) and the weights of a saved encoder; refused if they do not belong together."""
     if not folder.is_dir():
         raise HoldfastError(f"{folder}: no such folder; an encoder is a folder with {CONFIG_FILE} and {WEIGHTS_FILE}")
-    description = read_json(folder / CONFIG_FILE)
+    description = read_json(folder / CONFIG_FILE, _MOST_CONFIG)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise HoldfastError(f"{folder / CONFIG_FILE}: does not describe a Holdfast encoder")
     found = description.get("format_version")
@@ -251,8 +269,10 @@ def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     absent = [key for key in _REQUIRED if key not in description]
     if absent:
         raise HoldfastError(f"{folder / CONFIG_FILE}: has no {', '.join(absent)}")
-    if not isinstance(description["dim"], int) or not isinstance(description["info"], dict):
-        raise HoldfastError(f"{folder / CONFIG_FILE}: dim must be a whole number and info an object")
+    for size in ("dim", "feature_dim"):
+        whole_number(description[size], f"{folder / CONFIG_FILE}: {size}", 1, MOST_DIM)
+    if not isinstance(description["info"], dict):
+        raise HoldfastError(f"{folder / CONFIG_FILE}: info must be an object")
     frozen = description.get("frozen", [])
     if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
         raise HoldfastError(f"{folder / CONFIG_FILE}: frozen must be a list of names, found {frozen!r}")
@@ -274,6 +294,26 @@ def _build_network(folder: Path, description: Mapping[str, Any]) -> nn.Module:
         return rebuild_backbone(description["backbone"])
     except HoldfastError as error:
         raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
+    except Exception as error:  # networks raise anything for options of a wrong type or size
+        reason = printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
+        raise HoldfastError(f"{folder / CONFIG_FILE}: its backbone cannot be built ({reason})") from error
+
+
+def _check_sizes(build: Callable[[], nn.Module], tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse a description with other sizes than the weights, before memory is allocated for it.
+
+    A few networks of transformers and timm cannot be built without memory. They are checked after they are built.
+    """
+    try:
+        with without_memory():
+            expected = build().state_dict()
+    except HoldfastError as error:
+        if isinstance(error.__cause__, HoldfastError) or error.__cause__ is None:
+            raise
+        return
+    except Exception:
+        return
+    check_weights_fit(folder / WEIGHTS_FILE, tensors, expected, "network")
 
 
 def _load_weights(encoder: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.encoders.encoder import Encoder
 from holdfast.encoders.preprocess import Preprocess, VectorInput
 from holdfast.environment import version
 from holdfast.errors import HoldfastError
+from holdfast.geometry import unit_of_any_length
 from holdfast.onnx_file import first_line, quiet_exporters, write_onnx
 from holdfast.storage import replacing
 
@@ -46,7 +47,7 @@ class _Exported(nn.Module):
         if not self.vectors:
             x = (x.float() / 255 - self.mean) / self.std
         elif self.unit:
-            x = F.normalize(x, dim=1)
+            x = unit_of_any_length(x)
         return F.normalize(self.encoder(x), dim=1)
 
 

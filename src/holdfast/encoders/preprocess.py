@@ -10,15 +10,21 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn import functional as F
 
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.geometry import unit_of_any_length
 from holdfast.pixels import MAX_PIXELS, MODES, RESAMPLING, Colour, Interpolation, open_image, resize_and_crop
+from holdfast.untrusted_files import whole_number
 
 ImageLike = str | Path | bytes | Image.Image | np.ndarray
 """A path, the bytes of an image file, a PIL image, or a uint8 array H x W or H x W x C."""
 
 ImagesLike = ImageLike | Sequence[ImageLike]
+
+MOST_SIDE, MOST_INPUT_PIXELS, MOST_PIXELS = 8192, 2**24, 2**30
+"""Bounds of a network's input (a side, all pixels), and of the pixels of an image that it may be made from."""
+MOST_WIDTH = 2**20
+"""Numbers of a vector that is a network's input."""
 
 VECTORS_KIND = "vectors"
 """The value of ``kind`` in the JSON of a ``VectorInput``."""
@@ -86,8 +92,14 @@ class Preprocess:
             raise unknown_name("colour", self.colour, MODES)
         if self.interpolation not in RESAMPLING:
             raise unknown_name("interpolation", self.interpolation, RESAMPLING)
-        if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-            raise HoldfastError(f"preprocess: size must be one or two positive whole numbers, got {self.size!r}")
+        if len(size) != 2 or not all(type(side) is int and side > 0 for side in size):
+            raise HoldfastError(f"preprocess: size must be one or two positive whole numbers, got {self.size!r:.80}")
+        if max(size) > MOST_SIDE or size[0] * size[1] > MOST_INPUT_PIXELS:
+            most = f"at most {MOST_SIDE} a side and {MOST_INPUT_PIXELS} pixels"
+            raise HoldfastError(f"preprocess: size {self.size!r:.80} is too large; {most}")
+        whole_number(self.max_pixels, "preprocess: max_pixels", 1, MOST_PIXELS)
+        if self.resize is not None:
+            whole_number(self.resize, "preprocess: resize", 1, 2 * MOST_SIDE)
         if self.resize is not None and self.resize < min(size):
             raise HoldfastError(f"preprocess: resize {self.resize} is smaller than the crop {size}; raise it")
         if len(self.mean) != self.channels or len(self.std) != self.channels:
@@ -151,7 +163,7 @@ class Preprocess:
                 raise unknown_name("preprocess key", name, known)
         try:
             return cls(**value)
-        except TypeError as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise HoldfastError(f"preprocess: not a valid description ({error})") from error
 
     def _one(self, image: ImageLike) -> np.ndarray:
@@ -211,6 +223,8 @@ class VectorInput:
     def __post_init__(self) -> None:
         if not isinstance(self.width, int) or isinstance(self.width, bool) or self.width < 1:
             raise HoldfastError(f"vectors: width must be a positive whole number, got {self.width!r}")
+        if self.width > MOST_WIDTH:
+            raise HoldfastError(f"vectors: width must be at most {MOST_WIDTH}, got {self.width!r:.40}")
         if not isinstance(self.unit, bool):
             raise HoldfastError(f"vectors: unit must be true or false, got {self.unit!r}")
 
@@ -254,7 +268,7 @@ class VectorInput:
         if flat.dtype != torch.float32 or flat.shape[1] != self.width:
             found = f"{vectors.dtype} of shape {tuple(vectors.shape)}"
             raise HoldfastError(f"this model takes float32 vectors of {self.width} numbers, found {found}")
-        return F.normalize(flat, dim=1) if self.unit else flat
+        return unit_of_any_length(flat) if self.unit else flat
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": VECTORS_KIND, **asdict(self)}

@@ -12,6 +12,7 @@ from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.feature_files import column, open_parquet, parquet_errors, read_features
 from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
+from holdfast.untrusted_files import open_table
 from holdfast.wording import are, counted, have
 
 
@@ -267,7 +268,7 @@ def relevance_ground_truth(
 
 def _read_text(path: Path) -> list[tuple[str, str]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_table(path) as file:
             lines = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
             rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(lines, start=1) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:

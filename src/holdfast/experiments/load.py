@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.untrusted_files import read_toml
 
 
 def builtin_folder() -> Path:
@@ -123,12 +124,7 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise HoldfastError(f"{path}: not valid TOML: {error}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{path}: not readable ({error})") from error
+    return read_toml(path)
 
 
 def _table(of: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The record of a finished run as one JSON file: command, recipe, environment, data and scores."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import read_events
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
+from holdfast.untrusted_files import read_toml
 
 
 def write_record(folder: RunFolder, path: Path, command: str, also: Mapping[str, Any] | None = None) -> None:
@@ -21,7 +21,7 @@ def write_record(folder: RunFolder, path: Path, command: str, also: Mapping[str,
     """
     if not folder.metrics.exists():
         raise HoldfastError(f"{folder.path}: the run is not finished; finish it before recording it")
-    recipe: dict[str, Any] = tomllib.loads(folder.recipe.read_text(encoding="utf-8"))
+    recipe: dict[str, Any] = read_toml(folder.recipe)
     metrics = read_json(folder.metrics)
     record = {
         "method": metrics["method"],

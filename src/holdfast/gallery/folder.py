@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 from filelock import BaseFileLock
@@ -31,6 +32,11 @@ class GalleryFolder:
 
     def version(self, number: int) -> Path:
         return self.versions / f"{number:04d}"
+
+    def version_folders(self) -> dict[int, Path]:
+        """The folders of versions by number. Files and folders with other names, such as copies, are left out."""
+        found = {int(path.name): path for path in self.versions.iterdir() if re.fullmatch("[0-9]{4,9}", path.name)}
+        return {number: path for number, path in found.items() if path == self.version(number) and path.is_dir()}
 
     def lock(self) -> None:
         """Keep other processes out until ``unlock``, or until this process ends."""

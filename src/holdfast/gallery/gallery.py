@@ -16,7 +16,7 @@ from holdfast.devices import resolve_device
 from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError
 from holdfast.gallery.backfill import MOST_PROBES, Backfill, BackfillOptions, Order, backfill, backfill_record
-from holdfast.gallery.catalogue import Catalogue, HitCounter
+from holdfast.gallery.catalogue import Catalogue, HitCounter, explain_damage
 from holdfast.gallery.engine_migration import MigrationOptions, current_address, migrate, open_current_engine
 from holdfast.gallery.engines import Mode, open_engine
 from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
@@ -52,15 +52,22 @@ class Gallery:
         self.device = device
         catalogue = Catalogue(folder.catalogue)
         try:
-            self.mode: Mode = catalogue.setting("mode")
-            engine = open_current_engine(folder, catalogue)
-            self.engine = current_address(catalogue).url
+            with explain_damage(folder.catalogue):
+                self.mode: Mode = catalogue.setting("mode")
+                models = Models(folder, catalogue, device)
+                engine = open_current_engine(folder, catalogue)
+                self.engine = current_address(catalogue).url
         except BaseException:
             catalogue.close()
             raise
-        self._state = GalleryState(folder, catalogue, engine, Models(folder, catalogue, device))
+        self._state = GalleryState(folder, catalogue, engine, models)
         self._hits = HitCounter(catalogue)
-        _repair(self._state)
+        try:
+            _repair(self._state)
+        except BaseException:
+            engine.close()
+            catalogue.close()
+            raise
 
     @classmethod
     def create(
@@ -414,10 +421,22 @@ def _create_files(path: Path, model: Path, address: EngineAddress, mode: str) ->
 
 def _repair(state: GalleryState) -> None:
     """Delete vectors, collections and model folders that a killed process left behind."""
-    known = state.models.versions()
-    for collection in set(state.engine.collections()) - {one.collection for one in known}:
+    known, counts = state.models.versions(), state.catalogue.counts()
+    stored = set(state.engine.collections())
+    for collection in stored - {one.collection for one in known}:
         state.engine.drop(collection)
+    for version in (one for one in known if one.collection not in stored):
+        if counts.get(version.number):
+            where = f"{current_address(state.catalogue).url} has no collection {version.collection}"
+            raise HoldfastError(
+                f"{state.folder.path}: the vectors of {counts[version.number]} items of version {version.number} are "
+                f"missing ({where}); restore them from a backup"
+            )
+        state.engine.create(version.collection, version.stored_dim)
+    if not state.folder.versions.is_dir():
+        raise HoldfastError(f"{state.folder.versions}: no such folder; restore the models from a backup")
     remove_temporaries(state.folder.versions)
-    for folder in set(state.folder.versions.iterdir()) - {state.folder.version(one.number) for one in known}:
-        shutil.rmtree(folder)
+    for number, folder in state.folder.version_folders().items():
+        if number not in {one.number for one in known}:
+            shutil.rmtree(folder)
     state.writer.delete_unowned()

@@ -3,8 +3,6 @@
 import csv
 import math
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_files import MODEL_NAME, open_parquet, read_features
+from holdfast.evaluation.feature_files import MODEL_NAME, open_parquet, parquet_errors, read_features
 from holdfast.evaluation.feature_set import shorten
 from holdfast.gallery.filters import LABEL, LARGEST_WHOLE, Value, check_text, checked_name
 from holdfast.gallery.items import MOST_FIELDS, Item
+from holdfast.untrusted_files import open_npz, open_table
 
 VECTOR_SUFFIXES = frozenset((".npz", ".npy", ".parquet"))
 PATHS = "paths"
@@ -61,7 +60,8 @@ class VectorFile:
         """
         start = 0
         for columns, count in self._blocks():
-            vectors = self._rows.block(start, start + count).astype(np.float32, copy=False)
+            with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite, which is refused later
+                vectors = self._rows.block(start, start + count).astype(np.float32, copy=False)
             for row in range(count):
                 values = {
                     name: value for name, column in columns.items() if (value := _present(column[row])) is not None
@@ -81,9 +81,14 @@ class VectorFile:
         """Metadata columns of a block of rows, and the number of rows, in the file's order."""
         if self.path.suffix.lower() == ".parquet" and self._columns:
             file, _ = open_parquet(self.path, set(self._columns))
-            for batch in file.iter_batches(_BLOCK_ROWS, columns=self._columns):
-                yield {name: batch.column(name).to_pylist() for name in self._columns}, len(batch)
-            return
+            batches = file.iter_batches(_BLOCK_ROWS, columns=self._columns)
+            while True:
+                with parquet_errors(self.path):
+                    batch = next(batches, None)
+                    if batch is None:
+                        return
+                    columns = {name: batch.column(name).to_pylist() for name in self._columns}
+                yield columns, len(batch)
         arrays = _npz_arrays(self.path, self._columns) if self._columns else {}
         for start in range(0, len(self), _BLOCK_ROWS):
             stop = min(len(self), start + _BLOCK_ROWS)
@@ -94,8 +99,8 @@ def _npz_unusable(path: Path, count: int) -> dict[str, str]:
     """The other arrays of an npz file, by name: why the array cannot be metadata, "" if it can. Empty for npy."""
     if path.suffix.lower() != ".npz":
         return {}
-    with zipfile.ZipFile(path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
+    with open_npz(path) as pack:
+        names = pack.names
     found = {}
     for name in (name for name in names if name not in _FEATURE_ARRAYS):
         found[name] = _bad_name(name)
@@ -119,17 +124,15 @@ def _bad_array(array: np.ndarray, count: int) -> str:
 
 
 def _npz_arrays(path: Path, names: list[str]) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as pack:
-            return {name: pack[name] for name in names}
-    except (ValueError, OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise HoldfastError(f"{path}: {', '.join(names)}: not readable as plain arrays ({error})") from error
+    with open_npz(path) as pack:
+        return {name: pack.array(name) for name in names}
 
 
 def _parquet_unusable(path: Path) -> dict[str, str]:
     """As ``_npz_unusable``, for the columns of a parquet file."""
     file, names = open_parquet(path, set())
-    return {name: _bad_name(name) or _bad_column(file, name) for name in names if name not in _FEATURE_ARRAYS}
+    with parquet_errors(path):
+        return {name: _bad_name(name) or _bad_column(file, name) for name in names if name not in _FEATURE_ARRAYS}
 
 
 def _bad_column(file: Any, name: str) -> str:
@@ -257,13 +260,11 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """Header and rows, each row with the number of its last line; empty lines are skipped."""
     found = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_table(path) as file:
             reader = csv.reader(file, strict=True)
             for row in reader:
                 if row:
                     found.append((reader.line_num, [cell.strip() for cell in row]))
-    except FileNotFoundError:
-        raise HoldfastError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
         raise HoldfastError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
     except (OSError, csv.Error) as error:

@@ -234,8 +234,8 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
     what: names the vector in errors.
     """
     try:
-        vector = np.asarray(given, dtype=np.float32)
-    except (TypeError, ValueError):
+        vector = np.asarray(given, dtype=np.float64)  # the length of a float32 vector may not fit float32
+    except (TypeError, ValueError, OverflowError):
         raise HoldfastError(f"{what}: a vector is a list of numbers") from None
     if vector.ndim != 1 or vector.size not in (version.dim, version.stored_dim):
         sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
@@ -243,10 +243,11 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
         raise HoldfastError(f"{what}: {shape}, but a vector of version {version.number} has {sizes} numbers")
     if not np.isfinite(vector).all():
         raise HoldfastError(f"{what}: NaN or infinity in the vector")
-    length = float(np.linalg.norm(vector.astype(np.float64)))
-    if length < 1e-30:
+    largest = float(np.abs(vector).max())
+    if largest < 1e-30:
         raise HoldfastError(f"{what}: a zero vector has no direction")
-    vector = (vector / length).astype(np.float32)
+    vector = vector / largest
+    vector = (vector / np.linalg.norm(vector)).astype(np.float32)
     if vector.size == version.stored_dim:
         return vector
     own = basis()

@@ -2,7 +2,7 @@
 
 from holdfast.geometry.neighbours import Neighbours, merge_neighbours, nearest
 from holdfast.geometry.simplex import DSimplex, embed_in_larger_simplex
-from holdfast.geometry.sphere import angle, at_least_float32, cosine_matrix, paired_cosine, unit
+from holdfast.geometry.sphere import angle, at_least_float32, cosine_matrix, paired_cosine, unit, unit_of_any_length
 
 __all__ = [
     "DSimplex",
@@ -15,4 +15,5 @@ __all__ = [
     "nearest",
     "paired_cosine",
     "unit",
+    "unit_of_any_length",
 ]

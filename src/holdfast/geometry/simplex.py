@@ -16,12 +16,14 @@ from torch.nn import functional as F
 from holdfast.errors import HoldfastError
 
 Scale = Literal["unit", "frobenius"]
+MOST_CLASSES = 2**22
+"""The largest K: a feature of K - 1 numbers then has 16 MiB."""
 
 
 class DSimplex:
     """K fixed prototypes w_0 .. w_{K-1} in K - 1 dimensions with w_i . w_j = -1/(K-1) for i != j.
 
-    num_classes: K, at least 2.
+    num_classes: K, from 2 to ``MOST_CLASSES``.
     scale: "unit" (default) gives rows of length 1. "frobenius" divides the whole matrix by its norm as the paper's
         listing does, which gives rows of length 1/sqrt(K).
 
@@ -35,6 +37,8 @@ class DSimplex:
     def __init__(self, num_classes: int, *, scale: Scale = "unit") -> None:
         if num_classes < 2:
             raise HoldfastError(f"a simplex needs at least 2 classes, got {num_classes}")
+        if num_classes > MOST_CLASSES:
+            raise HoldfastError(f"a simplex has at most {MOST_CLASSES} classes, got {num_classes}; lower slots")
         if scale not in get_args(Scale):
             raise HoldfastError(f"unknown simplex scale {scale!r}; known: {', '.join(get_args(Scale))}")
         self.num_classes = num_classes

@@ -13,6 +13,20 @@ def unit(z: Tensor, *, eps: float = 1e-12) -> Tensor:
     return F.normalize(at_least_float32(z), dim=-1, eps=eps)
 
 
+_SHORTEST, _LONGEST = 1e-15, 1e15  # largest numbers of a row whose sum of squares float32 can hold
+
+
+def unit_of_any_length(z: Tensor) -> Tensor:
+    """As ``unit``, also for rows with a length that float32 cannot hold, such as 59 times 3e38: for vectors of users.
+
+    A row with NaN or infinity gives NaN. Rows of usual lengths get the same bits as by ``unit``.
+    """
+    z = at_least_float32(z)
+    largest = z.abs().amax(dim=-1, keepdim=True)
+    unusual = (largest > _LONGEST) | ((largest < _SHORTEST) & (largest > 0))
+    return unit(z / torch.where(unusual, largest, 1.0))
+
+
 def cosine_matrix(a: Tensor, b: Tensor) -> Tensor:
     """Cosines of every row of ``a`` (N x d) with every row of ``b`` (M x d): N x M, at least float32.
 

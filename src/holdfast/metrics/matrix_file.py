@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.storage import read_array, read_json
+from holdfast.untrusted_files import open_table
 
 
 def read_matrix(path: Path, percent: bool = False) -> NDArray[np.float64]:
@@ -64,10 +65,8 @@ def _score(cell: Any, percent: bool, where: str) -> float:
 
 def _rows_of_csv(path: Path) -> list[list[Any]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with open_table(path) as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
-    except FileNotFoundError:
-        raise HoldfastError(f"{path}: no such file") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise HoldfastError(f"{path}: not readable as CSV ({error})") from error
     for row in rows:

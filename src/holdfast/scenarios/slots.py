@@ -5,7 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.untrusted_files import whole_number
 from holdfast.wording import counted
+
+MOST_SLOTS = 2**22
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ class SlotRegistry:
         """Read a saved registry. An error if two classes own one slot or a slot is out of range."""
         try:
             owners = {str(name): int(slot) for name, slot in value["owners"].items()}
-            registry = cls(int(value["num_slots"]), owners, tuple(int(size) for size in value.get("grown", ())))
+            num_slots = whole_number(value["num_slots"], "not a slot record: num_slots", 1, MOST_SLOTS)
+            registry = cls(num_slots, owners, tuple(int(size) for size in value.get("grown", ())))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise HoldfastError("not a slot record: it needs num_slots, and owners with a slot per class") from None
         owner_of_slot: dict[int, str] = {}

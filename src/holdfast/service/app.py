@@ -61,6 +61,7 @@ def build_app(
         openapi_url="/v1/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
+        redirect_slashes=False,  # the redirection would be built from the request's Host
         lifespan=lifespan,
         responses=ERROR_RESPONSES,
     )

@@ -7,10 +7,13 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.service.log import INTERNAL_ERROR, LOG
 
+CLIENT_GONE = 499
+"""The status that is counted if the client closed the connection before the answer started."""
 _LONGEST_REASON = 400
 
 
@@ -37,13 +40,40 @@ def error_response(status: int, reason: str, headers: dict[str, str] | None = No
 
 
 def validation_reason(errors: list[Any]) -> str:
-    """The first of pydantic's errors, with the field's name. The value is not repeated."""
-    first = errors[0]
-    # For a value that may have several types, pydantic also names the type that it tried.
-    path = [str(part) for part in first.get("loc", ()) if part not in ("body", "query")]
-    where = ".".join(part for part in path if "[" not in part and part not in ("bool", "int", "float", "str"))
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{where}: {first['msg']}{more}" if where else f"{first['msg']}{more}"
+    """What is wrong with the first field that pydantic names, as one sentence. The value is not repeated."""
+    where = _field(errors[0])
+    kinds = [_plain(error["msg"]) for error in errors if _field(error) == where]
+    more = len({_field(error) for error in errors}) - 1
+    # For a value that may have several types, pydantic has one error for each of them.
+    *others, last = dict.fromkeys(kind.removeprefix(_MUST_BE) for kind in kinds)
+    reason = f"{', '.join(others)} or {last}" if others else last
+    if kinds[0].startswith(_MUST_BE):
+        reason = _MUST_BE + reason
+    rest = f" (and {more} more)" if more else ""
+    return f"{where}: {reason}{rest}" if where else f"the request {reason}{rest}"
+
+
+_MUST_BE = "must be "
+
+
+def _field(error: Any) -> str:
+    """The name of the field, without the types that pydantic tried and the parts of the request."""
+    path = [str(part) for part in error.get("loc", ()) if part not in ("body", "query")]
+    tried = ("bool", "int", "float", "str", "constrained-int", "constrained-float", "constrained-str")
+    return ".".join(part for part in path if "[" not in part and part not in tried)
+
+
+def _plain(message: str) -> str:
+    """One of pydantic's messages in plain words."""
+    if message.startswith("Invalid JSON"):
+        return f"is not valid JSON{message.removeprefix('Invalid JSON')}"
+    words = message.replace("Input should be", "must be").replace("a valid ", "a ").partition(", unable to")[0]
+    words = words.replace("a boolean", "true or false").replace("a integer", "a whole number").replace("string", "text")
+    words = words.replace("a text", "text").replace("a dictionary", "an object").replace("a array", "a list")
+    words = words.replace("Extra inputs are not permitted", "is not a known field").replace(
+        "Field required", "is missing"
+    )
+    return words[0].lower() + words[1:]
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -68,6 +98,9 @@ def install_error_handlers(app: FastAPI) -> None:
     async def validation_error(request: Request, error: Any) -> Response:
         return error_response(422, validation_reason(list(error.errors())))
 
+    async def client_gone(request: Request, error: Any) -> Response:
+        return Response(status_code=CLIENT_GONE)  # nobody reads it; without it the log would have a traceback
+
     async def internal_error(request: Request, error: Any) -> Response:
         return error_response(500, INTERNAL_ERROR)  # starlette raises the error again, and uvicorn logs it
 
@@ -76,4 +109,5 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(UnavailableError, unavailable)
     app.add_exception_handler(HTTPException, http_error)
     app.add_exception_handler(RequestValidationError, validation_error)
+    app.add_exception_handler(ClientDisconnect, client_gone)
     app.add_exception_handler(Exception, internal_error)

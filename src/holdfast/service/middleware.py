@@ -6,7 +6,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import RequestError, error_response
+from holdfast.service.errors import CLIENT_GONE, RequestError, error_response
 from holdfast.service.metrics import Metrics
 from holdfast.service.request_bodies import Limits
 
@@ -25,7 +25,6 @@ _HEADERS = [
 _NO_STORE = (b"cache-control", b"no-store")
 _RETRY = {"Retry-After": "1"}
 _ANSWERED_UNDER_LOAD = "/v1/health"
-_CLIENT_GONE = 499  # counted if the client closed the connection before the answer started
 
 
 class RequestMiddleware:
@@ -39,7 +38,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started, status, body_bytes = time.perf_counter(), _CLIENT_GONE, 0
+        started, status, body_bytes = time.perf_counter(), CLIENT_GONE, 0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status

@@ -11,9 +11,10 @@ import numpy as np
 
 from holdfast.data.images import ImageSet, canonical, first_rows_per_class
 from holdfast.data.readers.npz import read_pack
-from holdfast.data.readers.plain_pickle import load_plain, with_text_keys
+from holdfast.data.readers.plain_pickle import load_plain, whole_numbers, with_text_keys
 from holdfast.data.root import require_data_root
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.untrusted_files import open_regular
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,8 @@ def _read(root: Path, split: str, layout: _Layout, images_per_class: int | None 
 
 
 def _from_folder(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as stream:
-            return with_text_keys(load_plain(stream, str(file)), str(file))
-    except OSError as error:
-        raise HoldfastError(f"{file}: not readable ({error.strerror})") from error
+    with open_regular(file) as stream:
+        return with_text_keys(load_plain(stream, str(file)), str(file))
 
 
 def _from_archive(tar: tarfile.TarFile, archive: Path, member: str) -> dict[str, Any]:
@@ -120,10 +118,12 @@ def _assemble(
         if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (3072,):
             raise HoldfastError(f"{where}: data must be rows of 3072 bytes")
         images.append(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-        labels += list(_entry(batch, layout.labels, where))
+        labels += whole_numbers(_entry(batch, layout.labels, where), f"{where}: {layout.labels}")
     where = f"{source}: {layout.names_file}"
     names = _entry(read(layout.names_file), layout.names, where)
-    decoded = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
+        raise HoldfastError(f"{where}: {layout.names} must be a list of names")
+    decoded = [name.decode("utf-8", "replace") if isinstance(name, bytes) else name for name in names]
     pixels, classes = np.concatenate(images), np.asarray(labels)
     if images_per_class is not None:
         kept = first_rows_per_class(classes, images_per_class)

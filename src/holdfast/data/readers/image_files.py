@@ -17,6 +17,7 @@ from holdfast.data.problems import Problem, problems_error
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.pixels import Colour
+from holdfast.untrusted_files import open_table
 from holdfast.wording import are, broken_letters, counted, first_few, printable
 
 SPLIT_NAMES = ("train", "val", "valid", "validation", "test", "query", "gallery")
@@ -241,14 +242,12 @@ def _bad_rows(table: Path, rows: Sequence[_Row]) -> list[Problem]:
 def _rows(table: Path) -> list[_Row]:
     rows: list[_Row] = []
     try:
-        with table.open(encoding="utf-8-sig", newline="") as stream:  # spreadsheets write a byte-order mark
+        with open_table(table) as stream:
             reader = csv.reader(stream, strict=True)
             header = [name.strip().lower() for name in next(reader, [])]
             if header not in (["path", "label"], ["path", "label", "split"]):
                 raise HoldfastError(f"{table}, line 1: the header must be path,label or path,label,split")
             rows += (_row(fields, reader.line_num, len(header), table) for fields in reader if fields)
-    except FileNotFoundError:
-        raise HoldfastError(f"{table}: no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise HoldfastError(f"{table}: not readable as UTF-8 text ({error})") from error
     except csv.Error as error:

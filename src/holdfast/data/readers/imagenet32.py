@@ -1,7 +1,5 @@
 """ImageNet32: ImageNet at 32 x 32, in the batches of its distribution."""
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +7,10 @@ import numpy as np
 
 from holdfast.data.images import ImageSet, canonical
 from holdfast.data.listing import INCOMPLETE_ADVICE
-from holdfast.data.readers.plain_pickle import load_plain, with_text_keys
+from holdfast.data.readers.plain_pickle import load_plain, whole_numbers, with_text_keys
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.untrusted_files import open_npz, open_regular
 
 CLASSES = 1000
 IMAGES = {"train": 1_281_167, "val": 50_000}
@@ -70,7 +69,7 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
     for key in ("data", "labels"):
         if key not in batch:
             raise unknown_name(f"key of {file}:", key, batch)
-    pixels, labels = batch["data"], np.asarray(batch["labels"])
+    pixels, labels = batch["data"], np.asarray(whole_numbers(batch["labels"], f"{file}: labels"))
     if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (3072,):
         raise HoldfastError(f"{file}: data must be rows of 3072 bytes")
     if labels.shape != (len(pixels),) or labels.dtype.kind not in "iu":
@@ -81,17 +80,10 @@ def _read(file: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _npz(file: Path) -> dict[str, Any]:
-    try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in ("data", "labels") if key in arrays.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise HoldfastError(f"{file}: not readable as npz ({error})") from error
+    with open_npz(file) as arrays:
+        return {key: arrays.array(key) for key in ("data", "labels") if key in arrays.names}
 
 
 def _pickle(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as stream:
-            batch = load_plain(stream, str(file))
-    except OSError as error:
-        raise HoldfastError(f"{file}: not readable ({error.strerror})") from error
-    return with_text_keys(batch, str(file))
+    with open_regular(file) as stream:
+        return with_text_keys(load_plain(stream, str(file)), str(file))

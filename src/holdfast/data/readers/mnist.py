@@ -1,7 +1,6 @@
 """MNIST, from a pack (npz), Keras' ``mnist.npz``, or the four idx files, gzipped or not."""
 
 import gzip
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from holdfast.data.images import ImageSet, canonical
 from holdfast.data.readers.npz import read_pack
 from holdfast.data.root import require_data_root
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.untrusted_files import open_npz
 
 _FILES = {"train": "train", "test": "t10k"}
 _FOLDERS = (".", "mnist", "MNIST", "MNIST/raw")  # the last is torchvision's
@@ -54,15 +54,11 @@ def read_idx(file: Path) -> np.ndarray:
 def _from_npz(pack: Path, split: str) -> ImageSet:
     """A pack, or Keras' file with the arrays x_train, y_train, x_test and y_test."""
     x, y = f"x_{split}", f"y_{split}"
-    try:
-        loaded = np.load(pack, allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            with loaded as file:
-                if {x, y} <= set(file.files):
-                    return canonical(file[x], file[y], _CLASSES, source=f"{pack}, split {split}")
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise HoldfastError(f"{pack}: not readable ({error})") from error
-    return read_pack(pack, split)
+    with open_npz(pack) as file:
+        arrays = (file.array(x), file.array(y)) if {x, y} <= set(file.names) else None
+    if arrays is None:
+        return read_pack(pack, split)
+    return canonical(*arrays, _CLASSES, source=f"{pack}, split {split}")
 
 
 def _found(folder: Path, name: str) -> Path | None:

@@ -1,7 +1,5 @@
 """Packs: an ``.npz`` file with arrays ``<split>_x`` and ``<split>_y`` for each split, and optional ``class_names``."""
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +7,7 @@ import numpy as np
 from holdfast.data.images import ImageSet, canonical, first_rows_per_class
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.untrusted_files import open_npz
 
 
 def npz(root: Path, split: str, *, path: str) -> ImageSet:
@@ -26,26 +25,20 @@ def read_pack(file: Path, split: str, images_per_class: int | None = None) -> Im
     """
     if not file.is_file():
         raise HoldfastError(f"{file}: no such file; looked for a pack with {split}_x, {split}_y and class_names")
-    try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise HoldfastError(f"{file}: holds a single array; a pack is written by numpy.savez")
-        with loaded as pack:
-            splits = [key.removesuffix("_x") for key in pack.files if key.endswith("_x")]
-            if split not in splits:
-                raise unknown_name(f"split of {file}", split, splits)
-            for label_key in (f"{name}_y" for name in splits):
-                if label_key not in pack.files:
-                    raise HoldfastError(f"{file}: {label_key.removesuffix('_y')}_x has no {label_key}; add the labels")
-            all_labels = {name: pack[f"{name}_y"] for name in splits}
-            names = _class_names(pack["class_names"], file) if "class_names" in pack.files else _numbers(all_labels)
-            images, labels = pack[f"{split}_x"], all_labels[split]
-            if images_per_class is not None and labels.ndim == 1 and len(images) == len(labels):
-                kept = first_rows_per_class(labels, images_per_class)
-                images, labels = images[kept], labels[kept]
-            return canonical(images, labels, names, source=f"{file}, split {split}")
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise HoldfastError(f"{file}: not readable as a pack of plain arrays ({error})") from error
+    with open_npz(file) as pack:
+        splits = [key.removesuffix("_x") for key in pack.names if key.endswith("_x")]
+        if split not in splits:
+            raise unknown_name(f"split of {file}", split, splits)
+        for label_key in (f"{name}_y" for name in splits):
+            if label_key not in pack.names:
+                raise HoldfastError(f"{file}: {label_key.removesuffix('_y')}_x has no {label_key}; add the labels")
+        all_labels = {name: pack.array(f"{name}_y") for name in splits}
+        names = _class_names(pack.array("class_names"), file) if "class_names" in pack.names else _numbers(all_labels)
+        images, labels = pack.array(f"{split}_x"), all_labels[split]
+    if images_per_class is not None and labels.ndim == 1 and images.ndim and len(images) == len(labels):
+        kept = first_rows_per_class(labels, images_per_class)
+        images, labels = images[kept], labels[kept]
+    return canonical(images, labels, names, source=f"{file}, split {split}")
 
 
 def _class_names(names: np.ndarray, file: Path) -> list[str]:
@@ -53,7 +46,7 @@ def _class_names(names: np.ndarray, file: Path) -> list[str]:
         raise HoldfastError(
             f"{file}: class_names must be one row of strings, found {names.dtype} of shape {names.shape}"
         )
-    return [name.decode() if isinstance(name, bytes) else name for name in names.tolist()]
+    return [name.decode("utf-8", "replace") if isinstance(name, bytes) else name for name in names.tolist()]
 
 
 def _numbers(labels: dict[str, np.ndarray]) -> list[str]:

@@ -1,7 +1,5 @@
 """Labelled vectors, such as embeddings of text, sound or products, from npz or parquet files."""
 
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import numpy as np
 from holdfast.data.images import ImageSet, canonical
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, how_to_install, unknown_name
+from holdfast.untrusted_files import check_regular, open_npz
 
 ALL = "all"
 SPLIT = "split"
@@ -45,15 +44,9 @@ def read_labelled(file: Path, features: str, labels: str) -> tuple[np.ndarray, n
 
 
 def _from_npz(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
-    try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise HoldfastError(f"{file}: holds a single array; write it with numpy.savez")
-        with loaded as pack:
-            _refuse_missing(file, pack.files, features, labels)
-            return {name: pack[name] for name in (features, labels, SPLIT) if name in pack.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise HoldfastError(f"{file}: not readable as plain arrays ({error})") from error
+    with open_npz(file) as pack:
+        _refuse_missing(file, pack.names, features, labels)
+        return {name: pack.array(name) for name in (features, labels, SPLIT) if name in pack.names}
 
 
 def _from_parquet(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
@@ -62,8 +55,9 @@ def _from_parquet(file: Path, features: str, labels: str) -> dict[str, np.ndarra
         import pyarrow.parquet
     except ImportError:
         raise HoldfastError(f"{file}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
+    check_regular(file)
     try:
-        opened = pyarrow.parquet.ParquetFile(file)
+        opened = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
         held = list(opened.schema_arrow.names)
         _refuse_missing(file, held, features, labels)
         table = opened.read(columns=[name for name in (features, labels, SPLIT) if name in held])

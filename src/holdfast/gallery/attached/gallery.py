@@ -27,6 +27,7 @@ from holdfast.gallery.attached import open_source
 from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour, without_password
 from holdfast.gallery.attached.space import StoredSpace, checked_vector, stored_space
 from holdfast.gallery.bridge_pairs import NewVectors
+from holdfast.gallery.catalogue import explain_damage
 from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit
@@ -70,8 +71,9 @@ class AttachedGallery:
             raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
         self._record = record
         self._registering = threading.Lock()
-        self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
-        address = Address(**record["address"])
+        with explain_damage(folder / RECORD):
+            self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
+            address = Address(**record["address"])
         # On the CPU: only its weights are read here, and ``stats`` should not need the GPU.
         first = Encoder.from_pretrained(self._models.folder(0) / MODEL)
         self._source: AttachedSource = open_source(address if url is None else replace(address, url=url))

@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.encoders import Encoder
 from holdfast.encoders.compact import compact_basis
 from holdfast.errors import HoldfastError
-from holdfast.geometry import unit
+from holdfast.geometry import unit, unit_of_any_length
 
 _ISOMETRY_TOLERANCE = 1e-4
 
@@ -52,14 +52,14 @@ class StoredSpace:
 
 
 def checked_vector(given: ArrayLike) -> Tensor:
-    """A user's query as a tensor, 1-D; refused if it is zero or not finite."""
+    """A user's query as a unit vector, 1-D; refused if it is zero or not finite."""
     try:
         found = torch.as_tensor(given, dtype=torch.float32).flatten()
     except (TypeError, ValueError, RuntimeError):
         raise HoldfastError("query: a vector is a list of numbers") from None
     if not bool(found.isfinite().all()) or not bool(found.any()):
         raise HoldfastError("query: zero, or not finite")
-    return found
+    return unit_of_any_length(found)
 
 
 def stored_space(encoder: Encoder, stored: int, folder: Path) -> StoredSpace:

@@ -8,6 +8,7 @@ collection meanwhile.
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from holdfast.gallery.engines.protocol import Found
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
+from holdfast.untrusted_files import whole_number
 
 EF_SEARCH = 128
 """Candidates when searching."""
@@ -137,13 +139,14 @@ class EdgeEngine:
     def _load(self, collection: str) -> None:
         folder = self._folders.current()[collection]
         check_disk_space_to_load(folder)
-        shard = self._edge.EdgeShard.load(str(folder))
         newer: list[Any] = []
         start: int | None = self._folders.last_indexed_key(collection) + 1
-        while start is not None:
-            request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
-            records, start = shard.scroll(request)
-            newer += [record.id for record in records]
+        with _explain_damage(folder):
+            shard = self._edge.EdgeShard.load(str(folder))
+            while start is not None:
+                request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
+                records, start = shard.scroll(request)
+                newer += [record.id for record in records]
         self._unindexed[collection] = set(newer)
         self._shards[collection] = shard
 
@@ -171,6 +174,19 @@ class EdgeEngine:
 
 
 _LAST_KEY = "last_indexed_key.json"
+
+
+@contextlib.contextmanager
+def _explain_damage(folder: Path) -> Iterator[None]:
+    """Report a collection that qdrant-edge cannot read in one line."""
+    try:
+        yield
+    except BaseException as error:
+        # A panic of Rust is not an Exception, and its class cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise HoldfastError(f"{folder}: vectors are damaged ({reason}); restore the folder from a backup") from error
 
 
 def _run_process(task: str, folder: Path, *numbers: str) -> None:
@@ -206,16 +222,32 @@ def _check_disk_space(folder: Path, needed: int) -> None:
         )
 
 
+_FOLDER_NAME = re.compile(r"([A-Za-z0-9_]+)\.([0-9]{4,9})", re.ASCII)
+
+
+def _generation_number(path: Path) -> int:
+    """The number of a collection's generation, from 1; 0 for a path that is not a folder with exactly such a name."""
+    name = _FOLDER_NAME.fullmatch(path.name)
+    if name is None or path.is_symlink() or not path.is_dir() or path.name != f"{name[1]}.{int(name[2]):04d}":
+        return 0
+    return int(name[2])
+
+
+def _collection_name(path: Path) -> str:
+    return path.name.rpartition(".")[0]
+
+
 class CollectionFolders:
-    """The folders of all collections below one folder."""
+    """The folders of all collections below one folder. Files and folders with other names are ignored."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(folder)
         self._current: dict[str, Path] = {}
-        for path in sorted(folder.iterdir()):
-            self._current[path.name.rpartition(".")[0]] = path
+        for path in sorted(folder.iterdir(), key=_generation_number):
+            if _generation_number(path):
+                self._current[_collection_name(path)] = path
         self.sweep()
 
     def current(self) -> dict[str, Path]:
@@ -225,7 +257,7 @@ class CollectionFolders:
     def next_generation(self, collection: str) -> Iterator[Path]:
         """An empty folder that becomes the collection's newest generation, in one step, if the block does not raise."""
         before = self._current.get(collection)
-        number = 1 if before is None else int(before.name.rpartition(".")[2]) + 1
+        number = 1 if before is None else _generation_number(before) + 1
         path = self._folder / f"{collection}.{number:04d}"
         with replacing_folder(path) as temporary:
             yield temporary
@@ -234,7 +266,7 @@ class CollectionFolders:
     def last_indexed_key(self, collection: str) -> int:
         """The largest key when the collection was indexed, 0 if it was not. New keys are always larger."""
         file = self._current[collection] / _LAST_KEY
-        return int(read_json(file)) if file.exists() else 0
+        return whole_number(read_json(file), f"{file}: the last key", 0, 2**62) if file.exists() else 0
 
     def index_into(self, collection: str, copy: Path, *, last_key: int) -> None:
         """Copy the collection's files, and index all vectors of the copy in another process."""
@@ -251,10 +283,13 @@ class CollectionFolders:
     def sweep(self) -> None:
         """Remove older generations; searches that still run keep their mapped files.
 
-        A folder of an unknown collection stays: another thread is creating it.
+        A folder of an unknown collection stays: another thread is creating it. Other names, such as those of backup
+        copies, are not touched.
         """
         for path in self._folder.iterdir():
-            current = self._current.get(path.name.rpartition(".")[0])
-            if current not in (None, path) and not path.name.startswith(TEMPORARY):
+            if not _generation_number(path):
+                continue
+            current = self._current.get(_collection_name(path))
+            if current is not None and _generation_number(path) < _generation_number(current):
                 with contextlib.suppress(OSError):
                     shutil.rmtree(path)

@@ -1,0 +1,125 @@
+"""Gallery folders with stray, missing and damaged files: one clear line or no difference, and nothing is deleted."""
+
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+from holdfast import Gallery
+from holdfast.errors import HoldfastError
+from holdfast.gallery import Item
+
+pytest.importorskip("qdrant_edge")
+
+QUERY = np.arange(1.0, 33.0)
+
+
+@pytest.fixture(scope="module")
+def filled(model_folders, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("damaged") / "g"
+    with Gallery.create(folder, model_folders[0]) as made:
+        made.add(Item(str(n), vector=np.eye(32)[n] + 0.1, metadata={"price": n}) for n in range(20))
+    return folder
+
+
+@pytest.fixture
+def folder(filled, tmp_path):
+    return shutil.copytree(filled, tmp_path / "g")
+
+
+def files_of(folder):
+    return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+
+
+def test_names_that_do_not_match_exactly_are_ignored_and_never_deleted(folder):
+    vectors, versions = folder / "vectors", folder / "versions"
+    with Gallery.open(folder) as gallery:
+        expected = gallery.search(vector=QUERY, k=20)
+    stray = [
+        shutil.copytree(vectors / "v0001.0001", vectors / name)
+        for name in ("v0001.bak", "v0001.0001.bak", "v0001.00002", "v0001.2", "backup", "v0001.zzzz", "v0001")
+    ]
+    stray += [shutil.copytree(versions / "0001", versions / name) for name in ("0001.bak", "00002", "2", "old")]
+    for place in (folder, vectors, versions):
+        (place / ".DS_Store").write_bytes(b"\0\0\0\1Bud1")
+        stray.append(place / ".DS_Store")
+    (vectors / "v0001.0009").write_text("a file")
+    (versions / "0009").write_text("a file")
+    stray += [vectors / "v0001.0009", versions / "0009"]
+    before = [(path, files_of(path)) for path in stray]
+    for _ in range(2):
+        with Gallery.open(folder) as gallery:
+            assert gallery.search(vector=QUERY, k=20) == expected
+            gallery.add([Item("new", vector=QUERY)])
+            gallery.build_index()
+            assert gallery.search(vector=QUERY, k=1)[0].id == "new"
+            gallery.delete(["new"])
+    assert [(path, files_of(path)) for path in stray if path.exists()] == before
+
+
+def test_the_newest_generation_counts_also_beyond_9999(folder):
+    vectors = folder / "vectors"
+    shutil.copytree(vectors / "v0001.0001", vectors / "v0001.9999")
+    (vectors / "v0001.0001").rename(vectors / "v0001.10000")
+    with Gallery.open(folder) as gallery:
+        assert len(gallery.search(vector=QUERY, k=20)) == 20
+    assert sorted(path.name for path in vectors.iterdir()) == ["v0001.10000"]
+
+
+def change(folder, statement):
+    with sqlite3.connect(folder / "catalogue.sqlite") as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def cut_segments(folder):
+    for path in (folder / "vectors" / "v0001.0001").rglob("*"):
+        if path.is_file() and path.stat().st_size:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+
+
+def fill_segments(folder):
+    for path in (folder / "vectors" / "v0001.0001" / "segments").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+DAMAGE = {
+    "no vectors": lambda g: shutil.rmtree(g / "vectors"),
+    "no collection": lambda g: shutil.rmtree(g / "vectors" / "v0001.0001"),
+    "an empty collection": lambda g: (shutil.rmtree(g / "vectors/v0001.0001"), (g / "vectors/v0001.0001").mkdir()),
+    "segments cut short": cut_segments,
+    "segments overwritten": fill_segments,
+    "no versions": lambda g: shutil.rmtree(g / "versions"),
+    "no settings": lambda g: change(g, "DROP TABLE settings"),
+    "no items": lambda g: change(g, "DROP TABLE items"),
+    "no fields": lambda g: change(g, "DROP TABLE fields"),
+    "an empty catalogue": lambda g: (g / "catalogue.sqlite").write_bytes(b""),
+    "not a database": lambda g: (g / "catalogue.sqlite").write_bytes(b"SQLite format 3\0" + b"\xff" * 5000),
+    "broken settings": lambda g: change(g, "UPDATE settings SET value = '{' WHERE name = 'mode'"),
+    "an engine that is a number": lambda g: change(g, "UPDATE settings SET value = '3' WHERE name = 'engine'"),
+    "an unknown place": lambda g: change(g, "UPDATE settings SET value = '{\"x\": 1}' WHERE name = 'place'"),
+    "a broken version": lambda g: change(g, "UPDATE versions SET record = '{'"),
+    "a version of other fields": lambda g: change(g, "UPDATE versions SET record = '{\"a\": 1}'"),
+    "a version that is a list": lambda g: change(g, "UPDATE versions SET record = '[]'"),
+    "broken metadata": lambda g: change(g, "UPDATE items SET metadata = '{'"),
+    "a broken last key": lambda g: (g / "vectors/v0001.0001/last_indexed_key.json").write_text('{"a": 1}'),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_one_line(folder, damage):
+    damage(folder)
+    for _ in range(2):  # the lock is given back
+        with pytest.raises(HoldfastError) as caught, Gallery.open(folder) as gallery:
+            gallery.search(vector=QUERY, k=5)
+        assert "\n" not in str(caught.value)
+        assert "open elsewhere" not in str(caught.value)
+
+
+def test_segments_come_back_from_the_log(folder):
+    """While the write-ahead log has all vectors, nothing is lost without the segments."""
+    shutil.rmtree(folder / "vectors" / "v0001.0001" / "segments")
+    with Gallery.open(folder) as gallery:
+        assert len(gallery.search(vector=QUERY, k=30)) == 20
