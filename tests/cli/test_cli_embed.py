@@ -130,7 +130,11 @@ def test_progress_says_how_fast_and_how_long(monkeypatch, capsys):
             progress(done, 1000)
             now[0] += 1.0
     lines = capsys.readouterr().err.splitlines()
-    assert lines == ["embed: 20 of 1,000, 10 a second, 1:38 left"]
+    assert lines == [
+        "embed: 20 of 1,000, 10 a second, 1:38 left",
+        "embed: 60 of 1,000, 10 a second, 1:34 left",
+        "embed: 100 of 1,000, 10 a second, 1:30 left",
+    ]
     with CountProgress("embed", quiet=True) as progress:
         now[0] += 100
         progress(10, 20)

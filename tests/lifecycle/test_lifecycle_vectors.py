@@ -74,6 +74,23 @@ def test_the_default_head(here, tmp_path):
         start(here / "1.npz", tmp_path / "3", slots=10, device="cpu")
 
 
+def test_a_gallery_of_models_without_slots(here, tmp_path):
+    """Their folders list classes as slots; a gallery compares their features by size alone."""
+    pytest.importorskip("qdrant_edge")
+    from holdfast import Gallery
+    from holdfast.gallery import Item
+
+    start(here / "1.npz", tmp_path / "1", overrides=["train.epochs=2"], device="cpu")
+    update(tmp_path / "1", here / "2.npz", tmp_path / "2", device="cpu")
+    old, new = (Encoder.from_pretrained(tmp_path / name) for name in ("1", "2"))
+    rows = np.load(here / "1.npz")["features"]
+    with Gallery.create(tmp_path / "g", tmp_path / "1", mode="exact") as gallery:
+        gallery.add(Item(str(i), vector=row) for i, row in enumerate(old.encode(rows).numpy()))
+        gallery.register(tmp_path / "2")
+        assert [one.slots for one in gallery.versions()] == [None, None]
+        assert gallery.search(vector=new.encode(rows[:1]).numpy()[0], k=1)[0].id == "0"
+
+
 def test_the_buffer_is_known_by_content(here, tmp_path):
     """Rows in another order are the same vectors; embedded, they need no file, and the weights are the same."""
     whole = dict(np.load(here / "1.npz"))

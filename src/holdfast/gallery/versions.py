@@ -87,8 +87,7 @@ def read_candidate(folder: Path) -> Candidate:
     encoder = Encoder.from_pretrained(folder)
     if encoder.preprocess is None:
         raise HoldfastError(f"{folder}: this model has no preprocess, so it cannot embed images; save it with one")
-    slots = encoder.info.get("slots")
-    registry = None if slots is None else SlotRegistry.from_json(slots)
+    registry = _simplex_slots(encoder.info.get("slots"), encoder.dim, encoder.feature_dim)
     if registry is not None and registry.num_slots != encoder.dim + 1:
         raise HoldfastError(
             f"{folder}: features of {encoder.dim} numbers do not fit a simplex of {registry.num_slots} slots"
@@ -168,7 +167,18 @@ def registry_from_json(value: Any) -> SlotRegistry | None:
 
 def read_registry(folder: Path) -> SlotRegistry | None:
     """The slots of a copied model, read from its config file; None if it has none."""
-    return registry_from_json(read_json(folder / MODEL / _MODEL_FILES[0]).get("info", {}).get("slots"))
+    found = read_json(folder / MODEL / _MODEL_FILES[0])
+    return _simplex_slots(found.get("info", {}).get("slots"), found["dim"], found["feature_dim"])
+
+
+def _simplex_slots(slots: dict[str, Any] | None, dim: int, feature_dim: int) -> SlotRegistry | None:
+    """The slots of a simplex; None for a model without one, whose folder lists its classes under the same key.
+
+    Features of a simplex have one number less than it has slots. A network without a projection can miss that.
+    """
+    registry = registry_from_json(slots)
+    without = registry is not None and registry.num_slots != dim + 1 and dim == feature_dim
+    return None if without else registry
 
 
 @dataclass(frozen=True)
