@@ -34,7 +34,7 @@ CANDIDATES: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """What ``auto`` compares: a few seconds at 2,000 pairs. Kinds trained by gradient steps are compared when named."""
 
-SHORT_RANK = 384
+SHORT_RANK = 256
 """Rank of the short form of a linear map."""
 SHORT_FROM = 1024
 """Size of the smaller space from which on a short form is tried. The matrix of a larger map does not fit into a core's
