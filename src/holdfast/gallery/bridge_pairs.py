@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 
 _LOOK_UP = 500
-_NUMBERS_PER_FETCH = 2**16
+_NUMBERS_PER_FETCH = 2**14
 """Numbers read from the engine at a time. The embedded engine makes Python lists of them while other threads wait."""
 
 
@@ -144,11 +145,17 @@ def read_pair_items(state: GalleryState, version: Version, items: list[Stored]) 
 
 
 def fetch_in_blocks(state: GalleryState, version: Version, keys: Sequence[int]) -> dict[int, np.ndarray]:
-    """The stored vectors of those keys that exist, read so that searches of other threads do not wait for long."""
+    """The stored vectors of those keys that exist, read so that searches of other threads do not wait for long.
+
+    A write of another thread consists of many steps, and each would wait for one block. So this thread pauses after
+    every block for as long as the block took.
+    """
     size = max(1, _NUMBERS_PER_FETCH // version.stored_dim)
     found: dict[int, np.ndarray] = {}
     for start in range(0, len(keys), size):
+        began = time.perf_counter()
         found |= state.engine.fetch(version.collection, keys[start : start + size])
+        time.sleep(min(0.05, time.perf_counter() - began))
     return found
 
 
