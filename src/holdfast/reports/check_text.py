@@ -102,7 +102,7 @@ def needed_sentence(record: dict[str, Any]) -> str:
 
 
 def parts_sentence(record: dict[str, Any]) -> str:
-    """The answers for known and for new classes, and which of them decides; empty if they were not told apart."""
+    """The answers for known and for new classes, and which of them decides; empty if not checked separately."""
     parts = {which: part for which, part in (record.get("parts") or {}).items() if part.get("loss")}
     if not parts or not record.get("which"):
         return ""
