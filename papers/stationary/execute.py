@@ -4,12 +4,14 @@ import shutil
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from holdfast.cuda_streams import SideStream
 from holdfast.errors import HoldfastError
 from holdfast.events import Event, RunEnded
 from holdfast.experiments.assemble import SharedData
@@ -19,9 +21,11 @@ from holdfast.experiments.sweep import SweepOptions, Watch, run_all
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
 from holdfast.training import Cancellation
+from papers.stationary.readings import readings
 from papers.stationary.study_runs import StudyRun
 
 KEPT_EVERY = 30.0
+RECORDED_AT_ONCE = 2
 
 
 class DeviceShare:
@@ -123,39 +127,54 @@ def execute_runs(
         checkpoint; waiting runs are not started. None: no limit.
     watch: called with the name of a run and each of its events.
 
-    The features of a finished run are removed once its record is written: at 31 tasks and K = 1024 they take 4 GB.
+    The record of a run has its other readings too (readings.py). They are computed beside the training of the runs that
+    follow. Then the features of the run are removed: at 31 tasks and K = 1024 they take 4 GB.
     """
     planned = [planned_run(run, device) for run in runs]
     by_name = {own.name: (run, own) for run, own in zip(runs, planned, strict=True)}
     share, cancel = DeviceShare(), Cancellation()
+    pool, recorded = ThreadPoolExecutor(RECORDED_AT_ONCE), list[Future[None]]()
 
     def leave(name: str) -> None:
         share.leave(RunFolder(out / name))
 
-    def watch_and_record(name: str, event: Event) -> None:
-        folder = RunFolder(out / name)
-        seconds = share.see(folder, event.kind)
-        if isinstance(event, RunEnded):
-            also = {"gpu_minutes": round(seconds / 60, 2), "runs_at_once": parallel}
-            run, own = by_name[name]
-            write_record(folder, results / run.path, own.command, also)
-            shutil.rmtree(folder.features, ignore_errors=True)
+    def record(name: str, event: RunEnded, seconds: float) -> None:
+        folder, (run, own) = RunFolder(out / name), by_name[name]
+        also: dict[str, Any] = {"gpu_minutes": round(seconds / 60, 2), "runs_at_once": parallel}
+        if run.with_readings:
+            # A stream of its own: on the default stream it would disturb runs that capture a CUDA graph.
+            own_stream = SideStream(device).stream if device.type == "cuda" else None
+            with torch.cuda.stream(own_stream):
+                also["readings"] = readings(folder, own.recipe, shared, device)
+        write_record(folder, results / run.path, own.command, also)
+        shutil.rmtree(folder.features, ignore_errors=True)
         watch(name, event)
+
+    def watch_and_record(name: str, event: Event) -> None:
+        seconds = share.see(RunFolder(out / name), event.kind)
+        if isinstance(event, RunEnded):
+            recorded.append(pool.submit(record, name, event, seconds))
+        else:
+            watch(name, event)
 
     timer = threading.Timer(60 * limit_minutes, cancel.cancel) if limit_minutes is not None else None
     if timer:
         timer.daemon = True
         timer.start()
     try:
-        return run_all(
-            planned,
-            out,
-            SweepOptions(device, parallel, processes),
-            shared=shared,
-            watch=watch_and_record,
-            ended=leave,
-            cancel=cancel,
-        )
+        with pool:
+            found = run_all(
+                planned,
+                out,
+                SweepOptions(device, parallel, processes),
+                shared=shared,
+                watch=watch_and_record,
+                ended=leave,
+                cancel=cancel,
+            )
+        for one in recorded:
+            one.result()
+        return found
     finally:
         if timer:
             timer.cancel()

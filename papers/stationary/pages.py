@@ -15,6 +15,7 @@ from papers.stationary.studies.lambda_tradeoff import LAMBDA_TRADEOFF
 from papers.stationary.studies.method_parts import METHOD_PARTS
 from papers.stationary.studies.mixed_galleries import MIXED_GALLERIES
 from papers.stationary.studies.open_details import OPEN_DETAILS
+from papers.stationary.studies.table2_experiments import TABLE2_EXPERIMENTS
 from papers.stationary.studies.update_gain import UPDATE_GAIN
 from papers.stationary.studies.validation_tries import VALIDATION_TRIES
 from papers.stationary.study_runs import StudyRun
@@ -63,6 +64,7 @@ PAGES: dict[str, ResultPage] = {
     "parts": METHOD_PARTS,
     "tries": VALIDATION_TRIES,
     "questions": OPEN_DETAILS,
+    "experiments": TABLE2_EXPERIMENTS,
     "stride": UPDATE_GAIN,
     "length": FEATURE_LENGTH,
     "table3": TABLE3,

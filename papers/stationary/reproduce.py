@@ -165,6 +165,7 @@ PAGE_TITLES = {
     "front": "AC against AA for several lambda",
     "parts": "our own method without each of its parts",
     "questions": "details the paper leaves open",
+    "experiments": "what may explain the missing rows",
     "stride": "gain of one update at a given lambda",
     "length": "effect of the feature length (for two cores)",
     "mixed": "galleries of mixed versions",

@@ -269,7 +269,7 @@ def test_a_part_can_be_chosen():
     everything = [run for page in PAGES.values() for run in page.runs()]
     changed = {run.study for run in Selection(sets=["paper"]).of(everything)}
     replaced = {"replaced", "none", "architectures", "celeba", "celeba-none"}
-    assert changed == {"paper", "ablation", "questions", "small", *replaced}
+    assert changed == {"paper", "ablation", "questions", "experiments", "small", *replaced}
     assert list(pages_named("all")) == list(PAGES)
     with pytest.raises(
         HoldfastError, match=r"unknown table or figure 'table99'; known: all, fig1, fig2, .* fig9, fig10, fig11"

@@ -47,4 +47,4 @@ def export(
         print_json(written)
         return
     for entry in written.values():
-        typer.echo(f"{entry['file']}: {entry['bytes']:,} bytes, features of size {encoder.dim}")
+        typer.echo(f"{entry['file']}: {entry['bytes']:,} bytes, features of size {encoder.embedding_dim}")

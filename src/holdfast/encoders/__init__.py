@@ -2,7 +2,7 @@
 
 from holdfast.encoders.backbones import BACKBONES, PREFIXES, backbone_builder, build_backbone, rebuild_backbone
 from holdfast.encoders.compact import change_basis, compact_basis, to_compact
-from holdfast.encoders.encoder import Encoder
+from holdfast.encoders.encoder import Encoder, Readout
 from holdfast.encoders.extract import extract
 from holdfast.encoders.feature_store import FeatureStore, ModelFeatures, read_space_maps
 from holdfast.encoders.preprocess import Input, Preprocess, VectorInput
@@ -16,6 +16,7 @@ __all__ = [
     "Input",
     "ModelFeatures",
     "Preprocess",
+    "Readout",
     "VectorInput",
     "backbone_builder",
     "build_backbone",

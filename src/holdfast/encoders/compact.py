@@ -19,7 +19,7 @@ def compact_basis(encoder: Encoder) -> Tensor | None:
     The diagonal of R is positive, so that Q is unique and a model with a grown simplex keeps its compact vectors. None
     if the full features are not larger than the backbone's: full features are then stored.
     """
-    if encoder.projection is None or compact_dim(encoder) == encoder.dim:
+    if encoder.projection is None or compact_dim(encoder) == encoder.embedding_dim:
         return None
     q, r = torch.linalg.qr(encoder.projection.weight.detach().cpu().double())
     return (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).float()
@@ -27,7 +27,7 @@ def compact_basis(encoder: Encoder) -> Tensor | None:
 
 def compact_dim(encoder: Encoder) -> int:
     """Size of the encoder's compact features; at most that of its full features."""
-    return encoder.dim if encoder.projection is None else min(encoder.dim, encoder.feature_dim)
+    return min(encoder.embedding_dim, encoder.feature_dim)
 
 
 def to_compact(z: Tensor, basis: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ A saved encoder is a folder with ``config.json``, ``model.safetensors`` and a mo
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,8 @@ from holdfast.randomness import GENERATOR_LOCK
 from holdfast.storage import read_tensors, replacing_folder, write_json, write_tensors
 from holdfast.untrusted_files import read_json, whole_number
 from holdfast.wording import printable
+
+Readout = Literal["simplex", "backbone"]
 
 FORMAT = "holdfast-encoder"
 FORMAT_VERSION = 1
@@ -53,6 +55,9 @@ class Encoder(nn.Module):
     preprocess: how ``encode`` makes raw images or vectors ready for the network; None if callers do it.
     feature_dim: F; None takes the backbone's attribute ``feature_dim``.
     info: JSON values to save with the model, such as its class slots.
+    readout: the feature that ``encode`` returns, which is stored and compared: "simplex" (default) is the projected
+        feature that the method trains, "backbone" the one before the projection. Without a projection both are the
+        same. It is saved with the model and does not change training.
     """
 
     def __init__(
@@ -63,9 +68,11 @@ class Encoder(nn.Module):
         preprocess: Input | None = None,
         feature_dim: int | None = None,
         info: dict[str, Any] | None = None,
+        readout: Readout = "simplex",
     ) -> None:
         super().__init__()
         self.backbone = backbone
+        self.readout = _known_readout(readout)
         self.feature_dim = _feature_dim(backbone, feature_dim)
         self.dim = self.feature_dim if dim is None else dim
         if self.dim < 1:
@@ -97,8 +104,18 @@ class Encoder(nn.Module):
         size = _feature_dim(backbone, feature_dim)
         return cls(backbone, method.feature_dim(size), preprocess=preprocess, feature_dim=size)
 
+    @property
+    def embedding_network(self) -> nn.Module:
+        """The network of the features that are stored and compared; see ``readout``."""
+        return self.backbone if self.readout == "backbone" else self
+
+    @property
+    def embedding_dim(self) -> int:
+        """Size of the features that are stored and compared; see ``readout``."""
+        return self.feature_dim if self.readout == "backbone" else self.dim
+
     def forward(self, x: Tensor) -> Tensor:
-        """Raw features z, N x dim, not normalised; under autocast in its dtype."""
+        """Raw features z, N x dim, not normalised; under autocast in its dtype. They are trained, for any readout."""
         h = self.backbone(x)
         if h.ndim != 2 or h.shape[1] != self.feature_dim:
             raise HoldfastError(f"the backbone returned {tuple(h.shape)}, expected N x {self.feature_dim} features")
@@ -133,7 +150,7 @@ class Encoder(nn.Module):
         batch_size: int | None = None,
         device: str | torch.device | None = None,
     ) -> Tensor:
-        """Unit features, float32 N x dim on the CPU, computed in eval mode; a zero vector stays zero.
+        """Unit features, float32 N x embedding_dim on the CPU, computed in eval mode; a zero vector stays zero.
 
         images: anything that the preprocess accepts, or a preprocessed float tensor N x C x H x W.
         batch_size: images at a time; None chooses it by device and image size.
@@ -163,9 +180,9 @@ class Encoder(nn.Module):
             items = preprocess.as_sequence(images)
             shape, read = preprocess.input_shape, input_reader(preprocess, items, here)
         if not len(items):
-            return torch.empty(0, self.dim)
+            return torch.empty(0, self.embedding_dim)
         return compute_features(
-            self,
+            self.embedding_network,
             len(items),
             read,
             device=here,
@@ -188,6 +205,7 @@ class Encoder(nn.Module):
             "feature_dim": self.feature_dim,
             "preprocess": None if self.preprocess is None else self.preprocess.to_json(),
             "frozen": list(self.frozen),
+            "readout": self.readout,
             "info": self.info,
         }
         _write_model_files(Path(folder), description, self.state_dict())
@@ -217,6 +235,7 @@ class Encoder(nn.Module):
                 preprocess=preprocess,
                 feature_dim=description["feature_dim"],
                 info=description["info"],
+                readout=description.get("readout", "simplex"),
             )
 
         with GENERATOR_LOCK, torch.random.fork_rng(devices=[]):
@@ -240,6 +259,12 @@ def _feature_dim(backbone: nn.Module, given: int | None) -> int:
     if not isinstance(size, int) or size < 1:
         raise HoldfastError(f"feature_dim must be a positive whole number, got {size!r}")
     return size
+
+
+def _known_readout(readout: Any) -> Readout:
+    if readout not in get_args(Readout):
+        raise HoldfastError(f"readout must be one of {', '.join(get_args(Readout))}, got {readout!r}")
+    return readout  # type: ignore[no-any-return]
 
 
 def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -276,6 +301,10 @@ def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     frozen = description.get("frozen", [])
     if not isinstance(frozen, list) or not all(isinstance(name, str) for name in frozen):
         raise HoldfastError(f"{folder / CONFIG_FILE}: frozen must be a list of names, found {frozen!r}")
+    try:
+        _known_readout(description.get("readout", "simplex"))
+    except HoldfastError as error:
+        raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
     tensors, _ = read_tensors(folder / WEIGHTS_FILE)
     if sha256_of(folder / WEIGHTS_FILE) != description["weights_sha256"]:
         raise HoldfastError(f"{folder / WEIGHTS_FILE}: not the weights {CONFIG_FILE} was written for (sha256 differs)")

@@ -48,7 +48,7 @@ class _Exported(nn.Module):
             x = (x.float() / 255 - self.mean) / self.std
         elif self.unit:
             x = unit_of_any_length(x)
-        return F.normalize(self.encoder(x), dim=1)
+        return F.normalize(self.encoder.embedding_network(x), dim=1)
 
 
 def export_onnx(encoder: Encoder, path: str | Path, *, about: Mapping[str, Any] | None = None) -> None:
@@ -98,8 +98,9 @@ def _metadata(encoder: Encoder, about: Mapping[str, Any] | None) -> dict[str, An
         "version": version("holdfast") or "unknown",
         "preprocess": encoder.preprocess.to_json(),
         "backbone": type(encoder.backbone).__name__ if spec is None else spec["name"],
-        "dim": encoder.dim,
-        "projection": None if encoder.projection is None else [encoder.dim, encoder.feature_dim],
+        "dim": encoder.embedding_dim,
+        "projection": None if encoder.embedding_dim == encoder.feature_dim else [encoder.dim, encoder.feature_dim],
+        "readout": encoder.readout,
         "output": "unit float32 features; compare them by their dot product",
         "info": encoder.info,
         **(about or {}),

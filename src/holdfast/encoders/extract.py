@@ -42,7 +42,7 @@ def extract(
     basis = None if basis is None else basis.to(device)
     stored = images.images.reshape(len(images), -1) if images.holds_vectors else images.images
     features = compute_features(
-        encoder,
+        encoder.embedding_network,
         len(images),
         input_reader(preprocess, stored, device),
         device=device,

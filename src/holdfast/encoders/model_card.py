@@ -35,6 +35,9 @@ def _facts(description: Mapping[str, Any]) -> list[tuple[str, str]]:
     network = spec["name"] if isinstance(spec, Mapping) else description["backbone_class"]
     size, own = description["dim"], description["feature_dim"]
     facts = [("network", f"{network}, {own} features" + (f" projected to {size}" if size != own else ""))]
+    if size != own:
+        before = description.get("readout") == "backbone"
+        facts.append(("stored and compared", f"the {own} before the projection" if before else f"the {size} projected"))
     if info.get("method"):
         facts.append(("method", str(info["method"])))
     if info.get("task"):

@@ -120,7 +120,7 @@ def _features(
     if not count:
         problems.finish()
     features = compute_features(
-        encoder,
+        encoder.embedding_network,
         count,
         read,
         device=device,

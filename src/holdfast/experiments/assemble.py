@@ -64,10 +64,11 @@ def assemble(recipe: Recipe, shared: "SharedData | None" = None) -> Experiment:
     with GENERATOR_LOCK:
         try_encoder(build(), preprocess, make_method(), options)
         if adopted is not None:
-            adopted.refuse_unfit(make_method(), build())
+            adopted.model.refuse_unfit(make_method(), build().dim, where="adopted.folder")
 
     def make_encoder() -> Encoder:
         encoder = build()
+        encoder.readout = recipe["evaluation"]["readout"]
         train = data.train
         encoder.info["training_set"] = {
             "images": len(train), "classes": train.num_classes, "fingerprint": train.fingerprint
@@ -88,7 +89,7 @@ def _assemble_from_models(
     section = with_head(recipe["scenario"], method)
     own = PretrainedModels(root).load(section["model"]).preprocess
     preprocess = preprocess_of(recipe["preprocess"], data.train, size=data.query.images.shape[1:3], fallback=own)
-    pretrained = PretrainedModels(root, preprocess)
+    pretrained = PretrainedModels(root, preprocess, recipe["evaluation"]["readout"])
     cards = {name: pretrained.card(name, method) for name in named_models(section)}
     settings = {key: value for key, value in _without_name(section).items() if value is not None}
     scenario = build_scenario(
@@ -132,34 +133,10 @@ class AdoptedReference:
         folder = root / Path(section["folder"]).expanduser()
         return cls(read_adopted(folder), section["folder"], section["features"])
 
-    def method_options(self, known: set[str]) -> dict[str, int]:
-        """Options of a method that follow from the adopted model: ``slots`` or ``dim``, if they are among ``known``."""
-        registry = self.model.registry
-        wanted = {"dim": self.model.dim} if registry is None else {"slots": registry.num_slots}
-        return {name: value for name, value in wanted.items() if name in known}
-
     def scenario(self, scenario: Scenario, train: ImageSet) -> Scenario:
         """``scenario`` with the adopted model as the reference of its first task."""
         card = ModelSpace(self.model.dim, self.model.registry)
         return with_adopted_reference(scenario, train.class_names, card, self.name)
-
-    def refuse_unfit(self, method: Method, encoder: Encoder) -> None:
-        """Refuse a method that does not train into the adopted space."""
-        registry = self.model.registry
-        slots = None if registry is None else registry.num_slots
-        if method.num_slots != slots:
-            here = "has no simplex" if slots is None else f"is a simplex of {slots} slots"
-            needs = "means_hoc" if slots is None else f"a simplex method with {slots} slots"
-            raise HoldfastError(f"adopted.folder: the adopted space {here}; train with {needs}")
-        if encoder.dim != self.model.dim:
-            raise HoldfastError(
-                f"adopted.folder: the adopted space has {self.model.dim} dimensions, the trained model {encoder.dim}; "
-                f"set method.dim to {self.model.dim}"
-            )
-        if method.old_features == "none":
-            raise HoldfastError(
-                "method.name: this method reads no old features, so it cannot stay compatible with the stored vectors"
-            )
 
     def loader(self, train: ImageSet) -> Callable[[str], nn.Module]:
         """A function that reads the stored vectors of the training images."""
@@ -252,8 +229,8 @@ def method_maker(recipe: Recipe, num_classes: int, adopted: AdoptedReference | N
     build = method_class(recipe.method)
     arguments = keywords(build, _without_name(recipe["method"]))
     known = set(inspect.signature(build).parameters)
-    for name, value in (adopted.method_options(known) if adopted else {}).items():
-        arguments[name] = value if arguments.get(name) is None else arguments[name]
+    if adopted is not None:
+        arguments |= adopted.model.method_options(recipe.method, arguments)
     if "slots" in known:
         arguments.setdefault("slots", num_classes)
     return lambda: build(**arguments)

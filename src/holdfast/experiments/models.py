@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.encoders import Encoder, Input
+from holdfast.encoders import Encoder, Input, Readout
 from holdfast.errors import HoldfastError
 from holdfast.methods import Method
 from holdfast.scenarios import ModelSpace
@@ -50,10 +50,12 @@ class PretrainedModels:
 
     preprocess: replaces the preprocessing of every loaded model. A run has one preprocessing, because the model in
     training and its reference model get the same tensors. None keeps that of each model.
+    readout: replaces the readout of every loaded model.
     """
 
     root: Path
     preprocess: Input | None = None
+    readout: Readout = "simplex"
 
     def load(self, name: str) -> Encoder:
         """The model, converted to float32."""
@@ -65,6 +67,7 @@ class PretrainedModels:
             )
         encoder = Encoder.from_pretrained(folder).float()
         encoder.preprocess = self.preprocess or encoder.preprocess
+        encoder.readout = self.readout
         # A name can later be given to other weights, so the checksum of the weights is recorded too.
         weights = read_json(folder / "config.json")["weights_sha256"]
         encoder.info = {**encoder.info, "origin": {"model": name, "weights_sha256": weights}}

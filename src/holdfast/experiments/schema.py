@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 from holdfast.data import READERS
-from holdfast.encoders import backbone_builder
+from holdfast.encoders import Readout, backbone_builder
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation import PROTOCOLS
 from holdfast.methods import method_class
@@ -66,11 +66,13 @@ class EvaluationSection(Strict):
     """protocols: how models are compared.
     batch_size: images at a time; None for as many as fit the device.
     compact: store features at the size of the backbone.
+    readout: the feature that is compared: the simplex feature, or the backbone's before the projection.
     """
 
     protocols: list[Literal["template", "instance", "mixed"]] = Field(list(PROTOCOLS), min_length=1)  # type: ignore[arg-type]
     batch_size: int | None = Field(None, ge=1)
     compact: bool = False
+    readout: Readout = "simplex"
 
 
 class AdoptedSection(Strict):

@@ -17,8 +17,10 @@ from holdfast.experiments.schema import (
     train_section,
     validated,
 )
+from holdfast.lifecycle.adopted_model import read_adopted
+from holdfast.lifecycle.adopted_parent import adopted_settings
 from holdfast.lifecycle.image_defaults import survey_images
-from holdfast.lifecycle.parent import describe_model
+from holdfast.lifecycle.parent import describe_model, is_adopted
 from holdfast.lifecycle.samples import holds_vectors
 from holdfast.lifecycle.settings import (
     VersionSettings,
@@ -80,14 +82,23 @@ def update_from_recipe(
     overrides: changes to it, such as "train.epochs=10".
     options: further keywords of ``update``.
     """
-    tables = recorded_tables(model) if recipe is None else version_tables(read_recipe(recipe))
-    raw = with_overrides(tables, overrides)
+    adopted = is_adopted(model)
     replace_with = options.get("replace_with")
+    if recipe is not None:
+        tables = version_tables(read_recipe(recipe))
+    elif adopted:
+        named = _network_named(overrides) if replace_with is None or is_model(replace_with) else replace_with
+        split_folders = options.get("split_folders")
+        tables = adopted_settings(read_adopted(model), data, network=named, split_folders=split_folders).tables()
+    else:
+        tables = recorded_tables(model)
+    raw = with_overrides(tables, overrides)
     if replace_with is not None and not is_model(replace_with):
         own = raw.get("backbone") if isinstance(raw.get("backbone"), dict) else {}
         assert isinstance(own, dict)
         raw["backbone"] = {**(own if own.get("name", replace_with) == replace_with else {}), "name": replace_with}
-    checked = check_update_recipe(raw, vectors=takes_vectors(describe_model(model)))
+    vectors = holds_vectors(data) if adopted else takes_vectors(describe_model(model))
+    checked = check_update_recipe(raw, vectors=vectors)
     return update(model, data, out, settings=VersionSettings.from_tables(checked.tables), **options)
 
 

@@ -73,8 +73,8 @@ class Candidate:
             number=number,
             source=str(self.folder.absolute()),
             weights_sha256=self.weights_sha256,
-            dim=self.encoder.dim,
-            stored_dim=self.encoder.dim if self.basis is None else self.basis.shape[1],
+            dim=self.encoder.embedding_dim,
+            stored_dim=self.encoder.embedding_dim if self.basis is None else self.basis.shape[1],
             slots=None if self.registry is None else self.registry.num_slots,
             registered=datetime.now(UTC).isoformat(timespec="seconds"),
             checks=checks,
@@ -87,7 +87,7 @@ def read_candidate(folder: Path) -> Candidate:
     encoder = Encoder.from_pretrained(folder)
     if encoder.preprocess is None:
         raise HoldfastError(f"{folder}: this model has no preprocess, so it cannot embed images; save it with one")
-    registry = _simplex_slots(encoder.info.get("slots"), encoder.dim, encoder.feature_dim)
+    registry = _simplex_slots(encoder.info.get("slots"), encoder.dim, encoder.feature_dim, encoder.readout)
     if registry is not None and registry.num_slots != encoder.dim + 1:
         raise HoldfastError(
             f"{folder}: features of {encoder.dim} numbers do not fit a simplex of {registry.num_slots} slots"
@@ -123,8 +123,8 @@ def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str 
                 if mine is None
                 else "the model has class slots, they have not"
             )
-        if new.encoder.dim != dim:
-            return f"features of {new.encoder.dim} numbers, the gallery's have {dim}"
+        if new.encoder.embedding_dim != dim:
+            return f"features of {new.encoder.embedding_dim} numbers, the gallery's have {dim}"
         return None
     try:
         known.merge(mine)
@@ -168,16 +168,18 @@ def registry_from_json(value: Any) -> SlotRegistry | None:
 def read_registry(folder: Path) -> SlotRegistry | None:
     """The slots of a copied model, read from its config file; None if it has none."""
     found = read_json(folder / MODEL / _MODEL_FILES[0])
-    return _simplex_slots(found.get("info", {}).get("slots"), found["dim"], found["feature_dim"])
+    readout = found.get("readout", "simplex")
+    return _simplex_slots(found.get("info", {}).get("slots"), found["dim"], found["feature_dim"], readout)
 
 
-def _simplex_slots(slots: dict[str, Any] | None, dim: int, feature_dim: int) -> SlotRegistry | None:
-    """The slots of a simplex; None for a model without one, whose folder lists its classes under the same key.
+def _simplex_slots(slots: dict[str, Any] | None, dim: int, feature_dim: int, readout: str) -> SlotRegistry | None:
+    """The slots of the simplex that the stored features lie on; None if they lie on none.
 
-    Features of a simplex have one number less than it has slots. A network without a projection can miss that.
+    A model without a simplex lists its classes under the same key. Features of a simplex have one number less than it
+    has slots; a network without a projection can miss that. Features read from the backbone lie on no simplex.
     """
     registry = registry_from_json(slots)
-    without = registry is not None and registry.num_slots != dim + 1 and dim == feature_dim
+    without = readout == "backbone" or (registry is not None and registry.num_slots != dim + 1 and dim == feature_dim)
     return None if without else registry
 
 

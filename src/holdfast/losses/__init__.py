@@ -12,6 +12,7 @@ from holdfast.losses.adversarial import (
 )
 from holdfast.losses.anchors import anchor_contrast, anchor_distillation, earliest_anchors, known_anchors
 from holdfast.losses.classes import class_counts, class_means, largest_radii, least_cosines
+from holdfast.losses.compatibility import CompatibilityLoss, compatibility_contrast
 from holdfast.losses.cross_entropy import (
     SimplexCrossEntropyLoss,
     cosine_logits,
@@ -42,6 +43,7 @@ from holdfast.losses.old_classes import (
 )
 
 __all__ = [
+    "CompatibilityLoss",
     "FeatureDistillationLoss",
     "HOCLoss",
     "InfoNCELoss",
@@ -58,6 +60,7 @@ __all__ = [
     "centre_pull",
     "class_counts",
     "class_means",
+    "compatibility_contrast",
     "cosine_logits",
     "cross_entropy",
     "discrimination",

@@ -6,22 +6,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from holdfast.geometry import DSimplex, at_least_float32, cosine_matrix
+from holdfast.geometry import DSimplex, at_least_float32, cosine_matrix, unit
 
 
-def simplex_cross_entropy(z: Tensor, labels: Tensor, simplex: DSimplex) -> Tensor:
+def simplex_cross_entropy(z: Tensor, labels: Tensor, simplex: DSimplex, *, length: float | None = None) -> Tensor:
     """Eq. 3: mean cross-entropy over all K vertices of the simplex, including those of future classes.
 
     z: raw features, N x (K-1).
     labels: vertex of each image, N, values 0..K-1.
     simplex: the K fixed prototypes.
+    length: length to which features are scaled first; None leaves them unscaled.
 
     The vertices of future classes are in the softmax, so features stay away from them until their classes arrive.
 
     Differs from the paper: a mean over the batch, as in the authors' code, instead of the sum in the equation.
     """
+    scaled = z if length is None else length * unit(z)
     with torch.autocast(z.device.type, enabled=False):
-        return F.cross_entropy(simplex.logits(at_least_float32(z)), labels)
+        return F.cross_entropy(simplex.logits(at_least_float32(scaled)), labels)
 
 
 class SimplexCrossEntropyLoss(nn.Module):

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from holdfast.geometry import DSimplex, unit
+from holdfast.geometry import DSimplex
 from holdfast.losses.cross_entropy import simplex_cross_entropy
 from holdfast.losses.info_nce import Negatives, info_nce
 
@@ -45,9 +45,8 @@ def hoc_terms(
     length: length to which features are scaled for the cross-entropy; None leaves them unscaled. With a fixed length,
         shorter features do not reduce the weight of the cross-entropy relative to NCE, which ignores lengths.
     """
-    scaled = z if length is None else length * unit(z)
     return {
-        "ce": lambda_ * simplex_cross_entropy(scaled, labels, simplex),
+        "ce": lambda_ * simplex_cross_entropy(z, labels, simplex, length=length),
         "nce": (1 - lambda_) * info_nce(z, z_old, labels, rho=rho, negatives=negatives),
     }
 

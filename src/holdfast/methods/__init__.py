@@ -10,6 +10,7 @@ from holdfast.methods.advbct import AdvBCT
 from holdfast.methods.bct import BCT
 from holdfast.methods.cosine_hoc import CosineHOC
 from holdfast.methods.cvs import CVS
+from holdfast.methods.distillation import Distillation
 from holdfast.methods.er import ER
 from holdfast.methods.fan import FAN
 from holdfast.methods.interface import Batch, FeaturePhase, Method, Progress, Survey, TaskView
@@ -24,6 +25,7 @@ from holdfast.named_code import import_named, is_named_code
 METHODS: dict[str, type[Method]] = {
     "er": ER,
     "fan": FAN,
+    "distillation": Distillation,
     "bct": BCT,
     "lce": LCE,
     "advbct": AdvBCT,

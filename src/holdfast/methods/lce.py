@@ -1,14 +1,25 @@
 """LCE-ER: learning compatible embeddings (Meng et al., 2021) with a replay buffer."""
 
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final, get_args
 
 import torch
 from torch import Tensor
 
+from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
-from holdfast.losses import align_rows, boundary_hinge, class_means, cross_entropy, least_cosines, margin_cosine_logits
+from holdfast.losses import (
+    align_rows,
+    boundary_hinge,
+    class_means,
+    cross_entropy,
+    least_cosines,
+    linear_logits,
+    margin_cosine_logits,
+)
 from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+
+Softmax = Literal["cosine", "linear"]
 
 
 @final
@@ -19,6 +30,7 @@ class LCE(Method):
     features with its centre. Both are computed after each task from its images and the buffer, and used in the next
     task. If the reference is a loaded model, they are computed before the task from the buffer through that model.
 
+    softmax: "cosine" (default), or "linear" for inner products of raw features and rows.
     scale: factor of the cosines in the softmax.
     margin: additive angle of the true class, in radians.
     align: weight of the distance between rows and old centres.
@@ -34,8 +46,19 @@ class LCE(Method):
     centres: Tensor
     bounds: Tensor
 
-    def __init__(self, *, scale: float = 16.0, margin: float = 0.0, align: float = 100.0, bound: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        softmax: Softmax = "cosine",
+        scale: float = 16.0,
+        margin: float = 0.0,
+        align: float = 100.0,
+        bound: float = 1.0,
+    ) -> None:
         super().__init__()
+        if softmax not in get_args(Softmax):
+            raise HoldfastError(f"softmax must be one of {', '.join(get_args(Softmax))}, got {softmax!r}")
+        self.softmax = softmax
         self.scale = scale
         self.margin = margin
         self.align = align
@@ -65,7 +88,10 @@ class LCE(Method):
         progress: Progress,
     ) -> dict[str, Tensor]:
         rows = self.classifier.weight
-        logits = margin_cosine_logits(z, rows, batch.labels, scale=self.scale, margin=self.margin)
+        if self.softmax == "linear":
+            logits = linear_logits(z, rows)
+        else:
+            logits = margin_cosine_logits(z, rows, batch.labels, scale=self.scale, margin=self.margin)
         terms = {"ce": cross_entropy(logits, batch.labels)}
         if len(self.centres):
             terms["align"] = self.align * align_rows(rows[: len(self.centres)], self.centres)

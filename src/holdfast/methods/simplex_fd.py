@@ -27,6 +27,7 @@ class SimplexFD(Method):
     on: the images that are distilled: "replayed" or "all".
     distance: "cosine", or "squared" for the mean squared difference of raw features over images and entries.
     scale: scale of the simplex, see ``DSimplex``.
+    length: length to which features are scaled for CE, from the first model on; None (default) leaves them unscaled.
 
     Differs from the paper: its text calls FD a mean square error. The authors' code uses the cosine form used here,
     which for unit vectors is half the squared distance.
@@ -42,6 +43,7 @@ class SimplexFD(Method):
         on: On = "replayed",
         distance: Distance = "cosine",
         scale: Scale = "unit",
+        length: float | None = None,
     ) -> None:
         super().__init__()
         if on not in get_args(On):
@@ -50,7 +52,10 @@ class SimplexFD(Method):
             raise HoldfastError(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}")
         if base < 0:
             raise HoldfastError(f"base must be at least 0, got {base}")
+        if length is not None and not length > 0:
+            raise HoldfastError(f"length must be above 0, got {length}")
         self.simplex = DSimplex(slots, scale=scale)
+        self.length = length
         self.num_slots = slots
         self.base = base
         self.old_features = on
@@ -76,7 +81,8 @@ class SimplexFD(Method):
         z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
-        terms = {"ce": simplex_cross_entropy(z, self.vertex(batch.labels), self.simplex)}
+        vertices = self.vertex(batch.labels)
+        terms = {"ce": simplex_cross_entropy(z, vertices, self.simplex, length=self.length)}
         if z_old is not None:
             terms["fd"] = self.weight * self.distil(z[: len(z_old)], z_old)
         return terms

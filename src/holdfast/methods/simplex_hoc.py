@@ -25,6 +25,7 @@ class SimplexHOC(Method):
     scale: scale of the simplex, see ``DSimplex``.
     length: length to which features are scaled for CE, from the second model on; None (default, as in the paper)
         leaves them unscaled. Used to study the effect of shorter features (docs/reproduction.md).
+    first_length: the same for the first model, which has no previous model.
 
     Differs from the paper: means instead of sums, unit rows instead of the listing's Frobenius scale, and the negatives
     of the authors' code. ``scale`` and ``negatives`` can be set.
@@ -41,20 +42,23 @@ class SimplexHOC(Method):
         negatives: Negatives = "authors",
         scale: Scale = "unit",
         length: float | None = None,
+        first_length: float | None = None,
     ) -> None:
         super().__init__()
         if not 0 <= lambda_ <= 1:
             raise HoldfastError(f"lambda must be in [0, 1], got {lambda_}")
         if not rho > 0:
             raise HoldfastError(f"rho must be above 0, got {rho}")
-        if length is not None and not length > 0:
-            raise HoldfastError(f"length must be above 0, got {length}")
+        for name, value in (("length", length), ("first_length", first_length)):
+            if value is not None and not value > 0:
+                raise HoldfastError(f"{name} must be above 0, got {value}")
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.lambda_ = lambda_
         self.rho = rho
         self.negatives = negatives
         self.length = length
+        self.first_length = first_length
         self.vertex = SlotLabels()
 
     def feature_dim(self, backbone_dim: int) -> int:
@@ -75,7 +79,7 @@ class SimplexHOC(Method):
     ) -> dict[str, Tensor]:
         vertices = self.vertex(batch.labels)
         if z_old is None:
-            return {"ce": simplex_cross_entropy(z, vertices, self.simplex)}
+            return {"ce": simplex_cross_entropy(z, vertices, self.simplex, length=self.first_length)}
         return hoc_terms(
             z,
             z_old,

@@ -35,6 +35,8 @@ def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
     device = step.images.device
     kind = chosen_executor(kind, step)
     refuse_without_gpu(kind, device)
+    if kind != "eager" and _calls_own_code(step):
+        raise HoldfastError(f"executor {kind!r} cannot be used with your own optimizer or augment; set it to auto")
     if kind == "eager":
         return step
     if kind == "compiled":
@@ -50,11 +52,16 @@ def make_executor(kind: Executor, step: TrainingStep) -> Callable[[], None]:
 def chosen_executor(wanted: Executor, step: TrainingStep) -> Executor:
     """The executor that ``wanted`` means for this step: "auto" is "graph" on a GPU and "eager" elsewhere.
 
-    The two give the same bits. "fused" rounds to bf16 in other places, so "auto" never means it.
+    The two give the same bits. "fused" rounds to bf16 in other places, so "auto" never means it. A step with the user's
+    own optimiser or augmentation is eager: a CUDA graph would repeat what Python code did once.
     """
     if wanted != "auto":
         return wanted
-    return "graph" if step.images.device.type == "cuda" else "eager"
+    return "graph" if step.images.device.type == "cuda" and not _calls_own_code(step) else "eager"
+
+
+def _calls_own_code(step: TrainingStep) -> bool:
+    return step.own_optimizer or step.own_augment is not None
 
 
 def refuse_without_gpu(wanted: Executor, device: torch.device) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from holdfast.data import ImageSet
 from holdfast.data.device_images import Images, place_images
@@ -27,9 +27,16 @@ from holdfast.training.feature_phase import train_on_features
 from holdfast.training.kept_features import KeptFeatures
 from holdfast.training.options import FitOptions, refuse_augmentation
 from holdfast.training.ranks import ALONE, BatchShard, Ranks, batch_shard, synchronise_batch_norm
-from holdfast.training.schedule import learning_rate, make_optimizer, parameter_groups, set_rate
+from holdfast.training.schedule import (
+    MakeOptimizer,
+    MakeScheduler,
+    RateSchedule,
+    make_optimizer,
+    own_optimizer,
+    parameter_groups,
+)
 from holdfast.training.slots import record_slots
-from holdfast.training.step import LossSums, TrainingStep
+from holdfast.training.step import Augment, LossSums, TrainingStep
 from holdfast.training.survey import ImageSurvey, StoredReference
 
 PULSE_SECONDS = 0.25
@@ -40,11 +47,14 @@ def fit(
     encoder: Encoder,
     method: Method,
     task: Task,
-    images: ImageSet | Dataset[Any] | Images,
+    images: ImageSet | Dataset[Any] | DataLoader[Any] | Images,
     *,
     old: nn.Module | None = None,
     kept: KeptFeatures | None = None,
     options: FitOptions | None = None,
+    optimizer: MakeOptimizer | None = None,
+    scheduler: MakeScheduler | None = None,
+    augment: Augment | None = None,
     on_event: OnEvent = ignore_event,
     log: Callable[[dict[str, Any]], None] | None = None,
     cancel: Cancellation | None = None,
@@ -58,11 +68,23 @@ def fit(
     task: classes, image indices and slots of the task.
     images: the training set that the task's indices point into. Training runs on its device; for an ``ImageSet``, on
         the encoder's device. A torch ``Dataset`` of (image, label) is read once per call (``read_dataset``); for
-        several tasks, read it before and pass the result.
+        several tasks, read it before and pass the result. Of a ``DataLoader`` the dataset is read, with the loader's
+        worker processes. ``fit`` draws the batches itself, because half of them are replayed images, so the loader's
+        sampler and collate function are not used; its batch size is used if ``options`` is not given.
     old: the model that the task must stay compatible with, for methods that read it. It is frozen and put in eval mode.
         May be a ``StoredReference`` if only the old model's vectors are left. Default: none.
     kept: features that past models gave the buffered images, for methods that read them. Default: none.
     options: epochs, optimiser, augmentation and so on. Default: ``FitOptions()``.
+    optimizer: a function that makes your own optimiser: parameter groups -> ``torch.optim.Optimizer``, such as
+        ``lambda groups: torch.optim.RAdam(groups, lr=1e-3)``. Its rates are those at the start: the schedule of
+        ``options`` (or ``scheduler``) changes them, and ``options.lr_groups`` multiplies them. The groups hold the
+        weight decay of ``options``. Default: the optimiser of ``options``.
+    scheduler: a function optimiser -> scheduler of ``torch.optim.lr_scheduler``, instead of the schedule and warm-up of
+        ``options``. Its ``step`` is called after every training step, not after every epoch.
+    augment: a function (pixels, generator) -> pixels, instead of the crops and flips of ``options``. Pixels are uint8
+        B x C x H x W on the device (float32 B x D x 1 x 1 for vectors), and the result has the size of the encoder's
+        preprocess. Draw random numbers from ``generator``: a resumed training then gives the same weights.
+        With an own ``optimizer`` or ``augment`` the executor "auto" is "eager".
     on_event: called with each progress event (holdfast.events): ``TaskBegan``, ``EpochEnded`` with the mean of each
         loss term, and ``StepsDone`` a few times a second.
     log: older spelling of ``on_event``; called with the same events as plain dicts (``Event.to_json``).
@@ -74,12 +96,20 @@ def fit(
     without a simplex remove that entry.
     Seeds torch's global generator from (options.seed, task.number). The same call gives the same weights on a CPU.
     """
+    if isinstance(images, DataLoader):
+        options = options or FitOptions(batch_size=images.batch_size or FitOptions().batch_size)
     options = options or FitOptions()
     cancel = cancel or Cancellation()
     step, state = prepare_step(encoder, method, task, images, old=old, kept=kept, options=options, ranks=ranks)
+    step.own_augment = augment
+    if optimizer is not None:
+        groups = parameter_groups(encoder, method, options)
+        step.optimizer = state.optimizer = own_optimizer(optimizer, groups, options)
+        step.own_optimizer = True
     done = checkpoint.restore(state, task=task.number) if checkpoint else 0
     step.done.fill_(done)
     per_epoch = len(step.batches)
+    rates = RateSchedule(step.optimizer, options, per_epoch, done, scheduler)
     executor = chosen_executor(ranks.executor(options.executor), step)
     run_step = make_executor(executor, step)
     run_step = step.source.prefetched(run_step, _coming_rows(task, options, step.shard, done), done)
@@ -104,11 +134,11 @@ def fit(
     with cancel.watching(), threads_of_step(step):
         for epoch in range(done // per_epoch, options.epochs):
             started = time.monotonic()
-            rate = learning_rate(options, epoch)
-            set_rate(step.optimizer, rate)
             step.batches.copy_(_batches(task, options, epoch).indices)
             for _ in range(done - epoch * per_epoch, per_epoch):
+                rates.before_step(done)
                 run_step()
+                rates.after_step()
                 done += 1
                 now = time.monotonic()
                 if done % per_epoch == 0:
@@ -116,7 +146,7 @@ def fit(
                     seconds = round(time.monotonic() - started, 4)
                     means = state.loss_sums.means(per_epoch)
                     state.loss_sums.reset()
-                    emit(EpochEnded(task.number, epoch + 1, done, rate, sum(means.values()), means, seconds))
+                    emit(EpochEnded(task.number, epoch + 1, done, rates.rate, sum(means.values()), means, seconds))
                 elif now - pulsed_at > PULSE_SECONDS:
                     emit(StepsDone(task.number, done))
                     pulsed_at = now
@@ -138,7 +168,7 @@ def prepare_step(
     encoder: Encoder,
     method: Method,
     task: Task,
-    images: ImageSet | Dataset[Any] | Images,
+    images: ImageSet | Dataset[Any] | DataLoader[Any] | Images,
     *,
     old: nn.Module | None,
     kept: KeptFeatures | None = None,
@@ -160,7 +190,7 @@ def prepare_step(
         )
     if isinstance(encoder.preprocess, VectorInput):
         refuse_augmentation(vars(options))
-    if isinstance(images, Dataset):
+    if isinstance(images, Dataset | DataLoader):
         images = read_dataset(images)
     if isinstance(images, ImageSet):
         images = place_images(images, next(encoder.parameters()).device, options.images)

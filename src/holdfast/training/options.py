@@ -35,9 +35,11 @@ class FitOptions:
     milestones: fractions of the epochs; default 50/70 and 64/70, as in the paper.
     decay: factor of the "step" schedule; default 0.1.
     final_lr: last rate of the "cosine" schedule; default 1e-5.
+    warmup: share of the task's steps in which the rate rises evenly from 0 to that of the schedule; default 0.
     precision: "fp32" (default) or "bf16" autocast.
-    draw: how batches are drawn: "walk" goes through a permutation of the images, "independent" draws each batch anew
-        (data/sampler.py).
+    draw: how batches are drawn (data/sampler.py). "walk" (default) takes half of a batch from the replay buffer, and
+        goes through permutations of the images. "independent" draws each batch anew. "mixed" takes buffered and new
+        images in proportion to their numbers.
     crop_padding: black pixels added around an image before a crop of its own size is cut; default 4.
     resized_crop: instead of that, the side in pixels to which random boxes are scaled; default 0, which is off.
     crop_scale: least and largest area of such a box, as fractions of the image; default (0.08, 1).
@@ -52,6 +54,8 @@ class FitOptions:
     sync_bn: with several ranks, whether batch norm uses the whole batch (default) or each rank's part. With both
         defaults a run gives the same result on any number of ranks.
     checkpoint_minutes: time between two checkpoints in the middle of a task; default 5.
+    random_reference: give the first model of a scenario an old model of random weights to be compared with, as the
+        authors' code does if no checkpoint is named. For methods that read an old model. Default False.
     seed: of weights, batches and augmentation; default 0.
     """
 
@@ -67,6 +71,7 @@ class FitOptions:
     milestones: tuple[float, ...] = (50 / 70, 64 / 70)
     decay: float = 0.1
     final_lr: float = 1e-5
+    warmup: float = 0.0
     precision: Precision = "fp32"
     draw: Draw = "walk"
     crop_padding: int = 4
@@ -79,6 +84,7 @@ class FitOptions:
     gather: bool = True
     sync_bn: bool = True
     checkpoint_minutes: float = 5.0
+    random_reference: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -110,6 +116,8 @@ class FitOptions:
                 "milestones must be fractions of the epochs, between 0 and 1 (50 of 70 is 0.7143), "
                 f"got {list(self.milestones)}"
             )
+        if not 0 <= self.warmup < 1:
+            raise HoldfastError(f"warmup must be a share of the steps, from 0 to below 1, got {self.warmup}")
         for name in ("lr", "decay"):
             if not getattr(self, name) > 0:
                 raise HoldfastError(f"{name} must be above 0, got {getattr(self, name)}")

@@ -122,7 +122,7 @@ def _lost_a_rank(error: RuntimeError) -> bool:
 
 def batch_shard(task: Task, options: FitOptions, ranks: Ranks, device: torch.device) -> "BatchShard":
     """This rank's part of each batch of a task; an error if the parts would not be equal."""
-    both = batch_shares(len(task.new_indices), len(task.buffer_indices), options.batch_size)
+    both = batch_shares(len(task.new_indices), len(task.buffer_indices), options.batch_size, options.draw)
     for kind, count in zip(("replayed", "new"), both):
         if count % ranks.world:
             raise HoldfastError(

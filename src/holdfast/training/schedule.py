@@ -1,14 +1,19 @@
 """The optimiser of one task and its learning rate."""
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from holdfast.errors import HoldfastError
 from holdfast.training.options import FitOptions
+
+MakeOptimizer = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+MakeScheduler = Callable[[torch.optim.Optimizer], Any]
 
 
 def learning_rate(options: FitOptions, epoch: int) -> float:
@@ -30,6 +35,62 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(own)
         else:
             group["lr"] = own
+
+
+class RateSchedule:
+    """Sets the learning rate for each step of a task.
+
+    optimizer: its groups get the rates.
+    options: their schedule and warm-up are used if there is no ``scheduler``.
+    per_epoch: steps of an epoch.
+    done: steps done before, by a process that was killed; a ``scheduler`` takes as many steps at once.
+    scheduler: makes the user's own scheduler of the optimiser; ``step`` of it is called after every training step.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        options: FitOptions,
+        per_epoch: int,
+        done: int,
+        scheduler: MakeScheduler | None = None,
+    ) -> None:
+        self._optimizer, self._options, self._per_epoch = optimizer, options, per_epoch
+        self._warmup_steps = round(options.warmup * per_epoch * options.epochs)
+        self._rate = math.nan
+        self._scheduler = None if scheduler is None else _own_scheduler(scheduler, optimizer, done)
+
+    @property
+    def rate(self) -> float:
+        """The rate of the last step, for the log; of the first parameter group if there is an own scheduler."""
+        return self._rate if self._scheduler is None else float(self._optimizer.param_groups[0]["lr"])
+
+    def before_step(self, done: int) -> None:
+        """Set the rate of the step after ``done`` steps."""
+        if self._scheduler is None:
+            rate = learning_rate(self._options, done // self._per_epoch)
+            if done < self._warmup_steps:
+                rate *= (done + 1) / self._warmup_steps
+            if rate != self._rate:
+                self._rate = rate
+                set_rate(self._optimizer, rate)
+
+    def after_step(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.step()
+
+
+def _own_scheduler(make: MakeScheduler, optimizer: torch.optim.Optimizer, done: int) -> Any:
+    scheduler = make(optimizer)
+    if not callable(getattr(scheduler, "step", None)):
+        raise HoldfastError(f"scheduler: returned {type(scheduler).__name__}; it must return an object with step()")
+    if isinstance(scheduler, ReduceLROnPlateau):
+        raise HoldfastError("scheduler: ReduceLROnPlateau needs a validation loss, which fit has not; choose another")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch warns of scheduler steps without optimiser steps
+        for _ in range(done):
+            scheduler.step()
+    return scheduler
 
 
 def parameter_groups(encoder: nn.Module, method: nn.Module, options: FitOptions) -> list[dict[str, Any]]:
@@ -83,3 +144,20 @@ def make_optimizer(
     if options.optimizer == "adamw":
         return torch.optim.AdamW(rated, lr=options.lr, fused=True, capturable=on_gpu)
     return torch.optim.SGD(rated, lr=options.lr, momentum=options.momentum, fused=True)
+
+
+def own_optimizer(make: MakeOptimizer, groups: Sequence[dict[str, Any]], options: FitOptions) -> torch.optim.Optimizer:
+    """The user's own optimiser for the groups of ``parameter_groups``.
+
+    The rates that ``make`` gives the groups are those at the start; the schedule and ``lr_groups`` multiply them.
+    """
+    optimizer = make([dict(group) for group in groups])
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise HoldfastError(f"optimizer: returned {type(optimizer).__name__}; it must return a torch.optim.Optimizer")
+    given = {id(parameter) for group in groups for parameter in group["params"]}
+    if given != {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}:
+        raise HoldfastError("optimizer: it must have the parameters of the groups it was called with, and no others")
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * group.get("factor", 1.0)
+        group["factor"] = float(group["lr"]) / options.lr  # set_rate multiplies it by the schedule's rate
+    return optimizer

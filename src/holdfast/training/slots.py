@@ -112,7 +112,7 @@ def grown_encoder(encoder: Encoder, folder: Path, num_slots: int) -> Encoder:
     _check_cosines(before, after, folder)
     info = {**encoder.info, "slots": larger.to_json()}
     new = Encoder(encoder.backbone, num_slots - 1, preprocess=encoder.preprocess, feature_dim=encoder.feature_dim,
-                  info=info)  # fmt: skip
+                  info=info, readout=encoder.readout)  # fmt: skip
     assert new.projection is not None
     with torch.no_grad():
         new.projection.weight = torch.nn.Parameter(after)

@@ -20,6 +20,8 @@ from holdfast.training.options import FitOptions
 from holdfast.training.ranks import BatchShard
 from holdfast.training.survey import StoredReference
 
+Augment = Callable[[Tensor, torch.Generator], Tensor]
+
 
 @dataclass
 class TrainingStep:
@@ -37,6 +39,9 @@ class TrainingStep:
     kept: features that past models gave the buffered images, if the method reads them.
     compiled: turns a network into the function that is called instead of it.
     old_stream: the stream of the old model; None: the old model runs before the new one, on the same stream.
+    own_augment: the user's own augmentation (pixels, generator) -> pixels, instead of that of the options.
+    own_optimizer: whether the optimiser is the user's own. Like an own augmentation, it may do what a CUDA graph cannot
+        capture.
     """
 
     encoder: Encoder
@@ -56,6 +61,8 @@ class TrainingStep:
     kept: KeptFeatures | None = None
     compiled: Callable[[nn.Module], Callable[[Tensor], Tensor]] = lambda network: network
     old_stream: "OldModelStream | None" = None
+    own_augment: Augment | None = None
+    own_optimizer: bool = False
 
     def __post_init__(self) -> None:
         self._new = self.compiled(self.encoder)
@@ -100,6 +107,8 @@ class TrainingStep:
 
     def _view(self, indices: Tensor) -> Tensor:
         options = self.options
+        if self.own_augment is not None:
+            return self._augmented_by_user(self.own_augment, self.source.batch(indices, self.done))
         pixels = augment(
             self.source.batch(indices, self.done),
             crop_padding=options.crop_padding,
@@ -110,6 +119,14 @@ class TrainingStep:
             crop_ratio=options.crop_ratio,
             part=self.shard.part,
         )
+        return self.preprocess.normalise(pixels)
+
+    def _augmented_by_user(self, own_augment: Augment, images: Tensor) -> Tensor:
+        pixels = own_augment(images, self.generator)
+        expected = (len(images), self.preprocess.channels, *self.preprocess.height_width)
+        if not isinstance(pixels, Tensor) or pixels.dtype != images.dtype or pixels.shape != expected:
+            found = f"{pixels.dtype} of {tuple(pixels.shape)}" if isinstance(pixels, Tensor) else type(pixels).__name__
+            raise HoldfastError(f"augment: it must return {images.dtype} of {expected}, and returned {found}")
         return self.preprocess.normalise(pixels)
 
     def _old_features(self, x: Tensor, indices: Tensor) -> Tensor | None:

@@ -164,6 +164,8 @@ def _inputs(scenario: Scenario, task: Task, images: Images, folder: RunFolder, s
         old = (setup.load_reference or setup.load_model)(task.model)
     elif task.reference == "previous":
         old = _load(folder, task.number - 1)
+    elif setup.options.random_reference and method.old_features != "none":
+        old = _new_encoder(setup, "random reference")
     past: list[BufferFeatures] = []
     if method.reads_kept and len(task.buffer_indices):
         past = [BufferFeatures(**read_tensors(folder.kept_features(number))[0]) for number in range(1, task.number)]
@@ -178,8 +180,13 @@ def _starting_encoder(task: Task, folder: RunFolder, setup: ScenarioSetup) -> En
     if task.start == "loaded":
         assert task.model is not None
         return setup.load_model(task.model)
+    return _new_encoder(setup, "encoder")
+
+
+def _new_encoder(setup: ScenarioSetup, purpose: str) -> Encoder:
+    """An encoder of random weights. ``purpose`` is part of the seed."""
     with GENERATOR_LOCK:
-        torch.manual_seed(derived_seed(setup.options.seed, 0, "encoder"))
+        torch.manual_seed(derived_seed(setup.options.seed, 0, purpose))
         return setup.make_encoder()
 
 

@@ -1,12 +1,12 @@
 """Read a map-style torch ``Dataset`` of (image, label) pairs into memory as an ``ImageSet``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from holdfast.data.images import ImageSet, canonical_order
 from holdfast.errors import HoldfastError
@@ -16,18 +16,26 @@ MAX_BYTES = 8 * 2**30
 
 
 def read_dataset(
-    dataset: Dataset[Any], *, class_names: Sequence[str] | None = None, most_bytes: int = MAX_BYTES
+    dataset: Dataset[Any] | DataLoader[Any],
+    *,
+    class_names: Sequence[str] | None = None,
+    most_bytes: int = MAX_BYTES,
 ) -> ImageSet:
     """Read every item once, in the dataset's own order (not the canonical one), so that task indices stay valid.
 
     dataset: items are (image, label). An image is a PIL image, a uint8 array H x W or H x W x C, a uint8 tensor
         C x H x W, or, for vectors, a float array or tensor of D numbers. All must have one shape and type.
+        Of a ``DataLoader`` its dataset is read, in the dataset's order, with its worker processes; the loader's
+        sampler, batch size and collate function are not used.
     class_names: one name per class; None numbers them.
     most_bytes: larger sets are refused.
 
     Do not use random transforms: they would be applied only once; ``fit`` augments. Float images are refused, because
     the encoder's preprocess does the scaling.
     """
+    loader = dataset if isinstance(dataset, DataLoader) else None
+    if isinstance(dataset, DataLoader):
+        dataset = dataset.dataset
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise HoldfastError(
             f"{type(dataset).__name__}: only map-style datasets, with __len__ and __getitem__, are read"
@@ -37,8 +45,8 @@ def read_dataset(
         raise HoldfastError(f"{type(dataset).__name__}: no items")
     images: np.ndarray | None = None
     labels = np.empty(count, dtype=np.int64)
-    for i in range(count):
-        pixels, label = _item(dataset, i)
+    for i, item in enumerate(_items(dataset, loader)):
+        pixels, label = _pixels_and_label(item, i, type(dataset).__name__)
         if images is None:
             _refuse_large(count * pixels.nbytes, most_bytes, dataset)
             images = np.empty((count, *pixels.shape), dtype=pixels.dtype)
@@ -52,9 +60,27 @@ def read_dataset(
     return ImageSet(images, labels, tuple(names), fingerprint)
 
 
-def _item(dataset: Dataset[Any], i: int) -> tuple[np.ndarray, int]:
-    kind = type(dataset).__name__
-    item = dataset[i]
+def _items(dataset: Dataset[Any], loader: DataLoader[Any] | None) -> Iterator[Any]:
+    """The items in the dataset's order, read by as many worker processes as ``loader`` has."""
+    if loader is None or loader.num_workers == 0:
+        return (dataset[i] for i in range(len(dataset)))  # type: ignore[arg-type]
+    return iter(
+        DataLoader(
+            dataset,
+            batch_size=None,
+            collate_fn=_unchanged,
+            num_workers=loader.num_workers,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+        )
+    )
+
+
+def _unchanged(item: Any) -> Any:
+    return item
+
+
+def _pixels_and_label(item: Any, i: int, kind: str) -> tuple[np.ndarray, int]:
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise HoldfastError(f"{kind}: item {i} is {type(item).__name__}; it must be a pair (image, label)")
     label = item[1]

@@ -78,13 +78,13 @@ def stored_space(encoder: Encoder, stored: int, folder: Path) -> StoredSpace:
         if encoder.dim >= stored and _is_isometry(weight):
             return StoredSpace(encoder.dim, stored, down=weight)
         return StoredSpace(encoder.dim, stored, down=weight, up=weight)
-    basis = compact_basis(encoder)
-    if stored == encoder.dim:
-        return StoredSpace(encoder.dim, stored)
+    basis, dim = compact_basis(encoder), encoder.embedding_dim
+    if stored == dim:
+        return StoredSpace(dim, stored)
     if basis is not None and stored == basis.shape[1]:
-        return StoredSpace(encoder.dim, stored, down=basis)
+        return StoredSpace(dim, stored, down=basis)
     compact = "" if basis is None else f", compact ones {basis.shape[1]}"
-    raise HoldfastError(f"{folder}: its features have {encoder.dim} numbers{compact}, but the stored ones {stored}")
+    raise HoldfastError(f"{folder}: its features have {dim} numbers{compact}, but the stored ones {stored}")
 
 
 def _is_isometry(weight: Tensor) -> bool:
