@@ -5,6 +5,7 @@ import sys
 import typer
 
 from holdfast.errors import HoldfastError
+from papers.stationary.oracle import oracle
 from papers.stationary.reproduce import LISTED, reproduce
 from papers.stationary.theory import theory
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("reproduce", epilog=LISTED)(reproduce)
+app.command("oracle")(oracle)
 app.add_typer(theory, name="theory")
 
 

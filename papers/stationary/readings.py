@@ -74,8 +74,13 @@ def rotations(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[i
 
     pairs: features of the same images by each model, N x d_t, oldest first.
     """
-    vectors = [unit(torch.tensor(features, device=device).float()) for features in pairs]
-    return {(t, k): Rotation.fit(vectors[t], vectors[k]) for t in range(len(vectors)) for k in range(t)}
+    vectors = [unit(torch.tensor(features).float()) for features in pairs]
+
+    def rotation(t: int, k: int) -> Rotation:
+        fitted = Rotation.fit(vectors[t], vectors[k])
+        return Rotation.from_tensors({name: tensor.to(device) for name, tensor in fitted.tensors().items()})
+
+    return {(t, k): rotation(t, k) for t in range(len(vectors)) for k in range(t)}
 
 
 def _extracted(encoder: Encoder, readout: Readout, images: ImageSet, device: torch.device) -> np.ndarray:
@@ -95,12 +100,12 @@ def _other_images(recipe: Recipe, shared: SharedData) -> ImageSet | None:
     return replace(images, images=images.images[rows], labels=images.labels[rows], names=None)
 
 
-def _rounded(results: dict[str, Any]) -> dict[str, Any]:
+def _rounded(results: Any) -> Any:
     """Scores with five decimals, which is exact for 50,000 queries; NaN as None."""
     if isinstance(results, dict):
         return {name: _rounded(value) for name, value in results.items()}
     if isinstance(results, list):
-        return [_rounded(value) for value in results]  # type: ignore[return-value]
+        return [_rounded(value) for value in results]
     if isinstance(results, float):
-        return None if np.isnan(results) else round(results, 5)  # type: ignore[return-value]
+        return None if np.isnan(results) else round(results, 5)
     return results

@@ -70,7 +70,7 @@ class EpochEnded(TaskEvent):
 
     epoch: number of the epoch, from 1.
     step: steps of the task done so far.
-    lr: learning rate of the epoch.
+    lr: learning rate of the last step of the epoch.
     loss: sum of ``terms``.
     terms: mean of each weighted loss term over the epoch.
     seconds: duration of the epoch, or of its part since a resume.

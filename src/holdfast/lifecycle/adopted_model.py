@@ -6,6 +6,8 @@ way is a bridge, ``bridge`` holds it and ``new_model`` may hold a copy of the mo
 """
 
 import hashlib
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +27,7 @@ from holdfast.geometry import unit
 from holdfast.lifecycle.adoption_result import Adoption
 from holdfast.lifecycle.stored_vectors import StoredVectors, read_stored
 from holdfast.losses import class_means
+from holdfast.methods import Method, method_class
 from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_json, read_tensors, replacing_folder, write_json, write_tensors
 from holdfast.training import StoredReference
@@ -63,6 +66,33 @@ class Adopted:
     def carried(self, vectors: Tensor) -> Tensor:
         """Stored vectors (N x D) in the space that new models are trained into: unit, N x ``dim``."""
         return self.encoder.encode(vectors)
+
+    def method_options(self, method: str, given: Mapping[str, Any]) -> dict[str, int]:
+        """Options of a method that follow from this model and are not ``given``: ``slots`` or ``dim``."""
+        wanted = {"dim": self.dim} if self.registry is None else {"slots": self.registry.num_slots}
+        known = inspect.signature(method_class(method)).parameters
+        return {name: value for name, value in wanted.items() if name in known and given.get(name) is None}
+
+    def refuse_unfit(self, method: Method, dim: int, *, where: str) -> None:
+        """Refuse a method that does not train into this model's space.
+
+        dim: size of the features of the model that it trains.
+        where: the option that names this model, for the error message.
+        """
+        slots = None if self.registry is None else self.registry.num_slots
+        if method.num_slots != slots:
+            here = "has no simplex" if slots is None else f"is a simplex of {slots} slots"
+            needs = "means_hoc" if slots is None else f"a simplex method with {slots} slots"
+            raise HoldfastError(f"{where}: the adopted space {here}; train with {needs}")
+        if dim != self.dim:
+            raise HoldfastError(
+                f"{where}: the adopted space has {self.dim} dimensions, the trained model {dim}; "
+                f"set method.dim to {self.dim}"
+            )
+        if method.old_features == "none":
+            raise HoldfastError(
+                "method.name: this method reads no old features, so it cannot stay compatible with the stored vectors"
+            )
 
     def on_store(self, z: Tensor) -> Tensor:
         """New models' features (N x ``dim``) as queries (N x D) for a search of the unchanged vectors; not normalised.

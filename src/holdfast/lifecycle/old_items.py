@@ -51,6 +51,8 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
     for record, encoder in _older_models(parent):
         if encoder is None:
             reason = f"no folder of this name and with these weights is beside {parent.folder.resolve().name}"
+        elif _takes_vectors(encoder) != _takes_vectors(new):
+            reason = "an adopted model of other input; holdfast gallery register measures it on the gallery's items"
         elif len(images) < FEWEST_IMAGES:
             images_there = counted(len(images), "image")
             reason = f"{images_there} held out or kept, at least {FEWEST_IMAGES} are needed"
@@ -64,6 +66,10 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
                 reason = str(error)
         found.append({**record, "not_measured": reason})
     return found
+
+
+def _takes_vectors(encoder: Encoder) -> bool:
+    return encoder.preprocess is not None and encoder.preprocess.takes_vectors
 
 
 def _older_models(parent: Parent) -> Iterator[tuple[dict[str, Any], Encoder | None]]:

@@ -4,14 +4,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+from torch import Tensor
 
 from holdfast.checksums import CHECKSUM_FILE, verify_checksums
 from holdfast.encoders import Encoder, Input
 from holdfast.encoders.backbones import is_own_code
 from holdfast.errors import HoldfastError
+from holdfast.lifecycle.adopted_model import Adopted
 from holdfast.lifecycle.samples import Reader, Sample
 from holdfast.saved_samples import BUFFER, HELD_OUT, read_sample_list
 from holdfast.scenarios import SlotRegistry
@@ -19,6 +21,13 @@ from holdfast.storage import read_array, read_json, write_array, write_json
 from holdfast.untrusted_files import read_toml
 
 METHOD, RECIPE = "method.safetensors", "recipe.toml"
+
+
+class StoredFeatures(Protocol):
+    """Stored features of images of which the model itself is not there."""
+
+    def features(self, samples: Sequence[Sample]) -> tuple[np.ndarray, Tensor]:
+        """Which samples have a stored feature (N booleans), and the features, N x dim; zeros where there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +38,8 @@ class Parent:
     classes: the classes it knows, in order of arrival.
     buffer: samples to replay; None if the folder has none, as after ``holdfast run`` and ``pretrain``.
     held_out: samples that no version was trained on.
+    adopted: the adopted model that it is; None for a trained model.
+    stored: the vectors of an adopted model, if the version after it is trained on images: ``encoder`` takes vectors.
     """
 
     folder: Path
@@ -38,6 +49,8 @@ class Parent:
     classes: tuple[str, ...]
     buffer: "SampleSet | None"
     held_out: "SampleSet"
+    adopted: Adopted | None = None
+    stored: "StoredFeatures | None" = None
 
     @property
     def info(self) -> dict[str, Any]:
@@ -58,13 +71,12 @@ class Parent:
 
 
 def read_parent(folder: Path) -> Parent:
-    """Read a model. Refused: a folder changed since it was written, an adopted model, images that are not square."""
+    """Read a model. Refused: a folder changed since it was written, images that are not square."""
     description = describe_model(folder)
     verify_checksums(folder)
     encoder = Encoder.from_pretrained(folder).float()
     if encoder.preprocess is None:
         raise HoldfastError(f"{folder}: has no preprocess, so it is not known which images or vectors it takes")
-    refuse_adopted(folder, encoder.info)
     height, width = encoder.preprocess.height_width
     if height != width:
         raise HoldfastError(f"{folder}: takes images of {height} x {width}; only square images are read from files")
@@ -91,13 +103,10 @@ def describe_model(folder: Path) -> dict[str, Any]:
     return description
 
 
-def refuse_adopted(folder: Path, info: object) -> None:
-    """Refuse an adopted model: it consists of vectors, and has no network that could be trained further."""
-    if isinstance(info, Mapping) and "adopted" in info:
-        raise HoldfastError(
-            f"{folder}: an adopted model, which has stored vectors but no network; train the next one by holdfast run "
-            "with a table [adopted]"
-        )
+def is_adopted(folder: Path) -> bool:
+    """Whether ``folder`` is an adopted model: it consists of vectors, and has no network that could be trained on."""
+    info = describe_model(folder).get("info")
+    return isinstance(info, Mapping) and "adopted" in info
 
 
 def own_code_of(description: Mapping[str, Any]) -> str | None:

@@ -29,6 +29,7 @@ class Plan:
     checked: all samples that this version is checked on.
     held_out: held-out samples that are saved for later versions.
     skipped: files and folders that could not be used and were left out.
+    samples: those of ``images``, in its order.
     """
 
     images: ImageSet
@@ -40,6 +41,7 @@ class Plan:
     checked: SampleSet
     held_out: SampleSet
     skipped: int = 0
+    samples: tuple[Sample, ...] = ()
 
     @property
     def num_trained(self) -> int:
@@ -105,6 +107,7 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
         np.concatenate([task.buffer_indices, len(buffer) + joining]),
         _extended(earlier, more, context),
         _extended(earlier, _up_to(settings.held_out_per_class, more, earlier), context),
+        samples=(*buffer.samples, *new),
     )
 
 
@@ -144,6 +147,8 @@ def _task(classes: Sequence[str], num_known: int, num_buffer: int, num_images: i
         new_indices=np.arange(num_buffer, num_images),
         buffer_indices=np.arange(num_buffer),
     )
+    if parent is not None and parent.adopted is not None:
+        return replace(task, reference="loaded", model=str(parent.folder))  # a new network, held to stored vectors
     if parent is not None and (context.replaced or task.number == 1):
         task = replace(task, start="loaded", model=str(parent.folder))
         return replace(task, reference="loaded") if task.number == 1 else task

@@ -17,7 +17,6 @@ from holdfast.lifecycle.parent import (
     own_code_of,
     read_parent,
     recorded_recipe,
-    refuse_adopted,
 )
 from holdfast.lifecycle.samples import ImageFiles, Reader, VectorRows
 from holdfast.methods import Method, method_class
@@ -221,7 +220,6 @@ def update_settings(
     replace_with: the name of another backbone, or a model folder.
     """
     description = describe_model(model)
-    refuse_adopted(model, description.get("info"))
     recorded = recorded_recipe(model)
     if settings is None:
         settings = VersionSettings.from_tables(recorded_tables(model))
@@ -246,7 +244,6 @@ def recorded_tables(model: Path) -> dict[str, Any]:
 
     Without ``method.slots``: slots may have been added since.
     """
-    refuse_adopted(model, describe_model(model).get("info"))
     recorded = recorded_recipe(model)
     if recorded is None:
         raise HoldfastError(f"{model}: has no recipe of its training; give one with --recipe (settings in Python)")

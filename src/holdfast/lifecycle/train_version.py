@@ -1,12 +1,14 @@
 """Train one version in its folder, check it against the model before, and write it; a killed process can resume."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from holdfast.accuracy_record import HELD_OUT_CLASSES, with_advice
 from holdfast.checksums import CHECKSUM_FILE, verify_checksums
@@ -28,7 +30,7 @@ from holdfast.run_folder import RunFolder
 from holdfast.run_session import RunSession
 from holdfast.scenarios import Task, next_task
 from holdfast.storage import TEMPORARY, read_json, read_tensors, remove_temporaries, to_toml, write_json, write_text
-from holdfast.training import RunControl, TaskInputs, buffer_features, train_task
+from holdfast.training import FitOptions, RunControl, StoredReference, TaskInputs, buffer_features, train_task
 from holdfast.training.checkpoint import CheckpointFile, restore_method
 from holdfast.training.kept_features import BufferFeatures
 
@@ -87,7 +89,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
     reader = job.settings.check_reader(job.preprocess)
     pixels = plan.checked.pixels(reader, "held-out images")
     encoder, task, method = job.make_encoder(), plan.task, job.settings.build_method()
-    old = parent.encoder if parent and parent.encoder.dim == encoder.dim else None
+    old = _reference(parent, encoder, plan)
     if old is None:
         task = replace(task, reference="none")  # features of two sizes cannot be compared
         plan = replace(plan, task=task)
@@ -168,6 +170,13 @@ def _measured_trials(
     return {HELD_OUT_CLASSES: read_json(path)}
 
 
+def _reference(parent: Parent | None, encoder: Encoder, plan: Plan) -> nn.Module | None:
+    """The model that the loss compares with, or its stored vectors of the training images."""
+    if parent is None or parent.encoder.dim != encoder.dim:
+        return None
+    return parent.encoder if parent.stored is None else StoredReference(parent.stored.features(plan.samples)[1])
+
+
 def _held_out(plan: Plan, pixels: np.ndarray) -> LabelledSamples:
     return LabelledSamples(pixels, np.array([one.class_name for one in plan.checked.samples]))
 
@@ -197,7 +206,7 @@ def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: not a folder; choose another --out")
     if (path / REQUEST).exists():
-        before = read_json(path / REQUEST)
+        before = _with_new_options(read_json(path / REQUEST))
         if before != request:
             differences = ", ".join(_differences(before, request))
             raise HoldfastError(f"{path}: holds another version (different: {differences}); choose another --out")
@@ -205,6 +214,16 @@ def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
         entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in path.iterdir()
     ):
         raise HoldfastError(f"{path}: not empty and not an unfinished version; choose another --out")
+
+
+def _with_new_options(before: Any) -> Any:
+    """``before`` with the defaults of training options that did not exist when it was written."""
+    recipe = before.get("recipe") if isinstance(before, dict) else None
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("train"), dict):
+        return before
+    defaults = {key: value for key, value in asdict(FitOptions()).items() if key != "seed"}
+    train = json.loads(json.dumps({**defaults, **recipe["train"]}))
+    return {**before, "recipe": {**recipe, "train": train}}
 
 
 def _differences(before: Any, request: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation import FeatureSet, feature_set
 from holdfast.evaluation.history import check_history
 from holdfast.evaluation.search import Progress
-from holdfast.lifecycle.parent import Parent, SampleSet, describe_model, read_parent, recorded_recipe
+from holdfast.lifecycle.parent import Parent, SampleSet, describe_model, is_adopted, read_parent, recorded_recipe
 from holdfast.lifecycle.samples import Reader
 from holdfast.lifecycle.settings import update_settings
 from holdfast.wording import are, counted
@@ -124,6 +124,8 @@ def _with_older(newest: Parent) -> tuple[list[Parent], list[str]]:
             return found, [f"{missing} does not exist"]
         if describe_model(folder)["weights_sha256"] != wanted.get("weights_sha256"):
             return found, [f"{missing} has other weights than the model that version {number + 1} was made from"]
+        if is_adopted(folder):
+            return found, [f"version {number} is not shown: {folder} is an adopted model, without a network"]
         found.append(_read(folder))
     return found, []
 

@@ -14,8 +14,9 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation.check import RESAMPLES, check_options
 from holdfast.evaluation.verdict import bounds_asked
 from holdfast.events import OnEvent, RunWarning, ignore_event
+from holdfast.lifecycle.adopted_parent import adopted_network, adopted_parent, adopted_settings
 from holdfast.lifecycle.image_defaults import survey_images
-from holdfast.lifecycle.parent import Parent, SampleSet, describe_model
+from holdfast.lifecycle.parent import Parent, SampleSet, describe_model, is_adopted
 from holdfast.lifecycle.plan import Plan, VersionContext, draw_buffer, plan_version
 from holdfast.lifecycle.samples import (
     Reader,
@@ -114,6 +115,7 @@ def update(
     check_on: str | Path | None = None,
     max_loss: float | None = None,
     min_gain: float | None = None,
+    stored: str | Path | None = None,
     split_folders: bool | None = None,
     skip_unreadable: bool = False,
     device: str = "auto",
@@ -122,16 +124,20 @@ def update(
 ) -> dict[str, Any]:
     """Train the version after ``model``, compatible with it, check the two against each other, and write it to ``out``.
 
-    model: folder of the model in use; it is only read.
+    model: folder of the model in use; it is only read. It may be an adopted model (``adopt``): then a new network is
+        trained against its stored vectors, which are found by the paths of the images, or, if ``data`` are vectors of
+        that model, a head on them.
     data: the new images or vectors, as for ``start``. New classes take new slots; known classes may have new images.
     out: folder of the new model. If it holds part of the same training, that training is resumed.
-    settings: method, network and training. Default: those that ``model`` was trained with.
+    settings: method, network and training. Default: those that ``model`` was trained with; after an adopted model, the
+        defaults for the data with a method that trains into its space.
     replace_with: name of another backbone, or folder of another model, to train instead of the model's own network.
     embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
     buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
     check_on: data to check the new model on; nothing is held out of ``data`` then.
     max_loss: the loss that the check accepts, as a fraction of 1; 0.01, one point, by default.
     min_gain: asks for more than this gain instead; as in ``holdfast.check``.
+    stored: the file of an adopted model's vectors, if it was moved.
     split_folders, skip_unreadable: as for ``start``; they hold for ``buffer_from`` and ``check_on`` too.
     device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
     on_event: called with progress events (``holdfast.events``).
@@ -143,14 +149,17 @@ def update(
     model, data, out = Path(model), Path(data), Path(out)
     replace_with = None if replace_with is None else str(replace_with)
     check_options("instance", 0.95, bounds_asked(max_loss, min_gain)[1], RESAMPLES)
-    parent, settings = update_settings(model, settings, replace_with)
+    parent, settings = _parent_and_settings(model, data, settings, replace_with, stored, split_folders)
     torch_device = resolve_device(device)
     if out.resolve() == model.resolve():
         raise HoldfastError(f"{out}: --out must not be the model itself, which is still in use")
-    reader = settings.training_reader(parent.preprocess)
+    if parent.adopted is not None and buffer_from is not None:
+        raise HoldfastError("--buffer-from (buffer_from in Python): after an adopted model give all images as data")
+    reader = settings.training_reader(None if parent.stored is not None else parent.preprocess)
     parent = _without_lost_files(parent, reader, on_event)
     registry, replacement = _slots_and_replacement(parent, settings, replace_with)
-    context = VersionContext(settings, reader, parent, registry, replaced=replace_with is not None)
+    replaced = replace_with is not None and parent.adopted is None
+    context = VersionContext(settings, reader, parent, registry, replaced=replaced)
     sources = [Path(one) for one in (data, buffer_from, check_on) if one is not None]
     found = find_samples(reader, sources, SourceOptions(split_folders, skip_unreadable), out, on_event)
     samples = found[0].samples
@@ -166,9 +175,13 @@ def update(
         trained = {one.sha256 for one in (*samples, *buffer.samples)} - parent.held_out.hashes()
         plan = replace(plan, checked=_without_trained(found[-1].samples, trained, on_event))
     plan = replace(plan, skipped=sum(len(one.problems) for one in found))
-    trained_size(plan.images, settings.fit)
-    build = _network(parent, settings, replacement, replace_with)
-    _try_once(build, parent.preprocess, settings)
+    _warn(_without_vectors(parent, plan), on_event)
+    size = trained_size(plan.images, settings.fit)
+    preprocess, build = parent.preprocess, _network(parent, settings, replacement, replace_with)
+    if parent.adopted is not None:
+        preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=size, fallback=preprocess)
+        build = adopted_network(settings, preprocess, parent.adopted)
+    _try_once(build, preprocess, settings)
     if not len(buffer) and parent.classes:
         text = (
             f"{parent.folder} has no buffer, so only the new images are trained on; --buffer-from FOLDER (buffer_from "
@@ -176,18 +189,66 @@ def update(
         )
         on_event(RunWarning(text))
     if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
-        plan = _with_pixels(plan, settings, parent.preprocess)
+        plan = _with_pixels(plan, settings, preprocess)
     job = VersionJob(
         settings,
         plan,
-        parent.preprocess,
+        preprocess,
         parent,
         _seeded(build, settings.fit.seed),
-        replace_with=replace_with if replacement is None else replacement.info["origin"],
+        replace_with=_recorded_replacement(parent, replacement, replace_with),
         new_buffer=buffer_from is not None,
         bounds={name: bound for name, bound in (("max_loss", max_loss), ("min_gain", min_gain)) if bound is not None},
     )
     return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
+
+
+def _parent_and_settings(
+    model: Path,
+    data: Path,
+    settings: VersionSettings | None,
+    replace_with: str | None,
+    stored: str | Path | None,
+    split_folders: bool | None,
+) -> tuple[Parent, VersionSettings]:
+    """The model before and the settings of the version after it; the parameters are those of ``update``."""
+    if not is_adopted(model):
+        if stored is not None:
+            raise HoldfastError(f"--stored (stored in Python) is for adopted models, and {model} is not one")
+        return update_settings(model, settings, replace_with)
+    if replace_with is not None and is_model(replace_with):
+        raise HoldfastError(f"--replace-with {replace_with}: after an adopted model, name a backbone and not a folder")
+    parent = adopted_parent(model, data, stored)
+    assert parent.adopted is not None
+    if settings is not None and replace_with is not None and settings.backbone != replace_with:
+        settings = replace(settings, backbone=replace_with, backbone_options={})
+    return parent, adopted_settings(
+        parent.adopted, data, settings=settings, network=replace_with, split_folders=split_folders
+    )
+
+
+def _without_vectors(parent: Parent, plan: Plan) -> str | None:
+    """A warning if some training images have no stored vector; refused if none has one."""
+    if parent.stored is None:
+        return None
+    known, _ = parent.stored.features(plan.samples)
+    if not known.any():
+        raise HoldfastError(
+            f"{parent.folder}: none of its stored vectors has an id that is the end of a training image's path, such "
+            f"as {plan.samples[0].path}; adopt a file whose ids are the paths of the images"
+        )
+    missing = int((~known).sum())
+    if not missing:
+        return None
+    return f"{missing:,} of {counted(len(known), 'training image')} have no stored vector and are only classified"
+
+
+def _recorded_replacement(
+    parent: Parent, replacement: Encoder | None, replace_with: str | None
+) -> str | dict[str, str] | None:
+    if parent.adopted is not None:
+        return None  # the recipe names the network
+    return replace_with if replacement is None else replacement.info["origin"]
 
 
 def _warn(text: str | None, on_event: OnEvent) -> None:
@@ -252,6 +313,8 @@ def _slots_and_replacement(
     parent: Parent, settings: VersionSettings, replace_with: str | None
 ) -> tuple[SlotRegistry, Encoder | None]:
     """The slots assigned before the new classes come, and the replacing model, if it is one; their slots must agree."""
+    if parent.adopted is not None:
+        return parent.adopted.registry or SlotRegistry(1), None
     if settings.takes_slots():
         registry = read_slots(parent.encoder, parent.folder)
     else:

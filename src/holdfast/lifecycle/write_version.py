@@ -124,7 +124,17 @@ def check_versions(
     model and some are new, the known ones decide, on a gallery of known classes: an old index holds no items of new
     classes. ``which`` is then "known classes", and ``parts`` has the checks of known, new and all classes; the latter
     two are on a gallery of all classes, as if the old model had embedded items of new classes too.
+
+    Of an adopted model there are only stored vectors: samples without one are left out.
     """
+    stored = None
+    if parent.stored is not None:
+        there, vectors = parent.stored.features(samples)
+        if not there.any():
+            reason = "no held-out image has a stored vector; give --check-on with images of the old index"
+            return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+        stored, pixels = vectors[torch.from_numpy(there)].numpy(), pixels[there]
+        samples, labels = ([one for one, kept in zip(all_, there) if kept] for all_ in (samples, labels))  # type: ignore[assignment]
     class_names = np.array([one.class_name for one in samples])
     names, codes, sizes = np.unique(class_names, return_inverse=True, return_counts=True)
     if len(names) < 2 or not (sizes > 1).any():
@@ -132,7 +142,8 @@ def check_versions(
         reason = f"{what}; hold more out (held_out.share) or give --check-on"
         return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
-    before, after = (extract(model, images, device=device) for model in (parent.encoder, new))
+    before = extract(parent.encoder, images, device=device) if stored is None else stored
+    after = extract(new, images, device=device)
     ids = np.array(labels)
     everything = np.ones(len(samples), dtype=bool)
 

@@ -1,0 +1,147 @@
+"""An adopted model as the model before the first trained version: its settings, its vectors, its network on vectors.
+
+An adopted model has no network for images, only stored vectors. The first update trains a new network against them,
+each image against its own vector. If the data are vectors of the adopted model itself, its encoder computes the
+features to stay compatible with, and the new network is a head on these vectors.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.encoders import Encoder, Input
+from holdfast.errors import HoldfastError
+from holdfast.lifecycle.adopted_model import Adopted, read_adopted
+from holdfast.lifecycle.image_defaults import survey_images
+from holdfast.lifecycle.parent import Parent, SampleSet, describe_model
+from holdfast.lifecycle.samples import Sample, holds_vectors
+from holdfast.lifecycle.settings import VECTOR_HEAD, VersionSettings, default_settings, start_settings
+from holdfast.lifecycle.stored_vectors import StoredVectors
+
+
+@dataclass(frozen=True, eq=False)
+class VectorsByPath:
+    """The stored vectors of an adopted model, found by the paths of images.
+
+    adopted: the model.
+    stored: its vectors, with ids. An id is the end of an image's path, such as ``shoes/17.jpg``.
+    """
+
+    adopted: Adopted
+    stored: StoredVectors
+
+    @cached_property
+    def _row_of_id(self) -> dict[str, int]:
+        return {str(name): row for row, name in enumerate(self.stored.ids)}
+
+    def features(self, samples: Sequence[Sample]) -> tuple[np.ndarray, Tensor]:
+        """Which samples have a stored vector (N booleans), and the vectors, N x dim; zeros where there is none."""
+        rows = np.array([self._row(one.path) for one in samples], dtype=np.int64)
+        self._refuse_shared_ids(samples, rows)
+        known = rows >= 0
+        table = torch.zeros(len(samples), self.adopted.dim)
+        if known.any():
+            table[torch.from_numpy(known)] = self.adopted.carried(self.stored.vectors[torch.from_numpy(rows[known])])
+        return known, table
+
+    def _row(self, path: Path) -> int:
+        """The row with the longest id that is the end of ``path``; -1 if there is none."""
+        parts = path.as_posix().split("/")
+        found = (self._row_of_id.get("/".join(parts[start:])) for start in range(len(parts)))
+        return next((row for row in found if row is not None), -1)
+
+    def _refuse_shared_ids(self, samples: Sequence[Sample], rows: np.ndarray) -> None:
+        """Two different images with one id would be held to one vector."""
+        first: dict[int, Sample] = {}
+        for one, row in zip(samples, rows.tolist()):
+            if row >= 0 and first.setdefault(row, one).sha256 != one.sha256:
+                raise HoldfastError(
+                    f"{self.stored.name}: the id {self.stored.ids[row]} is the end of two paths, {first[row].path} and "
+                    f"{one.path}; store ids with more of the path"
+                )
+
+
+def adopted_parent(model: Path, data: Path, stored: str | Path | None = None) -> Parent:
+    """The adopted model in the folder ``model``, as the model before the version that ``data`` trains.
+
+    data: images or vectors. For images the stored vectors are read; they must have ids.
+    stored: the file of the stored vectors, if it was moved.
+    """
+    adopted = read_adopted(model)
+    by_path = None
+    if not holds_vectors(data):
+        vectors = adopted.stored(stored)
+        if not vectors.has_ids:
+            raise HoldfastError(
+                f"{vectors.name}: has no ids, so its vectors cannot be found for images; adopt a file with ids "
+                "(the paths of the images)"
+            )
+        by_path = VectorsByPath(adopted, vectors)
+    return Parent(
+        model,
+        adopted.encoder.float(),
+        str(describe_model(model)["weights_sha256"]),
+        0,
+        (),
+        None,
+        SampleSet(),
+        adopted=adopted,
+        stored=by_path,
+    )
+
+
+def adopted_settings(
+    adopted: Adopted,
+    data: Path,
+    *,
+    settings: VersionSettings | None = None,
+    network: str | None = None,
+    split_folders: bool | None = None,
+) -> VersionSettings:
+    """Settings of the first version after an adopted model.
+
+    settings: those of the user, which must train into the adopted space. Default: the defaults for the data, with
+        ``means_hoc`` for images, ``cosine_hoc`` for vectors, and ``simplex_hoc`` if the adopted space is a simplex.
+    network: name of the network; default: the one for the data.
+    split_folders: as in ``start``.
+    """
+    vectors = holds_vectors(data)
+    if settings is None:
+        images = None if vectors else survey_images(data, split_folders)
+        settings = default_settings(vectors=vectors, images=images, network=network)
+        method = "simplex_hoc" if adopted.registry is not None else "cosine_hoc" if vectors else "means_hoc"
+        if settings.method != method:
+            settings = replace(settings, method=method, method_options={})
+    elif settings.backbone is None:
+        settings = replace(settings, backbone=network or (VECTOR_HEAD if vectors else None))
+    settings = start_settings(settings, vectors)
+    options = adopted.method_options(settings.method, settings.method_options)
+    settings = replace(settings, method_options={**settings.method_options, **options})
+    unfit = settings.takes_slots() and adopted.registry is None  # any number of slots is refused
+    method = (settings.with_slots(2) if unfit else settings).build_method()
+    adopted.refuse_unfit(method, adopted.dim, where="--from")  # the size is checked with the network
+    return settings
+
+
+def adopted_network(settings: VersionSettings, preprocess: Input, adopted: Adopted) -> Callable[[], Encoder]:
+    """Builds the network that training starts with; with the adopted projection if its sizes are the same.
+
+    Refused: a method or a network that does not train into the adopted space.
+    """
+    build = settings.encoder_maker(preprocess)
+
+    def make() -> Encoder:
+        encoder = build()
+        adopted.refuse_unfit(settings.build_method(), encoder.dim, where="--from")
+        own, given = encoder.projection, adopted.encoder.projection
+        both = preprocess.takes_vectors and own is not None and given is not None
+        if both and own.weight.shape == given.weight.shape:
+            own.weight.data.copy_(given.weight.detach())
+        return encoder
+
+    return make
