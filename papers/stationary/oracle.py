@@ -12,7 +12,6 @@ import typer
 
 from holdfast.cli.options import DATA_OPTION, DEVICE_OPTION
 
-FILE = Path("cifar100-10/experiments/oracle.json")
 TASKS = 2
 FIRST = "simplex_hoc"
 """Its first model is trained with the simplex and without a previous model."""
@@ -39,13 +38,14 @@ def oracle(
     from holdfast.environment import describe
     from holdfast.experiments.assemble import SharedData
     from holdfast.storage import write_json
+    from papers.stationary.studies.table2_experiments import ORACLE
 
     where = resolve_device(device)
     rows = list(_measured(runs, SharedData(data), where))
     for row in rows:
         typer.echo(" ".join(str(value) for value in row.values()))
     what = {"tasks": TASKS, "first": FIRST, "pairs": "the whole gallery", "rows": rows}
-    write_json(results / FILE, {"environment": describe(str(where)), **what})
+    write_json(results / ORACLE, {"environment": describe(str(where)), **what})
 
 
 def _measured(runs: Path, shared: Any, where: Any) -> Iterator[dict[str, Any]]:
