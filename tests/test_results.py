@@ -100,7 +100,9 @@ def test_a_page_is_up_to_date(name):
                 assert picture.text["Description"] == fingerprint(figure.data), figure.name
 
 
-@pytest.mark.parametrize("page", ["docs/reproduction.md", "docs/reproduction-iam.md", "results/README.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/reproduction.md", "docs/reproduction-details.md", "docs/reproduction-iam.md", "results/README.md"]
+)
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text(encoding="utf-8")):
         assert ((ROOT / page).parent / link).exists(), link

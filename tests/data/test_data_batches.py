@@ -1,5 +1,7 @@
 """Augmentation, device images and the sampler."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.data import canonical
 from holdfast.data.augment import augment, random_crop, random_flip
 from holdfast.data.device_images import DeviceImages
-from holdfast.data.sampler import epoch_batches, steps_per_epoch
+from holdfast.data.sampler import Draw, batch_shares, epoch_batches, steps_per_epoch
 
 NEW, BUFFER = np.arange(100, 400), np.arange(40)
 
@@ -81,6 +83,23 @@ def test_independent_never_repeats_inside_a_batch():
     assert all(len(set(row)) == 32 for row in batches.indices.tolist())
 
 
+def test_mixed_takes_images_in_proportion_and_each_about_once():
+    batches = epoch_batches(NEW, BUFFER, 32, seed=0, task=2, epoch=0, draw="mixed")
+    assert batches.replayed == round(32 * 40 / 340)
+    assert batches.indices.shape == (340 // 32, 32)
+    assert np.isin(batches.indices[:, : batches.replayed], BUFFER).all()
+    assert np.isin(batches.indices[:, batches.replayed :], NEW).all()
+    seen = batches.indices.flatten().tolist()
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize(
+    ("num_new", "num_buffer", "shares"), [(7500, 200, (3, 125)), (5000, 1, (1, 127)), (1, 999, (127, 1))]
+)
+def test_mixed_keeps_an_image_of_each_pool(num_new, num_buffer, shares):
+    assert batch_shares(num_new, num_buffer, 128, "mixed") == shares
+
+
 def test_first_task_is_a_shuffle_without_the_short_batch():
     batches = epoch_batches(NEW, BUFFER[:0], 64, seed=0, task=1, epoch=0)
     assert batches.replayed == 0
@@ -97,12 +116,14 @@ def test_an_epoch_is_a_function_of_its_numbers():
 
 
 @settings(deadline=None)
-@given(st.integers(1, 50), st.integers(0, 50), st.integers(2, 64), st.sampled_from(["walk", "independent"]))
+@given(st.integers(1, 50), st.integers(0, 50), st.integers(2, 64), st.sampled_from(get_args(Draw)))
 def test_small_pools_shrink_the_batch_instead_of_failing(num_new, num_buffer, batch_size, draw):
     new, buffer = np.arange(1000, 1000 + num_new), np.arange(num_buffer)
     batches = epoch_batches(new, buffer, batch_size, seed=0, task=1, epoch=0, draw=draw)
     assert len(batches.indices) == steps_per_epoch(num_new, num_buffer, batch_size)
-    assert batches.replayed == min(batch_size // 2, num_buffer)
+    assert batches.replayed == batch_shares(num_new, num_buffer, batch_size, draw)[0] <= num_buffer
+    if draw != "mixed":
+        assert batches.replayed == min(batch_size // 2, num_buffer)
     assert 1 <= batches.indices.shape[1] <= batch_size
 
 

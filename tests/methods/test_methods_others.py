@@ -7,7 +7,8 @@ import torch
 from test_methods_losses import FIRST, SECOND, Toy, batch_of
 
 from holdfast import losses
-from holdfast.methods import BCT, CVS, FAN, LCE, METHODS, AdvBCT, Progress
+from holdfast.errors import HoldfastError
+from holdfast.methods import BCT, CVS, FAN, LCE, METHODS, AdvBCT, Distillation, Progress, SimplexFD, SimplexHOC
 
 DIM = 5
 THIRD = Toy(3, 2, 8)
@@ -92,3 +93,45 @@ def test_terms_of_the_second_task(build, without, with_old, z):
 
 def test_reconstructions_say_what_is_inferred():
     assert {name for name, build in METHODS.items() if build.reconstruction} == {"fan", "bct", "lce", "advbct", "cvs"}
+
+
+def test_distillation_is_fans_training_of_the_network_without_its_map():
+    torch.manual_seed(0)
+    z, z_old = torch.randn(2, 6, DIM)
+    found = []
+    for method in (FAN(features_weight=5.0), Distillation(features_weight=5.0)):
+        torch.manual_seed(1)
+        taken_through(method, FIRST, SECOND)
+        found.append(method.loss(z, batch_of(6, 6, 3), z_old=z_old, progress=PROGRESS))
+    assert {name: float(value) for name, value in found[0].items()} == pytest.approx(
+        {name: float(value) for name, value in found[1].items()}
+    )
+    assert set(found[1]) == {"ce", "logits", "features"}
+    assert Distillation().space_map() is None
+
+
+def test_lce_with_a_linear_softmax_uses_inner_products():
+    method = LCE(softmax="linear")
+    method.begin(FIRST, DIM)
+    z = 3 * torch.randn(6, DIM)
+    batch = batch_of(6, 4, 0)
+    found = method.loss(z, batch, progress=PROGRESS)["ce"]
+    torch.testing.assert_close(found, losses.cross_entropy(z @ method.classifier.weight.T, batch.labels))
+    with pytest.raises(HoldfastError, match="softmax must be one of cosine, linear, got 'arc'"):
+        LCE(softmax="arc")
+
+
+@pytest.mark.parametrize(("make", "name"), [(SimplexHOC, "first_length"), (SimplexFD, "length")])
+def test_a_fixed_length_makes_cross_entropy_of_the_first_model_ignore_lengths(make, name):
+    z = torch.randn(4, 7)
+    method, plain = make(slots=8, **{name: 20.0}), make(slots=8)
+    for one in (method, plain):
+        one.begin(FIRST, 7)
+
+    def value(one, features):
+        return one.loss(features, batch_of(4, 4, 0), progress=PROGRESS)["ce"]
+
+    torch.testing.assert_close(value(method, z), value(method, 0.01 * z))
+    torch.testing.assert_close(value(method, z), value(plain, 20 * torch.nn.functional.normalize(z)))
+    with pytest.raises(HoldfastError, match=f"{name} must be above 0, got -1"):
+        make(slots=8, **{name: -1.0})

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -26,6 +27,23 @@ def runs(tiny_recipe):
             "ablation", str(tiny_recipe), "simplex_hoc", 3, change="rho-7", settings=("method.rho=7.0",), family="tiny"
         ),
     ]
+
+
+def test_readings_score_the_same_models_by_readout_and_map(tiny_recipe, tmp_path):
+    run = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, family="tiny", with_readings=True)
+    execute([run], tmp_path / "runs", tmp_path / "results")
+    record = Results(tmp_path / "results").record(run)
+    readings = record["readings"]
+    assert {readout: list(maps) for readout, maps in readings.items()} == {
+        readout: ["plain", "rotation_gallery"] for readout in ("simplex", "backbone")
+    }  # images of other classes are for models of CIFAR100 only
+    for protocol, own in record["protocols"].items():
+        assert readings["simplex"]["plain"][protocol]["AA"] == pytest.approx(own["AA"], abs=1e-5)
+        plain, rotated = (
+            np.array(readings["simplex"][name][protocol]["matrix"], float) for name in readings["simplex"]
+        )
+        np.testing.assert_array_equal(plain.diagonal(), rotated.diagonal())  # self-tests are never mapped
+        assert readings["backbone"]["plain"][protocol]["matrix"] != readings["simplex"]["plain"][protocol]["matrix"]
 
 
 def execute(runs, folder, results, **options):

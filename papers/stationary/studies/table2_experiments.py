@@ -22,7 +22,7 @@ FIRST_STAGE = 10
 """After the stages of ``cifar_runs``. Experiments run in the order of their priority."""
 
 HOC, FD = "simplex_hoc", "simplex_fd"
-ORACLE = Path("cifar100-10/experiments/oracle.json")
+ORACLE = Path("theory/query-map-oracle.json")
 CELLS = ("C11", "C21", "C22")
 NEAR = {"AC": 0.1, "AA": 0.01}
 """A row of the paper counts as reproduced if AC and AA differ by at most this. Seeds differ by about as much."""

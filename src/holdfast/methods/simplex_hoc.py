@@ -24,7 +24,7 @@ class SimplexHOC(Method):
     negatives: the denominator of NCE, see ``info_nce``.
     scale: scale of the simplex, see ``DSimplex``.
     length: length to which features are scaled for CE, from the second model on; None (default, as in the paper)
-        leaves them unscaled. Used to study the effect of shorter features (docs/reproduction.md).
+        leaves them unscaled. Used to study the effect of shorter features (docs/reproduction-details.md).
     first_length: the same for the first model, which has no previous model.
 
     Differs from the paper: means instead of sums, unit rows instead of the listing's Frobenius scale, and the negatives

@@ -24,6 +24,7 @@ METHOD_NAMES = {
     "means_hoc": "Means-HOC (ours)",
     "cosine_hoc": "Cosine-HOC (ours)",
     "fan": "FAN",
+    "distillation": "Distillation",
     "bct": "BCT-ER",
     "lce": "LCE-ER",
     "advbct": "AdvBCT-ER",

@@ -1,0 +1,82 @@
+"""The experiments on Table 2: their runs, and what docs/reproduction.md says of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from papers.stationary import PAGES, Results
+from papers.stationary.result_page import EVERYTHING
+from papers.stationary.studies.table2_experiments import EXPERIMENTS, ORACLE
+
+ROOT = Path(__file__).parents[2]
+PAGE = PAGES["experiments"]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return PAGE.rows(Results(ROOT / "results"), EVERYTHING)
+
+
+@pytest.fixture(scope="module")
+def said():
+    return " ".join((ROOT / "docs/reproduction.md").read_text(encoding="utf-8").split())
+
+
+def shown(rows, tasks, about, readout="simplex", name="plain", method="simplex_hoc", aca=False):
+    """AC / AA, and ACA if wanted, of one row by template."""
+    line = next(r for r in rows if (r["method"], r["tasks"], r["about"]) == (method, tasks, about))
+    found = line["readings"][f"{readout} {name} template"]
+    text = f"{found['AC']:.2f} / {100 * found['AA']:.1f}"
+    return text + (f" / {100 * found['ACA']:.1f}" if aca else "")
+
+
+def test_every_run_has_its_own_file_and_readings():
+    runs = PAGE.runs()
+    assert len({run.path for run in runs}) == len(runs) == 60
+    assert all(run.with_readings and run.study == "experiments" for run in runs)
+
+
+def test_experiments_are_numbered_as_in_the_list_of_verdicts(said):
+    assert [experiment.number for experiment in EXPERIMENTS] == [1, 2, 3, 4, 5, 6]
+    assert all(f"| {number}. " in said for number in range(7))
+
+
+def test_what_is_said_of_the_readout_and_the_length(rows, said):
+    assert ", ".join(shown(rows, tasks, "the recipe", "backbone") for tasks in (2, 7, 16, 31)) in said
+    assert ", ".join(shown(rows, tasks, "length 20 from the first task") for tasks in (2, 7, 16, 31)) in said
+    fd = [r["readings"]["backbone plain template"]["AC"] for r in rows if r["method"] == "simplex_fd" and r["readings"]]
+    assert f"AC at most {max(fd):.2f}" in said
+
+
+def test_what_is_said_of_the_random_network_and_of_lambda(rows, said):
+    about = "λ {}, a random network as the old model of task 1"
+    assert f"{shown(rows, 2, about.format(0.1))} at 2 and {shown(rows, 7, about.format(0.1))} at 7" in said
+    assert f"with λ 0 {shown(rows, 7, about.format(0))} at 7" in said
+    assert f"λ 0.3, ρ 5 with {shown(rows, 7, 'λ 0.3, ρ 5', aca=True)}" in said
+    assert f"λ 0.3, ρ 2.5 with {shown(rows, 7, 'λ 0.3, ρ 2.5', aca=True)}" in said
+    assert f"λ 0.3, ρ 2.5 has {shown(rows, 2, 'λ 0.3, ρ 2.5')}" in said
+
+
+def test_what_is_said_of_rotations(rows, said):
+    plain, gallery, other = (
+        shown(rows, 7, "λ 0.6, ρ 10", "backbone", name) for name in ("plain", "rotation_gallery", "rotation_other")
+    )
+    assert f"has {gallery} with it and {plain} without" in said
+    assert f"the gain is smaller: {other}." in said
+
+
+def test_what_is_said_of_the_oracle(said):
+    lines = json.loads((ROOT / "results" / ORACLE).read_text(encoding="utf-8"))["rows"]
+    best = {
+        queries: max(r["template C21"] for r in lines if (r["readout"], r["queries"]) == ("simplex", queries))
+        for queries in ("er", "simplex_hoc")
+    }
+    assert f"has a cross-test of {100 * best['er']:.1f} % on the first simplex gallery" in said
+    assert f"has at most {100 * best['simplex_hoc']:.1f} % with any map" in said
+    assert best["er"] > 0.4848  # what the row needs
+
+
+def test_the_tables_mark_what_is_reproduced():
+    first = PAGE.tables(Results(ROOT / "results"), EVERYTHING)[0]
+    assert ["d-Simplex-HOC", "the recipe", "backbone", "no", "no", "yes", "no"] in first.rows
