@@ -8,6 +8,7 @@ import functools
 import importlib
 import io
 import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Literal
 
@@ -31,8 +32,13 @@ RESAMPLING = {
 }
 
 # Raster formats only: Pillow would open EPS by running Ghostscript on it.
-_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
-_PLUGINS = ("Png", "Jpeg", "Mpo", "WebP", "Bmp", "Gif", "Tiff", "Ppm", "Jpeg2K", "Avif")
+# JPEG 2000 is left out, because a file of 600 bytes can take 13 s to decode.
+_FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF", "HEIF")
+_PLUGINS = ("Png", "Jpeg", "Mpo", "WebP", "Bmp", "Gif", "Tiff", "Ppm", "Avif")
+_BAND_ROWS = 256
+
+SENT_FORMATS = tuple(name for name in _FORMATS if name != "PPM")
+"""The formats that people send over the network."""
 
 IMAGE_SUFFIXES = frozenset(
     (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".avif", ".heic", ".heif")
@@ -40,14 +46,32 @@ IMAGE_SUFFIXES = frozenset(
 """How the name of an image file ends, in small letters. Files with other names are not taken for images."""
 
 
+def decode_with_one_thread() -> None:
+    """Let AVIF and HEIC be decoded by the calling thread only, for processes with little memory."""
+    _formats()
+    with contextlib.suppress(ImportError):
+        from PIL import AvifImagePlugin
+
+        AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+    with contextlib.suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.options.DECODE_THREADS = 1
+
+
 def open_image(
-    source: str | Path | bytes | Image.Image, *, colour: Colour = "rgb", max_pixels: int = MAX_PIXELS
+    source: str | Path | bytes | Image.Image,
+    *,
+    colour: Colour = "rgb",
+    max_pixels: int = MAX_PIXELS,
+    formats: Collection[str] = _FORMATS,
 ) -> Image.Image:
     """Decode one image to mode RGB or L, rotated by its EXIF orientation. The result is always a new image.
 
     source: a path, the bytes of an image file, or a PIL image.
     colour: "rgb" or "grey".
     max_pixels: larger images are refused by their header, before they are decoded.
+    formats: Pillow's names of the formats that are decoded.
 
     16-bit grey keeps its high byte, transparency is blended with white, and an animation gives its first frame.
     Floating-point pixels are refused, because they have no agreed range. HEIC needs the extra ``heif``, and AVIF a
@@ -55,23 +79,29 @@ def open_image(
     """
     if colour not in MODES:
         raise unknown_name("colour", colour, MODES)
-    return _opened(source, MODES[colour], max_pixels)
+    return _opened(source, MODES[colour], max_pixels, formats)
 
 
 def check_image(path: Path, *, max_pixels: int = MAX_PIXELS) -> None:
     """Raise the error that ``open_image`` would raise for this file. All of the file is decoded, JPEG at an eighth."""
-    _opened(path, "RGB", max_pixels, draft=True)
+    _opened(path, "RGB", max_pixels, _FORMATS, draft=True)
 
 
 def _opened(
-    source: str | Path | bytes | Image.Image, mode: str, max_pixels: int, *, draft: bool = False
+    source: str | Path | bytes | Image.Image,
+    mode: str,
+    max_pixels: int,
+    formats: Collection[str],
+    *,
+    draft: bool = False,
 ) -> Image.Image:
     name = _name(source)
     try:
         if isinstance(source, Image.Image):
-            return _plain(source, name, mode, max_pixels)
+            _refuse_size(source, name, max_pixels)
+            return _plain(source.copy(), name, mode, max_pixels)
         stream = io.BytesIO(source) if isinstance(source, bytes) else source
-        with Image.open(stream, formats=_formats()) as image:
+        with Image.open(stream, formats=[name for name in _formats() if name in formats]) as image:
             _refuse_size(image, name, max_pixels)
             if draft:
                 image.draft(None, (1, 1))
@@ -132,16 +162,40 @@ def _refuse_size(image: Image.Image, name: str, max_pixels: int) -> None:
 
 
 def _plain(image: Image.Image, name: str, mode: str, max_pixels: int) -> Image.Image:
+    """The image in ``mode``, upright. Changes ``image``; at most one further copy of its pixels is made."""
     _refuse_size(image, name, max_pixels)
     if image.mode == "F":
         raise HoldfastError(f"{name}: floating-point pixels have no agreed range; save it as 8- or 16-bit")
-    image = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):  # 16-bit grey, which some versions of Pillow hold as 32-bit integers
-        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
-    elif image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image if image.mode == mode else image.convert(mode)
+        return _in_bands(image, mode, _high_byte)
+    if image.has_transparency_data:
+        return _in_bands(image, mode, _blended_with_white)
+    if image.mode != mode:
+        return image.convert(mode)
+    return image if image.format in _LOADED_ONCE else image.copy()
+
+
+_LOADED_ONCE = (None, "JPEG", "MPO", "PNG", "BMP")
+"""Formats whose image object needs its file no more once it is loaded; None: not from a file."""
+
+
+def _in_bands(image: Image.Image, mode: str, convert: Callable[[Image.Image], Image.Image]) -> Image.Image:
+    """``convert`` applied to bands of rows, as an image in ``mode``: what it needs in between stays small."""
+    result = Image.new(mode, image.size)
+    for top in range(0, image.height, _BAND_ROWS):
+        band = convert(image.crop((0, top, image.width, min(top + _BAND_ROWS, image.height))))
+        result.paste(band if band.mode == mode else band.convert(mode), (0, top))
+    return result
+
+
+def _high_byte(band: Image.Image) -> Image.Image:
+    return Image.fromarray((np.asarray(band).clip(0, 65535) >> 8).astype(np.uint8))
+
+
+def _blended_with_white(band: Image.Image) -> Image.Image:
+    band = band.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", band.size, "white"), band)
 
 
 def _decoder_reason(error: Exception) -> str:

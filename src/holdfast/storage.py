@@ -112,9 +112,11 @@ def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping
     from safetensors.torch import save_file
 
     plain = {name: tensor.detach().contiguous().cpu().clone() for name, tensor in tensors.items()}
+    about = dict(metadata or {})
     with replacing(path) as temporary:
         try:
-            save_file(plain, temporary, metadata=dict(metadata or {}))
+            # safetensors writes an invalid header for an empty dict of metadata without tensors.
+            save_file(plain, temporary, metadata=about if plain or about else None)
         except SafetensorError as error:  # safetensors reports a full disk as its own error
             raise HoldfastError(
                 f"{path}: cannot be written ({error}); free disk space, or choose another folder"

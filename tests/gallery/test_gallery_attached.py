@@ -24,7 +24,7 @@ from holdfast.gallery.attached import open_source, stored_sample
 from holdfast.gallery.attached.source import is_url, without_password
 from holdfast.lifecycle import adopt, read_adopted
 from holdfast.lifecycle.adopted_model import write_adopted
-from holdfast.service.local_commands import COMMANDS
+from holdfast.service.admin_tasks import TASKS
 
 CLASSES, EACH, DIM = 12, 10, 6
 TABLE = 'Odd "names"; DROP TABLE items'
@@ -148,11 +148,11 @@ def test_nothing_can_be_written(address, adopted, stored, tmp_path):
     with AttachedGallery.attach(tmp_path / "gallery", address, adopted["means"]) as gallery:
         with pytest.raises(HoldfastError, match="attached, and so read-only"):
             writable(gallery)
-        commands = {"add": {"items": []}, "delete": {"ids": ["item-000"]}, "vectors_taken": {"version": 0}}
+        commands = {"add": {"items": []}, "delete": {"ids": ["item-000"]}, "vector_sizes": {"version": 0}}
         commands |= {"backfill": {}, "rollback": {}, "move": {"to": "embedded"}}
         for name, options in commands.items():
             with pytest.raises(HoldfastError, match="attached, and so read-only; write to "):
-                COMMANDS[name](gallery, threading.Event(), lambda progress: None, **options)
+                TASKS[name](gallery, threading.Event(), lambda progress: None, **options)
         assert gallery.stats()["items"] == len(stored["ids"])
     with open_gallery(tmp_path / "gallery") as again:
         assert [version.number for version in again.versions()] == [0]

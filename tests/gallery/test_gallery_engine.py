@@ -1,6 +1,8 @@
 """What every engine must do, against a plain dictionary and numpy."""
 
 import itertools
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -136,3 +138,35 @@ def test_another_process_that_fails_leaves_nothing(tmp_path, monkeypatch):
     made.create("v0002", 8)
     assert made.collections() == ["v0001", "v0002"]
     made.close()
+
+
+def test_a_write_is_synced_without_the_flush_that_stops_other_threads(tmp_path, monkeypatch):
+    """The log is written to disk by every write; the other files from so many changed points on, and at the end."""
+    from holdfast.gallery.engines import embedded
+
+    synced, flushed = [], []
+    fsync = os.fsync
+    monkeypatch.setattr(embedded.os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino) or fsync(handle))
+    monkeypatch.setattr(embedded, "FLUSH_FROM", 10)
+    flush = embedded.EdgeEngine._flush
+    monkeypatch.setattr(embedded.EdgeEngine, "_flush", lambda self, name: flushed.append(name) or flush(self, name))
+    rows = np.eye(8, dtype=np.float32)
+    engine = embedded.EdgeEngine(tmp_path / "v", indexed=False)
+    engine.create("a", 8)
+    for n in range(8):
+        synced.clear()
+        engine.upsert("a", [n], rows[n : n + 1], [{}])
+        logs = [path.stat().st_ino for path in (tmp_path / "v" / "a.0001" / "wal").glob("open-*")]
+        assert set(logs) <= set(synced)
+    engine.delete("a", [3])
+    assert flushed == []
+    shutil.copytree(tmp_path / "v", tmp_path / "killed")  # what a process that is killed now leaves
+    engine.delete("a", [4])
+    assert flushed == ["a"]
+    engine.delete("a", [5])
+    engine.close()
+    assert flushed == ["a", "a"]
+    for folder, left in (("killed", [0, 1, 2, 4, 5, 6, 7]), ("v", [0, 1, 2, 6, 7])):
+        engine = embedded.EdgeEngine(tmp_path / folder, indexed=False)
+        assert sorted(engine.fetch("a", range(8))) == left
+        engine.close()

@@ -20,7 +20,13 @@ READING = [
     ("POST", "/v1/search/vector"),
     ("POST", "/v1/search/id"),
 ]
-WRITING = [("PUT", "/v1/item?id=x"), ("POST", "/v1/items"), ("DELETE", "/v1/item?id=a/0"), ("POST", "/v1/items/delete")]
+WRITING = [
+    ("PUT", "/v1/item?id=x"),
+    ("POST", "/v1/items"),
+    ("DELETE", "/v1/item?id=a/0"),
+    ("POST", "/v1/items/delete"),
+    ("GET", "/v1/operation?id=x"),
+]
 
 
 @pytest.fixture

@@ -65,9 +65,8 @@ def test_search_among_some_versions_items(client, gallery, models, pictures):
         answer = client.post(f"/v1/search/image?k=50&{named}", content=body, headers=PNG)
         assert listed(answer) == expected
         assert {hit["version"] for hit in answer.json()["hits"]} == set(versions)
-        vector = ImageEmbedder(gallery)
-        opened = vector.decode(body, max_pixels=10**6)
-        query = {"vector": vector.embed([opened])[0].tolist(), "k": 50, "indexed_by": versions}
+        vector = gallery.models.query_vector(pictures[7], None, gallery.newest())
+        query = {"vector": vector.tolist(), "k": 50, "indexed_by": versions}
         assert listed(client.post("/v1/search/vector", json=query)) == expected
         by_id = client.post("/v1/search/id", json={"id": "new", "k": 50, "indexed_by": versions})
         assert listed(by_id) == search_ids(gallery, id="new", k=50, indexed_by=versions)

@@ -14,7 +14,7 @@ from holdfast.gallery import Address, AttachedGallery
 from holdfast.gallery.attached.source import without_password
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
-from holdfast.service.local_commands import run_on_server
+from holdfast.service.served_gallery import run_on_server
 from holdfast.service.server import serve
 
 PNG = {"Content-Type": "image/png"}

@@ -62,7 +62,8 @@ VECTORS = {
     "unknown key": ({"vector": GOOD, "path": "/etc/passwd"}, "path: is not a known field"),
     "no object": ("[]", "object"),
     "half JSON": ('{"vector": [1, ', "not valid JSON"),
-    "deep JSON": ("[" * 100_000, "not valid JSON"),
+    "deep JSON": ("[" * 60_000, "not valid JSON"),
+    "deeper JSON": ("[" * 100_000, "the body has 100000 values; at most"),
     "broken Unicode": ('{"id": "\\ud800", "vector": [1]}', "not valid JSON"),
 }
 IDS = [
@@ -195,13 +196,26 @@ def test_requests(refused, pictures):
 
 def test_an_image_that_cannot_be_decoded_is_one_sentence_without_python_names(client, monkeypatch):
     from holdfast import pixels
+    from holdfast.errors import HoldfastError
+    from holdfast.service import worker_pool
+    from holdfast.service.request_errors import RequestError
 
-    monkeypatch.setattr(pixels, "_can_read", lambda kind: False)
-    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
     reasons = {}
-    for name, body in {"heic": heic, "cut": cut_jpeg(), "text": b"certainly not an image"}.items():
+    for name, body in {"cut": cut_jpeg(), "text": b"certainly not an image"}.items():
         answer = client.post("/v1/search/image", content=body, headers={"Content-Type": "image/heic"})
         reasons[name] = answer.json()["error"]["reason"]
+
+    def without_heif(task, body):  # as a worker process answers that does not have the extra
+        try:
+            return pixels.open_image(body)
+        except HoldfastError as error:
+            raise RequestError(422, str(error)) from error
+
+    monkeypatch.setattr(pixels, "_can_read", lambda kind: False)
+    monkeypatch.setattr(worker_pool, "_run_task", without_heif)
+    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic"
+    answer = client.post("/v1/search/image", content=heic, headers={"Content-Type": "image/heic"})
+    reasons["heic"] = answer.json()["error"]["reason"]
     assert reasons["heic"].startswith("this image cannot be used: HEIC needs the extra heif where the service runs")
     assert "pip install" in reasons["heic"]
     for reason in reasons.values():

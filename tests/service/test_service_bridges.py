@@ -12,7 +12,7 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import feature_set
 from holdfast.gallery import Item
-from holdfast.service.local_commands import ServedGallery, run_on_server
+from holdfast.service.served_gallery import ServedGallery, run_on_server
 
 PNG = {"Content-Type": "image/png"}
 

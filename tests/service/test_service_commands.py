@@ -1,19 +1,24 @@
 """The verbs of ``holdfast gallery`` on a gallery that is being served: done by the process that serves it."""
 
+import contextlib
+import http.client
 import json
+import socket
 import threading
 
 import numpy as np
 import pytest
-from service_inputs import png
+from service_inputs import ADDRESS, png
 from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item, engine_migration
 from holdfast.gallery.engines import ENGINES
-from holdfast.service import local_commands
-from holdfast.service.local_commands import is_served, run_on_server
+from holdfast.service import admin_tasks
+from holdfast.service.access_control import AccessControl, read_tokens
+from holdfast.service.app import build_app
+from holdfast.service.served_gallery import SOCKET, is_served, run_on_server
 
 
 def run_verb(*words, status=0):
@@ -159,7 +164,7 @@ def test_a_command_that_fails_is_answered(served, monkeypatch):
     def broken(gallery, stop, tell):
         raise RuntimeError("a defect\nof two lines")
 
-    monkeypatch.setitem(local_commands.COMMANDS, "stats", broken)
+    monkeypatch.setitem(admin_tasks.TASKS, "stats", broken)
     with pytest.raises(HoldfastError, match=r"^internal error of the service; see its log$"):
         run_on_server(folder, "stats")
     assert client.get("/v1/health").status_code == 200
@@ -189,3 +194,63 @@ def test_vectors_of_a_file_go_through_the_service(served, gallery, tmp_path):
             ["gallery", "add", str(folder), str(tmp_path / "old.npz"), "--version", "7"],
             catch_exceptions=False,
         )
+
+
+def ask_socket(folder, method, path, body=None):
+    """An answer over the socket in the gallery's folder: its status, and its lines of JSON."""
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(folder / SOCKET))
+    with contextlib.closing(connection):
+        connection.request(
+            method, path, None if body is None else json.dumps(body), {"Content-Type": "application/json"}
+        )
+        answer = connection.getresponse()
+        return answer.status, [json.loads(line) for line in answer.read().splitlines()]
+
+
+def test_the_admin_routes_exist_on_the_socket_only(gallery, make_client, models, tmp_path):
+    """The same application answers there, without a token; a token of the service does not help to get in here."""
+    token = "a-token-of-more-than-sixteen"
+    access = AccessControl(read_tokens(None, {"HOLDFAST_WRITE_TOKEN": token}))
+    client = make_client(access, socket_folder=tmp_path / "g")
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert client.get("/v1/gallery").status_code == 401
+    status, (shown,) = ask_socket(tmp_path / "g", "GET", "/v1/gallery")
+    assert (status, shown["items"], shown["scope"]) == (200, 40, "write")
+    described = client.get("/v1/openapi.json").json()["paths"]
+    status, (there,) = ask_socket(tmp_path / "g", "GET", "/v1/openapi.json")
+    admin = {f"/v1/admin/{name}" for name in admin_tasks.TASKS}
+    assert set(there["paths"]) - set(described) == admin
+    assert not set(described) - set(there["paths"])
+    for path in admin:
+        assert client.post(path, json={}, headers=bearer).status_code == 404
+    status, (done,) = ask_socket(tmp_path / "g", "POST", "/v1/items/delete", {"ids": ["a/0"]})
+    assert (status, done["deleted"]) == (200, ["a/0"])
+    status, lines = ask_socket(tmp_path / "g", "POST", "/v1/admin/register", {"model": str(models[1]), "force": True})
+    assert status == 200
+    assert all("progress" in line for line in lines[:-1])
+    assert lines[-1]["result"]["number"] == 2
+    for body, expected in (([], 400), ({"model": "nowhere"}, 200), ({"nonsense": 1}, 200)):
+        status, lines = ask_socket(tmp_path / "g", "POST", "/v1/admin/register", body)
+        assert status == expected
+        assert lines[-1]["error"]
+    assert gallery.newest().number == 2
+
+
+def test_the_end_of_the_service_stops_a_backfill_and_answers_it(gallery, models, filled, tmp_path):
+    from starlette.testclient import TestClient
+
+    folder, begun, found = tmp_path / "g", threading.Event(), {}
+
+    def backfill():
+        found.update(run_on_server(folder, "backfill", rate=5, probes=0, on_progress=lambda figures: begun.set()))
+
+    thread = threading.Thread(target=backfill)
+    with TestClient(build_app(gallery, access=AccessControl({}), socket_folder=folder), base_url=ADDRESS):
+        run_on_server(folder, "register", model=str(models[1]), force=True)
+        thread.start()
+        assert begun.wait(30)
+    thread.join(30)
+    assert 0 < found["moved"] < 40
+    assert not (folder / SOCKET).exists()

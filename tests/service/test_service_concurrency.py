@@ -19,8 +19,8 @@ from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
 from holdfast.service.batcher import Batcher
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.local_commands import SOCKET, run_on_server
 from holdfast.service.request_bodies import Limits
+from holdfast.service.served_gallery import SOCKET, run_on_server
 
 PNG = {"Content-Type": "image/png"}
 
@@ -235,7 +235,7 @@ def test_bad_commands_and_the_mode_of_the_socket(gallery, make_client, models, t
     assert (folder / SOCKET).stat().st_mode & 0o777 == 0o600
     with pytest.raises(HoldfastError, match="these weights are version 1"):
         run_on_server(folder, "register", model=str(models[0]))
-    with pytest.raises(HoldfastError, match="unknown command 'stop'; known: add, backfill"):
+    with pytest.raises(HoldfastError, match="not found: POST /v1/admin/stop"):
         run_on_server(folder, "stop")
     with pytest.raises(HoldfastError):
         run_on_server(folder, "register", nonsense=1)
@@ -297,8 +297,12 @@ def test_a_body_that_does_not_arrive(gallery):
 def test_a_server_that_is_killed_in_the_middle_of_a_line(tmp_path):
     def die():
         connection, _ = listening.accept()
-        connection.recv(1000)
-        connection.sendall(b'{"progress": {"moved": 1}}\n{"resu')
+        received = b""
+        while not received.endswith(b"{}"):  # the body
+            received += connection.recv(1000)
+        line = b'{"progress": {"moved": 1}}\n'
+        head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head + b"%x\r\n%b\r\n" % (len(line), line) + b'40\r\n{"resu')
         connection.close()
 
     with socket.socket(socket.AF_UNIX) as listening:
@@ -306,6 +310,8 @@ def test_a_server_that_is_killed_in_the_middle_of_a_line(tmp_path):
         listening.listen()
         thread = threading.Thread(target=die)
         thread.start()
+        reported = []
         with pytest.raises(HoldfastError, match="ended before it answered"):
-            run_on_server(tmp_path, "stats")
+            run_on_server(tmp_path, "stats", on_progress=reported.append)
         thread.join()
+    assert reported == [{"moved": 1}]

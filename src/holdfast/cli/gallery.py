@@ -152,7 +152,7 @@ def register(
 
     If a process serves the gallery, that process registers the model, and continues to answer searches.
     """
-    from holdfast.service.local_commands import open_local_or_served
+    from holdfast.service.served_gallery import open_local_or_served
 
     line = ProgressLine("register", quiet=quiet or json)
 
@@ -223,7 +223,7 @@ def add(
     from holdfast.errors import HoldfastError
     from holdfast.gallery import writable
     from holdfast.gallery.item_files import read_metadata
-    from holdfast.service.local_commands import open_local_or_served
+    from holdfast.service.served_gallery import open_local_or_served
 
     vectors = is_vector_file(paths)
     if vectors and labels_from_folders:
@@ -273,7 +273,7 @@ def search(
     the cosine is then shown too. --indexed-by returns only items that these versions embedded; the newest model still
     embeds the query.
     """
-    from holdfast.service.local_commands import open_local_or_served
+    from holdfast.service.served_gallery import open_local_or_served
 
     among = None if indexed_by is None else int_list("--indexed-by", indexed_by)
     with open_local_or_served(folder, device) as opened:
@@ -306,7 +306,7 @@ def delete(
 ) -> None:
     """Remove items. Unknown ids are named; the exit status is then 1."""
     from holdfast.gallery import writable
-    from holdfast.service.local_commands import open_local_or_served
+    from holdfast.service.served_gallery import open_local_or_served
 
     with open_local_or_served(folder) as opened:
         gone = writable(opened).delete(ids)
@@ -324,7 +324,7 @@ def delete(
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """List the models, oldest first, with their checks and bridges."""
-    from holdfast.service.local_commands import open_local_or_served
+    from holdfast.service.served_gallery import open_local_or_served
 
     with open_local_or_served(folder) as opened:
         known, counts = opened.versions(), {row["version"]: row["items"] for row in opened.stats()["versions"]}
@@ -356,7 +356,7 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
 @gallery.command("stats")
 def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     """Show how many items each version holds, and the size on disk."""
-    from holdfast.service.local_commands import open_local_or_served
+    from holdfast.service.served_gallery import open_local_or_served
 
     with open_local_or_served(folder) as opened:
         found = opened.stats()
@@ -453,7 +453,8 @@ def run_maintenance(
 ) -> dict[str, Any]:
     """Run a backfill, rollback or move in the process that serves the gallery, or here on ``device``; its result."""
     from holdfast.gallery import open_gallery
-    from holdfast.service.local_commands import COMMANDS, check_device_option, is_served, run_on_server
+    from holdfast.service.admin_tasks import TASKS
+    from holdfast.service.served_gallery import check_device_option, is_served, run_on_server
 
     if is_served(folder):
         check_device_option(folder, device)
@@ -462,7 +463,7 @@ def run_maintenance(
         done = run_on_server(folder, verb, on_progress=line.show, **options)
         if done is None:
             with open_gallery(folder, device=device) as opened:
-                done = COMMANDS[verb](opened, threading.Event(), line.show, **options)
+                done = TASKS[verb](opened, threading.Event(), line.show, **options)
     except KeyboardInterrupt:
         typer.echo(f"holdfast: stopped; finished work is kept: run {verb} again to resume", err=True)
         raise typer.Exit(130) from None

@@ -13,10 +13,12 @@ import contextlib
 import json
 import sqlite3
 import threading
+import time
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,8 +37,16 @@ CREATE INDEX items_by_version ON items (version);
 CREATE TABLE fields (name TEXT PRIMARY KEY);
 CREATE TABLE unsettled (key INTEGER PRIMARY KEY, version INTEGER NOT NULL);
 """
-# Galleries created by early versions have no such table.
+# Galleries created by early versions do not have these tables.
 _HITS_TABLE = "CREATE TABLE IF NOT EXISTS hits (id TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID"
+_RECEIPTS_TABLE = """
+CREATE TABLE IF NOT EXISTS receipts (
+    key TEXT PRIMARY KEY, made REAL NOT NULL, request TEXT NOT NULL, answer TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS receipts_by_age ON receipts (made);
+"""
+RECEIPT_SECONDS = 86_400.0
+"""How long a receipt is kept."""
 _COLUMNS = "key, id, version, label, metadata, path"
 _MOST_SQL_VALUES = 500
 _BLOCK_ROWS = 500
@@ -48,6 +58,20 @@ class ItemsWithPath(NamedTuple):
     keys: "array[int]"
     ids: list[str]
     labels: list[str | None]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof that a write was done, stored in the same transaction as the write.
+
+    key: names the write; chosen by its client.
+    request: what was asked for, such as a hash.
+    answer: JSON.
+    """
+
+    key: str
+    request: str
+    answer: dict[str, Any]
 
 
 class Catalogue:
@@ -69,6 +93,7 @@ class Catalogue:
             else:
                 _refuse_missing_tables(self._connection, path)
             self._connection.execute(_HITS_TABLE)
+            self._connection.executescript(_RECEIPTS_TABLE)
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
         except sqlite3.OperationalError as error:  # the file may be intact: SQLite writes next to it even to read
             raise UnavailableError(f"{path}: cannot be opened ({error}); is the disk full or read-only?") from error
@@ -138,9 +163,10 @@ class Catalogue:
             change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key in keys])
         return keys
 
-    def assign_keys(self, items: Sequence[Stored]) -> int:
+    def assign_keys(self, items: Sequence[Stored], receipts: Sequence[Receipt] = ()) -> int:
         """Give the keys to their items; how many items existed before and lost their earlier key."""
         with self._change() as change:
+            _put_receipts(change, receipts)
             released = [
                 key for chunk in _chunks([item.id for item in items]) for key, _ in _release_keys(change, chunk)
             ]
@@ -156,11 +182,12 @@ class Catalogue:
         self._fields |= fields
         return len(released)
 
-    def remove(self, ids: Sequence[str]) -> list[str]:
-        """Remove items; the ids that existed."""
+    def remove(self, ids: Sequence[str], receipt: Callable[[list[str]], Receipt] | None = None) -> list[str]:
+        """Remove items; the ids that existed. ``receipt`` is called with them, and its result is stored."""
         with self._change() as change:
             gone = [name for chunk in _chunks(list(dict.fromkeys(ids))) for _, name in _release_keys(change, chunk)]
             change.executemany("DELETE FROM hits WHERE id = ?", [(name,) for name in gone])
+            _put_receipts(change, () if receipt is None else (receipt(gone),))
             self._key_changes += bool(gone)
         return gone
 
@@ -180,6 +207,11 @@ class Catalogue:
                     moved += 1
             self._key_changes += bool(moved)
         return moved
+
+    def receipt(self, key: str) -> Receipt | None:
+        """The receipt with this key; None if there is none, or if it is too old."""
+        rows = self.read("SELECT request, answer FROM receipts WHERE key = ?", (key,))
+        return Receipt(key, rows[0][0], json.loads(rows[0][1])) if rows else None
 
     def add_hits(self, counts: Mapping[str, int]) -> None:
         """Add to the counts of hits; ids that no longer exist are ignored. The only change without a flush to disk."""
@@ -300,6 +332,16 @@ def explain_damage(path: Path) -> Iterator[None]:
 def _put_settings(change: sqlite3.Connection, settings: dict[str, Any]) -> None:
     rows = [(name, json.dumps(value)) for name, value in settings.items()]
     change.executemany("INSERT OR REPLACE INTO settings VALUES (?, ?)", rows)
+
+
+def _put_receipts(change: sqlite3.Connection, receipts: Sequence[Receipt]) -> None:
+    if receipts:
+        now = time.time()
+        change.execute("DELETE FROM receipts WHERE made < ?", (now - RECEIPT_SECONDS,))
+        change.executemany(
+            "INSERT OR REPLACE INTO receipts VALUES (?, ?, ?, ?)",
+            [(one.key, now, one.request, json.dumps(one.answer)) for one in receipts],
+        )
 
 
 def _release_keys(change: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[int, str]]:

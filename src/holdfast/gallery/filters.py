@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.item_limits import LARGEST_WHOLE, LONGEST_TEXT
 
 Value = str | int | float | bool
 
 LABEL = "label"
-LONGEST_TEXT = 8192
-LARGEST_WHOLE = 2**53
-"""Stores compare numbers as doubles, which cannot tell larger whole numbers apart."""
 _VERSION_HINT = "no item has a field 'version'; items of some versions only: indexed_by (gallery search --indexed-by)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}

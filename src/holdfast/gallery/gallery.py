@@ -16,7 +16,7 @@ from holdfast.devices import resolve_device
 from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError
 from holdfast.gallery.backfill import MOST_PROBES, Backfill, BackfillOptions, Order, backfill, backfill_record
-from holdfast.gallery.catalogue import Catalogue, HitCounter, explain_damage
+from holdfast.gallery.catalogue import Catalogue, HitCounter, Receipt, explain_damage
 from holdfast.gallery.engine_migration import MigrationOptions, current_address, migrate, open_current_engine
 from holdfast.gallery.engines import Mode, open_engine
 from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
@@ -162,6 +162,7 @@ class Gallery:
         refused: Callable[[Item, HoldfastError], None] | None = None,
         progress: Callable[[int], None] = lambda done: None,
         replaced: Callable[[int], None] = lambda count: None,
+        receipts: Sequence[Receipt] = (),
     ) -> int:
         """Store items; how many were stored.
 
@@ -175,6 +176,7 @@ class Gallery:
             nothing of its batch stored.
         progress: called with the number of items on disk after each batch.
         replaced: called with the number of items of each batch that replaced others.
+        receipts: stored in one step with the first batch; give all items in one batch. See ``receipt``.
         """
         state = self._state
         size = state.models.sizes.add if batch_size is None else batch_size
@@ -185,7 +187,8 @@ class Gallery:
         while batch := list(itertools.islice(stream, size)):
             embedded = state.models.embed_items(batch, target, refused)
             with state.writing:
-                stored, gone = state.writer.store(embedded, target)
+                stored, gone = state.writer.store(embedded, target, receipts)
+            receipts = ()
             done += stored
             progress(done)
             replaced(gone)
@@ -297,10 +300,21 @@ class Gallery:
         """In this context searches may use every version that exists at its start, also if a rollback removes one."""
         return self._state.searches.running()
 
-    def delete(self, ids: Iterable[str]) -> list[str]:
-        """Remove items; the ids that existed. Unknown ids are ignored."""
+    def writing(self) -> AbstractContextManager[Any]:
+        """In this context no other thread writes; it waits until others have finished."""
+        return self._state.writing
+
+    def delete(self, ids: Iterable[str], *, receipt: Callable[[list[str]], Receipt] | None = None) -> list[str]:
+        """Remove items; the ids that existed. Unknown ids are ignored.
+
+        receipt: called with the ids that existed; its result is stored in one step with the removal.
+        """
         with self._state.writing:
-            return self._state.writer.remove([checked_id(one) for one in ids])
+            return self._state.writer.remove([checked_id(one) for one in ids], receipt)
+
+    def receipt(self, key: str) -> Receipt | None:
+        """The receipt that a write stored in the last 24 hours; None if there is none: the write was not done."""
+        return self._state.catalogue.receipt(key)
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Version, label, metadata and path of the ids that exist."""

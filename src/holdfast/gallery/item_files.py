@@ -13,8 +13,9 @@ import numpy as np
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_files import MODEL_NAME, open_parquet, parquet_errors, read_features
 from holdfast.evaluation.feature_set import shorten
-from holdfast.gallery.filters import LABEL, LARGEST_WHOLE, Value, check_text, checked_name
-from holdfast.gallery.items import MOST_FIELDS, Item
+from holdfast.gallery.filters import LABEL, Value, check_text, checked_name
+from holdfast.gallery.items import Item
+from holdfast.item_limits import LARGEST_WHOLE, MOST_FIELDS
 from holdfast.untrusted_files import open_npz, open_table
 
 VECTOR_SUFFIXES = frozenset((".npz", ".npy", ".parquet"))

@@ -11,9 +11,7 @@ from numpy.typing import ArrayLike
 from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name, plain_value
-
-LONGEST_ID = 512
-MOST_FIELDS = 64
+from holdfast.item_limits import LONGEST_ID, MOST_FIELDS
 
 
 @dataclass(frozen=True)

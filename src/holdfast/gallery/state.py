@@ -1,15 +1,16 @@
 """The parts of an open gallery, their locks, and the writer that keeps catalogue and engine consistent."""
 
+import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
-from holdfast.gallery.catalogue import Catalogue
+from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.gallery.engines.protocol import SwitchingEngine
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Stored
@@ -102,8 +103,13 @@ class Writer:
     def __init__(self, catalogue: Catalogue, engine: SwitchingEngine, models: Models) -> None:
         self._catalogue, self._engine, self._models = catalogue, engine, models
 
-    def store(self, embedded: Sequence[EmbeddedItem], version: Version) -> tuple[int, int]:
-        """Store new items; how many, and how many of them replaced an item with the same id."""
+    def store(
+        self, embedded: Sequence[EmbeddedItem], version: Version, receipts: Sequence[Receipt] = ()
+    ) -> tuple[int, int]:
+        """Store new items; how many, and how many of them replaced an item with the same id.
+
+        receipts: stored in the same transaction.
+        """
         if not embedded:
             return 0, 0
         if version.number == self._models.rollback_version or version not in self._models.versions():
@@ -112,8 +118,8 @@ class Writer:
         items = [replace(one.item, key=key) for one, key in zip(embedded, keys, strict=True)]
         vectors = np.stack([one.vector for one in embedded])
         self._engine.upsert(version.collection, keys, vectors, [item.fields() for item in items])
-        replaced = self._catalogue.assign_keys(items)
-        self.delete_unowned()
+        replaced = self._catalogue.assign_keys(items, receipts)
+        self._try_to_delete_unowned()
         return len(items), replaced
 
     def store_reembedded(self, items: Sequence[Stored], vectors: np.ndarray, version: Version) -> int:
@@ -121,14 +127,19 @@ class Writer:
         keys = self._catalogue.reserve(len(items), version.number)
         self._engine.upsert(version.collection, keys, vectors, [item.fields() for item in items])
         moved = self._catalogue.change_version(items, keys, version.number)
-        self.delete_unowned()
+        self._try_to_delete_unowned()
         return moved
 
-    def remove(self, ids: Sequence[str]) -> list[str]:
-        """Remove items; the ids that existed."""
-        removed = self._catalogue.remove(ids)
-        self.delete_unowned()
+    def remove(self, ids: Sequence[str], receipt: Callable[[list[str]], Receipt] | None = None) -> list[str]:
+        """Remove items; the ids that existed. ``receipt`` is called with them, and its result is stored."""
+        removed = self._catalogue.remove(ids, receipt)
+        self._try_to_delete_unowned()
         return removed
+
+    def _try_to_delete_unowned(self) -> None:
+        """After a write that is done: an engine that cannot be reached now is asked again by the next write."""
+        with contextlib.suppress(UnavailableError):
+            self.delete_unowned()
 
     def delete_unowned(self) -> None:
         """Delete vectors that belong to no item."""

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from starlette.requests import HTTPConnection
+
 from holdfast.errors import HoldfastError
-from holdfast.service.errors import RequestError
+from holdfast.service.request_errors import RequestError
 
 Scope = Literal["read", "write"]
 
@@ -47,6 +49,14 @@ class AccessControl:
             if hmac.compare_digest(known, given):
                 found = scope
         return found
+
+    def client(self, request: HTTPConnection) -> str:
+        """Whose request it is, to be fair between clients: the token's owner, without tokens an address."""
+        if self.has_tokens:
+            return hashlib.sha256(
+                request.headers.get("authorization", "").encode("utf-8", "surrogateescape")
+            ).hexdigest()
+        return "" if request.client is None else request.client.host
 
     def require(self, scope: Scope, authorization: str | None) -> None:
         """Refuse a request (401 or 403) if its Authorization header does not give this scope."""

@@ -1,10 +1,12 @@
 """The ASGI application: the endpoints of one open gallery."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from holdfast.environment import version
 from holdfast.errors import HoldfastError
@@ -12,11 +14,12 @@ from holdfast.gallery import OpenGallery
 from holdfast.service.access_control import AccessControl
 from holdfast.service.errors import install_error_handlers
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.local_commands import CommandServer
+from holdfast.service.local_socket import LocalSocket
 from holdfast.service.log import LOG
 from holdfast.service.metrics import Metrics
 from holdfast.service.middleware import RequestMiddleware
 from holdfast.service.request_bodies import Limits
+from holdfast.service.routes_admin import RunningTasks, admin_routes
 from holdfast.service.routes_items import item_routes
 from holdfast.service.routes_search import search_routes
 from holdfast.service.routes_state import page_routes, state_routes
@@ -37,7 +40,7 @@ def build_app(
     access: who may send requests.
     limits: of requests; the defaults of ``Limits`` if None.
     name: the gallery's name as clients see it.
-    socket_folder: the gallery's folder, to take local commands over a socket in it; None: take none.
+    socket_folder: the gallery's folder, to offer the admin routes on a socket in it; None: do not offer them.
     on_started: called when requests are about to be answered.
     """
     limits = limits or Limits()
@@ -47,14 +50,39 @@ def build_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(jobs.close)
+            starting = asyncio.create_task(jobs.workers.start())  # beside the first requests
             if socket_folder is not None:
                 try:
-                    await stack.enter_async_context(CommandServer(gallery, socket_folder, on_change=jobs.clear_stats))
+                    await stack.enter_async_context(_local_socket(jobs, metrics, socket_folder))
                 except HoldfastError as error:  # a file system without sockets: everything else works
                     LOG.warning("%s; stop the service before you run commands on this gallery", error)
             on_started()
             yield
+            await starting
 
+    routers = (
+        search_routes(jobs, access),
+        item_routes(jobs, access),
+        state_routes(jobs, access, metrics),
+        page_routes(),
+    )
+    return RequestMiddleware(_application(routers, lifespan), access, limits, metrics)
+
+
+def _local_socket(jobs: GalleryJobs, metrics: Metrics, folder: Path) -> LocalSocket:
+    """The same application on the socket in the gallery's folder: no tokens, and with the admin routes."""
+    access, running = AccessControl({}), RunningTasks()
+    routers = (
+        search_routes(jobs, access),
+        item_routes(jobs, access),
+        state_routes(jobs, access, metrics),
+        admin_routes(jobs, running),
+    )
+    # Counted by itself: the owner's requests are answered whatever the load is.
+    return LocalSocket(RequestMiddleware(_application(routers), access, jobs.limits, Metrics()), folder, running)
+
+
+def _application(routers: Sequence[APIRouter], lifespan: Any = None) -> FastAPI:
     app = FastAPI(
         title="Holdfast gallery",
         version=version("holdfast") or "0",
@@ -66,12 +94,7 @@ def build_app(
         responses=ERROR_RESPONSES,
     )
     install_error_handlers(app)
-    for router in (
-        search_routes(jobs, access),
-        item_routes(jobs, access),
-        state_routes(jobs, access, metrics),
-        page_routes(),
-    ):
+    for router in routers:
         app.include_router(router)
     complete_openapi(app)
-    return RequestMiddleware(app, access, limits, metrics)
+    return app

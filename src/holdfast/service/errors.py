@@ -11,23 +11,11 @@ from starlette.requests import ClientDisconnect
 
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.service.log import INTERNAL_ERROR, LOG
+from holdfast.service.request_errors import RequestError, validation_reason
 
 CLIENT_GONE = 499
 """The status that is counted if the client closed the connection before the answer started."""
 _LONGEST_REASON = 400
-
-
-class RequestError(Exception):
-    """A request that is refused.
-
-    status: the HTTP status of the answer.
-    reason: one line for the client.
-    headers: further headers of the answer.
-    """
-
-    def __init__(self, status: int, reason: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.headers = status, reason, headers
 
 
 def error_response(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
@@ -37,43 +25,6 @@ def error_response(status: int, reason: str, headers: dict[str, str] | None = No
         line = f"{line[: _LONGEST_REASON - 1]}…"
     body = json.dumps({"error": {"status": status, "reason": line}})  # ASCII: lone surrogates stay escaped
     return Response(body, status, headers, media_type="application/json")
-
-
-def validation_reason(errors: list[Any]) -> str:
-    """What is wrong with the first field that pydantic names, as one sentence. The value is not repeated."""
-    where = _field(errors[0])
-    kinds = [_plain(error["msg"]) for error in errors if _field(error) == where]
-    more = len({_field(error) for error in errors}) - 1
-    # For a value that may have several types, pydantic has one error for each of them.
-    *others, last = dict.fromkeys(kind.removeprefix(_MUST_BE) for kind in kinds)
-    reason = f"{', '.join(others)} or {last}" if others else last
-    if kinds[0].startswith(_MUST_BE):
-        reason = _MUST_BE + reason
-    rest = f" (and {more} more)" if more else ""
-    return f"{where}: {reason}{rest}" if where else f"the request {reason}{rest}"
-
-
-_MUST_BE = "must be "
-
-
-def _field(error: Any) -> str:
-    """The name of the field, without the types that pydantic tried and the parts of the request."""
-    path = [str(part) for part in error.get("loc", ()) if part not in ("body", "query")]
-    tried = ("bool", "int", "float", "str", "constrained-int", "constrained-float", "constrained-str")
-    return ".".join(part for part in path if "[" not in part and part not in tried)
-
-
-def _plain(message: str) -> str:
-    """One of pydantic's messages in plain words."""
-    if message.startswith("Invalid JSON"):
-        return f"is not valid JSON{message.removeprefix('Invalid JSON')}"
-    words = message.replace("Input should be", "must be").replace("a valid ", "a ").partition(", unable to")[0]
-    words = words.replace("a boolean", "true or false").replace("a integer", "a whole number").replace("string", "text")
-    words = words.replace("a text", "text").replace("a dictionary", "an object").replace("a array", "a list")
-    words = words.replace("Extra inputs are not permitted", "is not a known field").replace(
-        "Field required", "is missing"
-    )
-    return words[0].lower() + words[1:]
 
 
 def install_error_handlers(app: FastAPI) -> None:

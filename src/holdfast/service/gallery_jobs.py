@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,25 +10,27 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from holdfast.encoders import Encoder, Preprocess
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Gallery, Hit, Item, OpenGallery
+from holdfast.gallery.catalogue import Receipt
 from holdfast.gallery.models import batch_sizes, unit_row
 from holdfast.gallery.versions import Version
-from holdfast.pixels import open_image
 from holdfast.service.batcher import Batcher, SetResult
-from holdfast.service.errors import RequestError
 from holdfast.service.log import LOG
+from holdfast.service.operations import Answer, Operation, Operations, UnfinishedWriteError
 from holdfast.service.request_bodies import Limits
+from holdfast.service.request_errors import RequestError
+from holdfast.service.request_models import Model, bounds_of, check_bounds, parse_json, read_checked
+from holdfast.service.worker_pool import WorkerPool
 
 Result = TypeVar("Result")
 
 _STATS_AGE_S = 1.0
 _STATS_AGE_ATTACHED_S = 30.0  # counting the rows of an attached table reads all of it
-_DECODER_THREADS = 2  # each image that is being decoded may take 4 bytes per pixel
+_PARSED_HERE = 2**16  # bytes of a JSON body that takes a millisecond or two to parse
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,59 @@ class SearchOptions:
     exact: bool = False
 
 
-@dataclass(frozen=True)
-class AddRequest:
-    """Items of one request. Either all are stored or none."""
+class WriteRequest:
+    """A write of one request: either all of it is done or nothing.
 
-    items: list[Item]
-    version: int
+    operation: whose write it is.
+
+    The writer claims the request when it begins, and the request's handler gives it up when it has waited too long.
+    Whichever comes first decides, so that a write that was given up is never done.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self._lock = threading.Lock()
+        self._decided = False
+
+    def claim(self) -> bool:
+        """Whether the write may begin."""
+        return self._decide()
+
+    def give_up(self) -> bool:
+        """Whether the write has not begun; it will not be done then."""
+        return self._decide()
+
+    def _decide(self) -> bool:
+        with self._lock:
+            first, self._decided = not self._decided, True
+            return first
+
+    def receipt(self, answer: Answer) -> Receipt:
+        return Receipt(self.operation.id, self.operation.request, answer)
+
+
+class AddRequest(WriteRequest):
+    """Items to store, embedded by ``version``."""
+
+    def __init__(self, operation: Operation, items: list[Item], version: int) -> None:
+        super().__init__(operation)
+        self.items, self.version = items, version
+
+    @property
+    def answer(self) -> Answer:
+        return {"stored": len(self.items), "version": self.version}
+
+
+class DeleteRequest(WriteRequest):
+    """Ids of items to delete."""
+
+    def __init__(self, operation: Operation, ids: list[str]) -> None:
+        super().__init__(operation)
+        self.ids = ids
+
+    def answer(self, deleted: list[str]) -> Answer:
+        gone = set(deleted)
+        return {"deleted": deleted, "unknown": [one for one in self.ids if one not in gone]}
 
 
 class GalleryJobs:
@@ -60,16 +110,17 @@ class GalleryJobs:
         self.gallery, self.limits, self.name = gallery, limits, name
         self._embedder = ImageEmbedder(gallery)
         self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 2, thread_name_prefix="search")
-        self._decoders = ThreadPoolExecutor(_DECODER_THREADS, thread_name_prefix="decode")
+        self.workers = WorkerPool()
         self.encoder: Batcher[DecodedImage, np.ndarray] = Batcher(
             self._embed_batch,
             max_batch=limits.encoder_batch or self._embedder.batch_size,
             wait_s=limits.encoder_wait_ms / 1000,
             name="encode",
         )
-        self.writer: Batcher[AddRequest, int] = Batcher(
-            self._store_batch, max_batch=limits.batch, wait_s=0, name="write"
+        self.writer: Batcher[AddRequest | DeleteRequest, Answer] = Batcher(
+            self._write_batch, max_batch=limits.batch, wait_s=0, name="write"
         )
+        self.operations = Operations(gallery, limits.seconds)
         self._stats: tuple[float, dict[str, Any]] | None = None
 
     @property
@@ -81,30 +132,52 @@ class GalleryJobs:
         if self.read_only:
             raise RequestError(403, "the gallery is attached to a store and only reads it; write to the store itself")
 
-    async def in_thread(self, function: Callable[..., Result], *arguments: Any, decodes: bool = False) -> Result:
-        """The result of a call in a thread; 503 if it takes too long.
+    async def in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """The result of a call that changes nothing, in a thread; 503 if it takes too long."""
+        return await self.with_timeout(asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments))
 
-        decodes: the call decodes an image, which needs much memory; few of these run at once.
-        """
-        pool = self._decoders if decodes else self._threads
-        return await self.with_timeout(asyncio.get_running_loop().run_in_executor(pool, function, *arguments))
+    async def in_worker(self, task: dict[str, Any], body: bytes, client: str) -> bytes:
+        """The result of a task of ``worker_process``, within the limits of one task; 503 if it has to wait too long."""
+        limited = {**task, "memory": self.limits.task_memory, "seconds": self.limits.task_seconds}
+        return await self.with_timeout(self.workers.run(limited, body, client=client))
+
+    async def parse(self, model: type[Model], body: bytes, client: str) -> Model:
+        """A JSON body as a model. A large one is parsed by a worker process, which takes the time and the memory."""
+        if len(body) <= _PARSED_HERE:
+            check_bounds(body, bounds_of(model, self.limits.batch))
+            return parse_json(model, body)
+        task = {"task": "body", "model": model.__name__, "batch": self.limits.batch}
+        return read_checked(model, await self.in_worker(task, body, client))
 
     async def with_timeout(self, call: "asyncio.Future[Result] | Coroutine[Any, Any, Result]") -> Result:
         try:
             async with asyncio.timeout(self.limits.seconds):
                 return await call
         except TimeoutError:
-            reason = f"not done within {self.limits.seconds:g} s: the service is busy; try again"
-            raise RequestError(503, reason, {"Retry-After": "5"}) from None
+            raise self._too_busy() from None
 
-    async def embed(self, image: bytes) -> tuple[np.ndarray, int]:
+    def _too_busy(self) -> RequestError:
+        reason = f"not done within {self.limits.seconds:g} s: the service is busy; try again"
+        return RequestError(503, reason, {"Retry-After": "5"})
+
+    async def embed(self, image: bytes, client: str) -> tuple[np.ndarray, int]:
         """The vector of an image file's bytes by the newest version, and the number of that version."""
-        decoded = await self.in_thread(self._decode, image, decodes=True)
-        return await self.with_timeout(self.encoder.submit(decoded)), decoded.version.number
+        version, encoder, task = await self.in_thread(self._embedder.decoding_task, self.limits.pixels)
+        try:
+            pixels = await self.in_worker(task, image, client)
+        except RequestError as error:
+            if error.status != 422:
+                raise
+            reason = error.reason.removeprefix("the image: ").replace(
+                "HEIC needs the extra heif", "HEIC needs the extra heif where the service runs"
+            )
+            raise RequestError(422, f"this image cannot be used: {reason}") from None
+        decoded = DecodedImage(version, encoder, pixels)
+        return await self.with_timeout(self.encoder.submit(decoded)), version.number
 
-    async def search_image(self, image: bytes, options: SearchOptions) -> dict[str, Any]:
+    async def search_image(self, image: bytes, options: SearchOptions, client: str) -> dict[str, Any]:
         while True:
-            vector, version = await self.embed(image)
+            vector, version = await self.embed(image, client)
             try:
                 return await self.in_thread(self.search_vector, vector, version, options)
             except HoldfastError:
@@ -129,9 +202,22 @@ class GalleryJobs:
             raise RequestError(404, f"no item {name[:80]!r} in the gallery")
         return found
 
-    async def add(self, items: list[Item], version: int) -> int:
-        """Store the items; returns their version once they are on disk."""
-        return await self.with_timeout(self.writer.submit(AddRequest(items, version)))
+    async def write(self, request: AddRequest | DeleteRequest) -> Answer:
+        """The answer of a write, once it is on disk. 503: it was not done and will not be.
+
+        ``UnfinishedWriteError`` if it has begun but takes longer than twice the limit.
+        """
+        result = asyncio.ensure_future(self.writer.submit(request))
+        await asyncio.wait([result], timeout=self.limits.seconds)
+        if not result.done():
+            if request.give_up():
+                result.cancel()
+                raise self._too_busy()
+            await asyncio.wait([result], timeout=self.limits.seconds)
+        if not result.done():
+            raise UnfinishedWriteError(result)
+        self.clear_stats()
+        return result.result()
 
     def has_version(self, number: int) -> bool:
         return any(version.number == number for version in self.gallery.versions())
@@ -152,45 +238,73 @@ class GalleryJobs:
         """Wait for running jobs and end the threads."""
         await self.encoder.close()
         await self.writer.close()
-        await asyncio.to_thread(self._decoders.shutdown)
+        await self.workers.close()
         await asyncio.to_thread(self._threads.shutdown)
-
-    def _decode(self, image: bytes) -> "DecodedImage":
-        return self._embedder.decode(image, max_pixels=self.limits.pixels)
 
     def _embed_batch(self, images: "list[DecodedImage]", set_result: SetResult[np.ndarray]) -> None:
         for index, vector in enumerate(self._embedder.embed(images)):
             set_result(index, vector)
 
-    def _store_batch(self, requests: list[AddRequest], set_result: SetResult[int]) -> None:
-        for version in dict.fromkeys(one.version for one in requests):
-            indices = [index for index, one in enumerate(requests) if one.version == version]
-            self._store(requests, indices, set_result)
+    def _write_batch(self, requests: list[AddRequest | DeleteRequest], set_result: SetResult[Answer]) -> None:
+        """Do the writes in order of arrival; additions to one version that follow each other are stored together."""
+        gallery = self.gallery
+        assert isinstance(gallery, Gallery)  # see ``require_writable``
+        with gallery.writing():  # waits here, where requests can still be given up
+            together: list[tuple[int, AddRequest]] = []
+            for index, request in enumerate(requests):
+                if together and not (isinstance(request, AddRequest) and request.version == together[0][1].version):
+                    self._store(gallery, together, set_result)
+                    together = []
+                if isinstance(request, AddRequest):
+                    together.append((index, request))
+                elif request.claim():
+                    set_result(index, _deleted(gallery, request))
+            if together:
+                self._store(gallery, together, set_result)
 
-    def _store(self, requests: list[AddRequest], indices: list[int], set_result: SetResult[int]) -> None:
+    def _store(self, gallery: Gallery, requests: list[tuple[int, AddRequest]], set_result: SetResult[Answer]) -> None:
         """Store these requests, all of one version, together; one by one if one of them is refused."""
-        version = requests[indices[0]].version
-        items = [item for index in indices for item in requests[index].items]
+        claimed = [(index, request) for index, request in requests if request.claim()]
+        if claimed:
+            self._store_claimed(gallery, claimed, set_result)
+
+    def _store_claimed(
+        self, gallery: Gallery, requests: list[tuple[int, AddRequest]], set_result: SetResult[Answer]
+    ) -> None:
+        items = [item for _, request in requests for item in request.items]
         stored = False
 
         def on_stored(count: int) -> None:  # the items are on disk; ``add`` may still build an index before it returns
             nonlocal stored
             stored = True
-            for index in indices:
-                set_result(index, version)
+            for index, request in requests:
+                set_result(index, request.answer)
 
-        assert isinstance(self.gallery, Gallery)  # see ``require_writable``
+        receipts = [request.receipt(request.answer) for _, request in requests if request.operation.keyed]
+        version = requests[0][1].version
         try:
-            self.gallery.add(items, version=version, batch_size=len(items), progress=on_stored)
+            gallery.add(items, version=version, batch_size=len(items), progress=on_stored, receipts=receipts)
         except HoldfastError as error:
             if stored:
                 LOG.error("after the items were stored: %s", error)
-            elif len(indices) == 1 or isinstance(error, UnavailableError):
-                for index in indices:
+            elif len(requests) == 1 or isinstance(error, UnavailableError):
+                for index, _ in requests:
                     set_result(index, error)
             else:
-                for index in indices:
-                    self._store(requests, [index], set_result)
+                for one in requests:
+                    self._store_claimed(gallery, [one], set_result)
+
+
+def _deleted(gallery: Gallery, request: DeleteRequest) -> Answer | HoldfastError:
+    """Delete the items of a request; its answer, or why nothing was deleted."""
+
+    def receipt(deleted: list[str]) -> Receipt:
+        return request.receipt(request.answer(deleted))
+
+    try:
+        return request.answer(gallery.delete(request.ids, receipt=receipt if request.operation.keyed else None))
+    except HoldfastError as error:
+        return error
 
 
 def _hit_json(hit: Hit) -> dict[str, Any]:
@@ -211,16 +325,16 @@ class DecodedImage:
     """An image, preprocessed for a version.
 
     version, encoder: the version that will embed the image.
-    pixels: 1 x C x H x W.
+    pixels: uint8, height x width x channels of the version's input.
     """
 
     version: Version
     encoder: Encoder
-    pixels: Tensor
+    pixels: bytes
 
 
 class ImageEmbedder:
-    """Embeds images in two steps: any thread decodes one, then one forward pass embeds many."""
+    """Embeds images in two steps: a worker process decodes each, then one forward pass embeds many."""
 
     def __init__(self, gallery: OpenGallery) -> None:
         self._models = gallery.models
@@ -234,23 +348,22 @@ class ImageEmbedder:
         """Whether the newest model embeds images, not vectors. Loads the model if necessary."""
         return isinstance(self._models.encoder(self._models.newest()).preprocess, Preprocess)
 
-    def decode(self, image: bytes, *, max_pixels: int) -> DecodedImage:
-        """Decode an image file's bytes; refused before decoding if its header gives more than ``max_pixels``."""
+    def decoding_task(self, max_pixels: int) -> tuple[Version, Encoder, dict[str, Any]]:
+        """The newest version, its model, and the task for ``worker_process`` that prepares an image for it."""
         version = self._models.newest()
         encoder = self._models.encoder(version)
-        if not isinstance(encoder.preprocess, Preprocess):
+        wanted = encoder.preprocess
+        if not isinstance(wanted, Preprocess):
             raise HoldfastError(f"version {version.number} takes no images; search it by vector")
-        limit = min(max_pixels, encoder.preprocess.max_pixels)
-        try:
-            decoded = open_image(image, colour=encoder.preprocess.colour, max_pixels=limit)
-        except HoldfastError as error:
-            reason = (
-                str(error)
-                .removeprefix("the image: ")
-                .replace("HEIC needs the extra heif", "HEIC needs the extra heif where the service runs")
-            )
-            raise HoldfastError(f"this image cannot be used: {reason}") from error
-        return DecodedImage(version, encoder, encoder.preprocess(decoded))
+        task = {
+            "task": "image",
+            "colour": wanted.colour,
+            "height_width": wanted.height_width,
+            "resize": wanted.resize,
+            "interpolation": wanted.interpolation,
+            "max_pixels": min(max_pixels, wanted.max_pixels),
+        }
+        return version, encoder, task
 
     def embed(self, images: Sequence[DecodedImage]) -> list[np.ndarray | HoldfastError]:
         """The vector of each image as its version stores it (attached: the full feature), 1-D, or an error."""
@@ -258,7 +371,7 @@ class ImageEmbedder:
         for number in {image.version.number for image in images}:  # more than one only during a registration
             indices = [index for index, image in enumerate(images) if image.version.number == number]
             first = images[indices[0]]
-            pixels = torch.cat([images[index].pixels for index in indices])
+            pixels = _stacked([images[index].pixels for index in indices], first.encoder)
             rows = self._models.image_vectors(pixels, first.version, first.encoder)
             for index, row in zip(indices, rows, strict=True):
                 try:
@@ -266,3 +379,10 @@ class ImageEmbedder:
                 except HoldfastError as error:
                     found[index] = error
         return found
+
+
+def _stacked(images: Sequence[bytes], encoder: Encoder) -> Tensor:
+    """Prepared pixels as the network's input, N x C x H x W."""
+    assert isinstance(encoder.preprocess, Preprocess)
+    shape = (*encoder.preprocess.height_width, encoder.preprocess.channels)
+    return encoder.preprocess(np.stack([np.frombuffer(one, np.uint8).reshape(shape) for one in images]))

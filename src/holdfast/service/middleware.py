@@ -6,9 +6,10 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import CLIENT_GONE, RequestError, error_response
+from holdfast.service.errors import CLIENT_GONE, error_response
 from holdfast.service.metrics import Metrics
 from holdfast.service.request_bodies import Limits
+from holdfast.service.request_errors import RequestError
 
 # The page shows images, which it fetches with its token, from blobs. It loads nothing from other hosts and submits no
 # forms. Browsers that support Trusted Types refuse to parse text as markup.

@@ -3,23 +3,18 @@
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypeVar
 from urllib.parse import unquote
 
 from fastapi import Request
-from pydantic import BaseModel, ValidationError
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.items import checked_id
-from holdfast.service.errors import RequestError, validation_reason
-
-Model = TypeVar("Model", bound=BaseModel)
+from holdfast.service.request_errors import RequestError
 
 # A form on a page of another site cannot send these types: the browser first asks the service, which does not allow it.
 JSON_TYPES = ("application/json",)
 IMAGE_TYPES = ("application/octet-stream", "image/jpeg", "image/png", "image/webp", "image/gif", "image/bmp",
-               "image/tiff", "image/avif", "image/heic", "image/heif", "image/jp2",
-               "image/x-portable-pixmap")  # fmt: skip
+               "image/tiff", "image/avif", "image/heic", "image/heif")  # fmt: skip
 
 _CLOSE = {"Connection": "close"}  # the rest of the body is not read
 
@@ -36,9 +31,12 @@ class Limits:
     url: bytes of a query string.
     seconds: time for a body to arrive, and again for the answer.
     in_flight: requests at once; further ones get 503.
+    connections: connections at once, fewer if the process may not open so many files; further ones get 503.
+    head_seconds: time for a request's line and headers to arrive.
     thumbnail: longer side of a thumbnail in pixels.
     encoder_batch: images that are embedded in one batch; None: the batch size that suits the device.
     encoder_wait_ms: how long the first image of a batch waits for others, in milliseconds.
+    task_seconds: processor time to decode one image or to parse one body.
     """
 
     body: int = 16 * 1024 * 1024
@@ -49,9 +47,17 @@ class Limits:
     url: int = 32 * 1024
     seconds: float = 30.0
     in_flight: int = 256
+    connections: int = 1000
+    head_seconds: float = 10.0
     thumbnail: int = 512
     encoder_batch: int | None = None
     encoder_wait_ms: float = 2.0
+    task_seconds: float = 4.0
+
+    @property
+    def task_memory(self) -> int:
+        """Bytes of memory to decode one image or to parse one body. Pillow takes 4 bytes for a pixel."""
+        return max(5 * self.pixels + 2**23, 8 * self.body)
 
 
 async def read_body(request: Request, limits: Limits, content_types: Collection[str]) -> bytes:
@@ -75,21 +81,6 @@ async def read_body(request: Request, limits: Limits, content_types: Collection[
     except TimeoutError:
         raise RequestError(408, f"the body did not arrive within {limits.seconds:g} s", _CLOSE) from None
     return b"".join(parts)
-
-
-async def read_json(request: Request, limits: Limits, model: type[Model]) -> Model:
-    """The JSON body of a request as a model."""
-    return parse_json(model, await read_body(request, limits, JSON_TYPES))
-
-
-def parse_json(model: type[Model], text: bytes | str) -> Model:
-    """JSON as a model; 400 if it is not JSON, 422 if it does not fit the model."""
-    try:
-        return model.model_validate_json(text)
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False, include_context=False)
-        malformed = errors[0]["type"] == "json_invalid"
-        raise RequestError(400 if malformed else 422, validation_reason(list(errors))) from None
 
 
 def safe_id(given: str) -> str:

@@ -4,34 +4,30 @@ An id is given in the query or in the body, never as a part of the path: ids may
 """
 
 import asyncio
-import io
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item, writable
-from holdfast.gallery.filters import LONGEST_TEXT
-from holdfast.gallery.items import LONGEST_ID
-from holdfast.pixels import open_image
+from holdfast.gallery import Item
+from holdfast.item_limits import LONGEST_ID, LONGEST_TEXT
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import RequestError
-from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.request_bodies import IMAGE_TYPES, parse_json, read_body, read_json, safe_id
-from holdfast.service.schema import (
-    Deleted,
+from holdfast.service.gallery_jobs import AddRequest, DeleteRequest, GalleryJobs
+from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation
+from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, safe_id
+from holdfast.service.request_errors import RequestError
+from holdfast.service.request_models import (
     Ids,
-    ItemInfo,
     MetadataText,
     NewItem,
     NewItems,
-    Stored,
     decode_base64,
-    image_body,
-    json_body,
+    parse_json,
     parse_vector,
 )
+from holdfast.service.schema import Deleted, ItemInfo, OperationState, Stored, image_body, json_body
 
 Id = Annotated[str, Query(min_length=1, max_length=LONGEST_ID)]
 
@@ -52,10 +48,8 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         if count > limits.batch:
             raise RequestError(422, f"{count} in one request; at most {limits.batch} are taken")
 
-    async def delete_items(names: list[str]) -> list[str]:
-        found = await jobs.in_thread(writable(jobs.gallery).delete, names)
-        jobs.clear_stats()
-        return found
+    async def write(request: Request, body: bytes, work: Callable[[Operation], Awaitable[Answer]]) -> JSONResponse:
+        return _answered(*await jobs.operations.run(request, body, work))
 
     @router.get("/item", responses=shown, response_model=None)
     async def get(request: Request, id: Id) -> dict[str, Any]:
@@ -76,8 +70,12 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         if path is None:
             raise RequestError(404, "the gallery has no image of this item")
         try:
-            made = await jobs.in_thread(_thumbnail, path, size, limits.pixels, decodes=True)
-        except (HoldfastError, OSError):  # their messages contain the path
+            task = {"task": "thumbnail", "path": path, "side": size, "max_pixels": limits.pixels}
+            made = await jobs.in_worker(task, b"", access.client(request))
+        except RequestError as error:
+            if error.status != 422:
+                raise
+            # Its message contains the path.
             raise RequestError(404, "the item's image cannot be read any more") from None
         return Response(made, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=60"})
 
@@ -87,28 +85,31 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         id: Id,
         label: Annotated[str | None, Query(max_length=LONGEST_TEXT)] = None,
         metadata: Annotated[str | None, Query(description="Flat, as JSON.", examples=['{"shop": "north"}'])] = None,
-    ) -> dict[str, Any]:
+    ) -> Response:
         """Add or replace one item by its image: the body is the bytes of the file."""
         require_write(request)
         name, fields = safe_id(id), {} if metadata is None else parse_json(MetadataText, metadata).root
         image = await read_body(request, limits, IMAGE_TYPES)
-        while True:
-            vector, version = await jobs.embed(image)
-            try:
-                await jobs.add([Item(name, vector=vector, label=label, metadata=fields)], version)
-            except HoldfastError:
-                if jobs.gallery.newest().number == version:
-                    raise
-                # A rollback of the version began after it had embedded the image: embed it again by the newest version.
-            else:
-                jobs.clear_stats()
-                return {"stored": 1, "version": version}
+
+        async def work(operation: Operation) -> Answer:
+            while True:
+                vector, version = await jobs.embed(image, access.client(request))
+                item = Item(name, vector=vector, label=label, metadata=fields)
+                try:
+                    return await jobs.write(AddRequest(operation, [item], version))
+                except HoldfastError:
+                    if jobs.gallery.newest().number == version:
+                        raise
+                    # A rollback of the version began after it had embedded the image: the newest version embeds it.
+
+        return await write(request, image, work)
 
     @router.post("/items", responses=stored, openapi_extra=json_body(NewItems), response_model=None)
-    async def post(request: Request) -> dict[str, Any]:
+    async def post(request: Request) -> Response:
         """Add or replace items by their vectors or images. If one is refused, none is stored."""
         require_write(request)
-        body = await read_json(request, limits, NewItems)
+        text = await read_body(request, limits, JSON_TYPES)
+        body = await jobs.parse(NewItems, text, access.client(request))
         check_batch(len(body.items))
         names = [_checked_id(item) for item in body.items]
         if len(set(names)) < len(names):
@@ -117,57 +118,66 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         newest = jobs.gallery.newest().number
         if images and body.version not in (None, newest):
             raise RequestError(422, "version: images are embedded by the newest version; leave it out")
-        found = await asyncio.gather(*(jobs.embed(decode_base64(item.image or "", "image")) for item in images))
-        versions = {version for _, version in found} or {newest if body.version is None else body.version}
-        if len(versions) > 1:
-            raise RequestError(409, "a version was registered meanwhile; send the items again")
-        embedded = {item.id: vector for item, (vector, _) in zip(images, found, strict=True)}
-        items = [
-            Item(
-                item.id,
-                vector=embedded[item.id] if item.vector is None else parse_vector(item.vector),
-                label=item.label,
-                metadata=item.metadata,
+
+        async def work(operation: Operation) -> Answer:
+            client = access.client(request)
+            found = await asyncio.gather(
+                *(jobs.embed(decode_base64(item.image or "", "image"), client) for item in images)
             )
-            for item in body.items
-        ]
-        version = await jobs.add(items, versions.pop())
-        jobs.clear_stats()
-        return {"stored": len(items), "version": version}
+            versions = {version for _, version in found} or {newest if body.version is None else body.version}
+            if len(versions) > 1:
+                raise RequestError(409, "a version was registered meanwhile; send the items again")
+            embedded = {item.id: vector for item, (vector, _) in zip(images, found, strict=True)}
+            items = [
+                Item(
+                    item.id,
+                    vector=embedded[item.id] if item.vector is None else parse_vector(item.vector),
+                    label=item.label,
+                    metadata=item.metadata,
+                )
+                for item in body.items
+            ]
+            return await jobs.write(AddRequest(operation, items, versions.pop()))
+
+        return await write(request, text, work)
 
     @router.delete("/item", responses=deleted, response_model=None)
-    async def delete(request: Request, id: Id) -> dict[str, Any]:
+    async def delete(request: Request, id: Id) -> Response:
         """Delete one item; 404 if there is no such item."""
         require_write(request)
         name = safe_id(id)
-        found = await delete_items([name])
-        if not found:
+
+        answer, replayed = await jobs.operations.run(
+            request, b"", lambda operation: jobs.write(DeleteRequest(operation, [name]))
+        )
+        if not answer["deleted"]:
             raise RequestError(404, f"no item {name[:80]!r} in the gallery")
-        return {"deleted": found, "unknown": []}
+        return _answered(answer, replayed)
 
     @router.post("/items/delete", responses=deleted, openapi_extra=json_body(Ids), response_model=None)
-    async def delete_many(request: Request) -> dict[str, Any]:
+    async def delete_many(request: Request) -> Response:
         """Delete items; the answer lists ids that do not exist as unknown."""
         require_write(request)
-        body = await read_json(request, limits, Ids)
+        text = await read_body(request, limits, JSON_TYPES)
+        body = await jobs.parse(Ids, text, access.client(request))
         check_batch(len(body.ids))
         names = [safe_id(one) for one in dict.fromkeys(body.ids)]
-        found = await delete_items(names)
-        return {"deleted": found, "unknown": [one for one in names if one not in set(found)]}
+        return await write(request, text, lambda operation: jobs.write(DeleteRequest(operation, names)))
+
+    @router.get("/operation", responses={200: {"model": OperationState}}, response_model=None)
+    async def operation(request: Request, id: Annotated[str, Query(min_length=1, max_length=128)]) -> Answer:
+        """What became of a write, by its idempotency key or by the Operation-Id of a 504."""
+        require_write(request)
+        return await jobs.operations.state(id)
 
     return router
+
+
+def _answered(answer: Answer, replayed: bool) -> JSONResponse:
+    return JSONResponse(answer, headers={REPLAYED_HEADER: "true"} if replayed else None)
 
 
 def _checked_id(item: NewItem) -> str:
     if (item.vector is None) == (item.image is None):
         raise HoldfastError(f"item {item.id[:80]!r}: give an image or a vector")
     return safe_id(item.id)
-
-
-def _thumbnail(path: str, size: int, max_pixels: int) -> bytes:
-    """A JPEG of at most ``size`` x ``size`` pixels. It is encoded anew: metadata of the file is not copied."""
-    image = open_image(Path(path), max_pixels=max_pixels)
-    image.thumbnail((size, size))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=85)
-    return file.getvalue()

@@ -7,20 +7,19 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import RequestError
 from holdfast.service.gallery_jobs import GalleryJobs, SearchOptions
-from holdfast.service.request_bodies import IMAGE_TYPES, parse_json, read_body, read_json, safe_id
-from holdfast.service.schema import (
+from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, safe_id
+from holdfast.service.request_errors import RequestError
+from holdfast.service.request_models import (
     HIGHEST_VERSION,
     MOST_VERSIONS,
     FilterText,
-    Hits,
     IdSearch,
     VectorSearch,
-    image_body,
-    json_body,
+    parse_json,
     parse_vector,
 )
+from holdfast.service.schema import Hits, image_body, json_body
 
 
 def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
@@ -37,7 +36,8 @@ def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     async def by_vector(request: Request) -> Response:
         """The items nearest to a vector of the newest version, or of `version`."""
         access.require("read", request.headers.get("authorization"))
-        body = await read_json(request, limits, VectorSearch)
+        text = await read_body(request, limits, JSON_TYPES)
+        body = await jobs.parse(VectorSearch, text, access.client(request))
         options = options_of(body)
 
         def search() -> bytes:
@@ -49,7 +49,8 @@ def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     async def by_id(request: Request) -> Response:
         """The items nearest to a stored item, without that item."""
         access.require("read", request.headers.get("authorization"))
-        body = await read_json(request, limits, IdSearch)
+        text = await read_body(request, limits, JSON_TYPES)
+        body = await jobs.parse(IdSearch, text, access.client(request))
         options = options_of(body)
 
         def search() -> bytes:
@@ -72,7 +73,7 @@ def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         access.require("read", request.headers.get("authorization"))
         conditions = None if filter is None else parse_json(FilterText, filter).root
         image = await read_body(request, limits, IMAGE_TYPES)
-        found = await jobs.search_image(image, SearchOptions(k, conditions, indexed_by, exact))
+        found = await jobs.search_image(image, SearchOptions(k, conditions, indexed_by, exact), access.client(request))
         return Response(_json_bytes(found), media_type="application/json")
 
     return router

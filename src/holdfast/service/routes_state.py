@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request, Response
 
 from holdfast.gallery import Version
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import RequestError
 from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.metrics import CONTENT_TYPE, Metrics
+from holdfast.service.request_errors import RequestError
 from holdfast.service.schema import NO_TOKEN_NEEDED
 
 NOT_CHECKED = (

@@ -1,7 +1,7 @@
 """The server process: opens one gallery and serves it until a signal ends it."""
 
 import contextlib
-import io
+import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -42,6 +42,7 @@ def serve(
         import uvicorn
 
         from holdfast.service.app import build_app
+        from holdfast.service.connections import limited_connections
     except ImportError as error:
         raise HoldfastError(f"serving needs {error.name}: {how_to_install('serve')}") from None
     limits = limits or Limits()
@@ -60,6 +61,7 @@ def serve(
         )
         config = uvicorn.Config(
             app,
+            http=limited_connections(limits),  # type: ignore[arg-type]
             lifespan="on",
             ws="none",
             server_header=False,
@@ -99,12 +101,11 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
 
 def _load_model(gallery: OpenGallery, limits: Limits) -> None:
     """Load the newest model before the first request, and embed one image to see that it works."""
-    from PIL import Image
-
-    from holdfast.service.gallery_jobs import ImageEmbedder
+    from holdfast.service.gallery_jobs import DecodedImage, ImageEmbedder
 
     embedder = ImageEmbedder(gallery)
     if embedder.takes_images():
-        file = io.BytesIO()
-        Image.linear_gradient("L").save(file, "PNG")
-        embedder.embed([embedder.decode(file.getvalue(), max_pixels=limits.pixels)])
+        version, encoder, _ = embedder.decoding_task(limits.pixels)
+        assert encoder.preprocess is not None
+        grey = bytes([128]) * math.prod(encoder.preprocess.input_shape)
+        embedder.embed([DecodedImage(version, encoder, grey)])

@@ -8,6 +8,7 @@ collection meanwhile.
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -29,10 +30,12 @@ from holdfast.untrusted_files import whole_number
 
 EF_SEARCH = 128
 """Candidates when searching."""
+FLUSH_FROM = 5000
+"""Points that only the log has on disk are read from it when a collection is loaded. More are flushed."""
 
 
 class EdgeEngine:
-    """Vectors in float32, compared by inner product; writes go through a write-ahead log and are flushed.
+    """Vectors in float32, compared by inner product. A write is on disk, in the write-ahead log, when its call returns.
 
     indexed: whether ``build_index`` builds an HNSW index; without one every search compares every vector.
     """
@@ -47,6 +50,7 @@ class EdgeEngine:
         self._folder = folder
         self._folders = CollectionFolders(folder)
         self._shards: dict[str, Any] = {}
+        self._unflushed: dict[str, int] = {}  # points that were changed since the last flush
         self._unindexed: dict[
             str, set[int]
         ] = {}  # keys that no index holds; the store's own count includes deleted ones
@@ -74,11 +78,11 @@ class EdgeEngine:
             point(key, vector, dict(stored_field(*field) for field in row.items()))
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
-        self._update(collection, self._edge.UpdateOperation.upsert_points(points))
+        self._update(collection, self._edge.UpdateOperation.upsert_points(points), len(points))
         self._unindexed[collection].update(keys)
 
     def delete(self, collection: str, keys: Sequence[int]) -> None:
-        self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)))
+        self._update(collection, self._edge.UpdateOperation.delete_points(list(keys)), len(keys))
         self._unindexed[collection].difference_update(keys)
 
     def search(
@@ -114,6 +118,7 @@ class EdgeEngine:
         return int(self._shards[collection].count(self._edge.CountRequest(exact=True)))
 
     def drop(self, collection: str) -> None:
+        self._unflushed.pop(collection, None)
         self._shards.pop(collection).close()
         self._folders.remove(collection)
 
@@ -121,7 +126,7 @@ class EdgeEngine:
         if self.unindexed(collection) == 0:
             return False
         self._folders.sweep()
-        self._shards[collection].flush()
+        self._flush(collection)
         with self._folders.next_generation(collection) as copy:
             self._folders.index_into(collection, copy, last_key=max(self._unindexed[collection]))
         # Running searches keep the old generation; it is closed when the last of them ends.
@@ -132,6 +137,8 @@ class EdgeEngine:
         return len(self._unindexed[collection]) if self._indexed else 0
 
     def close(self) -> None:
+        for collection in list(self._unflushed):
+            self._flush(collection)
         while self._shards:
             self._shards.popitem()[1].close()
         self._folders.sweep()
@@ -150,10 +157,19 @@ class EdgeEngine:
         self._unindexed[collection] = set(newer)
         self._shards[collection] = shard
 
-    def _update(self, collection: str, operation: Any) -> None:
-        self._shards[collection].update(operation)
-        # The log survives a killed process without a flush, but not a power failure.
+    def _update(self, collection: str, operation: Any, points: int) -> None:
+        shard = self._shards[collection]
+        shard.update(operation)
+        # What ``update`` has logged survives a killed process; after this it also survives a power failure. The other
+        # files are flushed now and then only: no other thread runs during ``flush``, which takes up to 0.1 s.
+        _sync_log(self._folders.current()[collection])
+        self._unflushed[collection] = self._unflushed.get(collection, 0) + points
+        if self._unflushed[collection] >= FLUSH_FROM:
+            self._flush(collection)
+
+    def _flush(self, collection: str) -> None:
         self._shards[collection].flush()
+        self._unflushed.pop(collection, None)
 
     def _filter(self, where: Filter) -> Any:
         return self._edge.Filter(must=[self._condition(condition) for condition in where])
@@ -174,6 +190,17 @@ class EdgeEngine:
 
 
 _LAST_KEY = "last_indexed_key.json"
+
+
+def _sync_log(collection: Path) -> None:
+    """Write a collection's log to disk. Other threads run meanwhile."""
+    log = collection / "wal"
+    for path in (*log.iterdir(), log):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,213 @@
+"""200: done. 503: not done. 504: an operation that can be asked for. Idempotency keys."""
+
+import asyncio
+import threading
+
+import httpx2
+import pytest
+from service_inputs import ADDRESS, png
+
+from holdfast.errors import UnavailableError
+from holdfast.gallery import Gallery, Item
+from holdfast.gallery.catalogue import Catalogue, Receipt
+from holdfast.service.access_control import AccessControl
+from holdfast.service.app import build_app
+from holdfast.service.gallery_jobs import DeleteRequest
+from holdfast.service.request_bodies import Limits
+
+VECTOR = [1.0] * 32
+PNG = {"Content-Type": "image/png"}
+
+
+def new_items(*names):
+    return {"items": [{"id": name, "vector": VECTOR} for name in names]}
+
+
+def requests(pictures):
+    """Every kind of write, as arguments of ``client.request``."""
+    return {
+        "post": {"method": "POST", "url": "/v1/items", "json": new_items("new")},
+        "put": {"method": "PUT", "url": "/v1/item?id=new", "content": png(pictures[0]), "headers": PNG},
+        "delete": {"method": "DELETE", "url": "/v1/item?id=a/0"},
+        "delete many": {"method": "POST", "url": "/v1/items/delete", "json": {"ids": ["a/0", "b/1"]}},
+    }
+
+
+@pytest.mark.parametrize("kind", ["post", "put", "delete", "delete many"])
+def test_a_write_that_is_answered_by_503_is_never_done(gallery, make_client, pictures, kind):
+    """Another writer holds the lock for longer than a request may take."""
+    client = make_client(limits=Limits(seconds=0.2))
+    before = gallery.stats()["items"]
+    client.post("/v1/search/image", content=png(pictures[0]), headers=PNG)  # the worker process has started
+    with gallery.writing():
+        answer = client.request(**requests(pictures)[kind])
+    assert answer.status_code == 503
+    assert "not done within 0.2 s" in answer.json()["error"]["reason"]
+    # The writer is free again: a later write is done, and the one that was refused is not.
+    assert client.post("/v1/items", json=new_items("later")).status_code == 200
+    assert gallery.stats()["items"] == before + 1
+    assert set(gallery.get(["new", "a/0", "b/1"])) == {"a/0", "b/1"}
+
+
+def test_a_write_that_waits_behind_another_one(gallery):
+    """One request of a batch is given up; those that arrive with it are done."""
+    app = build_app(gallery, access=AccessControl({}), limits=Limits(seconds=1.5))
+
+    async def run():
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            held = threading.Event()
+
+            def hold():
+                with gallery.writing():
+                    held.wait(30)
+
+            thread = threading.Thread(target=hold)
+            thread.start()
+            early = asyncio.create_task(client.post("/v1/items", json=new_items("early")))
+            await asyncio.sleep(1)
+            late = asyncio.create_task(client.post("/v1/items", json=new_items("late")))
+            gone = asyncio.create_task(client.delete("/v1/item?id=a/0"))
+            first = await early
+            held.set()
+            return first, await late, await gone
+
+    statuses = [answer.status_code for answer in asyncio.run(run())]
+    assert statuses == [503, 200, 200]
+    assert set(gallery.get(["early", "late", "a/0"])) == {"late"}
+
+
+def test_a_write_that_has_begun_and_takes_long_is_an_operation(gallery, make_client, monkeypatch):
+    client, go = make_client(limits=Limits(seconds=0.2)), threading.Event()
+    delete = gallery.delete
+
+    def slow(ids, **options):
+        assert go.wait(30)
+        return delete(ids, **options)
+
+    monkeypatch.setattr(gallery, "delete", slow)
+    answer = client.delete("/v1/item?id=a/0")
+    assert answer.status_code == 504
+    name = answer.headers["Operation-Id"]
+    assert f"GET /v1/operation?id={name}" in answer.json()["error"]["reason"]
+    assert client.get("/v1/operation", params={"id": name}).json() == {"id": name, "state": "running"}
+    again = client.delete("/v1/item?id=b/1", headers={"Idempotency-Key": "mine"})
+    assert again.status_code == 503  # it waits behind the first
+    go.set()
+    expected = {"id": name, "state": "done", "answer": {"deleted": ["a/0"], "unknown": []}}
+    while (state := client.get("/v1/operation", params={"id": name}).json())["state"] == "running":
+        pass
+    assert state == expected
+    assert client.get("/v1/operation", params={"id": "mine"}).status_code == 404  # not done
+    assert set(gallery.get(["a/0", "b/1"])) == {"b/1"}
+    assert client.delete("/v1/item?id=b/1", headers={"Idempotency-Key": "mine"}).status_code == 200
+    assert client.get("/v1/operation", params={"id": "mine"}).json()["state"] == "done"
+
+
+def test_an_operation_that_fails_after_its_504(gallery, make_client, monkeypatch):
+    client, go = make_client(limits=Limits(seconds=0.1)), threading.Event()
+
+    def broken(ids, **options):
+        assert go.wait(30)
+        raise UnavailableError("the server is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gallery, "delete", broken)
+        key = {"Idempotency-Key": "mine"}
+        assert client.delete("/v1/item?id=a/0", headers=key).status_code == 504
+        assert client.delete("/v1/item?id=a/0", headers=key).status_code == 504  # the same operation
+        go.set()
+        while (state := client.get("/v1/operation", params={"id": "mine"}).json())["state"] == "running":
+            pass
+    assert state == {"id": "mine", "state": "not done", "reason": "the server is gone"}
+    assert client.delete("/v1/item?id=a/0", headers=key).status_code == 200  # done by this request
+
+
+def test_a_key_is_used_once_also_after_a_restart(gallery, make_client, pictures, tmp_path):
+    client = make_client()
+    put = {**requests(pictures)["put"], "headers": {**PNG, "Idempotency-Key": "put"}}
+    first = client.request(**put)
+    assert (first.json(), "Idempotent-Replayed" in first.headers) == ({"stored": 1, "version": 1}, False)
+    gone = client.delete("/v1/item?id=new", headers={"Idempotency-Key": "gone"})
+    assert gone.json() == {"deleted": ["new"], "unknown": []}
+    nothing = client.delete("/v1/item?id=new", headers={"Idempotency-Key": "nothing"})
+    assert nothing.status_code == 404
+    again = client.request(**put)  # not done again: the item stays deleted
+    assert (again.json(), again.headers["Idempotent-Replayed"]) == (first.json(), "true")
+    assert "new" not in gallery.get(["new"])
+    gallery.add([Item("new", vector=VECTOR)])
+    gallery.close()
+    with Gallery.open(tmp_path / "g") as opened:
+        from starlette.testclient import TestClient
+
+        with TestClient(build_app(opened, access=AccessControl({})), base_url=ADDRESS) as later:
+            replayed = later.delete("/v1/item?id=new", headers={"Idempotency-Key": "gone"})
+            assert (replayed.json(), replayed.headers["Idempotent-Replayed"]) == (gone.json(), "true")
+            assert later.delete("/v1/item?id=new", headers={"Idempotency-Key": "nothing"}).status_code == 404
+            assert "new" in opened.get(["new"])
+            other = later.delete("/v1/item?id=a/0", headers={"Idempotency-Key": "gone"})
+            assert (other.status_code, "a/0" in opened.get(["a/0"])) == (422, True)
+            assert "was used for another request" in other.json()["error"]["reason"]
+            assert later.get("/v1/operation?id=gone").json() == {"id": "gone", "state": "done", "answer": gone.json()}
+
+
+@pytest.mark.parametrize("key", ["", "a b", "x" * 129, "\u00e4"])
+def test_keys_that_are_refused(client, gallery, key):
+    headers = [(b"Idempotency-Key", key.encode("latin-1"))]
+    assert client.request("DELETE", "/v1/item?id=a/0", headers=headers).status_code == 422
+    assert "a/0" in gallery.get(["a/0"])
+
+
+def test_requests_with_one_key_at_once_do_one_write(gallery, monkeypatch):
+    app, deleted = build_app(gallery, access=AccessControl({})), []
+    delete = gallery.delete
+    monkeypatch.setattr(gallery, "delete", lambda ids, **options: deleted.append(ids) or delete(ids, **options))
+
+    async def run():
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            calls = (client.delete("/v1/item?id=a/0", headers={"Idempotency-Key": "one"}) for _ in range(6))
+            return await asyncio.gather(*calls)
+
+    answers = asyncio.run(run())
+    assert [answer.status_code for answer in answers] == [200] * 6
+    assert deleted == [["a/0"]]
+    assert sum("idempotent-replayed" in answer.headers for answer in answers) == 5
+
+
+def test_a_write_is_done_although_the_engine_cannot_clean_up(gallery, make_client, monkeypatch):
+    """After the catalogue's transaction the old vectors are deleted. If the engine's server fails then, it is done."""
+    client, engine = make_client(), gallery._state.engine
+
+    def broken(collection, keys):
+        raise UnavailableError("the server is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "delete", broken, raising=False)
+        assert client.post("/v1/items", json=new_items("a/0")).status_code == 200
+        assert client.delete("/v1/item?id=b/1").status_code == 200
+    assert set(gallery.get(["a/0", "b/1"])) == {"a/0"}
+    assert client.delete("/v1/item?id=b/3").status_code == 200  # and cleans up
+    assert [row["vectors"] for row in gallery.stats()["versions"]] == [38]
+
+
+def test_receipts_are_kept_for_a_day(tmp_path, monkeypatch):
+    now = [1_000_000.0]
+    monkeypatch.setattr("holdfast.gallery.catalogue.time.time", lambda: now[0])
+    catalogue = Catalogue(tmp_path / "c.sqlite", new=True)
+    catalogue.remove([], lambda gone: Receipt("first", "r", {"deleted": gone}))
+    now[0] += 86_000
+    catalogue.remove([], lambda gone: Receipt("second", "r", {}))
+    assert catalogue.receipt("first") == Receipt("first", "r", {"deleted": []})
+    now[0] += 800
+    catalogue.remove([], lambda gone: Receipt("third", "r", {}))
+    assert catalogue.receipt("first") is None
+    assert catalogue.receipt("second") is not None
+    catalogue.close()
+
+
+def test_only_one_of_the_two_decides():
+    for first, second in (("claim", "give_up"), ("give_up", "claim")):
+        request = DeleteRequest(None, ["a"])
+        assert getattr(request, first)()
+        assert not getattr(request, second)()
