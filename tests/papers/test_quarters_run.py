@@ -1,0 +1,254 @@
+"""The quarterly study on made-up vectors, from tries to records, and its measures beside the obvious versions."""
+
+import json
+import statistics
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from holdfast.errors import HoldfastError
+from holdfast.evaluation.exposure import StoredItems, search_mixed
+from holdfast.geometry import unit
+from holdfast.methods import Batch
+from holdfast.metrics import mean_average_precision
+from papers.quarters import settings_search, trainings
+from papers.quarters.__main__ import app
+from papers.quarters.cosine_distillation import CosineDistillation
+from papers.quarters.execute import FOLDER, Results, StudyRun, execute, study_runs
+from papers.quarters.measure import Threshold, grown_gallery, one_version, ranking, scores
+from papers.quarters.replacement import execute_replacement, replacement_runs
+from papers.quarters.settings_search import chosen_settings, search, try_score
+from papers.quarters.shares import Records
+from papers.quarters.strategies import STRATEGIES
+from papers.quarters.study_data import REPLACEMENT, UNSEEN, StudyData
+
+WIDTH, CLASSES, EACH = 12, 17, 42
+BRIDGED = ("distillation-bridge", "hoc-bridge", "ours-bridge")
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Clusters: eleven trained classes, two for validation, four unseen."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(CLASSES, WIDTH))
+    labels = np.repeat(np.arange(CLASSES), EACH)
+    items = (centres[labels] + random.normal(size=(len(labels), WIDTH))).astype(np.float32)
+    rows = np.arange(len(labels))
+    trained, test = labels < 11, rows % EACH >= 22
+    return StudyData(
+        "made up", items, np.array([f"{label:02d}" for label in labels]), training=rows[trained & ~test],
+        known=rows[trained & test], unseen=rows[labels >= 13], validation=rows[(labels >= 11) & (labels < 13)],
+        sizes=(3, 2, 2, 2, 2), seconds_per_item=0.03,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def few_tries():
+    """Two tries of plain, and one setting for the others, with few epochs."""
+    patch = pytest.MonkeyPatch()
+    first = {name: tries[:1] for name, tries in trainings.TRIES.items()}
+    first[trainings.PLAIN] = trainings.TRIES[trainings.PLAIN][:2]
+    for module in (trainings, settings_search):
+        patch.setattr(module, "TRIES", first)
+    patch.setattr(trainings, "HEAD_FIT", trainings.FitOptions(epochs=2, batch_size=64, lr=0.05, schedule="cosine"))
+    patch.setattr(trainings, "MAP_WIDTH", 8)
+    yield first
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def study(data, few_tries, tmp_path_factory):
+    """All strategies at one seed; bridges are fitted for plain alone, because they take most of the time."""
+    top = tmp_path_factory.mktemp("quarters")
+    search(data, top / "results" / FOLDER, [one.training for one in STRATEGIES], say=lambda text: None)
+    results = Results(top / "results")
+    runs = [StudyRun("made up", strategy, 0) for strategy in STRATEGIES if strategy.name not in BRIDGED]
+    execute(data, runs, results, top / "models", say=lambda text: None)
+    return results, runs, top
+
+
+def test_every_strategy_has_a_record(study):
+    results, runs, _ = study
+    assert results.missing(runs) == []
+    for run in runs:
+        record = json.loads((results.root / run.path).read_text())
+        assert record["strategy"] == run.strategy.name
+        assert record["environment"]["commit"]
+        assert len(record["seconds"]["training"]) == 5
+        table = record["tables"][UNSEEN]
+        assert len(table["own"]) == 5
+        assert len(table["cells"]) == (0 if run.strategy.search == "never" else 10)
+        assert len(table["mixed"]["exposure@10"]) == 5
+        assert all("bridge" in cell for cell in table["cells"]) == (run.strategy.search in ("bridge", "never"))
+
+
+def test_strategies_differ_only_where_they_should(study):
+    results, runs, _ = study
+    tables = {run.strategy.name: results.record(run)["tables"][UNSEEN] for run in runs}
+    assert tables["plain"]["own"] == tables["plain-bridge"]["own"] == tables["plain-reembedded"]["own"]
+    assert tables["never"]["own"][4] == tables["plain"]["own"][0]
+    assert tables["distillation"]["own"] == tables["fan"]["own"]  # the same networks, searched through maps
+    assert tables["distillation"]["cells"] != tables["fan"]["cells"]
+    assert tables["plain"]["own"] != tables["ours"]["own"]
+    by_pair = {(cell["queries"], cell["gallery"]): cell for cell in tables["plain-two-encoders"]["cells"]}
+    for (_, gallery), cell in by_pair.items():
+        assert cell["mAP"] == tables["plain"]["own"][gallery - 1]["mAP"]
+    for cell in tables["plain-reembedded"]["cells"]:
+        assert cell["mAP"] == tables["plain"]["own"][cell["queries"] - 1]["mAP"]
+
+
+def test_a_second_run_trains_nothing(study, data, monkeypatch):
+    results, runs, top = study
+    monkeypatch.setattr(trainings, "train_scenario", lambda *words, **options: pytest.fail("trained again"))
+    search(data, results.root / FOLDER, [one.training for one in STRATEGIES], say=pytest.fail)
+    execute(data, results.missing(runs), results, top / "models", say=pytest.fail)
+
+
+def test_a_record_of_other_settings_is_missing(study, tmp_path):
+    results, runs, _ = study
+    other = Results(tmp_path)
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "tries.json").write_text((results.root / FOLDER / "tries.json").read_text())
+    record = json.loads((results.root / runs[2].path).read_text())
+    (tmp_path / runs[2].path).parent.mkdir(parents=True)
+    (tmp_path / runs[2].path).write_text(json.dumps(record))
+    assert other.record(runs[2])
+    record["settings"]["lr"] = 9
+    (tmp_path / runs[2].path).write_text(json.dumps(record))
+    assert other.record(runs[2]) is None
+
+
+def test_the_best_try_is_chosen(study, few_tries):
+    results, _, _ = study
+    tries = settings_search.read_tries(results.root / FOLDER)
+    assert len(tries) == 2
+    best = max(tries, key=lambda one: one["score"])
+    assert chosen_settings(results.root / FOLDER, trainings.PLAIN).to_json() == best["settings"]
+    assert best["score"] == best["mAP"][4][4]
+
+
+def test_models_of_other_settings_are_refused(study, data):
+    _, _, top = study
+    other = trainings.Settings("cosine_hoc", {"contrast": 0.5})
+    with pytest.raises(HoldfastError, match="holds models with other settings"):
+        trainings.train(data, other, 0, top / "models" / "made up" / "ours-s0", torch.device("cpu"))
+
+
+def test_the_network_is_replaced(study, data):
+    """The new network gives the same vectors in another basis, so that a rotation brings them back."""
+    results, _, top = study
+    basis = np.linalg.qr(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)))[0]
+    other = StudyData(**{**vars(data), "items": (data.items @ basis).astype(np.float32)})
+    runs = [run for run in replacement_runs([0]) if run.strategy.name in ("plain-reembedded", "plain", "ours")]
+    execute_replacement(data, other, runs, results, top / "models", say=lambda text: None)
+    assert results.missing(runs) == []
+    records = Records(results.root, REPLACEMENT, [0])
+    assert records.kept("ours", UNSEEN, 1, "mAP")[0] > 0.8
+    assert records.kept("plain", UNSEEN, 1, "mAP")[0] < 0.8
+    assert len(records.table("ours", 0, UNSEEN)["mixed"]["exposure@10"]) == 2
+
+
+def test_a_replacement_needs_the_same_photographs(study, data):
+    results, _, top = study
+    other = StudyData(**{**vars(data), "labels": data.labels[::-1]})
+    with pytest.raises(HoldfastError, match="same photographs"):
+        execute_replacement(data, other, replacement_runs([0]), results, top / "models", say=pytest.fail)
+
+
+def test_tries_that_are_missing_are_named(tmp_path, few_tries):
+    with pytest.raises(HoldfastError, match="0 of 2 tries of plain"):
+        chosen_settings(tmp_path, trainings.PLAIN)
+
+
+def test_the_score_of_a_try():
+    matrix = [[0.2], [0.3, 0.7]]
+    assert try_score(trainings.PLAIN, matrix) == 0.7
+    assert try_score(trainings.CVS, matrix) == pytest.approx(0.4)
+
+
+def test_shares_are_those_of_the_records(study):
+    results, _, _ = study
+    records = Records(results.root, "made up", [0])
+    table, ceiling = (records.table(name, 0, UNSEEN) for name in ("plain", "plain-reembedded"))
+    at_lag_three = [
+        cell["mAP"] / ceiling["own"][cell["queries"] - 1]["mAP"]
+        for cell in table["cells"]
+        if (cell["queries"], cell["gallery"]) in ((4, 1), (5, 2))
+    ]
+    assert records.kept("plain", UNSEEN, 3, "mAP") == [pytest.approx(statistics.fmean(at_lag_three))]
+    assert records.kept("plain-reembedded", UNSEEN, 2, "recall@1") == [1]
+    never = records.kept("never", UNSEEN, 4, "mAP")
+    assert never == [pytest.approx(ceiling["own"][0]["mAP"] / ceiling["own"][4]["mAP"])]
+    assert records.kept("never", UNSEEN, 4, "mAP", of_same=True) == [1]
+
+
+def test_scores_are_those_of_the_product():
+    random = torch.Generator().manual_seed(0)
+    queries, gallery = (unit(torch.randn(count, 6, generator=random)) for count in (30, 50))
+    codes = torch.arange(30).numpy() % 5, torch.arange(50).numpy() % 5
+    found = scores(ranking(one_version(gallery, queries)), *codes)
+    assert found["mAP"] == pytest.approx(mean_average_precision(queries, codes[0], gallery, codes[1]))
+    assert found["recall@1"] <= found["recall@10"]
+
+
+def test_a_mixed_ranking_is_that_of_the_product():
+    random = torch.Generator().manual_seed(0)
+    queries, gallery = (unit(torch.randn(count, 6, generator=random)) for count in (30, 50))
+    even = torch.arange(50) % 2 == 0
+    stored = [
+        StoredItems(torch.arange(50)[even], gallery[even], queries, lambda cosine: 0.1 + 2 * cosine),
+        StoredItems(torch.arange(50)[~even], gallery[~even], -queries),
+    ]
+    assert ranking(stored)[:, :10].equal(search_mixed(stored, 10).rows)
+
+
+def test_a_threshold_lets_one_per_cent_of_the_others_pass():
+    random = torch.Generator().manual_seed(0)
+    queries, gallery = (unit(torch.randn(count, 6, generator=random)) for count in (100, 200))
+    threshold = Threshold(queries, gallery, np.arange(100) % 4, np.arange(200) % 4)
+    assert threshold.passed(queries, gallery)["other"] == pytest.approx(0.01, abs=1e-4)
+    assert threshold.passed(-queries, gallery)["other"] < 0.05
+
+
+def test_a_gallery_grows_by_equal_parts():
+    assert list(np.bincount(grown_gallery(50, 5, seed=0))) == [10] * 5
+    assert (grown_gallery(50, 5, seed=0) != grown_gallery(50, 5, seed=1)).any()
+
+
+def test_distillation_compares_with_the_rows_of_the_previous_version():
+    method = CosineDistillation(features_weight=3.0, logits_weight=2.0)
+    method.classifier.grow(3, 4)
+    z, z_old = (torch.randn(6, 4, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    labels = torch.tensor([0, 1, 2, 0, 1, 2])
+    batch = Batch(labels, 0)
+    progress = None
+    assert set(method.loss(z, batch, progress=progress)) == {"ce"}
+    method.old_rows = method.classifier.weight.detach()[:2].clone()
+    terms = method.loss(z, batch, z_old=z_old, progress=progress)
+    cosines = (unit(z) * unit(z_old)).sum(1)
+    assert terms["features"].item() == pytest.approx(3 * (1 - cosines).mean().item(), rel=1e-5)
+    soft = [torch.softmax(16 * unit(one) @ unit(method.old_rows).T / method.temperature, dim=1) for one in (z_old, z)]
+    crossed = -(soft[0] * soft[1].log()).sum(1).mean()
+    assert terms["logits"].item() == pytest.approx(2 * crossed.item(), rel=1e-4)
+
+
+def test_runs_are_listed_seed_by_seed():
+    runs = study_runs(["photographs"], [0, 1])
+    assert len(runs) == 2 * len(STRATEGIES)
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+    assert runs[0].path.as_posix() == "quarters/photographs/raw-s0.json"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--studies", "sounds"], "--studies 'sounds': use photographs"),
+        (["--strategies", "magic"], "--strategies 'magic': use raw"),
+    ],
+)
+def test_unknown_names_are_refused(words, message, tmp_path):
+    result = CliRunner().invoke(app, ["run", "--features", str(tmp_path), "--results", str(tmp_path), *words])
+    assert isinstance(result.exception, HoldfastError)
+    assert message in str(result.exception)
