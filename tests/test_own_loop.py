@@ -63,9 +63,19 @@ def test_loop(heading, needs, models, prepared):
     holds(prepared, *models)
 
 
+def test_fit_with_own_parts(prepared):
+    fresh = prepared["new_encoder"]().eval()
+    for block in blocks("The loop of Holdfast with parts of your own"):
+        exec(compile(block, "own-loop.md", "exec"), prepared)
+    x, y = prepared["images"], torch.tensor(prepared["task"].slots)[prepared["labels"]]
+    with torch.no_grad():
+        assert prepared["first_loss"](prepared["fitted"].eval()(x), y) < prepared["first_loss"](fresh(x), y)
+
+
 def test_every_section_has_its_test():
     assert re.findall(r"^## (.+)$", PAGE, flags=re.MULTILINE) == [
         "Plain torch",
         "PyTorch Lightning",
         "The Trainer of transformers",
+        "The loop of Holdfast with parts of your own",
     ]

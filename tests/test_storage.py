@@ -28,6 +28,14 @@ from holdfast.storage import (
 )
 
 
+def test_no_tensors_are_written_and_read(tmp_path):
+    """The state of a method that keeps none."""
+    write_tensors(tmp_path / "none.safetensors", {})
+    assert read_tensors(tmp_path / "none.safetensors") == ({}, {})
+    write_tensors(tmp_path / "none.safetensors", {}, {"a": "b"})
+    assert read_tensors(tmp_path / "none.safetensors") == ({}, {"a": "b"})
+
+
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")

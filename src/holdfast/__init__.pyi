@@ -26,6 +26,7 @@ from .lifecycle import adopt as adopt
 from .lifecycle import read_adopted as read_adopted
 from .lifecycle import start as start
 from .lifecycle import update as update
+from .losses import CompatibilityLoss as CompatibilityLoss
 from .losses import FeatureDistillationLoss as FeatureDistillationLoss
 from .losses import HOCLoss as HOCLoss
 from .losses import InfoNCELoss as InfoNCELoss

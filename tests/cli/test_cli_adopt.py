@@ -44,7 +44,7 @@ def test_the_report(files, holdfast, holdfast_json, tmp_path):
     )
     assert found["good_enough"] is None
     again = holdfast("adopt", "--features", files["stored"], "--way", "means", "--out", tmp_path / "v0", *QUICK)
-    assert 'Next: name it in a recipe ([adopted] folder = "v0")' in again
+    assert "Next: train a model against it: holdfast update --from" in again
     assert read_adopted(tmp_path / "by").class_names[:2] == ("class 0", "class 1")
 
 

@@ -55,6 +55,17 @@ def test_min_gain_is_the_same_bound_with_the_other_sign(files, holdfast):
     assert "set the same bound" in both["reason"]
 
 
+def test_what_the_old_gallery_keeps_is_said_first(files, holdfast):
+    asked = [*words(files), "--gallery-new", files["anew"]]
+    kept = json.loads(holdfast(*asked, "--json"))["kept"]
+    value, low, high = (f"{100 * kept[key]:.1f}" for key in ("value", "low", "high"))
+    lines = holdfast(*asked).splitlines()
+    assert lines[0] == f"Keeps {value} % of re-embedding (95 % interval {low} to {high})."
+    assert lines[1] == "At most 1 point lost: yes (95 %)."
+    assert sum("of re-embedding (" in line for line in lines) == 1
+    assert json.loads(holdfast(*words(files), "--json"))["kept"] is None  # needs --gallery-new
+
+
 def test_json_says_which(files, holdfast):
     strict = [*words(files, "old", "old"), "--max-loss", "0", "--json"]
     found = json.loads(holdfast(*strict, status=1), parse_constant=pytest.fail)

@@ -11,8 +11,8 @@ from torch import nn
 from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery, item_files
-from holdfast.service import local_commands
-from holdfast.service.local_commands import COMMANDS
+from holdfast.service import served_gallery
+from holdfast.service.admin_tasks import TASKS
 
 pytest.importorskip("qdrant_edge")
 
@@ -52,7 +52,7 @@ def ask_here(folder, command, on_progress=None, **arguments):
     """What a service would do, given and giving JSON."""
     with Gallery.open(folder) as opened:
         given = json.loads(json.dumps(arguments))
-        return json.loads(json.dumps(COMMANDS[command](opened, threading.Event(), print, **given)))
+        return json.loads(json.dumps(TASKS[command](opened, threading.Event(), print, **given)))
 
 
 def cosines(rows, query):
@@ -96,8 +96,8 @@ def test_an_adopted_models_vectors_are_its_input(holdfast, holdfast_json, monkey
     stored = np.random.default_rng(2).standard_normal((5, 6)).astype(np.float32)
     np.savez(tmp_path / "old.npz", features=stored, ids=np.arange(5))
     if through_service:
-        monkeypatch.setattr(local_commands, "is_served", lambda folder: True)
-        monkeypatch.setattr(local_commands, "run_on_server", ask_here)
+        monkeypatch.setattr(served_gallery, "is_served", lambda folder: True)
+        monkeypatch.setattr(served_gallery, "run_on_server", ask_here)
     assert holdfast_json("gallery", "add", tmp_path / "g", tmp_path / "old.npz", "--version", 1)["added"] == 5
     carried = stored @ encoder.projection.weight.detach().numpy().T
     with Gallery.open(tmp_path / "g") as opened:

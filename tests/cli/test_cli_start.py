@@ -42,7 +42,7 @@ def test_accuracy_is_printed_and_in_the_json(data, tmp_path):
     said = " ".join(text.split())
     assert "Accuracy, known classes: the nearest neighbour is right for" in said
     assert "by raw pixels" in said
-    assert "to use with --network: hf:somebody/vit" in said
+    assert "to use with --backbone: hf:somebody/vit" in said
     assert "hf:somebody/vit" not in typed(*words, cache=tmp_path)
     found = json.loads(typed(*words, "--json", cache=tmp_path / "hub"))["accuracy"]["known classes"]
     assert found["queries"] > 0

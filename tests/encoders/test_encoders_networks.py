@@ -180,8 +180,8 @@ def test_timm_is_called_without_weights_and_head(monkeypatch):
     assert calls == [("vit_x", {"pretrained": False, "num_classes": 0, "img_size": 64})]
     assert network.feature_dim == 6
     assert network.backbone_spec == {"name": "timm:vit_x", "options": {"img_size": 64}}
-    with pytest.raises(HoldfastError, match="pretrained is set by Holdfast"):
-        build_backbone("timm:vit_x", pretrained=True)
+    with pytest.raises(HoldfastError, match="num_classes is set by Holdfast"):
+        build_backbone("timm:vit_x", num_classes=3)
 
 
 def test_timm_failures_are_told(monkeypatch):

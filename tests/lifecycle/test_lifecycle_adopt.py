@@ -10,7 +10,6 @@ import torch
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import check
-from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.geometry import DSimplex, nearest, unit
 from holdfast.lifecycle import adopt, read_adopted, read_stored
 from holdfast.training.slots import grow_models
@@ -254,17 +253,12 @@ def test_a_folder_changed_by_hand_is_refused(name, files, tmp_path):
         read_adopted(tmp_path / "adopted")
 
 
-def test_an_adopted_model_is_neither_grown_nor_updated(files, tmp_path):
-    """Its prototypes lie in its own simplex, and there is no network to go on from."""
+def test_an_adopted_model_is_not_grown(files, tmp_path):
+    """Its prototypes lie in its own simplex."""
     adopt(files["old"], out=tmp_path / "v0", way="projection", resamples=500, steps=20)
     with pytest.raises(HoldfastError, match="adopt it again with --slots 150"):
         grow_models([tmp_path / "v0"], 150)
     read_adopted(tmp_path / "v0")
-    own = tmp_path / "own.toml"
-    own.write_text('[method]\nname = "simplex_hoc"\n')
-    with pytest.raises(HoldfastError, match=r"an adopted model, which has stored vectors but no network.*holdfast run"):
-        update(tmp_path / "v0", files["old"], tmp_path / "1", recipe=str(own), device="cpu")
-    assert not (tmp_path / "1").exists()
 
 
 def test_a_new_model_that_did_not_give_the_new_features(files, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from holdfast import Encoder
-from holdfast.encoders.hf_cache import cached_image_models
+from holdfast.encoders.hf_cache import cached_networks
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe, update_from_recipe
 from holdfast.lifecycle import image_defaults as defaults
@@ -32,8 +32,9 @@ def test_epochs_give_a_fixed_number_of_steps_within_bounds(images, epochs):
 
 
 def test_size_and_stem_follow_the_images():
-    small, large = (default_settings(vectors=False, images=ImageSurvey(2000, side)) for side in (63, 64))
+    small, middle, large = (default_settings(vectors=False, images=ImageSurvey(2000, side)) for side in (28, 63, 640))
     assert (small.size, small.backbone_options, small.fit.crop_padding) == (32, {}, 2)
+    assert (middle.size, middle.backbone_options, middle.fit.crop_padding) == (48, {}, 3)
     assert (large.size, large.backbone_options, large.fit.crop_padding) == (64, {"stem_stride": 2}, 4)
     assert default_settings(vectors=False).tables() == small.tables()
 
@@ -67,15 +68,17 @@ def test_the_training_options_suit_the_network(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"image_size": 96}))
     (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4] * 3, "image_std": [0.2] * 3}))
     trained = default_settings(vectors=False, network=f"hf:{tmp_path}")
-    assert (trained.size, trained.fit.lr, trained.fit.epochs) == (96, 1e-4, 10)
-    assert trained.preprocess == {"mean": [0.4] * 3, "std": [0.2] * 3}
-    assert defaults.image_defaults(None, "hf:somebody/model").size == 224
+    fit = trained.fit
+    assert (trained.size, fit.resized_crop, fit.crop_padding, fit.crop_scale) == (110, 96, 0, (0.16, 1.0))
+    assert (fit.lr, fit.lr_groups, fit.warmup, fit.epochs) == (1e-3, {"backbone": 0.1}, 0.1, 10)
+    assert trained.preprocess == {"mean": [0.4] * 3, "std": [0.2] * 3, "resize": 110}
+    assert defaults.image_defaults(None, "hf:somebody/model").size == 256
 
 
 def test_network_and_recipe_exclude_each_other(tmp_path, recipe):
     data = write_squares(tmp_path / "photos", 32)
-    with pytest.raises(HoldfastError, match="--network and --recipe cannot be combined"):
-        start_from_recipe(data, tmp_path / "1", recipe=str(recipe), network="resnet18")
+    with pytest.raises(HoldfastError, match="--backbone and --recipe cannot be combined"):
+        start_from_recipe(data, tmp_path / "1", recipe=str(recipe), backbone="resnet18")
 
 
 def test_pretrained_weights_of_a_local_folder(tmp_path):
@@ -87,7 +90,7 @@ def test_pretrained_weights_of_a_local_folder(tmp_path):
     weights.save_pretrained(tmp_path / "vit")
     data = write_squares(tmp_path / "photos", 20)
     overrides = ["train.epochs=1", 'backbone.freeze=["*"]', "held_out.share=0.4"]
-    info = start_from_recipe(data, tmp_path / "1", network=f"hf:{tmp_path / 'vit'}", overrides=overrides, device="cpu")
+    info = start_from_recipe(data, tmp_path / "1", backbone=f"hf:{tmp_path / 'vit'}", overrides=overrides, device="cpu")
     assert info["accuracy"]["known classes"]["queries"] > 0
     encoder = Encoder.from_pretrained(tmp_path / "1")
     assert encoder.preprocess.height_width == (16, 16)
@@ -97,7 +100,7 @@ def test_pretrained_weights_of_a_local_folder(tmp_path):
 
 def test_cached_networks_are_found_by_their_files(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    assert cached_image_models() == []
+    assert cached_networks() == []
     for name, config, weights in (
         ("models--a--image", {"image_size": 224}, "model.safetensors"),
         ("models--b--text", {"vocab_size": 9}, "model.safetensors"),
@@ -109,4 +112,4 @@ def test_cached_networks_are_found_by_their_files(tmp_path, monkeypatch):
         (folder / weights).touch()
     (tmp_path / "models--d--broken" / "snapshots" / "1").mkdir(parents=True)
     (tmp_path / "models--d--broken" / "snapshots" / "1" / "config.json").write_text("{")
-    assert cached_image_models() == ["a/image"]
+    assert cached_networks() == ["hf:a/image"]

@@ -194,7 +194,7 @@ def test_code_of_ones_own_is_named_by_a_recipe_and_never_by_a_folder(recipe, pho
     own.write_text(text + "\n[train.lr_groups]\nprojection = 0.5\n")
     start(photos / "1", tmp_path / "1", recipe=str(own), device="cpu")
     refused(
-        "its network is code of your own, my_tower_of_tests:tower.*give --recipe", tmp_path / "1", photos / "2", out
+        "its network is code of your own, my_tower_of_tests:tower.*give --backbone .*, or --recipe", tmp_path / "1", photos / "2", out
     )
     info = update(tmp_path / "1", photos / "2", out, recipe=str(own), device="cpu")
     assert info["task"] == 2
@@ -251,11 +251,10 @@ def test_what_differs_from_the_work_begun_is_named(first, second, photos):
         update(first, photos / "3", second, device="cpu")
 
 
-def test_an_adopted_model_is_told_from_one_without_a_recipe(first, tmp_path):
+def test_a_folder_that_only_claims_to_be_adopted(first, tmp_path):
     shutil.copytree(first, tmp_path / "1")
-    (tmp_path / "1" / "recipe.toml").unlink()
     description = json.loads((tmp_path / "1" / "config.json").read_text())
     description["info"]["adopted"] = {}
     (tmp_path / "1" / "config.json").write_text(json.dumps(description))
-    with pytest.raises(HoldfastError, match=r"an adopted model.* holdfast run"):
+    with pytest.raises(HoldfastError, match=r"1: no adopted model here \(no adopted.json\)"):
         update(tmp_path / "1", tmp_path, tmp_path / "2", device="cpu")

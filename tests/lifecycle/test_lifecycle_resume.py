@@ -29,6 +29,9 @@ def test_interrupted_between_two_steps(first, second, photos, tmp_path):
     with pytest.raises(Cancelled):
         update(first, photos / "2", tmp_path / "2", device="cpu", on_event=stop, cancel=cancel)
     assert (tmp_path / "2" / "checkpoint.safetensors").exists()
+    request = storage.read_json(tmp_path / "2" / "update.json")
+    del request["recipe"]["train"]["warmup"]  # as an earlier version of Holdfast, which did not have this option
+    storage.write_json(tmp_path / "2" / "update.json", request)
     steps = []
     update(first, photos / "2", tmp_path / "2", device="cpu", on_event=steps.append)
     assert next(event.step for event in steps if event.kind == "begin") > 0

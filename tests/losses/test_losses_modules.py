@@ -22,6 +22,10 @@ CASES = {
         lambda z, old: losses.HOCLoss(SIMPLEX, **HOC)(z, old, LABELS),
         lambda z, old: losses.hoc_loss(z, old, LABELS, SIMPLEX, **HOC),
     ),
+    "CompatibilityLoss": (
+        lambda z, old: losses.CompatibilityLoss(torch.nn.Identity(), weight=2.0, rho=3.0)(z, old, LABELS),
+        lambda z, old: 2.0 * losses.compatibility_contrast(z, old, LABELS, rho=3.0),
+    ),
     "InfoNCELoss": (
         lambda z, old: losses.InfoNCELoss(**NCE)(z, old, LABELS),
         lambda z, old: losses.info_nce(z, old, LABELS, **NCE),
@@ -74,7 +78,7 @@ def test_every_module_is_compared():
 
 
 def test_public_modules():
-    names = {"HOCLoss", "InfoNCELoss", "SimplexCrossEntropyLoss", "FeatureDistillationLoss"}
+    names = {"CompatibilityLoss", "HOCLoss", "InfoNCELoss", "SimplexCrossEntropyLoss", "FeatureDistillationLoss"}
     assert names <= set(holdfast.__all__)
     assert all(getattr(holdfast, name) is getattr(losses, name) for name in names)
 

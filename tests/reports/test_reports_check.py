@@ -159,7 +159,7 @@ def test_what_people_decide_by_comes_first():
     first, kept, *_, strict = lead(found.as_json())
     assert first == f"At most 1 point lost: {found.loss.answer} (95 %)."
     interval = f"{100 * found.kept.low:.1f} to {100 * found.kept.high:.1f}"
-    assert kept == f"Share of re-embedding kept: {100 * found.kept.value:.1f} % (95 % interval {interval})."
+    assert kept == f"Keeps {100 * found.kept.value:.1f} % of re-embedding (95 % interval {interval})."
     assert strict.startswith(f"{found.verdict.capitalize()} by the strict definition: ")
 
 

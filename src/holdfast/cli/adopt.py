@@ -113,10 +113,7 @@ def _print(found: "Adoption", out: Path) -> None:
     elif found.chosen == UNCHANGED:
         say(f"Next: holdfast gallery create GALLERY --model {out}, or holdfast gallery attach for a store.")
     else:
-        say(
-            f'Next: name it in a recipe ([adopted] folder = "{out.name}") and train against it: holdfast run RECIPE '
-            "--models FOLDER_ABOVE; docs/adopt.md has an example."
-        )
+        say(f"Next: train a model against it: holdfast update --from {out} --data IMAGES --out NEXT; docs/adopt.md.")
 
 
 def _print_question(found: "Adoption", name: str, which: str) -> None:

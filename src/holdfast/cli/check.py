@@ -331,11 +331,11 @@ class CheckProgress:
 
 
 def _print_check(record: dict[str, Any], html: Path | None) -> None:
-    """Print the verdict, the tests, the evidence, notes about the input, and what the check does not cover."""
-    from holdfast.reports.check_text import NOT_COVERED, basis_sentence, headline, lead_sentences
+    """Print the share of re-embedding kept, the verdict, the tests, the evidence, notes, and what is not covered."""
+    from holdfast.reports.check_text import NOT_COVERED, basis_sentence, headline, kept_sentence, lead_sentences
 
-    say(headline(record))
-    for sentence in lead_sentences(record):
+    kept = kept_sentence(record)
+    for sentence in dict.fromkeys([*([kept] if kept else []), headline(record), *lead_sentences(record)]):
         say(sentence)
     {"history": _print_history, "mixed": _print_mixed, "check": _print_pair}[record["kind"]](record)
     for note in record["notes"]:

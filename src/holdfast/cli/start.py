@@ -14,6 +14,10 @@ from holdfast.wording import counted
 DATA = typer.Option(..., "--data", help="A folder of images per class, a CSV of path,label, or vectors (npz, parquet).")
 OUT = typer.Option(..., "--out", "-o", help="The new model's folder.")
 RECIPE = typer.Option(None, "--recipe", "-r", help="TOML: network, method, training.")
+BACKBONE_HELP = (
+    "timm:NAME, hf:NAME or hf:FOLDER with trained weights, a file of weights (.safetensors, .pt, .pth), a name "
+)
+WEIGHTS = typer.Option(None, "--weights", metavar="FILE", help="Weights for --backbone.", show_default=False)
 SPLIT_FOLDERS = typer.Option(
     None,
     "--split-folders",
@@ -31,12 +35,17 @@ def start(
     data: Path = DATA,
     out: Path = OUT,
     recipe: str | None = RECIPE,
-    network: str | None = typer.Option(
+    backbone: str | None = typer.Option(
         None,
+        "--backbone",
         "--network",
-        metavar="NAME",
-        help="hf:FOLDER or hf:HUB_ID for pre-trained weights, or a name of holdfast ls backbones.",
+        metavar="NAME|FILE",
+        help=BACKBONE_HELP + "of holdfast ls backbones, or package.module:function.",
         show_default="a small one",
+    ),
+    weights: Path | None = WEIGHTS,
+    pretrained: bool = typer.Option(
+        False, "--pretrained", help="Use a network with trained weights that is in the cache of Hugging Face or timm."
     ),
     slots: int | None = typer.Option(
         None,
@@ -55,12 +64,16 @@ def start(
 ) -> None:
     """Train version 1 of your own model, on images or vectors.
 
+    A network with trained weights (--backbone, --pretrained) is trained at a tenth of the rate, with a warm-up, crops
+    of photographs and, on a GPU, in bf16. Without one, a small network is trained from random weights.
     A fifth of the images is held out; the accuracy on them is printed beside that of raw pixels.
     Some images of each class are kept for replay.
     Encoder.from_pretrained and holdfast gallery read the folder; recipe.toml in it holds the settings of training.
     After a kill, run the same command to resume.
 
     Example: holdfast start --data photos/spring --out models/1
+
+    With trained weights: holdfast start --data photos/spring --backbone timm:NAME --out models/1
 
     Then: holdfast update --from models/1 --data photos/summer --out models/2
     """
@@ -71,7 +84,9 @@ def start(
             data,
             out,
             recipe=recipe,
-            network=network,
+            backbone=backbone,
+            weights=weights,
+            pretrained=pretrained,
             overrides=set_,
             slots=slots,
             embed_buffer=embed_buffer,
@@ -81,19 +96,25 @@ def start(
             **progress,
         )
     print_version(out, info, json=json)
-    if network is None and recipe is None and not json and not quiet and info["data"].get("of") != "vectors":
+    if (
+        backbone is None
+        and recipe is None
+        and not pretrained
+        and not json
+        and not quiet
+        and info["data"].get("of") != "vectors"
+    ):
         _name_cached_networks()
 
 
 def _name_cached_networks() -> None:
     """Name pre-trained networks that are on this machine; none is used unasked."""
-    from holdfast.encoders.hf_cache import cached_image_models
+    from holdfast.encoders.hf_cache import cached_networks
     from holdfast.wording import first_few
 
-    cached = cached_image_models()
+    cached = cached_networks()
     if cached:
-        named = first_few([f"hf:{name}" for name in cached])
-        say(f"Pre-trained networks on this machine, to use with --network: {named}")
+        say(f"Pre-trained networks on this machine, to use with --backbone: {first_few(cached)}")
 
 
 @contextlib.contextmanager

@@ -5,7 +5,18 @@ from pathlib import Path
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION, yes_or_no
-from holdfast.cli.start import DATA, EMBED, OUT, RECIPE, SKIP, SPLIT_FOLDERS, print_version, version_progress
+from holdfast.cli.start import (
+    BACKBONE_HELP,
+    DATA,
+    EMBED,
+    OUT,
+    RECIPE,
+    SKIP,
+    SPLIT_FOLDERS,
+    WEIGHTS,
+    print_version,
+    version_progress,
+)
 
 
 def update(
@@ -13,6 +24,14 @@ def update(
     data: Path = DATA,
     out: Path = OUT,
     recipe: str | None = RECIPE,
+    backbone: str | None = typer.Option(
+        None,
+        "--backbone",
+        metavar="NAME|FILE",
+        help=BACKBONE_HELP + "or code. Another than MODEL's own replaces it.",
+        show_default="that of MODEL",
+    ),
+    weights: Path | None = WEIGHTS,
     replace_with: str | None = typer.Option(
         None, "--replace-with", metavar="BACKBONE|MODEL", help="Another network, or another model's folder."
     ),
@@ -28,6 +47,9 @@ def update(
     min_gain: float | None = typer.Option(
         None, "--min-gain", help="Ask for more than this gain: --max-loss with the other sign."
     ),
+    stored: Path | None = typer.Option(
+        None, "--stored", help="Present place of an adopted model's vectors.", show_default="where they were adopted"
+    ),
     split_folders: str | None = SPLIT_FOLDERS,
     skip_unreadable: bool = SKIP,
     must_pass: bool = typer.Option(False, "--must-pass", help="Exit with 1 unless at most --max-loss is lost."),
@@ -39,6 +61,8 @@ def update(
 
     New classes take new slots, known classes may have new images, and the images kept with MODEL are replayed. The loss
     keeps the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
+    After holdfast adopt, MODEL may be the adopted model: a new network is trained against its stored vectors, which are
+    found by the paths of the images (their ids).
 
     The check says whether its queries may search the vectors that are already stored: whether at most --max-loss is
     lost, how much of a re-embedding is kept, and the verdict by the strict definition. Known classes decide, because an
@@ -57,12 +81,15 @@ def update(
             out,
             recipe=recipe,
             overrides=set_,
+            backbone=backbone,
+            weights=weights,
             replace_with=replace_with,
             embed_buffer=embed_buffer,
             buffer_from=buffer_from,
             check_on=check_on,
             max_loss=max_loss,
             min_gain=min_gain,
+            stored=stored,
             split_folders=yes_or_no("--split-folders", split_folders),
             skip_unreadable=skip_unreadable,
             device=device,

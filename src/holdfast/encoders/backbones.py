@@ -37,7 +37,9 @@ PREFIXES = ("hf:<folder, model type or hub id>", "timm:<model name>", "<package.
 
 
 def build_backbone(name: str, **options: Any) -> nn.Module:
-    """Build a network N x C x H x W -> N x ``feature_dim``, with random weights (``hf:``: pretrained ones if found).
+    """Build a network N x C x H x W -> N x ``feature_dim``.
+
+    Weights are random. ``hf:`` loads trained ones if it finds them, and ``timm:`` with ``pretrained=True``.
 
     name: a key of ``BACKBONES``, ``hf:...``, ``timm:...``, or ``package.module:function``, which is imported.
     options: arguments of the network's builder.
@@ -45,6 +47,7 @@ def build_backbone(name: str, **options: Any) -> nn.Module:
     The result has an attribute ``backbone_spec``: JSON with ``name`` and ``options``, from which the architecture can
     be built again offline. For ``hf:`` it contains the whole configuration and the ``source`` of the weights.
     """
+    trained = name.startswith("timm:") and bool(options.pop("pretrained", False))
     spec: dict[str, Any] = {"name": name, "options": options}
     if name.startswith("hf:"):
         from holdfast.encoders.hf import hf_backbone
@@ -52,7 +55,8 @@ def build_backbone(name: str, **options: Any) -> nn.Module:
         hub = _call(name, hf_backbone, {"name": name.removeprefix("hf:"), **options})
         return _with_spec(hub, hub.spec())
     if name.startswith("timm:"):
-        return _with_spec(_timm_backbone(name.removeprefix("timm:"), options), spec)
+        source = {"source": {"name": name, "pretrained": True}} if trained else {}
+        return _with_spec(_timm_backbone(name.removeprefix("timm:"), options, trained), {**spec, **source})
     if is_own_code(name):
         return _with_spec(_build_own_code(name, options), spec)
     if name not in BACKBONES:
@@ -84,6 +88,8 @@ def rebuild_backbone(spec: Any) -> nn.Module:
         raise HoldfastError(f"backbone {name}: options must be an object, found {options!r}")
     if is_own_code(name):
         _check_built_before(name, options)
+    if name.startswith("timm:"):
+        return _with_spec(build_backbone(name, **{**options, "pretrained": False}), dict(spec))
     if not name.startswith("hf:"):
         return build_backbone(name, **options)
     from holdfast.encoders.hf import rebuild_hf
@@ -152,14 +158,28 @@ def _key(name: str, options: Mapping[str, Any]) -> str:
     return json.dumps([name, dict(options)], sort_keys=True, default=repr)
 
 
-_TIMM_RESERVED = ("pretrained", "num_classes", "model_name")
+_TIMM_RESERVED = ("num_classes", "model_name")
 
 
-def _timm_backbone(name: str, options: Mapping[str, Any]) -> nn.Module:
-    """``timm.create_model(name, pretrained=False, num_classes=0, **options)``: random weights, pooled features."""
+def _timm_backbone(name: str, options: Mapping[str, Any], trained: bool) -> nn.Module:
+    """``timm.create_model(name, pretrained=trained, num_classes=0, **options)``: pooled features."""
     for option in _TIMM_RESERVED:
         if option in options:
             raise HoldfastError(f"backbone timm:{name}: {option} is set by Holdfast; leave it out")
+    timm = import_timm(name)
+    try:
+        network = timm.create_model(name, pretrained=trained, num_classes=0, **options)
+        vars(network)["feature_dim"] = int(network.num_features)
+    except Exception as error:  # constructors raise anything for an unknown name, an option or missing weights
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        what = f"build {name!r} with {dict(options)}" + (" and its trained weights" if trained else "")
+        advice = "; without a network give a file of weights as well (--weights)" if trained else ""
+        raise HoldfastError(f"timm cannot {what} ({reason}){advice}") from error
+    return network
+
+
+def import_timm(name: str) -> Any:
+    """The package timm, for the backbone ``timm:name``."""
     try:
         import timm
     except Exception as error:  # an installed timm may fail to import with this build of torch
@@ -167,9 +187,4 @@ def _timm_backbone(name: str, options: Mapping[str, Any]) -> nn.Module:
         raise HoldfastError(
             f"backbone timm:{name} needs timm, which does not import ({cause}); try {how_to_install('timm')}"
         ) from error
-    try:
-        network = timm.create_model(name, pretrained=False, num_classes=0, **options)
-        vars(network)["feature_dim"] = int(network.num_features)
-    except Exception as error:  # constructors raise anything for an unknown name or option
-        raise HoldfastError(f"timm cannot build {name!r} with {dict(options)} ({error})") from error
-    return network
+    return timm

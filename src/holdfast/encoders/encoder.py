@@ -264,7 +264,7 @@ def _feature_dim(backbone: nn.Module, given: int | None) -> int:
 def _known_readout(readout: Any) -> Readout:
     if readout not in get_args(Readout):
         raise HoldfastError(f"readout must be one of {', '.join(get_args(Readout))}, got {readout!r}")
-    return readout  # type: ignore[no-any-return]
+    return readout
 
 
 def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapping[str, Any]) -> None:

@@ -25,13 +25,14 @@ def load_weights(network: nn.Module, path: str | Path, *, prefix: str = "", skip
     Returns the file's name and sha256.
     """
     path = Path(path).expanduser()
-    tensors = _chosen(_read(path), path, prefix, skip)
+    tensors = _chosen(read_weights(path), path, prefix, skip)
     check_weights_fit(path, tensors, network.state_dict(), "backbone")
     network.load_state_dict(dict(tensors))
     return {"file": path.name, "sha256": sha256_of(path)}
 
 
-def _read(path: Path) -> Mapping[str, Tensor]:
+def read_weights(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a .safetensors, .pt or .pth file by name; a file with anything else is refused."""
     if path.suffix not in SUFFIXES:
         raise unknown_name(f"kind of weights ({path})", path.suffix, SUFFIXES)
     if not path.is_file():

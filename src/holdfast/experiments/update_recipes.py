@@ -6,7 +6,11 @@ from typing import Any
 
 from pydantic import Field
 
+from holdfast.devices import resolve_device
+from holdfast.encoders.hf_cache import best_cached_network
+from holdfast.encoders.named_backbone import NamedBackbone, named_backbone, same_network
 from holdfast.errors import HoldfastError
+from holdfast.events import ignore_event
 from holdfast.experiments.load import read_recipe, with_overrides
 from holdfast.experiments.schema import (
     PreprocessSection,
@@ -19,18 +23,19 @@ from holdfast.experiments.schema import (
 )
 from holdfast.lifecycle.adopted_model import read_adopted
 from holdfast.lifecycle.adopted_parent import adopted_settings
-from holdfast.lifecycle.image_defaults import survey_images
-from holdfast.lifecycle.parent import describe_model, is_adopted
+from holdfast.lifecycle.image_defaults import mixed_precision, survey_images
+from holdfast.lifecycle.parent import describe_model, is_adopted, own_code_of
 from holdfast.lifecycle.samples import holds_vectors
 from holdfast.lifecycle.settings import (
     VersionSettings,
     default_settings,
     is_model,
     recorded_tables,
+    tables_with_network,
     takes_vectors,
     version_tables,
 )
-from holdfast.lifecycle.versions import start, update
+from holdfast.lifecycle.versions import advise_on_photographs, start, update
 from holdfast.methods import METHODS
 from holdfast.pixels import Colour
 
@@ -40,66 +45,135 @@ def start_from_recipe(
     out: Path,
     *,
     recipe: str | None = None,
-    network: str | None = None,
+    backbone: str | None = None,
+    weights: str | Path | None = None,
+    pretrained: bool = False,
     overrides: Sequence[str] = (),
     **options: Any,
 ) -> dict[str, Any]:
     """``lifecycle.start`` with the settings of a recipe.
 
     recipe: a file, or the name of a built-in recipe. Default: the default settings for the data and the network.
-    network: name of the network, instead of a recipe. Default: that of ``overrides``, or a small one.
+    backbone: name of the network, or a file of its weights (``named_backbone``), instead of a recipe. Default: that of
+        ``overrides``, or a small one.
+    weights: a file of weights for ``backbone``.
+    pretrained: use a network with trained weights that is in the cache of Hugging Face or timm.
     overrides: changes to the settings, such as "train.epochs=10".
     options: further keywords of ``start``.
     """
     vectors = holds_vectors(data)
-    if recipe is None:
-        images = None if vectors else survey_images(data, options.get("split_folders"))
-        named = network or _network_named(overrides)
-        tables = default_settings(vectors=vectors, images=images, network=named).tables()
-    elif network is not None:
-        raise HoldfastError("--network and --recipe cannot be combined: the recipe's backbone.name is the network")
-    else:
+    named = _named_network(backbone, weights, recipe)
+    if pretrained:
+        named = _cached_network(backbone, recipe, vectors)
+    if recipe is not None:
         tables = version_tables(read_recipe(recipe))
+    else:
+        images = None if vectors else survey_images(data, options.get("split_folders"))
+        network = named or _network_named(overrides)
+        precision = mixed_precision(resolve_device(options.get("device", "auto")))
+        tables = default_settings(vectors=vectors, images=images, network=network, precision=precision).tables()
+        if images is not None and network is None:
+            advise_on_photographs(images, options.get("on_event", ignore_event))
     checked = check_update_recipe(with_overrides(tables, overrides), vectors=vectors)
     if not checked["backbone"]:
         raise HoldfastError("backbone: missing; the first version needs a network")
     return start(data, out, settings=VersionSettings.from_tables(checked.tables), **options)
 
 
-def _network_named(overrides: Sequence[str]) -> str | None:
+def _named_network(backbone: str | None, weights: str | Path | None, recipe: str | None = None) -> NamedBackbone | None:
+    """The network that ``--backbone`` and ``--weights`` name; None if they are not given."""
+    if backbone is None:
+        if weights is not None:
+            raise HoldfastError("--weights needs --backbone, the network that the weights are for")
+        return None
+    if recipe is not None:
+        raise HoldfastError("--backbone and --recipe cannot be combined: the recipe's backbone.name is the network")
+    return named_backbone(backbone, weights)
+
+
+def _cached_network(backbone: str | None, recipe: str | None, vectors: bool) -> NamedBackbone:
+    if backbone is not None or recipe is not None:
+        raise HoldfastError("--pretrained chooses the network; leave out --backbone and --recipe, or --pretrained")
+    if vectors:
+        raise HoldfastError("--pretrained is for images, and these are vectors; leave it out")
+    found = best_cached_network()
+    if found is None:
+        raise HoldfastError(
+            "--pretrained: no image network with safetensors weights is in the cache of Hugging Face or timm on this "
+            "machine; name one with --backbone (timm:NAME, hf:NAME or a file of weights)"
+        )
+    return named_backbone(found)
+
+
+def _network_named(overrides: Sequence[str]) -> NamedBackbone | None:
     """The network that ``overrides`` name: its defaults are those to change, not the ones of the default network."""
     backbone = with_overrides({}, overrides).get("backbone")
     name = backbone.get("name") if isinstance(backbone, dict) else None
-    return name if isinstance(name, str) else None
+    return named_backbone(name) if isinstance(name, str) else None
 
 
 def update_from_recipe(
-    model: Path, data: Path, out: Path, *, recipe: str | None = None, overrides: Sequence[str] = (), **options: Any
+    model: Path,
+    data: Path,
+    out: Path,
+    *,
+    recipe: str | None = None,
+    backbone: str | None = None,
+    weights: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    **options: Any,
 ) -> dict[str, Any]:
     """``lifecycle.update`` with the settings of a recipe.
 
     recipe: a file, or the name of a built-in recipe. Default: the recipe that ``model`` was trained by.
-    overrides: changes to it, such as "train.epochs=10".
+    backbone: name of the network, or a file of its weights. The name of the model's own network changes nothing, but
+        allows Holdfast to import it if it is the user's code. Another one replaces it, as ``replace_with``.
+    weights: a file of weights for ``backbone``.
+    overrides: changes to the recipe, such as "train.epochs=10".
     options: further keywords of ``update``.
     """
-    adopted = is_adopted(model)
-    replace_with = options.get("replace_with")
+    adopted, description = is_adopted(model), describe_model(model)
+    named, replaced = _named_for_update(description, backbone, weights, options)
     if recipe is not None:
         tables = version_tables(read_recipe(recipe))
     elif adopted:
-        named = _network_named(overrides) if replace_with is None or is_model(replace_with) else replace_with
+        network = named or _network_named(overrides)
         split_folders = options.get("split_folders")
-        tables = adopted_settings(read_adopted(model), data, network=named, split_folders=split_folders).tables()
+        precision = mixed_precision(resolve_device(options.get("device", "auto")))
+        tables = adopted_settings(
+            read_adopted(model), data, network=network, precision=precision, split_folders=split_folders
+        ).tables()
     else:
         tables = recorded_tables(model)
+        if named is not None and replaced:
+            tables = tables_with_network(tables, named)
     raw = with_overrides(tables, overrides)
-    if replace_with is not None and not is_model(replace_with):
+    if named is not None:
         own = raw.get("backbone") if isinstance(raw.get("backbone"), dict) else {}
         assert isinstance(own, dict)
-        raw["backbone"] = {**(own if own.get("name", replace_with) == replace_with else {}), "name": replace_with}
-    vectors = holds_vectors(data) if adopted else takes_vectors(describe_model(model))
+        raw["backbone"] = {**named.table, **(own if own.get("name", named.name) == named.name else {})}
+        if replaced:
+            options["replace_with"] = named.name
+    vectors = holds_vectors(data) if adopted else takes_vectors(description)
     checked = check_update_recipe(raw, vectors=vectors)
     return update(model, data, out, settings=VersionSettings.from_tables(checked.tables), **options)
+
+
+def _named_for_update(
+    description: Mapping[str, Any], backbone: str | None, weights: str | Path | None, options: Mapping[str, Any]
+) -> tuple[NamedBackbone | None, bool]:
+    """The network that the user names, None if it is not needed, and whether it replaces the model's own."""
+    named = _named_network(backbone, weights)
+    replace_with = options.get("replace_with")
+    if named is not None:
+        if replace_with is not None:
+            raise HoldfastError("--backbone and --replace-with both name a network; give one of them")
+        if not same_network(description, named):
+            return named, True
+        return (named if own_code_of(description) is not None else None), False
+    if replace_with is not None and not is_model(replace_with):
+        return named_backbone(replace_with), True
+    return None, False
 
 
 class _Data(Strict):

@@ -15,13 +15,21 @@ import torch
 from torch import Tensor
 
 from holdfast.encoders import Encoder, Input
+from holdfast.encoders.named_backbone import NamedBackbone, named_backbone
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.adopted_model import Adopted, read_adopted
 from holdfast.lifecycle.image_defaults import survey_images
 from holdfast.lifecycle.parent import Parent, SampleSet, describe_model
 from holdfast.lifecycle.samples import Sample, holds_vectors
-from holdfast.lifecycle.settings import VECTOR_HEAD, VersionSettings, default_settings, start_settings
+from holdfast.lifecycle.settings import (
+    VECTOR_HEAD,
+    VersionSettings,
+    default_settings,
+    start_settings,
+    with_network,
+)
 from holdfast.lifecycle.stored_vectors import StoredVectors
+from holdfast.training.options import Precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,31 +108,34 @@ def adopted_settings(
     data: Path,
     *,
     settings: VersionSettings | None = None,
-    network: str | None = None,
+    network: str | NamedBackbone | None = None,
+    precision: Precision = "fp32",
     split_folders: bool | None = None,
 ) -> VersionSettings:
     """Settings of the first version after an adopted model.
 
     settings: those of the user, which must train into the adopted space. Default: the defaults for the data, with
         ``means_hoc`` for images, ``cosine_hoc`` for vectors, and ``simplex_hoc`` if the adopted space is a simplex.
-    network: name of the network; default: the one for the data.
+    network: name of the network, or what ``named_backbone`` found; default: the one for the data.
+    precision: of networks for images with trained weights.
     split_folders: as in ``start``.
     """
     vectors = holds_vectors(data)
+    network = named_backbone(network) if isinstance(network, str) else network
     if settings is None:
         images = None if vectors else survey_images(data, split_folders)
-        settings = default_settings(vectors=vectors, images=images, network=network)
+        settings = default_settings(vectors=vectors, images=images, network=network, precision=precision)
         method = "simplex_hoc" if adopted.registry is not None else "cosine_hoc" if vectors else "means_hoc"
         if settings.method != method:
             settings = replace(settings, method=method, method_options={})
     elif settings.backbone is None:
-        settings = replace(settings, backbone=network or (VECTOR_HEAD if vectors else None))
+        settings = with_network(settings, network or (named_backbone(VECTOR_HEAD) if vectors else None))
     settings = start_settings(settings, vectors)
     options = adopted.method_options(settings.method, settings.method_options)
     settings = replace(settings, method_options={**settings.method_options, **options})
     unfit = settings.takes_slots() and adopted.registry is None  # any number of slots is refused
-    method = (settings.with_slots(2) if unfit else settings).build_method()
-    adopted.refuse_unfit(method, adopted.dim, where="--from")  # the size is checked with the network
+    trained_by = (settings.with_slots(2) if unfit else settings).build_method()
+    adopted.refuse_unfit(trained_by, adopted.dim, where="--from")  # the size is checked with the network
     return settings
 
 
@@ -139,8 +150,8 @@ def adopted_network(settings: VersionSettings, preprocess: Input, adopted: Adopt
         encoder = build()
         adopted.refuse_unfit(settings.build_method(), encoder.dim, where="--from")
         own, given = encoder.projection, adopted.encoder.projection
-        both = preprocess.takes_vectors and own is not None and given is not None
-        if both and own.weight.shape == given.weight.shape:
+        on_vectors = preprocess.takes_vectors
+        if on_vectors and own is not None and given is not None and own.weight.shape == given.weight.shape:
             own.weight.data.copy_(given.weight.detach())
         return encoder
 

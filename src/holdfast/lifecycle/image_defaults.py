@@ -4,25 +4,29 @@ The recipe of ``small_resnet`` was chosen on 40 classes of CIFAR-100 with 80 tra
 measures it on the other 60.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+import torch
 from PIL import Image
 
 from holdfast.data.sampler import steps_per_epoch
-from holdfast.errors import HoldfastError
+from holdfast.encoders.named_backbone import NamedBackbone, NetworkInput, named_backbone
 from holdfast.lifecycle.samples import find_images
-from holdfast.storage import read_json
 from holdfast.training import FitOptions
+from holdfast.training.options import Precision
 
 DEFAULT_NETWORK = "small_resnet"
-SMALL_SIDE, LARGE_SIDE, PRETRAINED_SIDE = 32, 64, 224
-"""Sides that images are scaled to, in pixels: small images, larger ones, and those of pre-trained networks."""
+SMALL_SIDE, LARGE_SIDE = 32, 64
+"""Least and largest side that images are scaled to for networks that start from random weights, in pixels."""
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1200, 15, 300
 """Training takes about ``STEPS`` steps, but not fewer or more epochs than these: minutes on two CPU cores for up to
 20,000 images, and in proportion to the images above that."""
+TRAINED_STEPS = 400
+"""Least number of steps for networks with trained weights, within 10 and 50 epochs."""
 _SIZES_READ = 100
 
 
@@ -60,18 +64,23 @@ def survey_images(source: Path, split_folders: bool | None = None) -> ImageSurve
     return ImageSurvey(len(files), median_low(sides) if sides else SMALL_SIDE)
 
 
-def image_defaults(survey: ImageSurvey | None, network: str | None = None) -> ImageDefaults:
+def image_defaults(
+    survey: ImageSurvey | None, network: str | NamedBackbone | None = None, *, precision: Precision = "fp32"
+) -> ImageDefaults:
     """The defaults for a network.
 
     survey: None if the images are not known yet: those for 2,000 images of 32 pixels.
-    network: its name; default: ``small_resnet``.
+    network: its name, or what ``named_backbone`` found; default: ``small_resnet``.
+    precision: of networks with trained weights.
 
     ``small_resnet`` is trained from random weights by SGD at a high rate. Other networks keep a lower rate that suits
-    most of them, and ``hf:`` networks, which mostly come with trained weights, a still lower one.
+    most of them. Networks with trained weights are trained as is usual for retrieval: a tenth of the projection's rate
+    for the network, a warm-up, boxes of 16 to 100 % of a photograph, and a centre crop for queries.
     """
     survey = survey or ImageSurvey(2000, SMALL_SIDE)
-    size = LARGE_SIDE if survey.side >= LARGE_SIDE else SMALL_SIDE
-    if network is None or network == DEFAULT_NETWORK:
+    size = image_side(survey.side)
+    named = named_backbone(network) if isinstance(network, str) else network
+    if named is None or named == NamedBackbone(DEFAULT_NETWORK):
         fit = FitOptions(
             epochs=default_epochs(survey.images, batch_size=64),
             batch_size=64,
@@ -83,19 +92,94 @@ def image_defaults(survey: ImageSurvey | None, network: str | None = None) -> Im
         )
         options = {"stem_stride": 2} if size == LARGE_SIDE else {}
         return ImageDefaults(DEFAULT_NETWORK, options, size, fit, {})
+    if named.input is not None:
+        return _pretrained_defaults(named, named.input, precision, survey.images)
     fit = FitOptions(epochs=30, batch_size=32, optimizer="adamw", lr=1e-3, schedule="cosine", crop_padding=size // 8)
-    if not network.startswith("hf:"):
-        return ImageDefaults(network, {}, size, fit, {})
-    size, preprocess = _pretrained_input(Path(network.removeprefix("hf:")))
-    fit = FitOptions(epochs=10, batch_size=32, optimizer="adamw", lr=1e-4, schedule="cosine", crop_padding=size // 16)
-    return ImageDefaults(network, {}, size, fit, preprocess)
+    return ImageDefaults(named.name, named.options, size, fit, {})
 
 
-def default_epochs(images: int, *, batch_size: int, held_out_share: float = 0.2) -> int:
-    """Epochs that give about ``STEPS`` steps on ``images`` images, some of which are held out."""
+def _pretrained_defaults(
+    named: NamedBackbone, expected: NetworkInput, precision: Precision, images: int
+) -> ImageDefaults:
+    fit = pretrained_fit(precision, resized_crop=expected.side)
+    epochs = default_epochs(images, batch_size=fit.batch_size, steps=TRAINED_STEPS, fewest=fit.epochs, most=50)
+    fit = replace(fit, epochs=epochs)
+    preprocess: dict[str, Any] = {"resize": expected.resize}
+    if expected.mean is not None and expected.std is not None:
+        preprocess |= {"mean": list(expected.mean), "std": list(expected.std)}
+    return ImageDefaults(named.name, named.options, expected.resize, fit, preprocess)
+
+
+def pretrained_fit(precision: Precision = "fp32", *, resized_crop: int = 0) -> FitOptions:
+    """Options for training a network that has trained weights.
+
+    resized_crop: side of the crops; 0 leaves the images as they are, for an update that keeps those of the model.
+    """
+    return FitOptions(
+        epochs=10,
+        batch_size=32,
+        optimizer="adamw",
+        lr=1e-3,
+        lr_groups={"backbone": 0.1},
+        weight_decay=0.01,
+        decay_norms=False,
+        schedule="cosine",
+        warmup=0.1,
+        precision=precision,
+        crop_padding=0,
+        resized_crop=resized_crop,
+        crop_scale=(0.16, 1.0),
+    )
+
+
+def mixed_precision(device: torch.device) -> Precision:
+    """The precision of networks with trained weights: bf16 where the device computes it fast, else fp32."""
+    fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return "bf16" if fast else "fp32"
+
+
+def image_side(side: int) -> int:
+    """The side that images are scaled to for networks without trained weights: that of the images, within 32 and 64.
+
+    side: median of the images' shorter sides. The result is a multiple of 16.
+    """
+    return min(LARGE_SIDE, max(SMALL_SIDE, side // 16 * 16))
+
+
+def photograph_advice(survey: ImageSurvey, cached: Sequence[str], chosen: str | None) -> str | None:
+    """What ``start`` does with photographs if no network is named, and what is better; None for small images.
+
+    cached: names of the networks with trained weights that are on this machine.
+    chosen: the one that ``--pretrained`` uses.
+    """
+    if survey.side <= LARGE_SIDE:
+        return None
+    done = (
+        f"the images have about {survey.side} pixels a side; they are scaled to {LARGE_SIDE}, and a small network is "
+        "trained from random weights. A network with trained weights finds far more"
+    )
+    if chosen is None:
+        return f"{done}: --backbone timm:NAME or hf:NAME downloads one, --backbone FILE reads your own"
+    others = f" ({len(cached) - 1} more)" if len(cached) > 1 else ""
+    return f"{done}: --pretrained uses {chosen}, which is on this machine{others}; --backbone names another"
+
+
+def default_epochs(
+    images: int,
+    *,
+    batch_size: int,
+    held_out_share: float = 0.2,
+    steps: int | None = None,
+    fewest: int | None = None,
+    most: int | None = None,
+) -> int:
+    """Epochs that give about ``steps`` steps on ``images`` images, some of which are held out.
+
+    steps, fewest, most: default ``STEPS``, and the bounds ``FEWEST_EPOCHS`` and ``MOST_EPOCHS``.
+    """
     trained = max(1, round(images * (1 - held_out_share)))
-    epochs = -(-STEPS // steps_per_epoch(trained, 0, batch_size))
-    return min(MOST_EPOCHS, max(FEWEST_EPOCHS, epochs))
+    epochs = -(-(steps or STEPS) // steps_per_epoch(trained, 0, batch_size))
+    return min(most or MOST_EPOCHS, max(fewest or FEWEST_EPOCHS, epochs))
 
 
 def _shorter_side(file: Path) -> int | None:
@@ -105,20 +189,3 @@ def _shorter_side(file: Path) -> int | None:
             return int(min(image.size))
     except Exception:  # decoders raise anything for a broken file
         return None
-
-
-def _pretrained_input(folder: Path) -> tuple[int, dict[str, Any]]:
-    """Side of the images, and mean and std, from the files of a transformers model; 224 pixels if they do not say."""
-    config, processor = (_json_object(folder / name) for name in ("config.json", "preprocessor_config.json"))
-    side = config.get("image_size")
-    mean, std = (processor.get(key) for key in ("image_mean", "image_std"))
-    preprocess = {"mean": mean, "std": std} if isinstance(mean, list) and isinstance(std, list) else {}
-    return side if isinstance(side, int) and side > 0 else PRETRAINED_SIDE, preprocess
-
-
-def _json_object(file: Path) -> dict[str, Any]:
-    try:
-        found = read_json(file)
-    except HoldfastError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.encoders import Encoder, Input, Preprocess, VectorInput, backbone_builder
+from holdfast.encoders.named_backbone import NamedBackbone, named_backbone
 from holdfast.encoders.preprocess import VECTORS_KIND, input_from_json
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.image_defaults import DEFAULT_NETWORK, SMALL_SIDE, ImageSurvey, image_defaults
+from holdfast.lifecycle.image_defaults import (
+    DEFAULT_NETWORK,
+    SMALL_SIDE,
+    ImageSurvey,
+    image_defaults,
+    pretrained_fit,
+)
 from holdfast.lifecycle.parent import (
     Parent,
     describe_model,
@@ -24,7 +31,7 @@ from holdfast.pixels import Colour
 from holdfast.randomness import GENERATOR_LOCK
 from holdfast.training import FitOptions
 from holdfast.training.build import BACKBONE_EXTRAS, FILLED_IN, build_method, encoder_maker, fit_options
-from holdfast.training.options import OFF_FOR_VECTORS
+from holdfast.training.options import OFF_FOR_VECTORS, Precision
 
 DEFAULT_FIT = FitOptions(epochs=30, batch_size=32, optimizer="adamw", lr=1e-3, schedule="cosine")
 """Few epochs and a learning rate that suits most networks; ``default_settings`` chooses by data and network."""
@@ -184,22 +191,31 @@ def _with_defaults(
 
 
 def default_settings(
-    *, vectors: bool, images: ImageSurvey | None = None, network: str | None = None
+    *,
+    vectors: bool,
+    images: ImageSurvey | None = None,
+    network: str | NamedBackbone | None = None,
+    precision: Precision = "fp32",
 ) -> VersionSettings:
     """The settings of a first version if none are given: d-Simplex-HOC on a small network, Cosine-HOC on vectors.
 
     vectors: whether the samples are vectors.
     images: number and size of the images, which decide the size that they are scaled to and the epochs.
-    network: name of another network; the training options suit it.
+    network: name of another network, or what ``named_backbone`` found; the training options suit it.
+    precision: of networks for images with trained weights (``mixed_precision``).
     """
-    if vectors and network in (None, VECTOR_HEAD):
+    network = named_backbone(network) if isinstance(network, str) else network
+    if vectors and (network is None or network.name == VECTOR_HEAD):
         head = VersionSettings("cosine_hoc", backbone=VECTOR_HEAD, fit=HEAD_FIT, preprocess={"unit": True})
         return start_settings(replace(head, title="Own vectors"), vectors)
     options = {"lambda": 0.3}
     if vectors:
-        settings = VersionSettings(title="Own vectors", backbone=network, method_options=options)
+        assert network is not None
+        settings = VersionSettings(
+            title="Own vectors", backbone=network.name, backbone_options=network.options, method_options=options
+        )
         return start_settings(settings, vectors)
-    defaults = vars(image_defaults(images, network))
+    defaults = vars(image_defaults(images, network, precision=precision))
     return start_settings(VersionSettings(title="Own images", method_options=options, **defaults), vectors)
 
 
@@ -217,14 +233,15 @@ def update_settings(
     """The model, and the settings of the version after it. Settings that contradict the model are refused by name.
 
     settings: None for those that the model was trained with.
-    replace_with: the name of another backbone, or a model folder.
+    replace_with: the name of another backbone, a file of its weights, or a model folder.
     """
     description = describe_model(model)
     recorded = recorded_recipe(model)
+    named = None if replace_with is None or is_model(replace_with) else named_backbone(replace_with)
     if settings is None:
-        settings = VersionSettings.from_tables(recorded_tables(model))
-    if replace_with is not None and not is_model(replace_with) and settings.backbone != replace_with:
-        settings = replace(settings, backbone=replace_with, backbone_options={})
+        tables = recorded_tables(model)
+        settings = VersionSettings.from_tables(tables if named is None else tables_with_network(tables, named))
+    settings = with_network(settings, named)
     settings = _completed(settings, description, model)
     _build_own_code(description, settings, model)
     parent = read_parent(model)
@@ -232,6 +249,32 @@ def update_settings(
     trained_by = method.get("name") if isinstance(method, Mapping) else None
     _refuse_contradictions(settings, parent, trained_by, replaced=replace_with is not None)
     return parent, settings
+
+
+def with_network(settings: VersionSettings, named: NamedBackbone | None) -> VersionSettings:
+    """``settings`` with another network; unchanged if they name it already, or if there is none."""
+    if named is None or settings.backbone == named.name:
+        return settings
+    return replace(settings, backbone=named.name, backbone_options=named.options)
+
+
+TRAINING_OF_NETWORK = (
+    "epochs", "batch_size", "optimizer", "lr", "lr_groups", "momentum", "weight_decay", "decay_norms", "schedule",
+    "milestones", "decay", "final_lr", "warmup",
+)  # fmt: skip
+"""Options of training that suit a network; the others belong to the data, which stay as they are in an update."""
+
+
+def tables_with_network(tables: Mapping[str, Any], named: NamedBackbone) -> dict[str, Any]:
+    """The recorded recipe of a model with another network and, if it has trained weights, the training that suits it.
+
+    Sizes and crops of the images are those of the model: old and new network get the same images.
+    """
+    train = dict(tables.get("train", {}))
+    if named.input is not None:
+        suits = asdict(pretrained_fit())
+        train |= {key: suits[key] for key in TRAINING_OF_NETWORK}
+    return {**tables, "backbone": named.table, "train": train}
 
 
 def is_model(name: str) -> bool:
@@ -323,8 +366,8 @@ def _build_own_code(description: Mapping[str, Any], settings: VersionSettings, m
         return
     if settings.backbone != code:
         raise HoldfastError(
-            f"{model}: its network is code of your own, {code}, which no model folder may name; give --recipe with "
-            f'backbone.name = "{code}" (backbone="{code}" in Python)'
+            f"{model}: its network is code of your own, {code}, which no model folder may name; give --backbone "
+            f'{code}, or --recipe with backbone.name = "{code}" (backbone="{code}" in Python)'
         )
     _built_spec(settings, input_from_json(description["preprocess"]))
 

@@ -10,12 +10,14 @@ import torch
 
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder, Input
+from holdfast.encoders.hf_cache import best_cached_network, cached_networks
+from holdfast.encoders.named_backbone import named_backbone
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.check import RESAMPLES, check_options
 from holdfast.evaluation.verdict import bounds_asked
-from holdfast.events import OnEvent, RunWarning, ignore_event
+from holdfast.events import Note, OnEvent, RunWarning, ignore_event
 from holdfast.lifecycle.adopted_parent import adopted_network, adopted_parent, adopted_settings
-from holdfast.lifecycle.image_defaults import survey_images
+from holdfast.lifecycle.image_defaults import ImageSurvey, photograph_advice, survey_images
 from holdfast.lifecycle.parent import Parent, SampleSet, describe_model, is_adopted
 from holdfast.lifecycle.plan import Plan, VersionContext, draw_buffer, plan_version
 from holdfast.lifecycle.samples import (
@@ -27,7 +29,14 @@ from holdfast.lifecycle.samples import (
     refuse_one_class,
     single_sample_classes,
 )
-from holdfast.lifecycle.settings import VersionSettings, default_settings, is_model, start_settings, update_settings
+from holdfast.lifecycle.settings import (
+    VersionSettings,
+    default_settings,
+    is_model,
+    start_settings,
+    update_settings,
+    with_network,
+)
 from holdfast.lifecycle.sources import SourceOptions, find_samples
 from holdfast.lifecycle.train_version import VersionJob, train_version
 from holdfast.randomness import GENERATOR_LOCK, derived_seed
@@ -77,7 +86,10 @@ def start(
     data, out = Path(data), Path(out)
     vectors = holds_vectors(data)
     if settings is None:
-        settings = default_settings(vectors=vectors, images=None if vectors else survey_images(data, split_folders))
+        images = None if vectors else survey_images(data, split_folders)
+        settings = default_settings(vectors=vectors, images=images)
+        if images is not None:
+            advise_on_photographs(images, on_event)
     settings = start_settings(settings, vectors)
     torch_device = resolve_device(device)
     reader = settings.training_reader(None)
@@ -131,7 +143,8 @@ def update(
     out: folder of the new model. If it holds part of the same training, that training is resumed.
     settings: method, network and training. Default: those that ``model`` was trained with; after an adopted model, the
         defaults for the data with a method that trains into its space.
-    replace_with: name of another backbone, or folder of another model, to train instead of the model's own network.
+    replace_with: name of another backbone, a file of its weights, or the folder of another model, to train instead of
+        the model's own network. ``hf:`` and ``timm:`` start from their trained weights.
     embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
     buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
     check_on: data to check the new model on; nothing is held out of ``data`` then.
@@ -203,6 +216,13 @@ def update(
     return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
 
 
+def advise_on_photographs(images: ImageSurvey, on_event: OnEvent) -> None:
+    """Say what is done with photographs if no network is named, and what would be better."""
+    advice = photograph_advice(images, cached_networks(), best_cached_network())
+    if advice is not None:
+        on_event(Note(advice))
+
+
 def _parent_and_settings(
     model: Path,
     data: Path,
@@ -220,8 +240,8 @@ def _parent_and_settings(
         raise HoldfastError(f"--replace-with {replace_with}: after an adopted model, name a backbone and not a folder")
     parent = adopted_parent(model, data, stored)
     assert parent.adopted is not None
-    if settings is not None and replace_with is not None and settings.backbone != replace_with:
-        settings = replace(settings, backbone=replace_with, backbone_options={})
+    if settings is not None and replace_with is not None:
+        settings = with_network(settings, named_backbone(replace_with))
     return parent, adopted_settings(
         parent.adopted, data, settings=settings, network=replace_with, split_folders=split_folders
     )
@@ -248,7 +268,9 @@ def _recorded_replacement(
 ) -> str | dict[str, str] | None:
     if parent.adopted is not None:
         return None  # the recipe names the network
-    return replace_with if replacement is None else replacement.info["origin"]
+    if replacement is not None:
+        return replacement.info["origin"]
+    return None if replace_with is None else named_backbone(replace_with).name
 
 
 def _warn(text: str | None, on_event: OnEvent) -> None:

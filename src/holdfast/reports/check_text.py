@@ -77,13 +77,13 @@ def loss_sentence(record: dict[str, Any]) -> str:
 
 
 def kept_sentence(record: dict[str, Any]) -> str:
-    """The share of the re-embedded score that the old gallery keeps, with its interval; empty if not measured."""
+    """How much of the re-embedded score the stored vectors keep, with its interval; empty if not measured."""
     kept = record.get("kept")
-    if record["kind"] != "check" or not kept or kept["value"] is None:
+    if not kept or kept["value"] is None:
         return ""
     low, high = (per_cent(kept[end], 1) for end in ("low", "high"))
     interval = f"{confidence_level(record)} interval {low} to {high}"
-    return f"Share of re-embedding kept: {per_cent(kept['value'], 1)} % ({interval})."
+    return f"Keeps {per_cent(kept['value'], 1)} % of re-embedding ({interval})."
 
 
 def needed_sentence(record: dict[str, Any]) -> str:

@@ -1,0 +1,153 @@
+"""Compatibility of models that are trained with pairs only: with and without ``CompatibilityLoss``'s term.
+
+    python bench/label_free.py --out DIR --data DIR [--seeds 3] [--weights 0,1] [--epochs 70] [--json FILE]
+
+CL2R on CIFAR100/10 with 7 tasks, as in Table 2. Labels are hidden: a batch tells only which two of its images belong
+together (two images of one class, drawn at random), so other images of the class are among the negatives of both
+losses. The loss is multiple negatives on the pairs; the term is that of ``holdfast.CompatibilityLoss``, with a pair as
+a group. Printed for each weight and seed: AC, AA and ACA of the instance protocol. A run that is done is not repeated.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from holdfast.devices import resolve_device
+from holdfast.environment import describe
+from holdfast.experiments.assemble import SharedData
+from holdfast.experiments.execute import execute
+from holdfast.experiments.load import read_recipe
+from holdfast.experiments.schema import check_recipe
+from holdfast.geometry import unit
+from holdfast.losses import compatibility_contrast
+from holdfast.methods import Batch, Method, Progress
+from holdfast.methods.interface import OldFeatures, TaskView
+from holdfast.run_folder import RunFolder
+from holdfast.storage import read_json
+
+
+class PairLoss(Method):
+    """Multiple negatives on pairs, and the label-free contrast with the old model.
+
+    weight: of the contrast; 0 trains without it.
+    rho: factor of the cosines in the contrast.
+    scale: factor of the cosines of pairs.
+    """
+
+    old_features: OldFeatures = "all"
+
+    def __init__(self, *, weight: float = 1.0, rho: float = 5.0, scale: float = 16.0) -> None:
+        super().__init__()
+        self.weight = weight
+        self.rho = rho
+        self.scale = scale
+
+    def begin(self, task: TaskView, dim: int) -> None:
+        pass
+
+    def loss(
+        self,
+        z: Tensor,
+        batch: Batch,
+        *,
+        z_old: Tensor | None = None,
+        z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
+        progress: Progress,
+    ) -> dict[str, Tensor]:
+        first, second, belong, groups = random_pairs(batch.labels)
+        scores = self.scale * unit(z[first]) @ unit(z[second]).T
+        each = F.cross_entropy(scores, torch.arange(len(first), device=z.device), reduction="none")
+        terms = {"pairs": each.where(belong, 0.0).sum() / belong.sum().clamp(min=1)}
+        if z_old is not None and self.weight:
+            terms["compatibility"] = self.weight * compatibility_contrast(z, z_old, groups, rho=self.rho)
+        return terms
+
+
+def random_pairs(labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows of the first and the second item of each pair, whether they belong together, and a number for each pair.
+
+    labels: N; each item is in at most one pair, except that of an odd number one is left out. No value is copied back
+    to the host, so that a CUDA graph can be captured.
+    """
+    order = torch.argsort(labels.double() + torch.rand(len(labels), device=labels.device, dtype=torch.double))
+    pairs = len(labels) // 2
+    first, second = order[0 : 2 * pairs : 2], order[1 : 2 * pairs : 2]
+    belong = labels[first] == labels[second]
+    numbers = torch.arange(pairs, device=labels.device)
+    groups = torch.full_like(labels, 2 * pairs)
+    groups[first] = numbers
+    groups[second] = torch.where(belong, numbers, pairs + numbers)
+    return first, second, belong, groups
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compatibility of models that are trained with pairs only.")
+    parser.add_argument("--out", required=True, help="folder of the runs")
+    parser.add_argument("--data", help="where the data sets are")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--weights", default="0,1")
+    parser.add_argument("--rho", type=float, default=5.0)
+    parser.add_argument("--epochs", type=int, default=70)
+    parser.add_argument("--network", default="resnet32")
+    parser.add_argument("--per-class", type=int, help="training images of each class; default: all")
+    parser.add_argument("--queries", type=int, help="queries, and gallery items, of each class; default: all")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    rows = []
+    shared = SharedData(Path(options.data) if options.data else None)
+    for weight in map(float, options.weights.split(",")):
+        for seed in range(options.seeds):
+            rows.append(one_run(options, shared, weight, seed))
+            shown = "weight {weight:g}  seed {seed}  AC {AC:.3f}  AA {AA:.3f}  ACA {ACA:.3f}"
+            print(shown.format(**rows[-1]), flush=True)
+    for weight in dict.fromkeys(row["weight"] for row in rows):
+        own = [row for row in rows if row["weight"] == weight]
+        means = "  ".join(f"{name} {mean(row[name] for row in own):.3f}" for name in ("AC", "AA", "ACA"))
+        print(f"weight {weight:g}  mean of {len(own)}  {means}")
+    if options.json:
+        record = {
+            "bench": "label_free",
+            "environment": describe(str(resolve_device(options.device))),
+            "options": {key: value for key, value in vars(options).items() if key not in ("out", "data", "json")},
+            "rows": rows,
+        }
+        Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def one_run(options: argparse.Namespace, shared: SharedData, weight: float, seed: int) -> dict[str, Any]:
+    folder = RunFolder(Path(options.out) / f"weight-{weight:g}-seed-{seed}")
+    if not folder.metrics.exists():
+        recipe = check_recipe(tables(options, weight, seed))
+        execute(recipe, folder, shared=shared, device=options.device, resume=folder.recipe.exists())
+    found = read_json(folder.metrics)["protocols"]["instance"]
+    return {"weight": weight, "seed": seed, **{name: found[name] for name in ("AC", "AA", "ACA")}}
+
+
+def tables(options: argparse.Namespace, weight: float, seed: int) -> dict[str, Any]:
+    """The recipe of ER at 7 tasks with another method, in float32: the arithmetic of all devices is then the same."""
+    recipe = read_recipe("cifar100-10/er")
+    data = {name: dict(table) for name, table in recipe["data"].items()}
+    data["train"]["per_class"] = options.per_class
+    for split in ("query", "gallery"):
+        data[split]["per_class"] = options.queries
+    return {
+        **recipe,
+        "title": "Pairs only",
+        "seed": seed,
+        "data": data,
+        "backbone": {"name": options.network},
+        "method": {"name": "label_free:PairLoss", "weight": weight, "rho": options.rho},
+        "train": {**recipe["train"], "epochs": options.epochs, "executor": "auto", "precision": "fp32"},
+    }
+
+
+if __name__ == "__main__":
+    main()

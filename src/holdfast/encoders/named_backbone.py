@@ -1,0 +1,228 @@
+"""What a user may name as a network: a backbone by name, or a file of weights whose network is recognised.
+
+The result has the options that load trained weights, and says how images are prepared for them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.encoders.backbones import BACKBONES, backbone_builder, import_timm, is_own_code
+from holdfast.encoders.encoder import CONFIG_FILE, FORMAT, WEIGHTS_FILE
+from holdfast.encoders.hf_cache import cached_snapshot
+from holdfast.encoders.initialise import without_memory
+from holdfast.encoders.preprocess import Preprocess
+from holdfast.encoders.weights import SUFFIXES, read_weights
+from holdfast.errors import HoldfastError
+from holdfast.storage import read_json
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_SIDE = 224
+CROP_SHARE = 0.875
+"""Side of the centre that is cut out, divided by the side that images are scaled to: 224 of 256, as usual."""
+
+_PREFIXES = ("", "module.", "backbone.", "model.", "encoder.", "module.backbone.", "module.encoder.", "net.")
+_ANY_SIZE = ("resnet18", "resnet50", "senet18", "regnety_400mf", "resnet32", "small_resnet")
+
+
+@dataclass(frozen=True)
+class NetworkInput:
+    """How images are prepared for a network with trained weights.
+
+    side: side of the images in pixels.
+    mean, std: per channel; None: those of the training images.
+    """
+
+    side: int = IMAGENET_SIDE
+    mean: tuple[float, ...] | None = IMAGENET_MEAN
+    std: tuple[float, ...] | None = IMAGENET_STD
+
+    @property
+    def resize(self) -> int:
+        """The side that images are scaled to before the centre is cut out."""
+        return round(self.side / CROP_SHARE)
+
+
+@dataclass(frozen=True)
+class NamedBackbone:
+    """A network that a user named.
+
+    name: for ``build_backbone``.
+    options: for it, and ``weights``, ``weights_prefix`` and ``weights_skip`` if a file has the weights.
+    input: how images are prepared for its trained weights; None if it starts from random weights.
+    """
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+    input: NetworkInput | None = None
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """As the table ``backbone`` of a recipe."""
+        return {"name": self.name, **self.options}
+
+
+def is_weights_file(text: str) -> bool:
+    """Whether ``text`` is written as a file of weights, and not as the name of a network."""
+    return text.endswith(SUFFIXES) and not text.startswith(("hf:", "timm:"))
+
+
+def named_backbone(text: str, weights: str | Path | None = None) -> NamedBackbone:
+    """The network that ``text`` names.
+
+    text: a name for ``build_backbone``, or a file of weights: of a Holdfast model, of timm or transformers with its
+        ``config.json`` beside it, or of a network in ``holdfast ls backbones``, recognised by names and shapes.
+    weights: a file of weights for a network that is named.
+
+    ``hf:`` and ``timm:`` come with their trained weights. The user's own function may have an attribute ``preprocess``
+    (a ``Preprocess``): its network then counts as one with trained weights, for images prepared so.
+    """
+    if weights is not None:
+        if is_weights_file(text):
+            raise HoldfastError(f"two files of weights, {text} and {weights}; name the network of one of them")
+        file = Path(weights).expanduser()
+        named = _recognised_for(text, file)
+        return named if named is not None else NamedBackbone(text, {"weights": str(file)}, _input_of(text))
+    if is_weights_file(text):
+        return _recognised(Path(text).expanduser())
+    options = {"pretrained": True} if text.startswith("timm:") else {}
+    return NamedBackbone(text, options, _input_of(text) if _has_weights(text) else None)
+
+
+def same_network(description: Mapping[str, Any], named: NamedBackbone) -> bool:
+    """Whether ``named`` is the network that a model's ``config.json`` describes, without other weights."""
+    spec = description.get("backbone")
+    if not isinstance(spec, Mapping) or "weights" in named.options:
+        return False
+    source = spec.get("source")
+    names = (spec.get("name"), source.get("name") if isinstance(source, Mapping) else None)
+    return named.name in names
+
+
+def _has_weights(name: str) -> bool:
+    return name.startswith(("hf:", "timm:")) or (is_own_code(name) and _own_preprocess(name) is not None)
+
+
+def _own_preprocess(name: str) -> Preprocess | None:
+    found = getattr(backbone_builder(name), "preprocess", None)
+    if found is not None and not isinstance(found, Preprocess):
+        raise HoldfastError(f"backbone {name}: its attribute preprocess must be a holdfast.Preprocess")
+    return found
+
+
+def _input_of(name: str) -> NetworkInput:
+    if name.startswith("hf:"):
+        return _hf_input(name.removeprefix("hf:"))
+    if name.startswith("timm:"):
+        return _timm_input(name.removeprefix("timm:"))
+    if is_own_code(name) and (own := _own_preprocess(name)) is not None:
+        return NetworkInput(own.height_width[0], own.mean, own.std)
+    return NetworkInput()
+
+
+def _hf_input(name: str) -> NetworkInput:
+    """From the files of a transformers model in a folder or in the hub's cache; ImageNet's if they do not say."""
+    folder = Path(name) if Path(name).is_dir() else cached_snapshot(name)
+    if folder is None:
+        return NetworkInput(mean=None, std=None)
+    config, processor = (_json_object(folder / file) for file in (CONFIG_FILE, "preprocessor_config.json"))
+    side = config.get("image_size")
+    side = side[0] if isinstance(side, list) and side else side
+    mean, std = (processor.get(key) for key in ("image_mean", "image_std"))
+    known = isinstance(mean, list) and isinstance(std, list)
+    return NetworkInput(
+        side if isinstance(side, int) and side > 0 else IMAGENET_SIDE,
+        tuple(mean) if known else None,  # type: ignore[arg-type]
+        tuple(std) if known else None,  # type: ignore[arg-type]
+    )
+
+
+def _timm_input(name: str) -> NetworkInput:
+    """From timm's own table of pre-trained weights; ImageNet's if it does not say."""
+    timm = import_timm(name)
+    try:
+        found = timm.get_pretrained_cfg(name)
+    except Exception as error:  # timm raises anything for an unknown name
+        raise HoldfastError(f"backbone timm:{name}: {error}") from error
+    if found is None:
+        return NetworkInput()
+    size = getattr(found, "input_size", None) or (3, IMAGENET_SIDE, IMAGENET_SIDE)
+    mean, std = getattr(found, "mean", None) or IMAGENET_MEAN, getattr(found, "std", None) or IMAGENET_STD
+    return NetworkInput(int(size[-1]), tuple(mean), tuple(std))
+
+
+def _recognised(file: Path) -> NamedBackbone:
+    if not file.is_file():
+        raise HoldfastError(f"{file}: no such file")
+    config = _json_object(file.parent / CONFIG_FILE)
+    if config.get("format") == FORMAT and file.name == WEIGHTS_FILE:
+        return _of_holdfast_model(file, config)
+    if isinstance(config.get("architecture"), str):  # as timm writes it
+        return _of_timm_file(file, config)
+    if isinstance(config.get("model_type"), str):
+        return NamedBackbone(f"hf:{file.parent}", {}, _hf_input(str(file.parent)))
+    for name in _ANY_SIZE:
+        found = _recognised_for(name, file)
+        if found is not None:
+            return found
+    raise HoldfastError(
+        f"{file}: its network is not recognised (known: {', '.join(_ANY_SIZE)}, or a config.json beside it); name the "
+        "network as --backbone and the file as --weights"
+    )
+
+
+def _of_holdfast_model(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
+    spec, preprocess = config.get("backbone"), config.get("preprocess")
+    if not isinstance(spec, Mapping) or spec.get("name") not in BACKBONES:
+        raise HoldfastError(f"{file}: a model of Holdfast with code of others; update --from it, or --replace-with it")
+    weights = {"weights": str(file), "weights_prefix": "backbone."}
+    own = Preprocess.from_json(preprocess)
+    return NamedBackbone(
+        str(spec["name"]), {**spec.get("options", {}), **weights}, NetworkInput(own.height_width[0], own.mean, own.std)
+    )
+
+
+def _of_timm_file(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
+    about = config.get("pretrained_cfg")
+    about = about if isinstance(about, Mapping) else {}
+    classifier = about.get("classifier", "fc")
+    heads = classifier if isinstance(classifier, list) else [classifier]
+    present = {name.rpartition(".")[0] for name in read_weights(file)}
+    skip = [f"{head}." for head in heads if head in present]
+    size = about.get("input_size") or (3, IMAGENET_SIDE, IMAGENET_SIDE)
+    mean, std = about.get("mean") or IMAGENET_MEAN, about.get("std") or IMAGENET_STD
+    options = {"weights": str(file), **({"weights_skip": skip} if skip else {})}
+    return NamedBackbone(f"timm:{config['architecture']}", options, NetworkInput(size[-1], tuple(mean), tuple(std)))
+
+
+def _recognised_for(name: str, file: Path) -> NamedBackbone | None:
+    """``name`` with the weights of ``file``, if all its weights are there below one prefix; other names are skipped."""
+    if name not in BACKBONES:
+        return None
+    with without_memory():
+        expected = {key: tuple(value.shape) for key, value in BACKBONES[name]().state_dict().items()}
+    found = {key: tuple(value.shape) for key, value in read_weights(file).items()}
+    for prefix in _PREFIXES:
+        inside = {key.removeprefix(prefix): shape for key, shape in found.items() if key.startswith(prefix)}
+        if all(inside.get(key) == shape for key, shape in expected.items()):
+            skip = sorted({key.split(".")[0] + "." for key in inside.keys() - expected.keys()})
+            if any(key.startswith(tuple(skip)) for key in expected) and skip:
+                continue
+            options = {"weights": str(file)} | ({"weights_prefix": prefix} if prefix else {})
+            return NamedBackbone(name, options | ({"weights_skip": skip} if skip else {}), _plain_input(name))
+    return None
+
+
+def _plain_input(name: str) -> NetworkInput:
+    """For weights of which only names and shapes are known: ImageNet's, or 32 pixels for networks of small images."""
+    small = name in ("resnet32", "small_resnet")
+    return NetworkInput(32, None, None) if small else NetworkInput()
+
+
+def _json_object(file: Path) -> dict[str, Any]:
+    try:
+        found = read_json(file)
+    except HoldfastError:
+        return {}
+    return found if isinstance(found, dict) else {}

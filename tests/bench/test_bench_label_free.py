@@ -1,0 +1,56 @@
+"""The bench of training with pairs hides labels, and runs through a whole scenario."""
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from holdfast.experiments.execute import execute
+from holdfast.experiments.schema import check_recipe
+from holdfast.losses import compatibility_contrast
+from holdfast.methods import Batch
+from holdfast.run_folder import RunFolder
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture
+def label_free(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCH))
+    import label_free
+
+    return label_free
+
+
+def test_pairs_are_of_one_class_and_each_item_is_in_one(label_free):
+    labels = torch.tensor([0, 0, 0, 1, 1, 2, 3, 3, 3])
+    torch.manual_seed(0)
+    first, second, belong, groups = label_free.random_pairs(labels)
+    assert len({*first.tolist(), *second.tolist()}) == 8
+    assert torch.equal(belong, labels[first] == labels[second])
+    assert int(belong.sum()) >= 2
+    assert torch.equal(groups[first] == groups[second], belong)
+    assert len(groups.unique()) == 9 - int(belong.sum())
+
+
+def test_the_term_needs_an_old_model_and_a_weight(label_free):
+    labels, z, z_old = torch.arange(4).repeat_interleave(2), torch.randn(8, 5), torch.randn(8, 5)
+    batch = Batch(labels, 0)
+    assert set(label_free.PairLoss().loss(z, batch, progress=None)) == {"pairs"}
+    assert set(label_free.PairLoss(weight=0.0).loss(z, batch, z_old=z_old, progress=None)) == {"pairs"}
+    found = label_free.PairLoss(weight=2.0, rho=3.0).loss(z, batch, z_old=z_old, progress=None)
+    assert torch.equal(found["compatibility"], 2.0 * compatibility_contrast(z, z_old, labels, rho=3.0))
+
+
+def test_a_whole_run(label_free, tiny_tables, tmp_path):
+    method = {"name": "label_free:PairLoss", "weight": 1.0}
+    metrics = execute(check_recipe({**tiny_tables, "method": method}), RunFolder(tmp_path / "run"), device="cpu")
+    assert len(metrics["tasks"]) == 3
+    assert 0 <= metrics["protocols"]["instance"]["AC"] <= 1
+
+
+def test_the_recipe_is_that_of_the_table(label_free):
+    options = Namespace(per_class=None, queries=None, network="resnet32", epochs=70, rho=5.0)
+    tables = check_recipe(label_free.tables(options, 1.0, 2)).tables
+    assert (tables["scenario"]["tasks"], tables["seed"], tables["train"]["executor"]) == (7, 2, "auto")
