@@ -1,4 +1,4 @@
-"""The scores on the methods' cards and in the README are those of the committed results."""
+"""The scores on the methods' cards and in docs/methods/README.md are those of the committed results."""
 
 import json
 import re
@@ -59,9 +59,9 @@ def test_a_card(card):
     check(paragraph(card, r"Across three architectures\."), "iam/architectures", card.stem)
 
 
-def test_the_table_in_the_readme():
+def test_the_table_of_results():
     names = {name: method for method, name in METHOD_NAMES.items()}
-    lines = re.findall(r"^\| ([^|]+) \| (.* / .*) \|$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    lines = re.findall(r"^\| ([^|]+) \| (.* / .*) \|$", (ROOT / "docs/methods/README.md").read_text(encoding="utf-8"), re.MULTILINE)
     paper = tomllib.loads((ROOT / "papers/stationary/paper/table2.toml").read_text(encoding="utf-8"))
     compared = 0
     for name, cells in lines:
@@ -85,8 +85,8 @@ def test_the_header_of_a_recipe(recipe):
     check(said, "cifar100-10/paper", recipe.stem)
 
 
-def test_what_the_readme_says_of_our_own_method():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_what_is_said_of_our_own_method():
+    text = (ROOT / "docs/methods/README.md").read_text(encoding="utf-8")
     said = " ".join(text[text.index("Ours (`simplex_hoc_views`)") :].split("\n\n")[0].split())
     found = re.findall(r"(\d\.\d\d) / (\d+\.\d) / (\d+\.\d) at (\d+)", said)
     for *numbers, tasks in found:
@@ -99,8 +99,8 @@ def test_what_the_readme_says_of_our_own_method():
     assert f"({ac:.2f} / {aa:.1f} / {aca:.1f} at 7" in text
 
 
-def test_what_the_readme_says_of_it_by_instance_and_in_another_order():
-    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+def test_what_is_said_of_it_by_instance_and_in_another_order():
+    text = " ".join((ROOT / "docs/methods/README.md").read_text(encoding="utf-8").split())
 
     def found(run: str, name: str, order: str, counts: tuple[int, ...], protocol: str) -> list[float]:
         return [over_seeds(f"cifar100-10/{run}-t{tasks}-{order}-s*.json", name, protocol) for tasks in counts]

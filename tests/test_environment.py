@@ -11,7 +11,7 @@ def test_description_is_plain_json():
     assert found["device"] == "cpu"
     assert found["gpu"] is None
     assert {"torch", "numpy", "pillow", "safetensors"} <= found["packages"].keys()
-    assert found["holdfast"] == version("holdfast")
+    assert found["holdfast"] == version("holdfast-index")
 
 
 def test_versions_and_names():

@@ -10,8 +10,43 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
+def test_it_is_short():
+    assert README.count("\n") <= 140
+    assert len(README.encode()) <= 9000
+
+
 def test_there_is_code_to_run():
-    assert len(PYTHON) >= 2
+    assert PYTHON
+
+
+def test_the_numbers_are_those_of_the_study():
+    """The table is the one of docs/results/quarters.md, which another test compares with the results."""
+    page = (ROOT / "docs/results/quarters.md").read_text(encoding="utf-8")
+    unseen = page[page.index("## Photographs, unseen classes") : page.index("## Photographs, known classes")]
+    known = page[page.index("## Photographs, known classes") : page.index("## Texts, unseen classes")]
+    replaced = page[page.index("## The network is replaced") : page.index("## A score threshold")]
+    own, lags, grown = (table_after(unseen, start) for start in ("| last version", "| kept, %", "|  | recall@1"))
+    networks = table_after(replaced, "|  | own recall@1")
+    said = table_after(README, "| | after 1 update")
+    for name, strategy, training in (
+        ("plain fine-tuning, old index", "plain, old index", "plain"),
+        ("plain fine-tuning + bridge", "plain + bridge", "plain"),
+        ("trained with Holdfast + bridge", "ours + bridge", "ours"),
+    ):
+        assert said[name] == [
+            lags[strategy][0], lags[strategy][3], grown[strategy][3], networks[strategy][2], own[training][0]
+        ], name  # fmt: skip
+    assert said["re-embed everything"] == ["100.0"] * 4 + [own["plain"][0]]
+    known_own = table_after(known, "| last version")
+    difference = float(known_own["ours"][1]) - float(known_own["plain"][1])
+    assert f"costs {-difference:.1f} points of mAP on photographs of the trained classes" in " ".join(README.split())
+
+
+def table_after(text, start):
+    """The table whose header begins with ``start``: first cell -> the other cells, without deviations."""
+    lines = text[text.index(start) :].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip().split("±")[0] for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row[1:] for row in rows}
 
 
 @pytest.mark.parametrize("code", PYTHON)

@@ -30,7 +30,7 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
     subprocess.run([sys.executable, "-m", "pip", "--disable-pip-version-check", *build, str(ROOT)], check=True)
-    (found,) = folder.glob("holdfast-*.whl")
+    (found,) = folder.glob("holdfast_index-*.whl")
     return found
 
 
@@ -108,7 +108,7 @@ def test_doctor(clean, tmp_path):
 
 
 def test_the_loop_of_the_readme(clean, tmp_path):
-    section = README[README.index("## Use it in your own training loop") :]
+    section = README[README.index("**Your own training loop.**") :]
     example = re.search(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
     (tmp_path / "loop.py").write_text(example + "print(features.shape)\n", encoding="utf-8")
     found = run(clean, "python", "loop.py", folder=tmp_path)

@@ -8,6 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+DISTRIBUTION = "holdfast-index"
+"""The name of the installed distribution. On package indexes "holdfast" is another project."""
+
 PACKAGES = ("torch", "numpy", "pillow", "safetensors", "transformers")
 
 BETWEEN_SESSIONS = " + "
@@ -21,7 +24,7 @@ def describe(device: str | None = None) -> dict[str, Any]:
     """
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "holdfast": version("holdfast"),
+        "holdfast": version(DISTRIBUTION),
         "commit": commit(),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from holdfast.bridges.bridge import Bridge
 from holdfast.bridges.choice import NONE
 from holdfast.bridges.maps import LinearMap
-from holdfast.environment import version
+from holdfast.environment import DISTRIBUTION, version
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.geometry import unit_of_any_length
 from holdfast.onnx_file import write_onnx
@@ -57,7 +57,7 @@ def export_onnx(bridge: Bridge, path: str | Path) -> None:
     Its metadata has the kind, the sizes, ``slope`` and ``offset`` of the score. Needs onnx and onnxscript.
     """
     metadata = {
-        "version": version("holdfast") or "unknown",
+        "version": version(DISTRIBUTION) or "unknown",
         "kind": bridge.kind,
         "dims": list(bridge.dims),
         "models": bridge.models,

@@ -19,7 +19,7 @@ from holdfast.encoders.initialise import without_memory
 from holdfast.encoders.model_card import write_card
 from holdfast.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.encoders.weights import check_weights_fit
-from holdfast.environment import version
+from holdfast.environment import DISTRIBUTION, version
 from holdfast.errors import HoldfastError
 from holdfast.randomness import GENERATOR_LOCK
 from holdfast.storage import read_tensors, replacing_folder, write_json, write_tensors
@@ -275,7 +275,7 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
     # torch.compile adds a prefix to names; a compiled model is saved like any other.
     tensors = {name.replace("_orig_mod.", ""): value for name, value in state.items()}
     write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
-    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version("holdfast")}
+    head = {"format": FORMAT, "format_version": FORMAT_VERSION, "holdfast_version": version(DISTRIBUTION)}
     weights = sha256_of(folder / WEIGHTS_FILE)
     write_card(folder, description, weights)
     write_json(folder / CONFIG_FILE, {**head, **description, "weights_sha256": weights})

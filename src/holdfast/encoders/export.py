@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from holdfast.encoders.encoder import Encoder
 from holdfast.encoders.preprocess import Preprocess, VectorInput
-from holdfast.environment import version
+from holdfast.environment import DISTRIBUTION, version
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit_of_any_length
 from holdfast.onnx_file import first_line, quiet_exporters, write_onnx
@@ -95,7 +95,7 @@ def _metadata(encoder: Encoder, about: Mapping[str, Any] | None) -> dict[str, An
     assert encoder.preprocess is not None
     spec = getattr(encoder.backbone, "backbone_spec", None)
     return {
-        "version": version("holdfast") or "unknown",
+        "version": version(DISTRIBUTION) or "unknown",
         "preprocess": encoder.preprocess.to_json(),
         "backbone": type(encoder.backbone).__name__ if spec is None else spec["name"],
         "dim": encoder.embedding_dim,

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
-from holdfast.environment import version
+from holdfast.environment import DISTRIBUTION, version
 from holdfast.errors import HoldfastError
 from holdfast.gallery import OpenGallery
 from holdfast.service.access_control import AccessControl
@@ -85,7 +85,7 @@ def _local_socket(jobs: GalleryJobs, metrics: Metrics, folder: Path) -> LocalSoc
 def _application(routers: Sequence[APIRouter], lifespan: Any = None) -> FastAPI:
     app = FastAPI(
         title="Holdfast gallery",
-        version=version("holdfast") or "0",
+        version=version(DISTRIBUTION) or "0",
         openapi_url="/v1/openapi.json",
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
