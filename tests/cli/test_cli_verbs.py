@@ -47,7 +47,7 @@ def protocol_shape(protocol, tasks):
 
 
 def test_version(holdfast):
-    assert holdfast("--version") == f"holdfast {version('holdfast')}\n"
+    assert holdfast("--version") == f"holdfast {version('holdfast-index')}\n"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
     """Whatever the extras list but for development; an installed name may differ from the module's."""
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     listed = {name: needs for name, needs in project["optional-dependencies"].items() if name != "dev"}
-    packages = {re.match(r"[\w-]+", need)[0] for needs in listed.values() for need in needs} - {"holdfast"}
+    packages = {re.match(r"[\w-]+", need)[0] for needs in listed.values() for need in needs} - {"holdfast-index"}
     modules = {"mlflow-skinny": "mlflow", "qdrant-edge-py": "qdrant_edge", "qdrant-client": "qdrant_client"}
     modules |= {"prometheus-client": "prometheus_client", "pillow-heif": "pillow_heif"}
     checks = {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
@@ -286,3 +286,40 @@ def test_help_shows_defaults(holdfast):
     text = " ".join(holdfast("run", "--help").split())
     assert "runs/RECIPE-METHOD-tTASKS" in text
     assert "$HOLDFAST_DATA, else ./data" in text
+
+
+def test_help_shows_every_verb_in_one_section_and_hides_older_spellings(holdfast):
+    from typer.main import get_command
+
+    from holdfast.cli import SECTIONS, app
+
+    shown = [name for names in SECTIONS.values() for name in names]
+    commands = get_command(app).commands
+    assert sorted(shown) == sorted(name for name, command in commands.items() if not command.hidden)
+    text = holdfast("--help")
+    assert all(f"{title}:" in text for title in SECTIONS)
+    assert "metrics" not in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_older_spellings_give_the_same_and_say_so(tmp_path, capsys):
+    from holdfast.cli import app
+
+    matrix = tmp_path / "matrix.csv"
+    matrix.write_text("0.5,nan\n0.6,0.7\n", encoding="utf-8")
+    for old, new in ((["metrics", str(matrix)], ["evaluate", str(matrix)]), (["schema"], ["ls", "schema"])):
+        printed = []
+        for words in (old, new):
+            app(words, standalone_mode=False)
+            printed.append(capsys.readouterr())
+        assert printed[0].out == printed[1].out != ""
+        assert (
+            printed[0].err
+            == f"holdfast {old[0]} is now: holdfast {'evaluate FILE' if old[0] == 'metrics' else 'ls schema'}\n"
+        )
+        assert printed[1].err == ""
+
+
+def test_own_is_for_the_schema(holdfast):
+    with pytest.raises(HoldfastError, match="--own is for: holdfast ls schema --own"):
+        holdfast("ls", "methods", "--own")

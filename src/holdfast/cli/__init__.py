@@ -2,8 +2,10 @@
 
 import errno
 import sys
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from holdfast.cli import (
     adopt,
@@ -29,12 +31,32 @@ from holdfast.cli import (
     update,
 )
 
+SECTIONS = {
+    "Start here": ("demo", "doctor"),
+    "Your index": ("bridge", "check", "gallery", "embed", "serve"),
+    "Your model": ("start", "update", "adopt", "export", "slots"),
+    "Experiments": ("run", "sweep", "pretrain", "evaluate", "report", "ls"),
+}
+"""The verbs as ``holdfast --help`` shows them. Hidden verbs are in no section."""
+
+
+class VerbsInSections(TyperGroup):
+    """Shows the verbs of ``SECTIONS``, section by section."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(len(name) for names in SECTIONS.values() for name in names)
+        for title, names in SECTIONS.items():
+            rows = [(name.ljust(width), self.commands[name].get_short_help_str(limit=200)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="holdfast",
-    help="Train embedding models that can be updated and replaced without re-indexing what is already stored.",
-    epilog="Start with: holdfast demo",
+    cls=VerbsInSections,
+    help="Keep a vector index useful while the embedding model behind it changes.",
+    epilog="Start with: holdfast demo, or with two files of vectors: holdfast bridge --help",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: paragraphs are wrapped to the screen, and brackets stay
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -50,11 +72,11 @@ app.command("adopt")(adopt.adopt)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
-app.command("metrics")(metrics.metrics)
+app.command("metrics", hidden=True)(metrics.metrics)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
-app.command("schema")(schema.schema)
+app.command("schema", hidden=True)(schema.schema)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 gallery.gallery.command("backfill")(gallery.backfill)
@@ -68,9 +90,9 @@ for moved in (papers.reproduce, papers.theory):
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from holdfast.environment import version
+        from holdfast.environment import DISTRIBUTION, version
 
-        typer.echo(f"holdfast {version('holdfast')}")
+        typer.echo(f"holdfast {version(DISTRIBUTION)}")
         raise typer.Exit
 
 

@@ -1,4 +1,4 @@
-"""``holdfast evaluate``: evaluate a finished run again, with more scores."""
+"""``holdfast evaluate``: evaluate a finished run again, with more scores; or score a matrix in a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from holdfast.encoders import ModelFeatures
 
 
+MATRIX_SUFFIXES = (".csv", ".json", ".npy")
+
+
 def evaluate(
-    run: Path = typer.Argument(..., help="A run folder."),
+    run: Path = typer.Argument(..., help="A run folder, or a matrix: CSV, JSON or NPY (row t: query model)."),
+    percent: bool = typer.Option(False, "--percent", help="With a matrix: its scores are per cent."),
     scores: str = typer.Option("", "--scores", help="More scores, separated by commas: top5, mAP, auc, tar@far=0.01."),
     bridge: str = typer.Option(
         "", "--bridge", help="Also with bridged queries: a kind of bridge such as rotation, none, or auto."
@@ -36,15 +40,25 @@ def evaluate(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Evaluate a finished run again from its stored features.
+    """Evaluate a finished run again, or score a matrix.
 
-    Computes the compatibility matrices, and writes metrics.json and the report. No model is run; only the stored
+    Computes the compatibility matrices from the stored features, and writes metrics.json and the report. No model is run; only the stored
     features are read, and the maps if the method learned some. Each extra score gives a matrix under "extras"; the
     table shows its mean over all pairs of query and gallery model.
 
     With --bridge, queries of each model are carried into the space of each older model by a map fitted on a sample of
     the gallery, the same images for all models; stored vectors stay as they are. One kind is used for the whole run.
+
+    Of a matrix in a file, AC, AA and ACA are printed. Only its lower triangle counts; nan marks two models that cannot
+    be compared.
+
+    Example: holdfast evaluate runs/mine --scores top5,mAP
     """
+    if not run.is_dir() and run.suffix.lower() in MATRIX_SUFFIXES:
+        from holdfast.cli.metrics import print_scores
+
+        print_scores(run, percent, json)
+        return
     from holdfast.bridges.choice import FEWEST_PAIRS
     from holdfast.bridges.runs import fit_run_bridges
     from holdfast.devices import resolve_device

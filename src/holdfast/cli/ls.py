@@ -1,4 +1,4 @@
-"""``holdfast ls``: list methods, backbones, datasets and recipes."""
+"""``holdfast ls``: list methods, backbones, datasets and recipes, and print the schema of recipes."""
 
 from enum import StrEnum
 
@@ -6,6 +6,7 @@ import typer
 
 from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.show import print_json, print_table
+from holdfast.errors import HoldfastError
 
 
 class Kind(StrEnum):
@@ -13,16 +14,27 @@ class Kind(StrEnum):
     backbones = "backbones"
     datasets = "datasets"
     recipes = "recipes"
+    schema = "schema"
 
 
 def ls(
-    kind: Kind = typer.Argument(..., help="methods, backbones, datasets or recipes."),
+    kind: Kind = typer.Argument(..., help="methods, backbones, datasets, recipes or schema."),
+    own: bool = typer.Option(False, "--own", help="With schema: the one for holdfast start and update."),
     json: bool = JSON_OPTION,
 ) -> None:
     """List methods, backbones, datasets or recipes.
 
-    Each is shown with its options.
+    Each is shown with its options. With schema, prints the JSON Schema of recipes. Editors use it to complete and check
+    a recipe: save it and name it in the first line of the recipe, #:schema ./holdfast.schema.json (Taplo, Even Better
+    TOML).
+
+    Example: holdfast ls methods
     """
+    if own and kind != Kind.schema:
+        raise HoldfastError("--own is for: holdfast ls schema --own")
+    if kind == Kind.schema:
+        print_schema(own)
+        return
     rows = {Kind.methods: _methods, Kind.backbones: _backbones, Kind.datasets: _datasets, Kind.recipes: _recipes}[
         kind
     ]()
@@ -36,6 +48,13 @@ def ls(
     )
     if kind == Kind.recipes:
         _print_recipe_folder()
+
+
+def print_schema(own: bool) -> None:
+    """Print the JSON Schema of recipes for ``holdfast run``, or for ``start`` and ``update``."""
+    from holdfast.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
+
+    print_json(own_recipe_json_schema() if own else recipe_json_schema())
 
 
 def _methods() -> list[dict[str, str]]:

@@ -1,4 +1,4 @@
-"""``holdfast metrics``: AC, AA and ACA of any compatibility matrix."""
+"""AC, AA and ACA of a matrix in a file: ``holdfast evaluate FILE``, and ``holdfast metrics``, its older spelling."""
 
 from pathlib import Path
 
@@ -15,7 +15,13 @@ def metrics(
     percent: bool = typer.Option(False, "--percent", help="The scores are per cent, not fractions of 1."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Print AC, AA and ACA of a compatibility matrix.
+    """Print AC, AA and ACA of a compatibility matrix. Now: holdfast evaluate FILE."""
+    print_scores(matrix, percent, json)
+    typer.echo("holdfast metrics is now: holdfast evaluate FILE", err=True)
+
+
+def print_scores(matrix: Path, percent: bool, json: bool) -> None:
+    """Print AC, AA and ACA of a matrix in a file.
 
     Only the lower triangle counts. nan marks two models that cannot be compared: AC counts such a pair as not
     compatible, AA and ACA are then undefined.

@@ -1,18 +1,13 @@
-"""``holdfast schema``: the JSON Schema of recipes, for editors."""
+"""``holdfast schema``: the older spelling of ``holdfast ls schema``."""
 
 import typer
 
-from holdfast.cli.show import print_json
+from holdfast.cli.ls import print_schema
 
 
 def schema(
     own: bool = typer.Option(False, "--own", help="The schema for holdfast start and update, not holdfast run."),
 ) -> None:
-    """Print the JSON Schema of recipes, for editors.
-
-    Editors use it to complete and check a recipe. Save it and name it in the first line of a recipe:
-    #:schema ./holdfast.schema.json (Taplo, Even Better TOML).
-    """
-    from holdfast.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
-
-    print_json(own_recipe_json_schema() if own else recipe_json_schema())
+    """Print the JSON Schema of recipes. Now: holdfast ls schema."""
+    print_schema(own)
+    typer.echo("holdfast schema is now: holdfast ls schema", err=True)
