@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: help demo test test-ci test-all lint format bench clean
+.PHONY: help demo test test-ci test-all lint format docs bench clean
 
 help:
 	@echo "make demo      compare methods on drawn characters and write a report (offline once installed)"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-all  all tests, killed and resumed runs included"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    let ruff put the source in order"
+	@echo "make docs      build the documentation site in site/"
 	@echo "make bench     the timings that need no GPU"
 	@echo "make clean     remove .venv, runs and caches"
 
@@ -50,9 +51,13 @@ format: $(VENV)/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/dev
+	$(BIN)/python docs/reference/write_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 bench: $(VENV)/core
 	$(BIN)/python bench/simplex.py
 	$(BIN)/python bench/evaluation.py
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -71,6 +71,8 @@ def test_timm(here, timm):
     assert Encoder.from_pretrained(third).feature_dim == 10  # another network
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_transformers(here):
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(
@@ -82,6 +84,8 @@ def test_transformers(here):
     assert Encoder.from_pretrained(second).backbone.source == "hf:dinov2-small"
 
 
+@pytest.mark.slow
+@pytest.mark.ci
 def test_a_file_of_weights(here, timm):
     held = build_backbone("resnet18").state_dict()
     torch.save(dict(held) | {"fc.weight": torch.ones(3, 512)}, "resnet18.pth")
@@ -134,14 +138,27 @@ def test_efficientnet_lite(here, monkeypatch):
     sys.modules.pop("efficientnet_lite")
 
 
+def test_in_python(here, timm, monkeypatch):
+    trained = []
+    monkeypatch.setattr("holdfast.lifecycle.versions.train_version", lambda job, *others: trained.append(job))
+    (code,) = blocks("In Python", "python")
+    exec(compile(code, "pretrained.md", "exec"), {})
+    (job,) = trained
+    assert (job.settings.backbone, job.settings.fit.resized_crop) == ("timm:resnet50.a1_in1k", 24)
+    assert job.preprocess.height_width == (24, 24)
+
+
 def test_the_tables_say_what_is_done():
     from holdfast.lifecycle.image_defaults import TRAINED_STEPS, ImageSurvey, image_defaults, pretrained_fit
 
     fit = pretrained_fit()
     assert f"AdamW, {fit.lr:g} for the projection and a tenth of it" in PAGE
     assert (fit.lr_groups, fit.warmup, fit.crop_scale) == ({"backbone": 0.1}, 0.1, (0.16, 1.0))
-    assert f"| length | {fit.epochs} epochs, and up to 50 for fewer than {TRAINED_STEPS} steps of {fit.batch_size} " in PAGE
-    defaults = image_defaults(None, "hf:somebody/model")
+    assert (
+        f"| length | {fit.epochs} epochs, and up to 50 for fewer than {TRAINED_STEPS} steps of {fit.batch_size} "
+        in PAGE
+    )
+    defaults = image_defaults(None, "hf:dinov2")
     assert (defaults.size, defaults.fit.resized_crop) == (256, 224)
-    epochs = [image_defaults(ImageSurvey(images, 300), "hf:somebody/model").fit.epochs for images in (50, 1000, 5000)]
+    epochs = [image_defaults(ImageSurvey(images, 300), "hf:dinov2").fit.epochs for images in (50, 1000, 5000)]
     assert epochs == [50, 16, 10]

@@ -60,7 +60,7 @@ def _fair(records: Records) -> Goal:
     ratios, single = version_means(records, OURS), records.exposures(OURS, UNSEEN)
     flat = [ratio for one in single for ratio in one]
     shown = " ".join(f"{ratio:.2f}" for ratio in ratios)
-    found = f"{shown}, oldest version first; single seeds {min(flat):.2f} to {max(flat):.2f}"
+    found = f"{shown}, oldest version first; single seeds {min(flat):.3f} to {max(flat):.3f}"
     return Goal(
         "exposure ratios at 10 between 0.8 and 1.25", found, all_fair(ratios), [all_fair(one) for one in single]
     )

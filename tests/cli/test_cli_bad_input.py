@@ -72,7 +72,8 @@ def picture_recipe(tmp_path):
         (
             "method.name=nonesuch",
             "unknown method 'nonesuch'; known: "
-            "advbct, bct, cosine_hoc, cvs, distillation, er, fan, lce, means_hoc, simplex_fd, simplex_hoc, simplex_hoc_views",
+            "advbct, bct, cosine_hoc, cvs, distillation, er, fan, lce, means_hoc, simplex_fd, simplex_hoc, "
+            "simplex_hoc_views",
         ),
         ("backbone.name=nonesuch", "unknown backbone 'nonesuch'; known: "),
         ("data.train.name=nonesuch", "unknown dataset 'nonesuch'; known: casia_webface, "),

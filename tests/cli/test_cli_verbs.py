@@ -13,6 +13,7 @@ import pytest
 from holdfast.data import DATASETS
 from holdfast.encoders import BACKBONES, Encoder
 from holdfast.environment import version
+from holdfast.errors import HoldfastError
 from holdfast.experiments.load import builtin_folder, builtin_recipes
 from holdfast.methods import METHODS
 

@@ -72,7 +72,7 @@ def test_the_training_options_suit_the_network(tmp_path):
     assert (trained.size, fit.resized_crop, fit.crop_padding, fit.crop_scale) == (110, 96, 0, (0.16, 1.0))
     assert (fit.lr, fit.lr_groups, fit.warmup, fit.epochs) == (1e-3, {"backbone": 0.1}, 0.1, 10)
     assert trained.preprocess == {"mean": [0.4] * 3, "std": [0.2] * 3, "resize": 110}
-    assert defaults.image_defaults(None, "hf:somebody/model").size == 256
+    assert defaults.image_defaults(None, "hf:dinov2").size == 256
 
 
 def test_network_and_recipe_exclude_each_other(tmp_path, recipe):

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from holdfast import Encoder, Preprocess, build_backbone
 from holdfast.encoders.hf_cache import best_cached_network, cached_networks
-from holdfast.encoders.named_backbone import named_backbone
+from holdfast.encoders.named_backbone import NetworkInput, named_backbone
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
@@ -166,6 +166,28 @@ def test_recognised_files(timm, tmp_path):
     found = named_backbone("timm:tiny", tmp_path / "timm" / "model.safetensors")
     assert found.table == {"name": "timm:tiny", "weights": str(tmp_path / "timm" / "model.safetensors")}
     assert found.input.side == 24
+
+
+def test_the_image_processor_says_the_size(tmp_path, monkeypatch):
+    """The crop counts before the configuration's size; the files may be in a folder, in the cache or on the hub."""
+    processor = {"crop_size": {"height": 22, "width": 22}, "image_mean": [0.1] * 3, "image_std": [0.2] * 3}
+    found = {"config.json": {"image_size": 518}, "preprocessor_config.json": processor}
+    for name, value in found.items():
+        (tmp_path / name).write_text(json.dumps(value))
+    expected = NetworkInput(22, (0.1,) * 3, (0.2,) * 3)
+    assert named_backbone(f"hf:{tmp_path}").input == expected
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    cache_network(tmp_path / "hub", "a/vit", {"image_size": [30, 40]}, 10)
+    assert named_backbone("hf:a/vit").input == NetworkInput(30, None, None)
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    asked = []
+    monkeypatch.setattr("holdfast.encoders.hf._unreachable", lambda address: asked.append(address) or "no route")
+    assert named_backbone("hf:b/dino").input == NetworkInput(224, None, None)
+    monkeypatch.setattr("holdfast.encoders.hf._unreachable", lambda address: None)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda name, file: str(tmp_path / file))
+    assert named_backbone("hf:b/dino").input == expected
+    assert len(asked) == 1
+    assert named_backbone("hf:dinov3_vit").input == NetworkInput(224, None, None)  # a model type is not looked for
 
 
 def test_own_code_with_a_preprocess_counts_as_trained(photos, tmp_path, monkeypatch):

@@ -194,7 +194,10 @@ def test_code_of_ones_own_is_named_by_a_recipe_and_never_by_a_folder(recipe, pho
     own.write_text(text + "\n[train.lr_groups]\nprojection = 0.5\n")
     start(photos / "1", tmp_path / "1", recipe=str(own), device="cpu")
     refused(
-        "its network is code of your own, my_tower_of_tests:tower.*give --backbone .*, or --recipe", tmp_path / "1", photos / "2", out
+        "its network is code of your own, my_tower_of_tests:tower.*give --backbone .*, or --recipe",
+        tmp_path / "1",
+        photos / "2",
+        out,
     )
     info = update(tmp_path / "1", photos / "2", out, recipe=str(own), device="cpu")
     assert info["task"] == 2

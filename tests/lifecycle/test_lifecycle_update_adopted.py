@@ -78,7 +78,7 @@ def test_the_check_compares_with_the_stored_vectors(first, adopted, old_model):
     assert record["self_test"]["value"] == pytest.approx(again.self_test.value)
     assert record["cross_test"]["value"] == pytest.approx(again.cross_test.value)
     assert info["evidence"][0]["name"] == "means"
-    assert "an adopted model of other input" in info["old_items"][0]["not_measured"]
+    assert "it is an adopted model without a network" in info["old_items"][0]["not_measured"]
 
 
 def test_adopt_update_update_check(first, adopted, photos):

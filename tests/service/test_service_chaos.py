@@ -31,6 +31,7 @@ from holdfast.service.served_gallery import run_on_server
 
 SECONDS = float(os.environ.get("HOLDFAST_CHAOS_SECONDS", "60"))
 WRITERS, EACH, PATHS, DIM = 3, 25, 40, 32
+BUSY = (408, 503, 504)  # a body of a process that the system lets wait can be late, too
 TIMEOUT = 0.1  # of a request at the service, so that some are answered by 503 and 504
 
 # Imports once; every line on stdin starts a server, which is a fork and ready within a moment.
@@ -137,7 +138,7 @@ class Client:
         while True:
             with contextlib.suppress(ServerGoneError):
                 status, found = self.ask(method, path, body, key)
-                if status not in (503, 504):
+                if status not in BUSY:
                     return status, found
             self._servers.wait(self._stop)
 
@@ -215,8 +216,8 @@ class Writer:
                 if status == 404 or "deleted" in found:
                     self._check_deleted(request, found)
                 return status == 200
-            if status == 503:
-                self.counts["503"] += 1
+            if status in (408, 503):
+                self.counts[str(status)] += 1
                 return False
             assert status == 504, (status, found)
             self.counts["asked for"] += 1

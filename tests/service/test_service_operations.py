@@ -211,3 +211,16 @@ def test_only_one_of_the_two_decides():
         request = DeleteRequest(None, ["a"])
         assert getattr(request, first)()
         assert not getattr(request, second)()
+
+
+def test_every_write_describes_its_key(client):
+    described = client.get("/v1/openapi.json").json()["paths"]
+    for path, method in (
+        ("/v1/item", "put"),
+        ("/v1/item", "delete"),
+        ("/v1/items", "post"),
+        ("/v1/items/delete", "post"),
+    ):
+        names = [one["name"] for one in described[path][method]["parameters"]]
+        assert "Idempotency-Key" in names
+        assert ("id" in names) == (path == "/v1/item")

@@ -3,6 +3,7 @@
 Remote code is never executed and pickled weights are never read.
 """
 
+import contextlib
 import ssl
 import threading
 import urllib.error
@@ -181,6 +182,29 @@ def _has_weights(path: Path) -> bool:
     if list(path.glob("*.bin")):
         raise HoldfastError(f"{path}: only pickled weights, which are never read; convert them to safetensors")
     return False
+
+
+def hub_settings(name: str) -> Path | None:
+    """The folder with ``config.json`` and, if it has one, ``preprocessor_config.json`` of a model on the hub.
+
+    They are downloaded if the hub can be reached; None otherwise, and for a name that is not a hub id.
+    """
+    if "/" not in name:
+        return None
+    try:
+        import huggingface_hub
+        from huggingface_hub import constants
+    except ImportError:  # building the network will say what to install
+        return None
+    if constants.HF_HUB_OFFLINE or _unreachable(constants.ENDPOINT) is not None:
+        return None
+    try:
+        config = huggingface_hub.hf_hub_download(name, "config.json")
+    except Exception:  # building the network will say what is wrong with the name
+        return None
+    with contextlib.suppress(Exception):  # not all models have it
+        huggingface_hub.hf_hub_download(name, "preprocessor_config.json")
+    return Path(config).parent
 
 
 REACH_SECONDS = 5.0

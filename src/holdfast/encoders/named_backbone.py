@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.encoders.backbones import BACKBONES, backbone_builder, import_timm, is_own_code
 from holdfast.encoders.encoder import CONFIG_FILE, FORMAT, WEIGHTS_FILE
+from holdfast.encoders.hf import hub_settings
 from holdfast.encoders.hf_cache import cached_snapshot
 from holdfast.encoders.initialise import without_memory
 from holdfast.encoders.preprocess import Preprocess
@@ -122,20 +123,32 @@ def _input_of(name: str) -> NetworkInput:
 
 
 def _hf_input(name: str) -> NetworkInput:
-    """From the files of a transformers model in a folder or in the hub's cache; ImageNet's if they do not say."""
-    folder = Path(name) if Path(name).is_dir() else cached_snapshot(name)
+    """From the files of a transformers model in a folder, in the hub's cache or on the hub; else 224 pixels.
+
+    The image processor's crop counts before the configuration's size: DINOv2 is configured for 518 pixels and used at
+    224.
+    """
+    folder = Path(name) if Path(name).is_dir() else cached_snapshot(name) or hub_settings(name)
     if folder is None:
         return NetworkInput(mean=None, std=None)
     config, processor = (_json_object(folder / file) for file in (CONFIG_FILE, "preprocessor_config.json"))
-    side = config.get("image_size")
-    side = side[0] if isinstance(side, list) and side else side
+    sides = (_side(one) for one in (processor.get("crop_size"), processor.get("size"), config.get("image_size")))
     mean, std = (processor.get(key) for key in ("image_mean", "image_std"))
     known = isinstance(mean, list) and isinstance(std, list)
     return NetworkInput(
-        side if isinstance(side, int) and side > 0 else IMAGENET_SIDE,
+        next((side for side in sides if side is not None), IMAGENET_SIDE),
         tuple(mean) if known else None,  # type: ignore[arg-type]
         tuple(std) if known else None,  # type: ignore[arg-type]
     )
+
+
+def _side(size: Any) -> int | None:
+    """One side of a size as transformers writes it: a number, a list, or an object of height and width."""
+    if isinstance(size, Mapping):
+        size = size.get("height", size.get("shortest_edge"))
+    if isinstance(size, list) and size:
+        size = size[0]
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def _timm_input(name: str) -> NetworkInput:

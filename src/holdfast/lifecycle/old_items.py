@@ -52,7 +52,8 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
         if encoder is None:
             reason = f"no folder of this name and with these weights is beside {parent.folder.resolve().name}"
         elif _takes_vectors(encoder) != _takes_vectors(new):
-            reason = "an adopted model of other input; holdfast gallery register measures it on the gallery's items"
+            measured = "holdfast gallery register measures it on the gallery's items"
+            reason = f"it is an adopted model without a network; {measured}"
         elif len(images) < FEWEST_IMAGES:
             images_there = counted(len(images), "image")
             reason = f"{images_there} held out or kept, at least {FEWEST_IMAGES} are needed"

@@ -27,7 +27,7 @@ from holdfast.service.request_models import (
     parse_json,
     parse_vector,
 )
-from holdfast.service.schema import Deleted, ItemInfo, OperationState, Stored, image_body, json_body
+from holdfast.service.schema import Deleted, ItemInfo, OperationState, Stored, image_body, json_body, keyed
 
 Id = Annotated[str, Query(min_length=1, max_length=LONGEST_ID)]
 
@@ -79,7 +79,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             raise RequestError(404, "the item's image cannot be read any more") from None
         return Response(made, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=60"})
 
-    @router.put("/item", responses=stored, openapi_extra=image_body(), response_model=None)
+    @router.put("/item", responses=stored, openapi_extra=keyed(image_body()), response_model=None)
     async def put(
         request: Request,
         id: Id,
@@ -104,7 +104,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
 
         return await write(request, image, work)
 
-    @router.post("/items", responses=stored, openapi_extra=json_body(NewItems), response_model=None)
+    @router.post("/items", responses=stored, openapi_extra=keyed(json_body(NewItems)), response_model=None)
     async def post(request: Request) -> Response:
         """Add or replace items by their vectors or images. If one is refused, none is stored."""
         require_write(request)
@@ -141,7 +141,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
 
         return await write(request, text, work)
 
-    @router.delete("/item", responses=deleted, response_model=None)
+    @router.delete("/item", responses=deleted, openapi_extra=keyed(), response_model=None)
     async def delete(request: Request, id: Id) -> Response:
         """Delete one item; 404 if there is no such item."""
         require_write(request)
@@ -154,7 +154,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             raise RequestError(404, f"no item {name[:80]!r} in the gallery")
         return _answered(answer, replayed)
 
-    @router.post("/items/delete", responses=deleted, openapi_extra=json_body(Ids), response_model=None)
+    @router.post("/items/delete", responses=deleted, openapi_extra=keyed(json_body(Ids)), response_model=None)
     async def delete_many(request: Request) -> Response:
         """Delete items; the answer lists ids that do not exist as unknown."""
         require_write(request)

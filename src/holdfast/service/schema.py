@@ -79,6 +79,18 @@ def image_body() -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, raw)}}
 
 
+def keyed(extra: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The description of a write, which may have an idempotency key; ``extra``: of its body."""
+    header = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": False,
+        "description": "A new one for each write. The same request with the same key is done once, within 24 hours.",
+        "schema": {"type": "string", "pattern": "^[!-~]{1,128}$"},
+    }
+    return {"parameters": [header], **(extra or {})}
+
+
 def complete_openapi(app: FastAPI) -> None:
     """Add the schemas of request bodies and the bearer token to the OpenAPI description."""
     generate = app.openapi

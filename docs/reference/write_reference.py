@@ -1,0 +1,85 @@
+"""Write cli.md and api.md, the reference of the command line and of Python (part of ``make docs``).
+
+cli.md is written from the verbs' own help. api.md lists the public names; the site fills in their docstrings.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+import holdfast
+from holdfast.cli import SECTIONS, app
+
+HERE = Path(__file__).parent
+GROUPS = {
+    "Bridges, checks and metrics": ("bridges", "evaluation", "metrics"),
+    "Galleries": ("gallery",),
+    "Models and their versions": ("encoders", "lifecycle"),
+    "Training": ("training", "scenarios", "methods", "data", "experiments"),
+    "Losses and geometry": ("losses", "geometry"),
+    "Errors": ("errors",),
+}
+"""Heading -> packages whose public names it lists."""
+
+
+def command_line() -> str:
+    """The page of the command line: every verb, in the order of ``holdfast --help``."""
+    lines = ["# Command line", "", "Written from the verbs' own `--help`.", ""]
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for title, names in SECTIONS.items():
+        lines += [f"## {title}", ""]
+        for name in names:
+            lines += _verb(f"holdfast {name}", commands[name], 3)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _verb(words: str, command: Any, level: int) -> list[str]:
+    lines = [f"{'#' * level} {words}", "", _text(command.help), ""]
+    parts = getattr(command, "commands", {})
+    for name, part in parts.items():
+        lines += _verb(f"{words} {name}", part, level + 1)
+    rows = [_row(one) for one in command.params if not getattr(one, "hidden", False) and one.name != "help"]
+    return lines if parts or not rows else [*lines, "| argument or option | meaning |", "|---|---|", *rows, ""]
+
+
+def _text(text: str | None) -> str:
+    """Help with the lines of each paragraph joined."""
+    paragraphs = (text or "").replace("\b\n", "").split("\n\n")
+    return "\n\n".join(" ".join(part.split()) for part in paragraphs)
+
+
+def _row(one: Any) -> str:
+    name = one.name.upper() if one.param_type_name == "argument" else ", ".join(one.opts)
+    known = isinstance(one.default, str | int | float) and one.default not in ("", False)
+    default = f" Default: `{one.default}`." if known else ""
+    about = " ".join((one.help or "").split()).replace("|", "\\|")
+    return f"| `{name}` | {about}{default} |"
+
+
+def public_names() -> dict[str, str]:
+    """Public name -> package it is imported from."""
+    stub = Path(holdfast.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    return {name: package for package, name in re.findall(r"^from \.(\w+)\S* import (\w+) as", stub, re.MULTILINE)}
+
+
+def python_api() -> str:
+    """The page of the Python API. A name is given by the module that defines it, which may have the same name."""
+    lines = ["# Python API", "", "Everything here can be imported from `holdfast`.", ""]
+    for title, packages in GROUPS.items():
+        lines += [f"## {title}", ""]
+        for name, package in public_names().items():
+            found = getattr(holdfast, name)
+            if package not in packages:
+                continue
+            if isinstance(found, dict):
+                lines += [f"### {name}", "", "All methods by name: [methods](../methods/README.md).", ""]
+            else:
+                lines += [f"::: {found.__module__}.{name}", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    (HERE / "cli.md").write_text(command_line(), encoding="utf-8")
+    (HERE / "api.md").write_text(python_api(), encoding="utf-8")

@@ -1,0 +1,126 @@
+"""The page of the quarterly study is that of the committed results, and its numbers follow from them."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from papers.quarters.execute import SEEDS, study_runs
+from papers.quarters.goals import goals
+from papers.quarters.page import CAPTION, PICTURE, page, write_page
+from papers.quarters.picture import kept_lines
+from papers.quarters.replacement import replacement_runs
+from papers.quarters.settings_search import chosen_settings, read_tries
+from papers.quarters.shares import Records, spread
+from papers.quarters.study_data import KNOWN, PHOTOGRAPHS, TEXTS, UNSEEN
+from papers.quarters.trainings import TRIES
+from papers.quarters.verdict import verdict
+from papers.stationary.plots import fingerprint
+
+ROOT = Path(__file__).parents[2]
+RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results" / "quarters.md"
+
+
+@pytest.fixture(scope="module")
+def text():
+    return page(RESULTS)
+
+
+def table_of(name, seed, table=UNSEEN, study=PHOTOGRAPHS):
+    path = RESULTS / "quarters" / study / f"{name}-s{seed}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["tables"][table]
+
+
+def test_the_page_is_up_to_date(text):
+    """If this fails: python -m papers.quarters run --render --docs docs"""
+    assert PAGE.read_text(encoding="utf-8") == text
+    with Image.open(ROOT / "docs" / "figures" / PICTURE) as picture:
+        assert picture.text["Description"] == fingerprint(kept_lines(Records(RESULTS, PHOTOGRAPHS, SEEDS)))
+
+
+def test_no_run_is_missing():
+    for run in [*study_runs([PHOTOGRAPHS, TEXTS]), *replacement_runs(SEEDS)]:
+        record = json.loads((RESULTS / run.path).read_text(encoding="utf-8"))
+        assert (record["strategy"], record["seed"]) == (run.strategy.name, run.seed)
+        assert record["settings"] == chosen_settings(RESULTS / "quarters", run.strategy.training).to_json()
+        assert record["environment"]["commit"]
+
+
+def kept_at_lag_four(name, table):
+    """mAP of version 5's queries on version 1's gallery, over plain fine-tuning's mAP on its own; one per seed."""
+    shares = []
+    for seed in SEEDS:
+        (cell,) = [one for one in table_of(name, seed, table)["cells"] if (one["queries"], one["gallery"]) == (5, 1)]
+        shares.append(cell["mAP"] / table_of("plain-reembedded", seed, table)["own"][4]["mAP"])
+    return shares
+
+
+@pytest.mark.parametrize("table", [UNSEEN, KNOWN])
+@pytest.mark.parametrize(("name", "title"), [("ours-bridge", "ours + bridge"), ("plain", "plain, old index")])
+def test_shares_are_those_of_the_files(text, name, title, table):
+    part = text.split(f"## Photographs, {table}")[1].split("\n## ")[0]
+    (row,) = re.findall(
+        rf"^\| {re.escape(title)} \|(.*)\|$", part.split("kept, %")[1].split("grew over")[0], re.MULTILINE
+    )
+    shares = kept_at_lag_four(name, table)
+    expected = f"{100 * statistics.fmean(shares):.1f}±{100 * statistics.stdev(shares):.1f}"
+    assert row.split("|")[3].strip() == expected
+
+
+def test_the_first_paragraph_follows_from_the_files(text):
+    first = text.split("\n\n")[1]
+    for table in (UNSEEN, KNOWN):
+        late = [a - b for a, b in zip(kept_at_lag_four("ours-bridge", table), kept_at_lag_four("plain-bridge", table))]
+        mixed = [
+            table_of("ours-bridge", seed, table)["mixed"]["mAP"] - table_of("plain-bridge", seed, table)["mixed"]["mAP"]
+            for seed in SEEDS
+        ]
+        for values in (late, mixed):
+            at = sum(value > 0 for value in values)
+            said = {0: "behind at every seed", 3: "ahead at every seed"}.get(at, f"ahead at {at} of 3 seeds")
+            points = f"{100 * statistics.fmean(values):+.2f}±{100 * statistics.stdev(values):.2f}"
+            assert f"{said} ({points} points)" in first
+    assert "n = 3" in first
+
+
+def test_missed_goals_are_named(text):
+    records = Records(RESULTS, PHOTOGRAPHS, SEEDS)
+    found = goals(records)
+    assert len(found) == 6
+    for goal in found:
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {goal.what} |")]
+        assert ("missed" in line) == (not goal.mean)
+        assert goal.mean or goal.what in verdict(records)
+
+
+def test_the_goal_of_exposure_follows_from_the_files():
+    ratios = [table_of("ours-bridge", seed)["mixed"]["exposure@10"] for seed in SEEDS]
+    means = [statistics.fmean(one) for one in zip(*ratios, strict=True)]
+    (goal,) = [goal for goal in goals(Records(RESULTS, PHOTOGRAPHS, SEEDS)) if goal.what.startswith("exposure")]
+    assert goal.mean == all(0.8 <= ratio <= 1.25 for ratio in means)
+    assert goal.found.startswith(" ".join(f"{ratio:.2f}" for ratio in means))
+
+
+def test_every_method_has_the_same_number_of_tries():
+    tries = [one["training"] for one in read_tries(RESULTS / "quarters")]
+    searched = {name for name, settings in TRIES.items() if len(settings) > 1}
+    assert searched <= set(tries)
+    assert {tries.count(name) for name in tries} == {4}
+
+
+def test_without_results_the_page_says_so(tmp_path):
+    (tmp_path / "quarters").mkdir()
+    (tmp_path / "quarters" / "tries.json").write_text((RESULTS / "quarters" / "tries.json").read_text())
+    write_page(tmp_path, tmp_path / "docs")
+    written = (tmp_path / "docs" / "results" / "quarters.md").read_text()
+    assert "There are no results yet." in written
+    assert CAPTION not in written
+
+
+def test_numbers_over_seeds():
+    assert spread([0.5]) == "50.0"
+    assert spread([0.4, 0.6], digits=2) == "50.00±14.14"
+    assert spread([]) == "–"
