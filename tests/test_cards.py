@@ -61,7 +61,8 @@ def test_a_card(card):
 
 def test_the_table_of_results():
     names = {name: method for method, name in METHOD_NAMES.items()}
-    lines = re.findall(r"^\| ([^|]+) \| (.* / .*) \|$", (ROOT / "docs/methods/README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    page = (ROOT / "docs/methods/README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| ([^|]+) \| (.* / .*) \|$", page, re.MULTILINE)
     paper = tomllib.loads((ROOT / "papers/stationary/paper/table2.toml").read_text(encoding="utf-8"))
     compared = 0
     for name, cells in lines:

@@ -42,7 +42,7 @@ def evaluate(
 ) -> None:
     """Evaluate a finished run again, or score a matrix.
 
-    Computes the compatibility matrices from the stored features, and writes metrics.json and the report. No model is run; only the stored
+    Computes the compatibility matrices, and writes metrics.json and the report. No model is run; only the stored
     features are read, and the maps if the method learned some. Each extra score gives a matrix under "extras"; the
     table shows its mean over all pairs of query and gallery model.
 
