@@ -50,3 +50,14 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it():
     told = [*PAGES, *(ROOT / "docs").glob("*.ipynb"), *(ROOT / "src").rglob("*.py"), ROOT / "README.md"]
     from_index = re.compile(r"pip install '?holdfast|`holdfast\[\w")
     assert not [file for file in told if from_index.search(file.read_text(encoding="utf-8"))]
+
+
+def test_the_table_of_needed_queries_follows_its_formula():
+    """(1.96 / (g + m))^2 (p - g^2) with m = 1 point, to two figures."""
+    page = (ROOT / "docs/faq.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) % \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|$", page, re.MULTILINE)
+    assert len(rows) == 3
+    for changed, *cells in rows:
+        for gain, cell in zip((-0.005, 0.0, 0.01), cells, strict=True):
+            needed = (1.96 / (gain + 0.01)) ** 2 * (int(changed) / 100 - gain**2)
+            assert int(cell.replace(",", "")) == pytest.approx(needed, rel=0.02)
