@@ -324,3 +324,15 @@ def test_older_spellings_give_the_same_and_say_so(tmp_path, capsys):
 def test_own_is_for_the_schema(holdfast):
     with pytest.raises(HoldfastError, match="--own is for: holdfast ls schema --own"):
         holdfast("ls", "methods", "--own")
+
+
+def test_the_help_of_every_verb_has_an_example():
+    from typer.main import get_command
+
+    from holdfast.cli import SECTIONS, app
+
+    commands = get_command(app).commands
+    verbs = {name: commands[name] for names in SECTIONS.values() for name in names}
+    alone = {name: verb for name, verb in verbs.items() if not hasattr(verb, "commands")}
+    assert len(alone) >= 15
+    assert not [name for name, verb in alone.items() if "Example: holdfast" not in verb.help.replace("\n", " ")]

@@ -46,6 +46,8 @@ def adopt(
     simplex, prototypes at the class means, and, with --new, the bridge. The report has two answers: for unseen items of
     the same classes, and for classes that nothing was fitted on. Ids in the file (paths of the images) allow later
     models to be trained against the vectors.
+
+    Example: holdfast adopt index.npz --out models/0
     """
     from holdfast.errors import HoldfastError
 

@@ -52,6 +52,8 @@ def bridge(
 
     Exit status: 0 written, and it helps (or the two models already share a space), 1 no bridge helps and nothing was
     written, 2 bad input.
+
+    Example: holdfast bridge --old index.npz --new sample.npz --out bridges/2-to-1
     """
     with exit_on_failure("bridge", json=json):
         if folder is not None or export is not None:

@@ -101,6 +101,8 @@ def check(
 
     Exit status: 0 if at most --max-loss is lost, by the whole interval; 1 if more is lost or it is not shown; 2 if it
     could not be judged.
+
+    Example: holdfast check --gallery index.npz --queries-old old.npz --queries-new new.npz
     """
     given: dict[str, Any] = {
         "score": score,

@@ -42,6 +42,8 @@ def demo(
     Each method updates a model task after task, and old galleries are never re-indexed. The methods train on the CPU,
     one per core, and are tested on characters that they were not trained on. Writes one report and builds a gallery
     with the models of the best method. Finished runs in the folder are kept; an interrupted run is resumed.
+
+    Example: holdfast demo --methods er,simplex_hoc --out demo
     """
     from holdfast.experiments.assemble import SharedData
     from holdfast.experiments.load import read_recipe

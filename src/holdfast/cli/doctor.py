@@ -45,6 +45,8 @@ def doctor(
 
     Looks at Python, torch, devices, fonts, data and optional libraries. Libraries are looked up and not imported,
     except torch where there may be a GPU. Exits with 1 if something that every run needs does not work.
+
+    Example: holdfast doctor --data ~/data
     """
     checks = [*_software(full), *_devices(full), *_data(data), *_extras(full)]
     if json:

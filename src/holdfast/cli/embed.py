@@ -41,6 +41,8 @@ def embed(
 
     The file holds vectors of length 1, ids, labels and the hash of the model's weights. Images of a folder are sorted
     by id; other sources keep their order.
+
+    Example: holdfast embed models/2 photos/ --out new.npz
     """
     from holdfast.data.problems import problem_file
     from holdfast.devices import resolve_device

@@ -21,6 +21,8 @@ def export(
 
     The file takes pixels 0 to 255 of the model's size (or vectors) and gives unit features, the same as encode does to
     1e-4; its metadata holds the preprocessing, the projection's shape and the versions.
+
+    Example: holdfast export models/2 --onnx model.onnx
     """
     from holdfast.encoders import Encoder, build_backbone
     from holdfast.encoders.encoder import read_model_files

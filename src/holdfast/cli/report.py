@@ -26,6 +26,8 @@ def report(
     version's queries on each version's gallery, measured on the held-out images that the folders name, the verdicts of
     each update, and how often older items are shown. One model folder stands for itself and the versions before it.
     The page loads nothing from the network.
+
+    Example: holdfast report runs/a runs/b --out compare.html
     """
     from holdfast.errors import HoldfastError
 

@@ -29,6 +29,8 @@ def serve(
 
     Search, add, delete, versions, metrics. Tokens come from --token-file and from HOLDFAST_READ_TOKEN and
     HOLDFAST_WRITE_TOKEN. Stop with Ctrl-C: requests that have begun are answered first.
+
+    Example: holdfast serve shop --port 8321
     """
     from holdfast.gallery import OpenGallery
     from holdfast.service.access_control import AccessControl, read_tokens
