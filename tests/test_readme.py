@@ -1,9 +1,14 @@
 """What the README tells a reader to type works."""
 
 import re
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,10 +60,30 @@ def test_python(code, tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), {})
 
 
+def test_the_first_commands_on_two_files(tmp_path, monkeypatch):
+    """A new model whose vectors are those of the old one, rotated: the bridge is found and the check passes."""
+    commands = re.findall(r"^holdfast (?:bridge|check) .*", README, re.MULTILINE)
+    assert [line.split()[1] for line in commands] == ["bridge", "check"]
+    rng = np.random.default_rng(0)
+    labels = np.arange(800) % 20
+    old = rng.standard_normal((20, 16))[labels] + 0.5 * rng.standard_normal((800, 16))
+    new = old @ np.linalg.qr(rng.standard_normal((16, 16)))[0]
+    ids, stored, queries = np.arange(800).astype(str), slice(0, 400), slice(400, 800)
+    monkeypatch.chdir(tmp_path)
+    np.savez("index.npz", features=old[stored], labels=labels[stored], ids=ids[stored])
+    np.savez("sample.npz", features=new[:300], ids=ids[:300])
+    np.savez("old.npz", features=old[queries], labels=labels[queries], ids=ids[queries])
+    np.savez("new.npz", features=new[queries], labels=labels[queries], ids=ids[queries])
+    for line in commands:
+        found = CliRunner().invoke(app, shlex.split(line)[1:])
+        assert found.exit_code == 0, found.output
+    assert "At most 1 point lost: yes" in found.output
+    assert (tmp_path / "bridges/2-to-1").is_dir()
+
+
 def test_commands_name_real_verbs_and_recipes():
     from typer.main import get_command
 
-    from holdfast.cli import app
     from holdfast.experiments.load import builtin_recipes
 
     verbs = get_command(app).commands  # type: ignore[attr-defined]

@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def commands(page):
-    """The first block of commands of the section ``Your own images``."""
+    """The first block of commands of the section or paragraph ``Your own images``."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    section = text[re.search(r"^##? Your own images$", text, re.MULTILINE).end() :]
+    section = text[re.search(r"^(##? Your own images$|\*\*Your own images\.\*\*)", text, re.MULTILINE).end() :]
     block = re.search(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL).group(1)
     return [line for line in block.splitlines() if line.startswith("holdfast ")]
 

@@ -328,3 +328,27 @@ def test_worker_processes_get_no_tokens(monkeypatch):
     monkeypatch.setenv("HOLDFAST_WRITE_TOKEN", "secret-secret-secret")
     monkeypatch.setenv("PGPASSWORD", "secret")
     assert not any("secret" in value for value in worker_pool._environment().values())
+
+
+def test_the_images_of_one_request_are_decoded_one_after_another(client, gallery, pictures, monkeypatch):
+    """Two at once would take twice the memory. A bad one refuses the request, whatever became of the others."""
+    run, at_once, most = worker_pool._run_task, [0], [0]
+
+    def counted(task, body):
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        try:
+            return run(task, body)
+        finally:
+            at_once[0] -= 1
+
+    monkeypatch.setattr(worker_pool, "_run_task", counted)
+    rows = [{"id": f"new/{n}", "image": base64.b64encode(png(pictures[n])).decode()} for n in range(12)]
+    assert client.post("/v1/items", json={"items": rows}).json() == {"stored": 12, "version": 1}
+    assert most == [1]
+    (hit,) = gallery.search(pictures[7], k=1, filter={"label": "b"})
+    assert hit.score == pytest.approx(1, abs=1e-5)
+    assert gallery.search(id="b/7", k=1)[0].id == "new/7"
+    bad = {"id": "bad", "image": base64.b64encode(b"no image").decode()}
+    assert client.post("/v1/items", json={"items": [{**rows[0], "id": "good"}, bad]}).status_code == 422
+    assert not gallery.get(["good", "bad"])
