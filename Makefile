@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(wildcard pyproject.toml constraints.txt)
 
-.PHONY: help demo test test-ci test-all lint format docs bench clean
+.PHONY: help demo test test-ci test-all fuzz lint format docs bench clean
 
 help:
 	@echo "make demo      compare methods on drawn characters and write a report (offline once installed)"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-ci   what CI runs: also the page in a browser and the built package"
 	@echo "make test-all  all tests, killed and resumed runs included"
+	@echo "make fuzz      hostile files and requests, with new seeds, for an hour (FUZZ_SECONDS=3600)"
 	@echo "make lint      ruff and mypy"
 	@echo "make format    let ruff put the source in order"
 	@echo "make docs      build the documentation site in site/"
@@ -41,6 +42,21 @@ test-ci: $(VENV)/dev
 
 test-all: $(VENV)/dev
 	OMP_WAIT_POLICY=passive $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -rs
+
+# Requests first: their number is fixed (FUZZ_EXAMPLES for each endpoint); files take the rest of the time. A failure
+# does not end the other part. `make fuzz FUZZ_SEED=N` repeats the files of seed N.
+FUZZ_SECONDS ?= 3600
+FUZZ_SEED ?= $(shell date +%s)
+FUZZ_EXAMPLES ?= 50
+fuzz: $(VENV)/dev
+	@echo "seed $(FUZZ_SEED)"
+	begun=$$(date +%s); failed=0; \
+	HOLDFAST_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) timeout $(FUZZ_SECONDS) $(BIN)/pytest -p no:cacheprovider \
+		--hypothesis-seed=$(FUZZ_SEED) tests/experiments/test_experiments_toml.py tests/data/test_data_images.py \
+		tests/data/test_data_plain_pickle.py tests/test_untrusted_files.py tests/service/test_service_fuzz.py || failed=1; \
+	left=$$(($(FUZZ_SECONDS) - $$(date +%s) + begun)); \
+	$(BIN)/python bench/hostile_files.py --seed $(FUZZ_SEED) --for $$((left > 1 ? left : 1)) || failed=1; \
+	exit $$failed
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

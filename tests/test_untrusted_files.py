@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from holdfast import check
+from holdfast.checksums import sha256_of
 from holdfast.data import load_split
 from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
@@ -102,6 +103,27 @@ def test_text_has_a_largest_size_and_is_utf8(tmp_path):
     assert read_text(tmp_path / "t", 101) == "a" * 101
     (tmp_path / "t").write_bytes(b"ab\xff")
     refused(read_text, tmp_path / "t", 100, match=r"not UTF-8 \(byte 2\)")
+
+
+@pytest.mark.parametrize("head", [b"", b"{}", b"x" * 100_000])
+def test_a_file_of_holes_is_not_read(head, tmp_path):
+    path = tmp_path / "f.safetensors"
+    path.write_bytes(head)
+    os.truncate(path, 2**40)
+    if path.stat().st_blocks * 512 > 2**30:
+        pytest.skip("this file system has no holes")
+    refused(sha256_of, path, match=r"f\.safetensors: has nearly no bytes")
+    os.truncate(path, 2**20)
+    assert len(sha256_of(path)) == 64
+
+
+def test_what_an_error_quotes_is_escaped_and_shortened():
+    assert str(HoldfastError("a\x1b[2Jb")) == "a\\x1b[2Jb"
+    assert str(HoldfastError("first\nsecond")) == "first\nsecond"
+    message = str(HoldfastError("file: " + "x" * 10**6 + "; do that"))
+    assert len(message) == 2000
+    assert message.startswith("file: xxx")
+    assert message.endswith("xxx; do that")
 
 
 @pytest.mark.parametrize("depth", [65, 900, 5000, 100_000])
@@ -362,5 +384,6 @@ def test_names_in_an_npz(tmp_path):
     path = npz(tmp_path / "f.npz", **{"a\nb": GOOD, "features": GOOD})
     with open_npz(path) as pack:
         assert pack.names == ["a\nb", "features"]
+    refused(read_features, npz(path, **{"a\nb": GOOD}), "query", match=r"it has a\\nb")
     path.write_bytes(npy((4, 3), data=bytes(48)))
     refused(read_features, path, "query", match="holds a single array")

@@ -2,13 +2,25 @@
 
 import re
 
+from holdfast.wording import printable
+
+LONGEST_LINE = 2000
+"""Characters of a line of an error. What it quotes, such as a value in a file, can have any length."""
+
 
 class HoldfastError(Exception):
     """An error that the user can correct: what is wrong, where, and what to do, in one line.
 
     The command line prints the message without a traceback and exits with status 1. Any other exception is a defect
-    of Holdfast and keeps its traceback.
+    of Holdfast and keeps its traceback. Control characters are escaped, and of a very long line the middle is left out.
     """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__("\n".join(_shortened(printable(line)) for line in str(message).split("\n")))
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 505]} ... {line[-500:]}"
 
 
 class UnavailableError(HoldfastError):

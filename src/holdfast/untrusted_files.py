@@ -5,6 +5,7 @@ a largest depth, numbers have bounds, and an array in an npz or npy file is read
 error is one line of ``HoldfastError``.
 """
 
+import errno
 import io
 import json
 import math
@@ -37,6 +38,7 @@ SKIP_CRC = "HOLDFAST_SKIP_CRC"
 
 _UNPACKED, _RATIO = 256 * 2**20, 20  # a larger array must not be more than so many times its compressed size
 _BLOCK = 2**24
+_LARGE, _MOST_PIECES = 2**30, 1000  # from this size on files are looked at for holes, in so many pieces
 # A key such as a.b.c of more than DEEPEST parts: the time that tomllib takes grows with the square of their number.
 _LONG_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{DEEPEST},}}""", re.ASCII)
 
@@ -53,7 +55,30 @@ def open_regular(path: Path) -> BufferedReader:
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise HoldfastError(f"{printable(path)}: not a regular file, but a folder, a pipe or a device")
+    if _almost_empty(handle):
+        os.close(handle)
+        raise HoldfastError(f"{printable(path)}: has nearly no bytes of the size that it claims (a sparse file)")
     return os.fdopen(handle, "rb")
+
+
+def _almost_empty(handle: int) -> bool:
+    """Whether a large file consists of holes but for a thousandth: a tiny file on disk would take hours to read."""
+    size = os.fstat(handle).st_size
+    if size < _LARGE or not hasattr(os, "SEEK_DATA"):
+        return False
+    data = place = 0
+    try:
+        for _ in range(_MOST_PIECES):
+            begin = os.lseek(handle, place, os.SEEK_DATA)
+            place = os.lseek(handle, begin, os.SEEK_HOLE)
+            data += place - begin
+            if place >= size or data > size // 1000:
+                return data <= size // 1000
+        return False
+    except OSError as error:  # ENXIO: no data from here on; others: a file system that does not know
+        return error.errno == errno.ENXIO
+    finally:
+        os.lseek(handle, 0, os.SEEK_SET)
 
 
 def check_regular(path: Path) -> None:

@@ -1,7 +1,9 @@
 """A run folder under all that can befall it, and what a run warns of."""
 
 import pytest
+import torch
 
+from holdfast.encoders import Encoder, FeatureStore
 from holdfast.errors import HoldfastError
 from holdfast.experiments.execute import execute
 from holdfast.experiments.load import read_recipe, with_overrides
@@ -83,3 +85,16 @@ def test_going_on_with_other_threads_is_said(tiny_recipe, tmp_path):
 )
 def test_another_name_brings_its_own_options(tiny_tables, settings, section, expected):
     assert with_overrides(tiny_tables, settings)[section] == expected
+
+
+def test_a_run_can_compare_the_feature_before_the_projection(tiny_recipe, tmp_path):
+    """The same models, trained alike; only what is stored and compared differs."""
+    folders = {readout: RunFolder(tmp_path / readout) for readout in ("simplex", "backbone")}
+    for readout, folder in folders.items():
+        execute(quick(tiny_recipe, f"evaluation.readout={readout}"), folder, device="cpu")
+    simplex, backbone = (Encoder.from_pretrained(folder.model(2)) for folder in folders.values())
+    assert (simplex.readout, backbone.readout) == ("simplex", "backbone")
+    assert all(torch.equal(one, other) for one, other in zip(simplex.parameters(), backbone.parameters(), strict=True))
+    sizes = [FeatureStore(folder.features).read_all()[1].gallery.shape[1] for folder in folders.values()]
+    assert sizes == [simplex.dim, simplex.feature_dim]
+    assert sizes[0] != sizes[1]

@@ -1,5 +1,6 @@
 """Gallery folders with stray, missing and damaged files: one clear line or no difference, and nothing is deleted."""
 
+import contextlib
 import shutil
 import sqlite3
 
@@ -123,3 +124,26 @@ def test_segments_come_back_from_the_log(folder):
     shutil.rmtree(folder / "vectors" / "v0001.0001" / "segments")
     with Gallery.open(folder) as gallery:
         assert len(gallery.search(vector=QUERY, k=30)) == 20
+
+
+def test_payloads_that_are_damaged_are_found_by_a_filter(folder):
+    """The store reads them only when a filter needs them, and its panic is not an Exception."""
+    for path in (folder / "vectors").rglob("payload_storage/page_0.dat"):
+        path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(HoldfastError, match="vectors are damaged") as caught, Gallery.open(folder) as gallery:
+        gallery.search(vector=QUERY, k=5, filter={"price": {"gte": 3}})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_page_of_the_catalogue_that_is_damaged_is_found_by_a_later_call(folder):
+    path = folder / "catalogue.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'hits'").fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * size : page * size] = b"\xff" * size
+    path.write_bytes(content)
+    with pytest.raises(HoldfastError, match="damaged") as caught, Gallery.open(folder) as gallery:
+        gallery.search(vector=QUERY, k=5)
+        gallery.delete(["1"])
+    assert "\n" not in str(caught.value)

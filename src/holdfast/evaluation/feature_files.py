@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError, how_to_install, unknown_name
 from holdfast.evaluation.feature_set import ArrayRows, FeatureSet, MappedRows, Rows, check_shape
 from holdfast.storage import read_array, replacing
 from holdfast.untrusted_files import BAD_ARRAY, ArrayHeader, array_header, check_regular, open_npz, open_regular
+from holdfast.wording import printable
 
 _BATCH = 8192  # rows of a parquet file read at a time
 _MOST_COPIED, _MOST_RATIO = 2**30, 100  # a small parquet file can describe any number of equal rows
@@ -106,7 +107,7 @@ def _read_npz(path: Path) -> FeatureSet:
     with open_npz(path) as pack:
         if "features" not in pack.names:
             raise HoldfastError(
-                f"{path}: no array 'features' in it; it has {', '.join(sorted(pack.names)) or 'nothing'}"
+                f"{path}: no array 'features' in it; it has {printable(', '.join(sorted(pack.names))) or 'nothing'}"
             )
         columns = {name: pack.array(name) for name in ("labels", "ids", MODEL_NAME) if name in pack.names}
         named = columns.pop(MODEL_NAME, None)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from holdfast.errors import HoldfastError, UnavailableError
@@ -81,7 +82,7 @@ class Catalogue:
         if not new and not path.exists():
             raise HoldfastError(f"{path}: no such file; every gallery has one, restore it from a backup")
         self._path = path
-        self._lock = threading.RLock()
+        self._lock = _ExplainingLock(path)
         self._key_changes = 0
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -307,6 +308,22 @@ class Catalogue:
             marks = ", ".join("?" * len(chunk))
             for row in self._connection.execute(f"SELECT {_COLUMNS} FROM items WHERE {column} IN ({marks})", chunk):
                 yield _stored(row)
+
+
+class _ExplainingLock:
+    """A lock that one thread may take several times. Damage found while it is held is reported in one line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._lock.release()
+        if isinstance(error, sqlite3.DatabaseError):
+            with explain_damage(self._path):
+                raise error
 
 
 def _refuse_missing_tables(connection: sqlite3.Connection, path: Path) -> None:

@@ -162,6 +162,22 @@ class GalleryJobs:
 
     async def embed(self, image: bytes, client: str) -> tuple[np.ndarray, int]:
         """The vector of an image file's bytes by the newest version, and the number of that version."""
+        return await self._encode(await self._decode(image, client))
+
+    async def embed_all(self, images: Sequence[bytes], client: str) -> list[tuple[np.ndarray, int]]:
+        """As ``embed``, of several. They are decoded one after another, so that a request takes the memory of one."""
+        encoded: list[asyncio.Future[tuple[np.ndarray, int]]] = []
+        try:
+            for image in images:
+                encoded.append(asyncio.ensure_future(self._encode(await self._decode(image, client))))
+            return await asyncio.gather(*encoded)
+        except BaseException:
+            for one in encoded:
+                one.cancel()
+            await asyncio.gather(*encoded, return_exceptions=True)
+            raise
+
+    async def _decode(self, image: bytes, client: str) -> "DecodedImage":
         version, encoder, task = await self.in_thread(self._embedder.decoding_task, self.limits.pixels)
         try:
             pixels = await self.in_worker(task, image, client)
@@ -172,8 +188,10 @@ class GalleryJobs:
                 "HEIC needs the extra heif", "HEIC needs the extra heif where the service runs"
             )
             raise RequestError(422, f"this image cannot be used: {reason}") from None
-        decoded = DecodedImage(version, encoder, pixels)
-        return await self.with_timeout(self.encoder.submit(decoded)), version.number
+        return DecodedImage(version, encoder, pixels)
+
+    async def _encode(self, decoded: "DecodedImage") -> tuple[np.ndarray, int]:
+        return await self.with_timeout(self.encoder.submit(decoded)), decoded.version.number
 
     async def search_image(self, image: bytes, options: SearchOptions, client: str) -> dict[str, Any]:
         while True:

@@ -3,7 +3,6 @@
 An id is given in the query or in the body, never as a part of the path: ids may contain slashes, which proxies decode.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -120,10 +119,8 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             raise RequestError(422, "version: images are embedded by the newest version; leave it out")
 
         async def work(operation: Operation) -> Answer:
-            client = access.client(request)
-            found = await asyncio.gather(
-                *(jobs.embed(decode_base64(item.image or "", "image"), client) for item in images)
-            )
+            files = [decode_base64(item.image or "", "image") for item in images]
+            found = await jobs.embed_all(files, access.client(request))
             versions = {version for _, version in found} or {newest if body.version is None else body.version}
             if len(versions) > 1:
                 raise RequestError(409, "a version was registered meanwhile; send the items again")

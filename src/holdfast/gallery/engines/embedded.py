@@ -149,11 +149,11 @@ class EdgeEngine:
         newer: list[Any] = []
         start: int | None = self._folders.last_indexed_key(collection) + 1
         with _explain_damage(folder):
-            shard = self._edge.EdgeShard.load(str(folder))
-            while start is not None:
-                request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
-                records, start = shard.scroll(request)
-                newer += [record.id for record in records]
+            shard = _Shard(self._edge.EdgeShard.load(str(folder)), folder)
+        while start is not None:
+            request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
+            records, start = shard.scroll(request)
+            newer += [record.id for record in records]
         self._unindexed[collection] = set(newer)
         self._shards[collection] = shard
 
@@ -214,6 +214,22 @@ def _explain_damage(folder: Path) -> Iterator[None]:
             raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise HoldfastError(f"{folder}: vectors are damaged ({reason}); restore the folder from a backup") from error
+
+
+class _Shard:
+    """A loaded collection. Some damage is found only by a later call; that is one line, too."""
+
+    def __init__(self, shard: Any, folder: Path) -> None:
+        self._shard, self._folder = shard, folder
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._shard, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with _explain_damage(self._folder):
+                return method(*arguments, **options)
+
+        return call
 
 
 def _run_process(task: str, folder: Path, *numbers: str) -> None:
