@@ -15,7 +15,7 @@ EXTRAS = {name: asked for name, asked in PROJECT["optional-dependencies"].items(
 PACKAGES = {
     re.match(r"[\w-]+", asked).group()
     for asked in [*PROJECT["dependencies"], *(one for asked in EXTRAS.values() for one in asked)]
-} - {"holdfast"}
+} - {"holdfast-index"}
 SETS = {"cub180": "CUB-200-2011", "cub20": "CUB-200-2011", "casia_webface": "CASIA-WebFace", "celeba": "CelebA"}
 SETS |= {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "imagenet32": "ImageNet32"}
 

@@ -25,7 +25,7 @@ with Gallery.open(folder, device="cpu") as gallery:
     import time
     time.sleep(60)
 """
-NOTES = 8  # one of embedding, three of the bridges, two of the check, then "registered", then it waits
+NOTES = 9  # one of embedding, three of the bridges, three of the check, then "registered", then it waits
 
 
 @pytest.mark.parametrize("trials", [2, pytest.param(KILLS, marks=pytest.mark.slow)])

@@ -16,6 +16,7 @@ from holdfast.methods import (
     METHODS,
     AdvBCT,
     CosineHOC,
+    Distillation,
     MeansHOC,
     SimplexFD,
     SimplexHOC,
@@ -61,6 +62,7 @@ def made(build):
         (AdvBCT, {"ce", "adversary"}, {"ce", "limit", "adversary"}, {"ce", "adversary"}),
         (CVS, {"ce", "triplet"}, {"ce", "triplet", "centre"}, {"ce", "triplet"}),
         (FAN, {"ce", "features"}, {"ce", "features", "logits"}, {"ce", "features"}),
+        (Distillation, {"ce", "features"}, {"ce", "features", "logits"}, {"ce", "features"}),
         (SimplexHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
         (SimplexHOCViews, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
         (MeansHOC, {"ce", "nce"}, {"ce", "nce"}, {"ce", "nce"}),
@@ -82,11 +84,11 @@ def test_terms(build, first, replaced, rehearsal_free):
 
 
 def test_every_method_is_tested_here():
-    tested = {BCT, CVS, ER, FAN, LCE, AdvBCT, CosineHOC, MeansHOC, SimplexFD, SimplexHOC, SimplexHOCViews}
+    tested = {BCT, CVS, ER, FAN, LCE, AdvBCT, CosineHOC, Distillation, MeansHOC, SimplexFD, SimplexHOC, SimplexHOCViews}
     assert set(METHODS.values()) == tested
 
 
-@pytest.mark.parametrize("build", [ER, BCT, LCE, AdvBCT, CVS, FAN, CosineHOC])
+@pytest.mark.parametrize("build", [ER, BCT, LCE, AdvBCT, CVS, FAN, Distillation, CosineHOC])
 def test_classifier_rows_are_drawn_anew(build):
     method = build()
     through(method, FIRST)
@@ -99,7 +101,7 @@ def test_classifier_rows_are_drawn_anew(build):
     assert not torch.isclose(method.classifier.weight[:4], before).any()
 
 
-@pytest.mark.parametrize("build", [BCT, LCE, AdvBCT, CVS, FAN])
+@pytest.mark.parametrize("build", [BCT, LCE, AdvBCT, CVS, FAN, Distillation])
 def test_what_is_kept_is_the_loaded_models_view_of_the_buffer(build):
     method = build()
     survey = through(method, FIRST, REPLACED)
