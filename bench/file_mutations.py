@@ -108,7 +108,15 @@ def something_else(content: bytes, draw: Random) -> bytes:
     zipped = io.BytesIO()
     with zipfile.ZipFile(zipped, "w") as archive:
         archive.writestr("a.npy", content[:1000])
-    heads = [b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"PAR1", b"\x80\x04", b"\x89PNG\r\n\x1a\n", b"SQLite format 3\0", b"\xff\xd8"]
+    heads = [
+        b"\x93NUMPY\x01\x00",
+        b"PK\x03\x04",
+        b"PAR1",
+        b"\x80\x04",
+        b"\x89PNG\r\n\x1a\n",
+        b"SQLite format 3\0",
+        b"\xff\xd8",
+    ]
     return draw.choice(
         [b"", b"{}", b"[]", b"null", draw.randbytes(300), zipped.getvalue(), draw.choice(heads) + content]
     )
@@ -197,7 +205,10 @@ def in_npz(content: bytes, draw: Random) -> bytes:
     else:
         members[at] = name, draw.choice((in_npy, in_npy, *BYTES))(member, draw)
     made = io.BytesIO()
-    with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(made, "w") as archive:  # of a name that is twice there
+    with (
+        warnings.catch_warnings(action="ignore"),
+        zipfile.ZipFile(made, "w") as archive,
+    ):  # of a name that is twice there
         for name, member in members:
             archive.writestr(zipfile.ZipInfo(name), member, draw.choice((0, 8)))
     return made.getvalue()
@@ -206,8 +217,12 @@ def in_npz(content: bytes, draw: Random) -> bytes:
 def in_npy(content: bytes, draw: Random) -> bytes:
     """An npy array whose header says another shape or type."""
     (size,) = struct.unpack("<H", content[8:10])
-    kind = draw.choice(("'<f8'", "'|O'", "'<U9'", "'|S0'", "'<M8[s]'", "'<c8'", "'<f2'", "'|b1'", "'|V4'", "[('a', '<f4')]"))
-    sides = [str(draw.choice((*HUGE, -1, 0, 1, 3, "''", "()", "True", "1.5"))) for _ in range(draw.choice((0, 1, 2, 40)))]
+    kind = draw.choice(
+        ("'<f8'", "'|O'", "'<U9'", "'|S0'", "'<M8[s]'", "'<c8'", "'<f2'", "'|b1'", "'|V4'", "[('a', '<f4')]")
+    )
+    sides = [
+        str(draw.choice((*HUGE, -1, 0, 1, 3, "''", "()", "True", "1.5"))) for _ in range(draw.choice((0, 1, 2, 40)))
+    ]
     header = content[10 : 10 + size].decode("latin1")
     if draw.random() < 0.5:
         header = re.sub(r"'descr': '[^']*'", f"'descr': {kind}", header)
@@ -239,7 +254,7 @@ def in_parquet(content: bytes, draw: Random) -> bytes:
         pa.array([float("nan")] * rows),
         pa.array([2**63 - 1] * rows),
         pa.array([[1.0] * (1 + n % 3) for n in range(rows)]),
-        pa.array(vectors[:-1] + [None]),
+        pa.array([*vectors[:-1], None]),
         pa.array([True] * rows),
     ]
     if draw.random() < 0.15:

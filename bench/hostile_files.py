@@ -19,6 +19,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import select
 import shutil
@@ -279,15 +280,19 @@ def tried(work: Callable[[], object]) -> tuple[str, str]:
     return "accepted", ""
 
 
+def same_order(path: Path) -> tuple[str, int]:
+    """Sorts files in the same way each time: the store gives its segments random names."""
+    return re.sub(r"[0-9a-f-]{36}", "", str(path)), path.stat().st_size
+
+
 def attack(valid: Path, name: str, number: int, options: argparse.Namespace) -> tuple[str, Outcome]:
     """Case ``number``: copy, mutate and open. What was done to which file, and what happened."""
     draw = random.Random(f"{options.seed}/{number}")
     shape = FORMATS[name]
     with tempfile.TemporaryDirectory(prefix="case-", dir=valid.parent) as place:
         made = copy(valid / shape.unit, Path(place) / shape.unit)
-        paths = [made] if shape.files == ("",) else sorted(
-            path for pattern in shape.files for path in made.glob(pattern) if path.is_file() and path.name != "README.md"
-        )  # fmt: skip
+        files = [made] if shape.files == ("",) else [path for one in shape.files for path in made.glob(one)]
+        paths = sorted((path for path in files if path.is_file() and path.name != "README.md"), key=same_order)
         path = draw.choice(paths)
         what = f"{path.relative_to(place)}: {mutate(path, draw)}"
         way = shape.ways[draw.randrange(len(shape.ways))]

@@ -183,6 +183,7 @@ CONFIGS = {
     "resize 10^30": ("image", "preprocess.resize", 10**30),
     "max_pixels 10^15": ("image", "preprocess.max_pixels", 10**15),
     "mean as lists": ("image", "preprocess.mean", [[1, 2], [3]]),
+    "mean as a list in a list": ("image", "preprocess.mean", [[0.5]]),
     "mean as text": ("image", "preprocess.mean", ["a"]),
     "colour a list": ("image", "preprocess.colour", ["grey"]),
     "preprocess a number": ("image", "preprocess", 3),

@@ -1,4 +1,4 @@
-"""Hostile files of every format with committed seeds: none is more than one line, and the bench finds what it should."""
+"""Hostile files of every format, with committed seeds: one line at most. The bench finds each kind of failure."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 @pytest.mark.slow
 @pytest.mark.ci
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0])
 def test_hostile_files(seed, tmp_path):
     pytest.importorskip("qdrant_edge")
     pytest.importorskip("pyarrow")

@@ -50,3 +50,11 @@ def test_a_cut_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-7])
     with pytest.raises(HoldfastError, match=r"query\.npy"):
         store.read(1)
+
+
+@pytest.mark.parametrize("basis", [np.ones((6, 4), np.float16), np.ones((6, 3), np.float32), np.ones(4, np.float32)])
+def test_a_basis_that_does_not_fit_is_refused(basis, tmp_path):
+    store = FeatureStore(tmp_path)
+    store.write(1, ModelFeatures(*features(1)[:2], basis))
+    with pytest.raises(HoldfastError, match=r"basis\.npy: not the basis of these features, but float"):
+        store.read(1)

@@ -1,6 +1,7 @@
 """Gallery folders with stray, missing and damaged files: one clear line or no difference, and nothing is deleted."""
 
 import contextlib
+import os
 import shutil
 import sqlite3
 
@@ -10,6 +11,7 @@ import pytest
 from holdfast import Gallery
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item
+from holdfast.gallery.versions import read_basis
 
 pytest.importorskip("qdrant_edge")
 
@@ -104,6 +106,7 @@ DAMAGE = {
     "a broken version": lambda g: change(g, "UPDATE versions SET record = '{'"),
     "a version of other fields": lambda g: change(g, "UPDATE versions SET record = '{\"a\": 1}'"),
     "a version that is a list": lambda g: change(g, "UPDATE versions SET record = '[]'"),
+    "no rows of versions": lambda g: change(g, "DELETE FROM versions"),
     "broken metadata": lambda g: change(g, "UPDATE items SET metadata = '{'"),
     "a broken last key": lambda g: (g / "vectors/v0001.0001/last_indexed_key.json").write_text('{"a": 1}'),
 }
@@ -144,6 +147,25 @@ def test_a_page_of_the_catalogue_that_is_damaged_is_found_by_a_later_call(folder
     content[(page - 1) * size : page * size] = b"\xff" * size
     path.write_bytes(content)
     with pytest.raises(HoldfastError, match="damaged") as caught, Gallery.open(folder) as gallery:
-        gallery.search(vector=QUERY, k=5)
         gallery.delete(["1"])
     assert "\n" not in str(caught.value)
+
+
+def test_a_basis_of_another_type_or_in_a_broken_link_is_refused(folder):
+    version = folder / "versions" / "0001"
+    np.save(version / "basis.npy", np.ones((59, 32), bool))
+    with pytest.raises(HoldfastError, match=r"basis\.npy: not a basis, but bool"):
+        read_basis(version)
+    (version / "basis.npy").unlink()
+    (version / "basis.npy").symlink_to("basis.npy")
+    with pytest.raises(HoldfastError, match=r"basis\.npy"):
+        read_basis(version)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_only_regular_files_are_in_a_collection(folder, make):
+    path = folder / "vectors" / "v0001.0001" / "wal" / "open-1"
+    path.unlink()
+    make(path)
+    with pytest.raises(HoldfastError, match="wal/open-1: not a regular file"):
+        Gallery.open(folder)

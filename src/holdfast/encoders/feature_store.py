@@ -68,12 +68,14 @@ class FeatureStore:
     def read(self, number: int) -> ModelFeatures:
         """Memory-mapped: a matrix over many models touches two at a time."""
         folder = self._model(number)
-        basis = folder / "basis.npy"
-        return ModelFeatures(
-            read_array(folder / "query.npy", mapped=True),
-            read_array(folder / "gallery.npy", mapped=True),
-            read_array(basis, mapped=True) if basis.exists() else None,
-        )
+        query, gallery = (read_array(folder / f"{name}.npy", mapped=True) for name in ("query", "gallery"))
+        if not (folder / "basis.npy").exists():
+            return ModelFeatures(query, gallery, None)
+        basis = read_array(folder / "basis.npy", mapped=True)
+        if basis.dtype != np.float32 or basis.ndim != 2 or basis.shape[1:] != query.shape[1:]:
+            found = f"{basis.dtype} of shape {basis.shape}"
+            raise HoldfastError(f"{folder / 'basis.npy'}: not the basis of these features, but {found}")
+        return ModelFeatures(query, gallery, basis)
 
     def read_all(self) -> list[ModelFeatures]:
         """The features of models 1, 2, ... up to the first that is missing."""

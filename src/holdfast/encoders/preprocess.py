@@ -104,6 +104,8 @@ class Preprocess:
             raise HoldfastError(f"preprocess: resize {self.resize} is smaller than the crop {size}; raise it")
         if len(self.mean) != self.channels or len(self.std) != self.channels:
             raise HoldfastError(f"preprocess: colour {self.colour!r} needs mean and std of {self.channels} numbers")
+        if not all(np.isscalar(one) for one in (*self.mean, *self.std)):
+            raise HoldfastError("preprocess: mean and std must be lists of numbers")
         if not np.isfinite(self.mean).all() or not (np.isfinite(self.std) & (np.asarray(self.std) > 0)).all():
             raise HoldfastError(f"preprocess: mean must be finite and std positive, got {self.mean} and {self.std}")
 

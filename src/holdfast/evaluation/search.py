@@ -139,7 +139,8 @@ def float32(array: np.ndarray, device: torch.device | str) -> Tensor:
     extreme = np.flatnonzero(~((lengths > _SHORT) & (lengths < _LONG)).numpy())
     if len(extreme):
         rows = rows.clone()  # the array belongs to the caller, and may be a file that is only open for reading
-        exact = array[extreme].astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+            exact = array[extreme].astype(np.float64)
         largest = np.abs(exact).max(axis=1, keepdims=True)
         usable = np.isfinite(largest) & (largest > 0)  # NaN, infinite and zero rows are kept, so that they are reported
         rows[torch.from_numpy(extreme)] = torch.from_numpy(np.divide(exact, largest, out=exact, where=usable)).float()

@@ -98,7 +98,7 @@ class Catalogue:
             self._fields = {name for (name,) in self._connection.execute("SELECT name FROM fields")}
         except sqlite3.OperationalError as error:  # the file may be intact: SQLite writes next to it even to read
             raise UnavailableError(f"{path}: cannot be opened ({error}); is the disk full or read-only?") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise HoldfastError(f"{path}: not readable as a gallery's catalogue ({error})") from error
 
     @contextmanager
@@ -321,7 +321,7 @@ class _ExplainingLock:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._lock.release()
-        if isinstance(error, sqlite3.DatabaseError):
+        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
             with explain_damage(self._path):
                 raise error
 

@@ -54,6 +54,8 @@ class Gallery:
         try:
             with explain_damage(folder.catalogue):
                 self.mode: Mode = catalogue.setting("mode")
+                if not catalogue.versions():
+                    raise ValueError("no versions")
                 models = Models(folder, catalogue, device)
                 engine = open_current_engine(folder, catalogue)
                 self.engine = current_address(catalogue).url

@@ -157,7 +157,12 @@ def copy_model(candidate: Candidate, folder: Path) -> None:
 def read_basis(folder: Path) -> Tensor | None:
     """The basis of a copied model; None if full features are stored."""
     path = folder / BASIS
-    return torch.from_numpy(np.ascontiguousarray(read_array(path))) if path.exists() else None
+    if not path.exists() and not path.is_symlink():
+        return None
+    basis = read_array(path)
+    if basis.dtype != np.float32 or basis.ndim != 2:
+        raise HoldfastError(f"{path}: not a basis, but {basis.dtype} of shape {basis.shape}; restore it from a backup")
+    return torch.from_numpy(np.ascontiguousarray(basis))
 
 
 def registry_from_json(value: Any) -> SlotRegistry | None:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
 from holdfast.untrusted_files import whole_number
+from holdfast.wording import printable
 
 EF_SEARCH = 128
 """Candidates when searching."""
@@ -145,6 +147,7 @@ class EdgeEngine:
 
     def _load(self, collection: str) -> None:
         folder = self._folders.current()[collection]
+        _check_files(folder)
         check_disk_space_to_load(folder)
         newer: list[Any] = []
         start: int | None = self._folders.last_indexed_key(collection) + 1
@@ -214,6 +217,14 @@ def _explain_damage(folder: Path) -> Iterator[None]:
             raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise HoldfastError(f"{folder}: vectors are damaged ({reason}); restore the folder from a backup") from error
+
+
+def _check_files(collection: Path) -> None:
+    """Refuse links, pipes and devices, which qdrant-edge would follow or wait for."""
+    for path in collection.rglob("*"):
+        kind = path.lstat().st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+            raise HoldfastError(f"{printable(path)}: not a regular file; restore the folder from a backup")
 
 
 class _Shard:
