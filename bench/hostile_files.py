@@ -363,6 +363,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where the files are made; a temporary folder by default")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
+    if options.json:
+        options.json = Path(options.json).resolve()  # cases change the working folder
     environment, load = describe("cpu"), os.getloadavg()
     print(f"{environment['processor']}, one process; load before the start: {load[0]:.1f}")
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))

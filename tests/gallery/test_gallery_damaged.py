@@ -162,6 +162,13 @@ def test_a_basis_of_another_type_or_in_a_broken_link_is_refused(folder):
         read_basis(version)
 
 
+def test_a_missing_basis_is_named_when_it_is_needed(folder):
+    (folder / "versions" / "0001" / "basis.npy").unlink()
+    picture = np.zeros((16, 16), np.uint8)
+    with Gallery.open(folder) as gallery, pytest.raises(HoldfastError, match=r"basis\.npy: missing, or not for"):
+        gallery.search(picture)
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
 def test_only_regular_files_are_in_a_collection(folder, make):
     path = folder / "vectors" / "v0001.0001" / "wal" / "open-1"

@@ -272,7 +272,7 @@ def test_a_part_can_be_chosen():
     assert changed == {"paper", "ablation", "questions", "experiments", "small", *replaced}
     assert list(pages_named("all")) == list(PAGES)
     with pytest.raises(
-        HoldfastError, match=r"unknown table or figure 'table99'; known: all, fig1, fig2, .* fig9, fig10, fig11"
+        HoldfastError, match=r"unknown table or figure 'table99'; known: all, experiments, fig1, fig2, .* fig9, fig10, fig11"
     ):
         pages_named("table99")
 

@@ -29,7 +29,7 @@ from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, Stored, checked
 from holdfast.gallery.version_bridges import VersionBridges
-from holdfast.gallery.versions import MODEL, Version, read_basis
+from holdfast.gallery.versions import BASIS, MODEL, Version, read_basis
 
 OnRefused = Callable[[Item, HoldfastError], None]
 
@@ -63,9 +63,19 @@ class Models:
         self._removed: dict[int, Version] = {}
         self._encoders: dict[int, Encoder] = {}
         self._encoding = threading.RLock()  # one forward pass at a time: torch uses all cores for it anyway
-        self.basis_of = functools.lru_cache(maxsize=2)(lambda number: read_basis(folder.version(number)))
+        self.basis_of = functools.lru_cache(maxsize=2)(self._read_basis)
         self._converter = BasisConverter(self.basis_of)
         self._bridges = VersionBridges(folder)
+
+    def _read_basis(self, number: int) -> Tensor | None:
+        """The basis of a version; refused if it does not fit the vectors that the version stores."""
+        basis, version = read_basis(self._folder.version(number)), self._versions.get(number)
+        if version is not None and version.stored_dim != (version.dim if basis is None else basis.shape[1]):
+            raise HoldfastError(
+                f"{self._folder.version(number) / BASIS}: missing, or not for vectors of {version.stored_dim} numbers; "
+                "restore it from a backup"
+            )
+        return basis
 
     def versions(self) -> list[Version]:
         return list(self._versions.values())
