@@ -240,7 +240,7 @@ def measure_queries(folder: Path, options: argparse.Namespace) -> dict[str, Any]
             moments.append(time.perf_counter())
             gallery.search(vector=new_rows[number % pairs], version=2, k=K, indexed_by=1)
             moments.append(time.perf_counter())
-            gallery.models.query_for(new_rows[number % pairs], source, target)
+            gallery.models.queries_for(new_rows[number % pairs], source, [target])
             moments.append(time.perf_counter())
             for name, took in zip(seconds, np.diff(moments), strict=True):
                 seconds[name].append(float(took))

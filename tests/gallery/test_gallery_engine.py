@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery import open_engine
+from holdfast.gallery.engines import embedded, embedded_process
 from holdfast.gallery.engines.protocol import new_engine_address
 from holdfast.gallery.filters import matches, parse_filter
 
@@ -122,6 +123,38 @@ def test_an_index_changes_no_content(engine):
     # One key is waiting, or none where the index takes it in at once; a deleted one does not make up for it.
     assert engine.unindexed("v0001") in ((0, 1) if indexed else (0,))
     assert [one.key for one in engine.search("v0001", vectors[0], 3)] == [1000, before[0].key, before[2].key]
+
+
+@pytest.mark.parametrize("indexed_at_once", [True, False], ids=["when stored", "with the vectors"])
+def test_filtered_searches_of_the_graph_find_the_nearest(tmp_path, monkeypatch, indexed_at_once):
+    """Few neighbours in the graph match the filter; without an index of the field a fifth of the nearest were found."""
+    pytest.importorskip("qdrant_edge")
+    monkeypatch.setattr(embedded_process, "_FULL_SCAN_BELOW", 1)  # the graph is searched, not all that match
+    monkeypatch.setattr(embedded, "FIELD_INDEX_UP_TO", 10_000 if indexed_at_once else -1)
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((3000, 64)).astype(np.float32)
+    fields = [{"part": i % 20, "name": f"n{i % 20}"} for i in range(len(vectors))]
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "hnsw")
+    made.create("v0001", 64)
+    made.upsert("v0001", range(1, 3001), vectors, fields)
+    filters = [parse_filter(given, {"part", "name"}) for given in ({"part": 3}, {"name": "n3"})]
+
+    def recall(where):
+        kept = np.arange(3, 3000, 20)
+        found = 0
+        for query in vectors[:40]:
+            best = 1 + kept[np.argsort(-(vectors[kept] @ query))[:10]]
+            found += len({one.key for one in made.search("v0001", query, 10, where)} & set(best.tolist()))
+        return found / 400
+
+    if not indexed_at_once:
+        assert [recall(where) for where in filters] == [1, 1]  # compared one by one
+    made.build_index("v0001")
+    assert made._field_types["v0001"] == {"part": float, "name": str}
+    assert min(recall(where) for where in filters) >= 0.95
+    monkeypatch.setattr(made, "_filtered", None)
+    assert max(recall(where) for where in filters) < 0.6  # the graph was searched
+    made.close()
 
 
 def test_another_process_that_fails_leaves_nothing(tmp_path, monkeypatch):

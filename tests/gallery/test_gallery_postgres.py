@@ -30,9 +30,9 @@ def asked(engine, statement, *values):
     return engine._connections.read(lambda connection: connection.execute(statement, values).fetchall())
 
 
-def index_scans(engine):
+def index_scans(engine, index="v0001_hnsw"):
     asked(engine, "SELECT pg_stat_force_next_flush()")
-    (row,) = asked(engine, "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'v0001_hnsw'")
+    (row,) = asked(engine, f"SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = '{index}'")
     return row[0]
 
 
@@ -62,6 +62,7 @@ def test_index_recall_and_few_that_fit(address, tmp_path):
     where = parse_filter({"rare": True}, {"rare"})
     found = engine.search("v0001", some[5_000], 4, where)
     assert {one.key for one in found} == {7, 1257, 2507, 3757}
+    assert index_scans(engine, "v0001_fields") == 1
     assert len(engine.search("v0001", some[5_000], 5, where)) == 4
     assert len(engine.search("v0001", some[5_000], 3_000)) == 3_000
     engine.drop("v0001")

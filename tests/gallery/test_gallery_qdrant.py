@@ -44,7 +44,7 @@ def plain_results(command, path):
         return 200, {"exists": False}
     if path == "/collections":
         return 200, {"collections": [{"name": "mine-v0001"}, {"name": "mine_too-v0001"}, {"name": "other"}]}
-    if "/points" in path:
+    if "/points" in path or "/index" in path:
         return 200, {"operation_id": 1, "status": "completed"}
     return 200, True
 
@@ -88,6 +88,17 @@ def test_an_upsert_waits_and_is_cut_where_it_is_large(server, tmp_path, monkeypa
     sent = [(path, [point["id"] for point in body["points"]]) for _, path, body, _ in server.seen[1:]]
     assert sent == [("/collections/mine-v0001/points?wait=true", ids) for ids in ([0, 1], [2, 3], [4])]
     assert server.seen[1][2]["points"][1]["payload"] == {"flag-bool": "True", "n": 1}
+    engine.close()
+
+
+def test_fields_are_indexed_before_their_first_values(server, tmp_path):
+    engine = open_engine(new_engine_address(url_of(server), namespace="mine"), tmp_path, "hnsw")
+    for n in range(2):
+        engine.upsert("v0001", [n], np.ones((1, 4), dtype=np.float32), [{"flag": True, "n": n, "name": "a"}])
+    sent = [(path.partition("?")[0].rpartition("/")[2], body) for _, path, body, _ in server.seen[1:]]
+    assert [name for name, _ in sent] == ["index", "index", "index", "points", "points"]
+    found = {body["field_name"]: body["field_schema"] for name, body in sent if name == "index"}
+    assert found == {"flag-bool": "keyword", "n": "float", "name": "keyword"}
     engine.close()
 
 

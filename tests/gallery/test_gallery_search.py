@@ -83,6 +83,22 @@ def test_three_versions_and_two_architectures_equal_brute_force(read_only, model
     assert all(hit.id.startswith(f"{hit.version}/") for hit in hits)
 
 
+def test_versions_are_searched_at_once_where_the_engine_can(mixed, monkeypatch):
+    """The first of three searches ends only when the others have begun."""
+    gallery, _, full = mixed
+    engine, all_begun = gallery._state.engine, threading.Barrier(len(gallery.versions()), timeout=10)
+    search = engine.search
+
+    def wait_and_search(*arguments, **options):
+        all_begun.wait()
+        return search(*arguments, **options)
+
+    monkeypatch.setattr(type(engine), "parallel", property(lambda self: True))
+    before = gallery.search(vector=full[-1], exact=True)
+    monkeypatch.setattr(engine, "search", wait_and_search)
+    assert gallery.search(vector=full[-1], exact=True) == before
+
+
 def test_images_equal_brute_force(model_folders, pictures, tmp_path):
     encoders = [Encoder.from_pretrained(folder) for folder in model_folders]
     ids, full = [], []

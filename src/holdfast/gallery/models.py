@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from holdfast.bridges import NONE, Bridge, ScoreScale
+from holdfast.bridges import Bridge, ScoreScale
 from holdfast.bridges.scores import SAME
 from holdfast.encoders import Encoder
 from holdfast.encoders.compact import change_basis, to_compact
@@ -126,18 +126,21 @@ class Models:
         """The bridge that carries vectors of ``source`` into the space of ``target``; None if there is none."""
         return self._bridges.between(source, target)
 
-    def query_for(self, vector: np.ndarray, source: Version, target: Version) -> "VersionQuery":
-        """A query as ``source`` stores it, 1-D, as a query for items of ``target``.
+    def queries_for(self, vector: np.ndarray, source: Version, targets: Sequence[Version]) -> list["VersionQuery"]:
+        """A query as ``source`` stores it, 1-D, as one query for the items of each of ``targets``.
 
-        Bridged where there is a bridge, else converted to the basis of ``target``.
+        Bridged where there is a bridge, else converted to the basis of the target.
         """
+        mapped = self._bridges.map_query(vector, source, targets)
+        return [self._query(vector, source, target, mapped.get(target.number)) for target in targets]
+
+    def _query(self, vector: np.ndarray, source: Version, target: Version, mapped: np.ndarray | None) -> "VersionQuery":
         if source.number == target.number:
             return VersionQuery(vector, SAME)
         bridge = self.bridge(source, target)
-        if bridge is not None and bridge.kind != NONE:
-            return VersionQuery(bridge.one(vector), bridge.scale)
-        (converted,) = self._converter.convert(vector[None], source, target)
-        return VersionQuery(converted, SAME if bridge is None else bridge.scale)
+        if mapped is None:
+            (mapped,) = self._converter.convert(vector[None], source, target)
+        return VersionQuery(mapped, SAME if bridge is None else bridge.scale)
 
     def stored_form(self, vector: ArrayLike, version: Version, what: str) -> np.ndarray:
         """A vector from a user as ``version`` stores it, 1-D; ``what`` names it in errors."""

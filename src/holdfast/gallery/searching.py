@@ -1,15 +1,17 @@
 """Search all versions of a gallery, merged by scores that can be compared between versions."""
 
 import html
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from holdfast.errors import HoldfastError, unknown_name
+from holdfast.gallery.engines.protocol import Found
 from holdfast.gallery.filters import Filter, Value
 from holdfast.gallery.items import Hit
+from holdfast.gallery.models import VersionQuery
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 
@@ -95,13 +97,10 @@ def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit],
     among, k = arguments.indexed_by, arguments.k
     versions = [one for one in state.models.versions() if among is None or one.number in among]
     # All before the engine is asked: a bridge may have to be read from disk first.
-    queries = [state.models.query_for(arguments.vector, arguments.source, version) for version in versions]
+    queries = state.models.queries_for(arguments.vector, arguments.source, versions)
     wanted = k + (arguments.exclude_id is not None)
     while True:
-        answers = [
-            state.engine.search(version.collection, query.vector, wanted, arguments.where, exact=arguments.exact)
-            for version, query in zip(versions, queries, strict=True)
-        ]
+        answers = _ask_engine(state, versions, queries, replace(arguments, k=wanted))
         items, changes = state.catalogue.by_key([one.key for found in answers for one in found])
         kept_keys = {key for key, item in items.items() if item.id != arguments.exclude_id}
         owned = [[one for one in found if one.key in kept_keys] for found in answers]
@@ -113,6 +112,22 @@ def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit],
     merged = [(query.scale.score(one.score), one) for query, kept in zip(queries, owned, strict=True) for one in kept]
     merged.sort(key=lambda scored: (-scored[0], scored[1].key))
     return [items[one.key].hit(score, one.score) for score, one in merged[:k]], changes
+
+
+def _ask_engine(
+    state: GalleryState, versions: Sequence[Version], queries: Sequence[VersionQuery], arguments: SearchArguments
+) -> list[list[Found]]:
+    """The best ``arguments.k`` vectors of each version; all versions at once if the engine can."""
+
+    def ask(version: Version, query: VersionQuery) -> list[Found]:
+        where, exact = arguments.where, arguments.exact
+        return state.engine.search(version.collection, query.vector, arguments.k, where, exact=exact)
+
+    pairs = list(zip(versions, queries, strict=True))
+    if len(pairs) < 2 or not state.engine.parallel:
+        return [ask(*pair) for pair in pairs]
+    others = [state.search_threads.submit(ask, *pair) for pair in pairs[1:]]
+    return [ask(*pairs[0]), *(other.result() for other in others)]
 
 
 def checked_k(image: Any, vector: Any, id: str | None, k: Any) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +20,8 @@ from holdfast.gallery.versions import Version
 
 INDEX_FROM = 5000
 """Vectors that no index holds are compared one by one: about 2 ms per search at 512 numbers each."""
+SEARCH_THREADS = 16
+"""As many as connections that read from PostgreSQL."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class GalleryState:
     writing: held during every write to catalogue and engine.
     registering: held while a model is registered, also while it embeds. Acquired before ``writing``, never after it.
     maintenance: held during a backfill, a rollback or a migration to another engine.
+    search_threads: search several versions at once, on engines that can.
     """
 
     folder: GalleryFolder
@@ -38,6 +42,7 @@ class GalleryState:
     registering: threading.Lock = field(default_factory=threading.Lock)
     maintenance: "MaintenanceLock" = field(default_factory=lambda: MaintenanceLock())
     searches: "ActiveSearches" = field(default_factory=lambda: ActiveSearches())
+    search_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(SEARCH_THREADS, "search"))
 
     @property
     def writer(self) -> "Writer":

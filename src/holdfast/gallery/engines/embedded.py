@@ -32,6 +32,8 @@ from holdfast.wording import printable
 
 EF_SEARCH = 128
 """Candidates when searching."""
+FIELD_INDEX_UP_TO = 5000
+"""Points of a collection in which a new field is indexed at once, which takes some 0.1 s. No other thread runs."""
 FLUSH_FROM = 5000
 """Points that only the log has on disk are read from it when a collection is loaded. More are flushed."""
 
@@ -42,6 +44,8 @@ class EdgeEngine:
     indexed: whether ``build_index`` builds an HNSW index; without one every search compares every vector.
     """
 
+    parallel = False  # no other Python thread runs during a call
+
     def __init__(self, folder: Path, *, indexed: bool) -> None:
         try:
             import qdrant_edge
@@ -49,13 +53,15 @@ class EdgeEngine:
             raise HoldfastError(f"the embedded gallery needs qdrant-edge: {how_to_install('gallery')}") from None
         self._edge: Any = qdrant_edge
         self._indexed = indexed
+        # Where few neighbours match a filter, their neighbours are looked at, too; else the search ends early.
+        self._filtered = qdrant_edge.AcornSearchParams(enable=True, max_selectivity=0.4)
         self._folder = folder
         self._folders = CollectionFolders(folder)
         self._shards: dict[str, Any] = {}
         self._unflushed: dict[str, int] = {}  # points that were changed since the last flush
-        self._unindexed: dict[
-            str, set[int]
-        ] = {}  # keys that no index holds; the store's own count includes deleted ones
+        # Keys that no index holds; the store's own count includes deleted ones.
+        self._unindexed: dict[str, set[int]] = {}
+        self._field_types: dict[str, dict[str, type]] = {}  # fields that have an index
         for collection in self._folders.current():
             self._load(collection)
 
@@ -80,6 +86,7 @@ class EdgeEngine:
             point(key, vector, dict(stored_field(*field) for field in row.items()))
             for key, vector, row in zip(keys, vectors.tolist(), fields, strict=True)
         ]
+        self._index_new_fields(collection, [point.payload for point in points])
         self._update(collection, self._edge.UpdateOperation.upsert_points(points), len(points))
         self._unindexed[collection].update(keys)
 
@@ -91,11 +98,15 @@ class EdgeEngine:
         self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
     ) -> list[Found]:
         edge = self._edge
+        if exact or not self._has_field_indexes(collection, where):
+            params = edge.SearchParams(exact=True)
+        else:
+            params = edge.SearchParams(hnsw_ef=max(EF_SEARCH, k), acorn=None if where is None else self._filtered)
         request = edge.SearchRequest(
             query=edge.Query.Nearest(query.tolist()),
             limit=k,
             filter=None if where is None else self._filter(where),
-            params=edge.SearchParams(exact=True) if exact else edge.SearchParams(hnsw_ef=max(EF_SEARCH, k)),
+            params=params,
             with_payload=False,
             with_vector=False,
         )
@@ -121,6 +132,7 @@ class EdgeEngine:
 
     def drop(self, collection: str) -> None:
         self._unflushed.pop(collection, None)
+        self._field_types.pop(collection, None)
         self._shards.pop(collection).close()
         self._folders.remove(collection)
 
@@ -158,7 +170,26 @@ class EdgeEngine:
             records, start = shard.scroll(request)
             newer += [record.id for record in records]
         self._unindexed[collection] = set(newer)
+        self._field_types[collection] = embedded_process.indexed_fields(self._edge, shard)
         self._shards[collection] = shard
+
+    def _index_new_fields(self, collection: str, payloads: Sequence[Mapping[str, Value]]) -> None:
+        """Index fields that are stored for the first time. In a large collection ``build_index`` does that."""
+        known = self._field_types[collection]
+        found = embedded_process.field_types(payloads)
+        new = {name: kind for name, kind in found.items() if name not in known}
+        if new and self.count(collection) <= FIELD_INDEX_UP_TO:
+            embedded_process.index_fields(self._edge, self._shards[collection], new)
+            self._field_types[collection] = {**known, **new}
+
+    def _has_field_indexes(self, collection: str, where: Filter | None) -> bool:
+        """Whether an index can answer every condition. Without one the graph may be left before enough is found."""
+        known = self._field_types[collection]
+        for condition in where or ():
+            wanted = [stored_field(condition.field, value) for value in condition.among] or [(condition.field, 0.0)]
+            if any(known.get(name) is not (str if isinstance(value, str) else float) for name, value in wanted):
+                return False
+        return True
 
     def _update(self, collection: str, operation: Any, points: int) -> None:
         shard = self._shards[collection]

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 M, EF_CONSTRUCT = 16, 100
@@ -19,7 +20,7 @@ M, EF_CONSTRUCT = 16, 100
 # In kB. An index of any number of vectors is one segment: every segment would be searched separately.
 _INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
 # In kB of vectors that match a filter: fewer are compared one by one instead of searching the graph.
-_FULL_SCAN_BELOW = 10_000
+_FULL_SCAN_BELOW = 50_000
 
 
 def create_collection(edge: Any, path: str, dim: int) -> None:
@@ -42,11 +43,51 @@ def create_collection(edge: Any, path: str, dim: int) -> None:
 
 
 def index_collection(edge: Any, path: str) -> None:
-    """Index all vectors of a collection."""
+    """Index all vectors of a collection, and the fields that have no index yet."""
     shard = edge.EdgeShard.load(path)
+    index_fields(edge, shard, _fields(edge, shard))
     shard.optimize()
     shard.flush()
     shard.close()
+
+
+def indexed_fields(edge: Any, shard: Any) -> dict[str, type]:
+    """The type, str or float, of every field that has an index."""
+    kinds = {edge.PayloadSchemaType.Keyword: str, edge.PayloadSchemaType.Float: float}
+    found = {name: info.data_type for name, info in shard.info().payload_schema.items()}
+    return {name: kind for name, given in found.items() for known, kind in kinds.items() if given == known}
+
+
+def index_fields(edge: Any, shard: Any, fields: dict[str, type]) -> None:
+    """Index fields by which searches may be filtered, so that the matching vectors are found without reading all.
+
+    Edges between vectors with equal values are not added to the graph: few matching vectors are compared one by one,
+    and many are found by a wider search of the graph.
+    """
+    known = indexed_fields(edge, shard)
+    for name, kind in fields.items():
+        if name not in known:
+            params = edge.KeywordIndexParams if kind is str else edge.FloatIndexParams
+            shard.update(edge.UpdateOperation.create_field_index(name, params(enable_hnsw=False, on_disk=True)))
+
+
+def field_types(payloads: Iterable[Mapping[str, Any]]) -> dict[str, type]:
+    """The type, str or float, of the first value of each field."""
+    found: dict[str, type] = {}
+    for payload in payloads:
+        for name, value in payload.items():
+            found.setdefault(name, str if isinstance(value, str) else float)
+    return found
+
+
+def _fields(edge: Any, shard: Any) -> dict[str, type]:
+    found: dict[str, type] = {}
+    start: int | None = 0
+    while start is not None:
+        request = edge.ScrollRequest(offset=start, limit=10_000, with_payload=True, with_vector=False)
+        records, start = shard.scroll(request)
+        found = {**field_types(record.payload or {} for record in records), **found}
+    return found
 
 
 def _end_with_parent() -> None:

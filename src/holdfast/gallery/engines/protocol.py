@@ -30,7 +30,12 @@ class Engine(Protocol):
 
     Writes are on disk when the call returns, and survive the end of the process. Any thread may search while another
     one writes; one thread writes at a time. New keys are larger than all earlier ones.
+
+    parallel: whether searches of several threads run at the same time; if so, all versions are searched at once.
     """
+
+    @property
+    def parallel(self) -> bool: ...
 
     def create(self, collection: str, dim: int) -> None:
         """Create an empty collection for vectors of ``dim`` numbers."""
@@ -84,6 +89,10 @@ class SwitchingEngine:
         self._engine = engine
         self._calls: dict[int, int] = {}  # running calls by the engine's identity
         self._condition = threading.Condition()
+
+    @property
+    def parallel(self) -> bool:
+        return self._engine.parallel
 
     def switch(self, engine: Engine) -> Engine:
         """Use ``engine`` from now on; returns the old engine once no call uses it any more."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
+from holdfast.gallery.engines.embedded_process import field_types
 from holdfast.gallery.engines.protocol import EngineAddress, Found, plain_name
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 
@@ -36,12 +37,15 @@ class QdrantEngine:
     indexed: False builds no index, so that every search compares every vector.
     """
 
+    parallel = True
+
     def __init__(self, client: Any, address: EngineAddress, *, indexed: bool) -> None:
         package = _package()
         self._models: Any = package.models
         self._lost = (package.http.exceptions.ResponseHandlingException, ConnectionError)
         self._refused = (package.http.exceptions.UnexpectedResponse,)
         self._client, self._address, self._indexed = client, address, indexed
+        self._fields: dict[str, set[str]] = {}  # fields that this process has indexed
         plain_name(address.namespace)
         self._collections = {
             found.name.removeprefix(f"{address.namespace}-")
@@ -79,6 +83,7 @@ class QdrantEngine:
             self._models.PointStruct(id=key, vector=row, payload=dict(stored_field(*pair) for pair in some.items()))
             for key, row, some in zip(keys, vectors.tolist(), fields, strict=True)
         ]
+        self._index_new_fields(collection, [point.payload for point in points])
         at_once = max(1, _NUMBERS_AT_ONCE // max(1, vectors.shape[1]))
         for start in range(0, len(points), at_once):
             part = points[start : start + at_once]
@@ -128,6 +133,7 @@ class QdrantEngine:
     def drop(self, collection: str) -> None:
         self._call(lambda: self._client.delete_collection(self._name(collection)))
         self._collections.discard(collection)
+        self._fields.pop(collection, None)
 
     def build_index(self, collection: str) -> bool:
         """Wait until the server has finished indexing; whether there was anything to wait for."""
@@ -158,6 +164,22 @@ class QdrantEngine:
                 time.sleep(0.5)
             except self._refused as error:
                 raise UnavailableError(f"{self._address.url}: {_one_line(error)}") from error
+
+    def _index_new_fields(self, collection: str, payloads: Sequence[Mapping[str, Value]]) -> None:
+        """Index fields before their first values are stored: the server builds its graph with regard to them.
+
+        Without such an index, filtered searches of the graph miss many of the nearest vectors.
+        """
+        if not self._indexed:
+            return
+        kinds = self._models.PayloadSchemaType
+        known = self._fields.setdefault(collection, set())
+        for name, kind in field_types(payloads).items():
+            if name not in known:
+                schema = kinds.KEYWORD if kind is str else kinds.FLOAT
+                make = functools.partial(self._client.create_payload_index, self._name(collection), name, schema)
+                self._call(functools.partial(make, wait=True))
+                known.add(name)
 
     def _condition(self, one: Condition) -> Any:
         models = self._models
