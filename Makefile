@@ -7,7 +7,7 @@ SOURCES := $(wildcard pyproject.toml constraints.txt)
 .PHONY: help demo test test-ci test-all fuzz lint format docs bench clean
 
 help:
-	@echo "make demo      compare methods on drawn characters and write a report (offline once installed)"
+	@echo "make demo      update a model and search its old index, in 60 to 90 seconds (offline once installed)"
 	@echo "make test      the tests, without the slow ones"
 	@echo "make test-ci   what CI runs: also the page in a browser and the built package"
 	@echo "make test-all  all tests, killed and resumed runs included"

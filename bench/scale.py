@@ -35,9 +35,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gallery import peak_memory
 from timing import write_figures
 
+from gallery import peak_memory
 from holdfast.environment import describe
 
 K, PAIRS, PARTS, WARM = 10, 2000, 100, 50
@@ -55,6 +55,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=2000)
     parser.add_argument("--features", type=Path, help="rows of features, .npy; repeated with noise")
     parser.add_argument("--folder", type=Path, help="where everything goes; a temporary folder by default")
+    parser.add_argument("--keep", action="store_true", help="do not delete the galleries on the embedded engine")
+    parser.add_argument("--reuse", type=Path, help="a folder that --keep left: what is in it is not built again")
     parser.add_argument("--lock", type=Path, help="a file to lock while searches are timed")
     parser.add_argument("--json", type=Path, help="also write the figures to this file, after every case")
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -64,21 +66,33 @@ def main() -> None:
         print(json.dumps(run_case(options)))
         return
     environment, load = describe("cpu"), os.getloadavg()
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
-    rows: dict[str, Any] = {}
+    folder = options.reuse or Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
+    rows: dict[str, Any] = earlier_rows(options)
     try:
-        write_features(folder, options)
+        if options.reuse is None:
+            write_features(folder, options)
         for case in options.cases:
-            rows[case] = row = in_a_process(case, folder, options)
+            row = in_a_process(case, folder, options)
+            rows[case] = {**row, "commit": environment["commit"], "time": environment["time"]}
             print(f"{case}:")
             for name, value in row.items():
                 print(f"  {name}: {value if not isinstance(value, float) else round(value, 3)}", flush=True)
             if options.json:
-                path, given = options.json, argparse.Namespace(**{**vars(options), "json": None, "lock": None})
-                given.features = "made up" if options.features is None else options.features.name
-                write_figures(path, "scale", environment, given, load=load, rows=rows)
+                made_of = "made up" if options.features is None else options.features.name
+                given = argparse.Namespace(**{**vars(options), "features": made_of})
+                write_figures(str(options.json), "scale", environment, given, load=load, rows=rows)
     finally:
-        shutil.rmtree(folder)
+        if not options.keep and options.reuse is None:
+            shutil.rmtree(folder)
+
+
+def earlier_rows(options: argparse.Namespace) -> dict[str, Any]:
+    """The rows of other cases in the file that is written to, if it is about the same vectors."""
+    if options.json is None or not options.json.exists():
+        return {}
+    record = json.loads(options.json.read_text(encoding="utf-8"))
+    rows: dict[str, Any] = record["rows"] if (record["items"], record["dim"]) == (options.items, options.dim) else {}
+    return rows
 
 
 def write_features(folder: Path, options: argparse.Namespace) -> None:
@@ -130,7 +144,8 @@ def in_a_process(case: str, folder: Path, options: argparse.Namespace) -> dict[s
     finally:
         if server is not None:
             server.remove()
-        shutil.rmtree(folder / case, ignore_errors=True)
+        if not options.keep and options.reuse is None:
+            shutil.rmtree(folder / case, ignore_errors=True)
     measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return measured
 
@@ -146,7 +161,7 @@ def run_case(options: argparse.Namespace) -> dict[str, Any]:
     items = np.load(options.folder / "items.npy", mmap_mode="r")
     queries = np.load(options.folder / "queries.npy")
     work = options.folder / options.case
-    work.mkdir()
+    work.mkdir(exist_ok=True)
     if options.case == "faiss":
         return with_faiss(items, queries, options)
     return with_gallery(items, queries, work, options)
@@ -154,53 +169,64 @@ def run_case(options: argparse.Namespace) -> dict[str, Any]:
 
 def with_gallery(items: np.ndarray, queries: np.ndarray, work: Path, options: argparse.Namespace) -> dict[str, Any]:
     from holdfast import Gallery
-    from holdfast.gallery import state
 
     engine, _, versions = options.case.rpartition("-")
-    state.INDEX_FROM = len(items) + 1  # so that storing and indexing are timed apart
-    models = write_models(work, items.shape[1], int(versions))
-    gallery = Gallery.create(work / "gallery", models[0], engine=options.url, device="cpu")
     spaces = [Space(items.shape[1], seed) for seed in range(int(versions))]
-    ends = np.linspace(0, len(items), int(versions) + 1).astype(int)
+    if not (work / "built.json").exists():
+        (work / "built.json").write_text(json.dumps(build_gallery(items, spaces, work, options)), encoding="utf-8")
+    row: dict[str, Any] = json.loads((work / "built.json").read_text(encoding="utf-8"))
+    began = time.perf_counter()
+    gallery = Gallery.open(work / "gallery", device="cpu")
+    row["open_s"] = time.perf_counter() - began
+    row["closed_disk_gb"] = gallery.stats()["bytes_on_disk"] / 1e9 if engine == "embedded" else row["disk_gb"]
+    asked = spaces[-1](queries)
+
+    def search(**how: Any) -> Search:
+        return lambda query: [int(hit.id) for hit in gallery.search(vector=query, k=K, **how)]
+
+    sides = {"gallery": search(), "filtered": search(filter=FILTER)}
+    exact = {"gallery": search(exact=True), "filtered": search(exact=True, filter=FILTER)}
+    with contextlib.ExitStack() as open_until:
+        if len(spaces) == 1:
+            plain = plain_edge if engine == "embedded" else plain_sql
+            sides["plain"] = open_until.enter_context(plain(work, options, gallery.newest().collection))
+        row |= measure(sides, exact, asked, options)
+    row["searching_gb"] = resident_memory() / 1e9
+    row["load"] = os.getloadavg()[0]
+    gallery.close()
+    return row
+
+
+def build_gallery(
+    items: np.ndarray, spaces: Sequence["Space"], work: Path, options: argparse.Namespace
+) -> dict[str, Any]:
+    """Store all items in as many versions as there are spaces, and index them; the figures of that."""
+    from holdfast import Gallery
+    from holdfast.gallery import state
+
+    state.INDEX_FROM = len(items) + 1  # so that storing and indexing are timed apart
+    models = write_models(work, items.shape[1], len(spaces))
+    gallery = Gallery.create(work / "gallery", models[0], engine=options.url, device="cpu")
+    ends = np.linspace(0, len(items), len(spaces) + 1).astype(int)
     stored_s = registered_s = 0.0
     for number, (space, start, end) in enumerate(zip(spaces, ends, ends[1:], strict=False)):
         if number:
             registered_s += register(gallery, models[number], items[: ends[number]], space)
         stored_s += store(gallery, items, space, range(start, end), options.batch)
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), processor_time_of_children()
     gallery.build_index()
     row: dict[str, Any] = {
         "versions": len(spaces),
         "stored_per_s": len(items) / stored_s,
         "register_s": registered_s,
         "index_s": time.perf_counter() - began,
+        "index_cpu_s": processor_time_of_children() - cpu,
         "index_gb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9,
         "storing_gb": peak_memory() / 1e9,
     }
-    row["disk_gb"] = gallery.stats()["bytes_on_disk"] / 1e9 if engine == "embedded" else server_bytes(options) / 1e9
-    collection = gallery.newest().collection
-    gallery.close()
-    began = time.perf_counter()
-    gallery = Gallery.open(work / "gallery", device="cpu")
-    row["open_s"] = time.perf_counter() - began
-    asked = spaces[-1](queries)
-    sides: dict[str, Search] = {
-        "gallery": lambda query: [int(hit.id) for hit in gallery.search(vector=query, k=K)],
-        "filtered": lambda query: [int(hit.id) for hit in gallery.search(vector=query, k=K, filter=FILTER)],
-    }
-    with contextlib.ExitStack() as open_until:
-        if len(spaces) == 1:
-            plain = plain_edge if engine == "embedded" else plain_sql
-            sides["plain"] = open_until.enter_context(plain(work, options, collection))
-        exact = {
-            "gallery": lambda query: [int(hit.id) for hit in gallery.search(vector=query, k=K, exact=True)],
-            "filtered": lambda query: [
-                int(hit.id) for hit in gallery.search(vector=query, k=K, filter=FILTER, exact=True)
-            ],
-        }
-        row |= measure(sides, exact, asked, options)
-    row["searching_gb"] = resident_memory() / 1e9
-    row["load"] = os.getloadavg()[0]
+    # Before the gallery is closed: the embedded engine still has the files that the index replaced.
+    on_server = options.url != "embedded"
+    row["disk_gb"] = (server_bytes(options) if on_server else gallery.stats()["bytes_on_disk"]) / 1e9
     gallery.close()
     return row
 
@@ -377,6 +403,12 @@ def locked(path: Path | None) -> Iterator[None]:
     with open(path, "a", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def processor_time_of_children() -> float:
+    """Seconds of all processes that this one has started and that have ended; the embedded engine's index builder."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def resident_memory() -> int:

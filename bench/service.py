@@ -1,11 +1,16 @@
 """A gallery over HTTP: how many searches by vector a second, and how long each takes, with several clients at once.
 
-    python bench/service.py [--items 100000] [--dim 512] [--clients 16] [--seconds 60] [--form base64|json]
-                            [--queries 1000] [--threads 2] [--folder DIR] [--json FILE]
+    python bench/service.py [--items 100000] [--dim 512] [--clients 16] [--seconds 60] [--rounds 6]
+                            [--form base64|json] [--queries 1000] [--threads 2] [--folder DIR] [--json FILE]
 
 The vectors are those of bench/gallery.py, made up. `holdfast serve` is one process, all clients together are another
 one, on the same cores: each client has one connection and asks again as soon as it is answered. An error is whatever is
 not a 200 with 10 hits. Recall is against exact search. --folder keeps the gallery there for the next run.
+
+In turns with it, a process without HTTP searches a copy of the gallery, with one thread and with as many threads as
+there are clients, for half of --seconds each: the machine may get slower meanwhile, and a turn is short (--seconds
+divided by --rounds). `share` is the service's searches per second divided by those of the faster of the two without
+HTTP.
 """
 
 import argparse
@@ -18,15 +23,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import uvloop
 from timing import write_figures
 
 from gallery import K, peak_memory, write_features
 from holdfast.environment import describe
+from holdfast.wording import counted
 
 WARM_SECONDS = 2.0
 
@@ -43,10 +51,17 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="keep the gallery here")
     parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=6, help="turns with the process without HTTP")
+    parser.add_argument("--in-process", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.features = None
+    if options.in_process:
+        search_in_process(options)
+        return
     if options.url:
-        print(json.dumps(asyncio.run(all_clients(options))))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            for line in sys.stdin:
+                print(json.dumps(runner.run(all_clients(options, float(line)))), flush=True)
         return
     folder = options.folder or Path(tempfile.mkdtemp(prefix="holdfast-bench-"))
     try:
@@ -78,29 +93,32 @@ def build(folder: Path, options: argparse.Namespace) -> None:
 def report(folder: Path, options: argparse.Namespace) -> None:
     environment, load = describe("cpu"), os.getloadavg()
     print(f"{environment['processor']}, {options.threads} threads; load before the start: {load[0]:.1f}")
-    threads = {name: str(options.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-    words = [sys.executable, "-m", "holdfast", "serve", str(folder / "gallery"), "--port", "0"]
-    server = subprocess.Popen(
-        words, stdout=subprocess.PIPE, text=True, env={**os.environ, **threads, "PYTHONUNBUFFERED": "1"}
-    )
+    variables = {
+        **os.environ,
+        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(options.threads)),
+        "PYTHONUNBUFFERED": "1",
+    }
+    same = [word for name in ("queries", "clients", "form") for word in (f"--{name}", str(getattr(options, name)))]
+    again = [sys.executable, __file__, "--folder", str(folder), *same]
+    shutil.rmtree(folder / "copy", ignore_errors=True)
+    shutil.copytree(folder / "gallery", folder / "copy", ignore=shutil.ignore_patterns("*.socket"))
+    words = [sys.executable, "-m", "holdfast", "serve", str(folder / "gallery"), "--port", "0", "--device", "cpu"]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables)
     try:
         assert server.stdout is not None
         started = re.search(r" at (http://\S+)", server.stdout.readline())
         if started is None:
             raise SystemExit("the service did not start")
-        asked = ["queries", "clients", "seconds", "form"]
-        words = [sys.executable, __file__, "--url", started[1], "--folder", str(folder)]
-        words += [word for name in asked for word in (f"--{name}", str(getattr(options, name)))]
-        before = processor_seconds(server.pid)
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        row["server_cpu_ms"] = 1e3 * (processor_seconds(server.pid) - before) / row["asked"]
+        with (
+            Child([*again, "--in-process"], variables) as plain,
+            Child([*again, "--url", started[1]], variables) as http,
+        ):
+            row = in_turns(plain, http, server.pid, options)
         row["server_peak_gb"] = peak_memory(server.pid) / 1e9
     finally:
         server.terminate()
         status = server.wait()
+        shutil.rmtree(folder / "copy", ignore_errors=True)
     row |= {"server_status": status, "load": os.getloadavg()[0]}
     items = np.load(folder / "items.npy", mmap_mode="r")
     print(
@@ -108,11 +126,101 @@ def report(folder: Path, options: argparse.Namespace) -> None:
         f"{row['searches_per_s']:,.0f} searches/s for {row['measured_s']:.0f} s, n = {row['n']}, "
         f"errors {row['errors']}, p50 {row['p50_ms']:.1f} ms, p99 {row['p99_ms']:.1f} ms, "
         f"recall@{K} {row['recall']:.4f}, server's CPU {row['server_cpu_ms']:.2f} ms a search, "
-        f"its peak {row['server_peak_gb']:.2f} GB, load {row['load']:.1f}"
+        f"clients' {row['client_cpu_ms']:.2f} ms, its peak {row['server_peak_gb']:.2f} GB, load {row['load']:.1f}"
     )
+    rates = row["in_process_searches_per_s"]
+    shown = ", ".join(f"{rate:,.0f} with {counted(threads, 'thread')}" for threads, rate in rates.items())
+    print(f"without HTTP, searches/s: {shown}; the service reaches {row['share']:.0%} of the larger")
     if options.json:
-        del options.features, options.url
+        del options.features, options.url, options.in_process
         write_figures(options.json, "service", environment, options, load_before=load, **row)
+
+
+def in_turns(plain: "Child", http: "Child", server: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of the service and of the process without HTTP, which are measured in turns.
+
+    plain, http: the processes that search without HTTP and over HTTP.
+    server: the process of the service.
+    """
+    turn, threads = options.seconds / options.rounds, (1, options.clients)
+    rates: dict[int, list[float]] = {count: [] for count in threads}
+    turns: list[dict[str, Any]] = []
+    used = 0.0
+    for number in range(options.rounds):
+        for count in threads if number % 2 else reversed(threads):
+            rates[count].append(plain.ask(f"{count} {turn / 2}")["searches_per_s"])
+        before = processor_seconds(server)
+        turns.append(http.ask(str(turn)))
+        used += processor_seconds(server) - before
+    seconds = np.concatenate([one["seconds"] for one in turns])
+    asked, measured = sum(one["asked"] for one in turns), options.rounds * turn
+    mean = {count: sum(found) / len(found) for count, found in rates.items()}
+    return {
+        "n": len(seconds),
+        "asked": asked,
+        "errors": sum(one["errors"] for one in turns),
+        "measured_s": measured,
+        "searches_per_s": len(seconds) / measured,
+        "p50_ms": 1e3 * float(np.percentile(seconds, 50)),
+        "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
+        "max_ms": 1e3 * float(seconds.max()),
+        "recall": sum(one["found"] for one in turns) / (K * len(seconds)),
+        "server_cpu_ms": 1e3 * used / asked,
+        "client_cpu_ms": 1e3 * sum(one["cpu_s"] for one in turns) / asked,
+        "in_process_searches_per_s": mean,
+        "share": len(seconds) / measured / max(mean.values()),
+        "turns": {"service": [len(one["seconds"]) / turn for one in turns], "in_process": rates},
+    }
+
+
+class Child:
+    """This file in another process, which answers every line on its stdin by a line of JSON."""
+
+    def __init__(self, words: list[str], variables: dict[str, str]) -> None:
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
+
+    def ask(self, line: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(line, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise SystemExit("a process of the bench ended; see the lines above")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def __enter__(self) -> "Child":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate()
+
+
+def search_in_process(options: argparse.Namespace) -> None:
+    """For each line on stdin, a number of threads and seconds: how many searches a second the threads do."""
+    from holdfast import Gallery
+
+    queries = np.load(options.folder / "queries.npy")
+    with Gallery.open(options.folder / "copy", device="cpu") as gallery:
+        for line in sys.stdin:
+            count, seconds = int(line.split()[0]), float(line.split()[1])
+            counts = [0] * count
+            begin = time.perf_counter() + WARM_SECONDS
+            end = begin + seconds
+
+            def search(thread: int, counts: list[int] = counts, begin: float = begin, end: float = end) -> None:
+                place = thread * len(queries) // 16 % len(queries)
+                while (now := time.perf_counter()) < end:
+                    place = (place + 1) % len(queries)
+                    gallery.search(vector=queries[place], k=K)
+                    counts[thread] += now >= begin
+
+            threads = [threading.Thread(target=search, args=(number,)) for number in range(count)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            print(json.dumps({"searches_per_s": sum(counts) / seconds}), flush=True)
 
 
 def processor_seconds(process: int) -> float:
@@ -121,40 +229,35 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def all_clients(options: argparse.Namespace) -> dict[str, Any]:
+async def all_clients(options: argparse.Namespace, length: float) -> dict[str, Any]:
+    """What the clients measured in ``length`` seconds.
+
+    Answers are kept and looked at after the end, so that clients take little time.
+    """
     queries, truth = np.load(options.folder / "queries.npy"), np.load(options.folder / "truth.npy")
     host, port = options.url.removeprefix("http://").split(":")
     requests = [request(row, host, options.form) for row in queries]
     right = [{str(place) for place in row} for row in truth.tolist()]
-    begin = time.perf_counter() + WARM_SECONDS
-    tallies = [Tally() for _ in range(options.clients)]
-    await asyncio.gather(
-        *(
-            one_client(host, int(port), requests, right, place, begin, begin + options.seconds, tally)
-            for place, tally in enumerate(tallies)
-        )
-    )
-    seconds = [one for tally in tallies for one in tally.seconds]
-    found = sum(tally.found for tally in tallies)
+    begin, loop = time.perf_counter() + WARM_SECONDS, asyncio.get_running_loop()
+    clients = [
+        Client(requests, number * len(requests) // 16 % len(requests), begin + length)
+        for number in range(options.clients)
+    ]
+    used = time.process_time()
+    for client in clients:
+        await loop.create_connection(lambda client=client: client, host, int(port))  # type: ignore[misc]
+    await asyncio.gather(*(client.ended for client in clients))
+    used = time.process_time() - used
+    answers = [answer for client in clients for answer in client.answers]
+    measured = [answer for answer in answers if answer.started >= begin]
+    hits = [hits_of(answer) for answer in measured]
     return {
-        "n": len(seconds),
-        "asked": sum(tally.asked for tally in tallies),
-        "errors": sum(tally.errors for tally in tallies),
-        "measured_s": options.seconds,
-        "searches_per_s": len(seconds) / options.seconds,
-        "p50_ms": 1e3 * float(np.percentile(seconds, 50)),
-        "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
-        "max_ms": 1e3 * max(seconds),
-        "recall": found / (K * len(seconds)),
+        "asked": len(answers),
+        "errors": sum(len(ids) != K for ids in hits) + sum(client.ended.result() is not None for client in clients),
+        "found": sum(len(ids & right[answer.place]) for answer, ids in zip(measured, hits, strict=True)),
+        "seconds": [answer.seconds for answer in measured],
+        "cpu_s": used,
     }
-
-
-class Tally:
-    """What one client counted."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.errors = self.found = self.asked = 0
 
 
 def request(vector: np.ndarray, host: str, form: str) -> bytes:
@@ -165,35 +268,59 @@ def request(vector: np.ndarray, host: str, form: str) -> bytes:
     return f"{head}Content-Length: {len(text)}\r\n\r\n".encode() + text
 
 
-async def one_client(
-    host: str,
-    port: int,
-    requests: list[bytes],
-    right: list[set[str]],
-    place: int,
-    begin: float,
-    end: float,
-    tally: Tally,
-) -> None:
-    """Ask until ``end``; what is asked before ``begin`` is not counted."""
-    reader, writer = await asyncio.open_connection(host, port)
-    place = place * len(requests) // 16 % len(requests)
-    while (started := time.perf_counter()) < end:
-        place = (place + 1) % len(requests)
-        try:
-            writer.write(requests[place])
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))  # type: ignore[index]
-            hits = json.loads(body)["hits"] if head.startswith(b"HTTP/1.1 200") else []
-        except (OSError, EOFError, ValueError):
-            hits = []
-            reader, writer = await asyncio.open_connection(host, port)
-        tally.asked += 1
-        if started >= begin:
-            tally.errors += len(hits) != K
-            tally.found += len({hit["id"] for hit in hits} & right[place])
-            tally.seconds.append(time.perf_counter() - started)
-    writer.close()
+class Answer(NamedTuple):
+    """An answer, to the request at ``place``."""
+
+    started: float
+    seconds: float
+    place: int
+    text: bytes
+
+
+def hits_of(answer: Answer) -> set[str]:
+    """The ids of the hits; none if the answer is an error."""
+    head, _, body = answer.text.partition(b"\r\n\r\n")
+    return {hit["id"] for hit in json.loads(body)["hits"]} if head.startswith(b"HTTP/1.1 200") else set()
+
+
+class Client(asyncio.Protocol):
+    """One connection, which asks again as soon as it is answered, until ``end``.
+
+    place: of the first request.
+    ended: what ended the connection early; None if nothing did.
+    """
+
+    def __init__(self, requests: list[bytes], place: int, end: float) -> None:
+        self.answers: list[Answer] = []
+        self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        self._requests, self._place, self._end = requests, place, end
+        self._read, self._length, self._started = b"", 0, 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        self._read += data
+        if not self._length and (size := self._read.find(b"\r\n\r\n")) >= 0:
+            self._length = size + 4 + int(re.search(rb"content-length: (\d+)", self._read)[1])  # type: ignore[index]
+        if self._length and len(self._read) >= self._length:
+            now = time.perf_counter()
+            self.answers.append(Answer(self._started, now - self._started, self._place, self._read))
+            self._read, self._length = b"", 0
+            if now < self._end:
+                self._ask()
+            else:
+                self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        early = time.perf_counter() < self._end
+        self.ended.set_result((exc or EOFError("the service closed the connection")) if early else None)
+
+    def _ask(self) -> None:
+        self._place = (self._place + 1) % len(self._requests)
+        self._started = time.perf_counter()
+        self._transport.write(self._requests[self._place])
 
 
 if __name__ == "__main__":

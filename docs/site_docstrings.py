@@ -1,4 +1,4 @@
-"""Shows the parameters of a docstring, one per line as ``name: text``, as a list on the documentation site."""
+"""Docstrings on the documentation site: parameters, one per line as ``name: text``, as a list; examples as code."""
 
 import re
 from typing import Any
@@ -9,12 +9,14 @@ PARAMETER = re.compile(r"^(\w+(?:, \w+)*): (.*)")
 
 
 def with_lists(docstring: str) -> str:
-    """The docstring with each block of parameters as a Markdown list."""
+    """The docstring with each block of parameters as a Markdown list, and each example as a block of code."""
     return "\n\n".join(_block(block) for block in docstring.split("\n\n"))
 
 
 def _block(block: str) -> str:
     lines = block.splitlines()
+    if block.startswith(">>> "):
+        return f"```pycon\n{block.rstrip()}\n```"
     if not lines or not PARAMETER.match(lines[0]):
         return block
     found: list[str] = []

@@ -1,7 +1,7 @@
 """Hooks of the documentation site (mkdocs.yml).
 
 Pages link to files of the repository that are not part of the site, such as results and recipes. On the site such a
-link becomes its text, because the files are not there.
+link becomes its text, because the files are not there. Some files of the repository's root are pages of the site.
 """
 
 import re
@@ -9,21 +9,38 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).parent.resolve()
+ROOT_PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
+"""File in the repository's root -> its page on the site."""
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?!https?://|#|mailto:)[^)\s#]+)(#[^)]*)?\)")
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the pages that are in the repository's root."""
+    from mkdocs.structure.files import File
+
+    for name, page in ROOT_PAGES.items():
+        files.append(File.generated(config, page, content=(DOCS.parent / name).read_text(encoding="utf-8")))
+    return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
     """Replace links out of the site, and links to folders by links to their README if they have one."""
-    here = (DOCS / page.file.src_uri).parent
+    source = page.file.src_uri
+    here = DOCS.parent if source in ROOT_PAGES.values() else (DOCS / source).parent
+    depth = "../" * source.count("/")
 
     def replaced(found: re.Match[str]) -> str:
         text, target, part = found.group(1), found.group(2), found.group(3) or ""
         path = (here / target).resolve()
+        if path.parent == DOCS.parent and path.name in ROOT_PAGES:
+            return f"[{text}]({depth}{ROOT_PAGES[path.name]}{part})"
         if not path.is_relative_to(DOCS):
             return text
+        if here == DOCS.parent:
+            target = path.relative_to(DOCS).as_posix()
         if path.is_dir():
             index = path / "README.md"
             return f"[{text}]({target.rstrip('/')}/README.md{part})" if index.exists() else text
-        return found.group(0)
+        return f"[{text}]({target}{part})"
 
     return LINK.sub(replaced, markdown)

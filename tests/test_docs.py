@@ -1,9 +1,13 @@
 """A newcomer finds every page: links lead from the README to each, and none of them leads nowhere."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from holdfast.metrics.resampling import gain_interval, queries_to_decide
+from holdfast.reports.check_text import rounded_up
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -52,12 +56,87 @@ def test_nothing_is_installed_from_an_index_that_does_not_have_it():
     assert not [file for file in told if from_index.search(file.read_text(encoding="utf-8"))]
 
 
-def test_the_table_of_needed_queries_follows_its_formula():
-    """(1.96 / (g + m))^2 (p - g^2) with m = 1 point, to two figures."""
+def test_one_version_everywhere():
+    """The package, the citation and the newest section of the changelog."""
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = re.search(r"^version: (\S+)$", citation, re.MULTILINE)
+    released = re.search(r"^date-released: (\S+)$", citation, re.MULTILINE)
+    section = re.search(r"^## \[([\d.]+)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited is not None
+    assert released is not None
+    assert section is not None
+    assert section.groups() == (package, released.group(1))
+    assert cited.group(1) == package
+
+
+def needed_queries(changed: float, gain: float, accepted: float) -> str:
+    """What the check prints for 400 queries of which so many change between right and wrong."""
+    count = 400
+    up, down = (round(count * (changed + sign * gain) / 2) for sign in (1, -1))
+    before = [0.0] * up + [1.0] * (count - up)
+    after = [1.0] * up + [0.0] * down + [1.0] * (count - up - down)
+    low, high = gain_interval(before, after)
+    if not low <= -accepted <= high:
+        return f"under {count}"
+    needed = queries_to_decide(before, after, (low, high), -accepted)
+    assert needed is not None
+    return f"{rounded_up(needed):,}"
+
+
+def test_the_table_of_needed_queries_is_what_the_check_prints():
     page = (ROOT / "docs/faq.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d+) % \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \|$", page, re.MULTILINE)
-    assert len(rows) == 3
-    for changed, *cells in rows:
-        for gain, cell in zip((-0.005, 0.0, 0.01), cells, strict=True):
-            needed = (1.96 / (gain + 0.01)) ** 2 * (int(changed) / 100 - gain**2)
-            assert int(cell.replace(",", "")) == pytest.approx(needed, rel=0.02)
+    rows = re.findall(r"^\| (\d+) % \| (\d) points? \| (.*) \| (.*) \| (.*) \|$", page, re.MULTILINE)
+    assert len(rows) == 6
+    for changed, accepted, *cells in rows:
+        found = [needed_queries(int(changed) / 100, gain, int(accepted) / 100) for gain in (-0.005, 0.0, 0.01)]
+        assert cells == found, (changed, accepted)
+
+
+def test_the_page_of_benchmarks_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    from benchmarks_page import PAGE, render
+
+    assert PAGE.read_text(encoding="utf-8") == render(), "run: python bench/benchmarks_page.py"
+
+
+def test_the_cost_page_prints_what_it_shows(capsys):
+    page = (ROOT / "docs/cost.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    exec(compile(code, "docs/cost.md", "exec"), {})
+    assert capsys.readouterr().out == shown
+    benchmarks = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    for time in re.findall(r"[\d.]+ ms", page):
+        assert time in benchmarks
+    seconds, rate = re.search(r"took ([\d,]+) s for a million.*?so (\d+) a second", page, re.DOTALL).groups()
+    assert f"a million photographs takes {seconds} s" in (ROOT / "docs/results/quarters.md").read_text(encoding="utf-8")
+    assert int(rate) == round(1e6 / int(seconds.replace(",", "")))
+
+
+def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
+    page, study, bridges = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("choosing-a-method.md", "results/quarters.md", "results/bridges.md")
+    )
+    unseen, known, rest = (
+        study[study.index(start) :]
+        for start in ("## Photographs, unseen", "## Photographs, known", "## The network is")
+    )
+    said = table_after(page, "| kept, % | 1 update")
+    for name, cells in said.items():
+        own, trained = (table_after(part, "| kept, %")[name] for part in (unseen, known))
+        assert cells == [own[0], own[3], trained[3], table_after(rest, "|  | own recall@1")[name][2]], name
+    measured = table_after(bridges[bridges.index("lite0 to lite2") :], "| kept, %")["auto"]
+    assert table_after(page, "| pairs | 50")["kept, %"] == measured
+    last = table_after(known, "| last version")
+    assert f"{float(last['plain'][1]) - float(last['ours'][1]):.1f} points of mAP on trained classes" in page
+    gain = table_after(unseen, "| last version")["ours"][3]
+    assert f"{float(gain):.1f} points of recall@1 higher on new ones" in page
+
+
+def table_after(text: str, start: str) -> dict[str, list[str]]:
+    """The table whose header begins with ``start``: first cell -> the other cells, without deviations."""
+    lines = text[text.index(start) :].split("\n\n")[0].splitlines()[2:]
+    rows = [[cell.strip().split("±")[0] for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row[1:] for row in rows}

@@ -2,11 +2,12 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -42,12 +43,29 @@ def test_every_public_name_has_an_entry_and_a_docstring(writer):
         assert (getattr(holdfast, name).__doc__ or "").strip(), name
 
 
+def test_every_name_that_a_guide_uses_has_an_entry(writer):
+    """``from holdfast.package import name`` and `holdfast.package.name` in the guides, but for modules."""
+    used = set()
+    for page in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/engines").glob("*.md"), ROOT / "README.md"]:
+        text = page.read_text(encoding="utf-8")
+        for module, names in re.findall(r"from (holdfast\.[\w.]+) import ([\w, ]+)", text):
+            used |= {f"{module}.{name.strip()}" for name in names.split(",")}
+        used |= set(re.findall(r"`(holdfast\.\w+\.[\w.]*\w)", text))
+    entries = {name.rsplit(".", 1)[1] for name in writer.GUIDES} | set(writer.public_names())
+    assert used
+    for full in used:
+        module, name = full.rsplit(".", 1)
+        if not isinstance(getattr(importlib.import_module(module), name), ModuleType):
+            assert name in entries, f"{full}: add it to GUIDES in docs/reference/write_reference.py"
+
+
 def test_parameters_of_a_docstring_become_a_list():
     with_lists = loaded(ROOT / "docs/site_docstrings.py").with_lists
     text = "Does it.\n\nfirst: one\n    and more\nsecond, third: two\nText after.\n\nSee also: nothing"
     assert with_lists(text) == (
         "Does it.\n\n- `first`: one\n    and more\n- `second`, `third`: two\n\nText after.\n\nSee also: nothing"
     )
+    assert with_lists("Does it.\n\n>>> 1 + 1\n2\n") == "Does it.\n\n```pycon\n>>> 1 + 1\n2\n```"
 
 
 def test_links_out_of_the_site_become_text():
@@ -59,6 +77,19 @@ def test_links_out_of_the_site_become_text():
         page=page, config=None, files=None,
     )  # fmt: skip
     assert found == "a [b](check.md#x) [c](methods/README.md) ![d](figures/fig1.png) [e](https://example.org)"
+
+
+def test_files_of_the_root_are_pages_of_the_site():
+    hooks = loaded(ROOT / "docs/site_hooks.py")
+
+    def shown(source, text):
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=source))
+        return hooks.on_page_markdown(text, page=page, config=None, files=None)
+
+    assert shown("gallery.md", "[a](../SECURITY.md#x) [b](../LICENSE)") == "[a](security.md#x) b"
+    assert shown("engines/qdrant.md", "[a](../../CHANGELOG.md)") == "[a](../changelog.md)"
+    assert shown("security.md", "[a](docs/service.md#tokens) [b](src/holdfast)") == "[a](service.md#tokens) b"
+    assert all((ROOT / name).is_file() for name in hooks.ROOT_PAGES)
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_the_pilot_is_reproduced():
     assert record["protocols"]["template"]["AA"] >= 0.44
 
 
-def test_the_demo_over_seeds_is_what_its_page_says():
+def test_the_small_experiment_over_seeds_is_what_its_page_says():
     by_instance, scores = (
         {
             method: [
@@ -138,7 +138,7 @@ def test_the_demo_over_seeds_is_what_its_page_says():
         }
         for protocol in ("instance", "template")
     )
-    said_there = " ".join((ROOT / "docs/demo.md").read_text(encoding="utf-8").split())
+    said_there = " ".join((ROOT / "docs/experiments.md").read_text(encoding="utf-8").split())
     for name, found in zip(("ER", "d-Simplex-HOC"), scores.values()):
         assert len(found) == 5
         assert f"{np.mean(found):.2f}" in said_there, name

@@ -11,7 +11,7 @@ STYLE = """
   .line { stroke: #59636e; stroke-width: 1.6; fill: none; marker-end: url(#end); }
   .end { fill: #59636e; }
   @media (prefers-color-scheme: dark) {
-    text { fill: #e6edf3; } .small { fill: #9198a1; }
+    text { fill: #e6edf3; } .small { fill: #b7bdc8; }
     .box { fill: #161b22; stroke: #656c76; } .new { fill: #0c2d6b; stroke: #4493f8; }
     .line { stroke: #9198a1; } .end { fill: #9198a1; }
   }
@@ -38,12 +38,12 @@ def drawing() -> str:
         box(540, 20, 212, "index of v1", "stored vectors do not change"),
         box(8, 136, 150, "queries", "today"),
         box(226, 136, 150, "model v2", "the new model", "new"),
-        box(432, 136, 150, "bridge", "a small map, no labels", "new"),
+        box(424, 136, 166, "bridge", "a small map, no labels", "new"),
         arrow((158, 49), (220, 49)),
         arrow((376, 49), (534, 49)),
         arrow((158, 165), (220, 165)),
-        arrow((376, 165), (426, 165)),
-        arrow((582, 165), (646, 165), (646, 84)),
+        arrow((376, 165), (418, 165)),
+        arrow((590, 165), (646, 165), (646, 84)),
     ]
     marker = (
         '<marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'

@@ -16,12 +16,35 @@ HERE = Path(__file__).parent
 GROUPS = {
     "Bridges, checks and metrics": ("bridges", "evaluation", "metrics"),
     "Galleries": ("gallery",),
-    "Models and their versions": ("encoders", "lifecycle"),
+    "Models and their versions": ("encoders", "embedding", "lifecycle"),
     "Training": ("training", "scenarios", "methods", "data", "experiments"),
     "Losses and geometry": ("losses", "geometry"),
     "Errors": ("errors",),
 }
 """Heading -> packages whose public names it lists."""
+GUIDES = (
+    "holdfast.bridges.pairs.read_pairs",
+    "holdfast.evaluation.feature_files.write_features",
+    "holdfast.evaluation.feature_shards.FeatureShards",
+    "holdfast.gallery.attached.source.Address",
+    "holdfast.gallery.attached.stored_sample",
+    "holdfast.lifecycle.version_report.report_versions",
+    "holdfast.lifecycle.settings.default_settings",
+    "holdfast.encoders.named_backbone.named_backbone",
+    "holdfast.data.image_folder.find_files",
+    "holdfast.data.images.image_names",
+    "holdfast.methods.interface.TaskView",
+    "holdfast.methods.interface.Batch",
+    "holdfast.methods.interface.Progress",
+    "holdfast.methods.classifiers.GrowingClassifier",
+    "holdfast.geometry.sphere.cosine_matrix",
+    "holdfast.geometry.simplex.embed_in_larger_simplex",
+)
+"""Names below the packages that the guides use, by the module that defines them."""
+METHODS_EXAMPLE = (
+    "```pycon", ">>> from holdfast import METHODS", '>>> METHODS["er"].__name__', "'ER'", "```",
+)  # fmt: skip
+"""A dict has no docstring of its own; the example stands on the page."""
 
 
 def command_line() -> str:
@@ -66,7 +89,8 @@ def public_names() -> dict[str, str]:
 
 def python_api() -> str:
     """The page of the Python API. A name is given by the module that defines it, which may have the same name."""
-    lines = ["# Python API", "", "Everything here can be imported from `holdfast`.", ""]
+    about = "All names but those of the last section can be imported from `holdfast`. The tests run every example."
+    lines = ["# Python API", "", about, ""]
     for title, packages in GROUPS.items():
         lines += [f"## {title}", ""]
         for name, package in public_names().items():
@@ -74,9 +98,19 @@ def python_api() -> str:
             if package not in packages:
                 continue
             if isinstance(found, dict):
-                lines += [f"### {name}", "", "All methods by name: [methods](../methods/README.md).", ""]
+                lines += [
+                    f"### {name}",
+                    "",
+                    "All methods by name: [methods](../methods/README.md).",
+                    "",
+                    *METHODS_EXAMPLE,
+                    "",
+                ]
             else:
                 lines += [f"::: {found.__module__}.{name}", ""]
+    lines += ["## Also used in the guides", "", "These are imported from their packages.", ""]
+    for name in GUIDES:
+        lines += [f"::: {name}", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -4,6 +4,8 @@ from .bridges import Bridge as Bridge
 from .data import ImageSet as ImageSet
 from .data import load_split as load_split
 from .data.readers.torch_dataset import read_dataset as read_dataset
+from .embedding import embed as embed
+from .embedding import embed_shards as embed_shards
 from .encoders import Encoder as Encoder
 from .encoders import Preprocess as Preprocess
 from .encoders import VectorInput as VectorInput
@@ -15,7 +17,6 @@ from .evaluation import check as check
 from .evaluation import check_history as check_history
 from .evaluation import check_mixed as check_mixed
 from .evaluation import compatibility_matrix as compatibility_matrix
-from .evaluation import embed as embed
 from .experiments.execute import run_recipe as run_recipe
 from .gallery import Gallery as Gallery
 from .gallery import Item as Item

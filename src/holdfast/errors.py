@@ -13,6 +13,13 @@ class HoldfastError(Exception):
 
     The command line prints the message without a traceback and exits with status 1. Any other exception is a defect
     of Holdfast and keeps its traceback. Control characters are escaped, and of a very long line the middle is left out.
+
+    >>> from holdfast import Gallery, HoldfastError
+    >>> try:
+    ...     Gallery.open("nothing-here")
+    ... except HoldfastError as error:
+    ...     print(error)
+    nothing-here: no gallery here; make one with holdfast gallery create nothing-here --model DIR
     """
 
     def __init__(self, message: object = "") -> None:

@@ -112,14 +112,6 @@ def test_folder_that_is_no_run(refused, tiny_recipe, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_demo_deletes_only_runs(refused, tmp_path):
-    (tmp_path / "er").mkdir()
-    (tmp_path / "er" / "notes.txt").write_text("mine")
-    assert "not a run folder, so it is not deleted" in refused("demo", "--again", "--out", tmp_path, "--methods", "er")
-    assert "unknown method 'nonesuch'" in refused("demo", "--out", tmp_path, "--methods", "er,nonesuch")
-    assert (tmp_path / "er" / "notes.txt").read_text() == "mine"
-
-
 def test_a_folder_with_only_what_a_kill_left_is_free(tiny_recipe, tmp_path, monkeypatch, capsys):
     (tmp_path / ".tmp-abc").write_text("half a recipe.toml")
     words = ["run", str(tiny_recipe), "--out", str(tmp_path), "--resume", "--quiet", "--set", "train.epochs=1"]
@@ -261,8 +253,9 @@ def test_evaluate_refuses_a_run_that_lost_a_map(refused, tiny_recipe, tmp_path):
     assert (folder / "metrics.json").read_bytes() == before
 
 
-def test_no_method_named(refused):
-    assert "names no method" in refused("demo", "--methods", ",")
+def test_methods_that_are_not_known(refused):
+    assert "names no method" in refused("sweep", "demo", "--methods", ",")
+    assert "unknown method 'nonesuch'" in refused("sweep", "demo", "--methods", "er,nonesuch")
 
 
 def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp_path):

@@ -139,3 +139,26 @@ def test_progress_says_how_fast_and_how_long(monkeypatch, capsys):
         now[0] += 100
         progress(10, 20)
     assert capsys.readouterr().err == ""
+
+
+def test_a_folder_gets_shards_and_the_same_command_resumes(folder, holdfast, holdfast_json, tmp_path):
+    pytest.importorskip("pyarrow")
+    words = ("embed", folder / "old", folder / "queries", "--out", tmp_path / "out", "--shard-size", "40")
+    text = " ".join(holdfast(*words, "--device", "cpu").split())
+    assert "90 vectors of 16 numbers (float32), with labels; 3 shards, 3 of them written now" in text
+    (tmp_path / "out" / "shard-000001.parquet").unlink()
+    found = holdfast_json(*words, "--device", "cpu")
+    assert (found["shards"], found["written"], found["vectors"], found["skipped"]) == (3, 1, 90, [])
+    with pytest.raises(HoldfastError, match="holds shards of another model"):
+        holdfast("embed", folder / "new", *words[2:])
+
+
+def test_options_of_shards_need_a_folder(folder, holdfast, tmp_path):
+    words = ("embed", folder / "old", folder / "queries", "--out")
+    for option, value in (("--shard-size", 5), ("--processes", 2), ("--ray", "auto")):
+        with pytest.raises(HoldfastError, match=f"{option} goes with shards; give a folder as --out"):
+            holdfast(*words, tmp_path / "out.npz", option, value)
+    with pytest.raises(HoldfastError, match="--ray uses the cluster's devices"):
+        holdfast(*words, tmp_path / "out", "--ray", "auto", "--device", "cpu")
+    with pytest.raises(HoldfastError, match="in an object store, a folder of shards is written"):
+        holdfast(*words, "memory://bucket/out.npz")

@@ -161,7 +161,7 @@ def test_refusals(gallery, rows, holdfast, monkeypatch, tmp_path):
         ("a.npz", "--version", 1, "--label", "cup"): r"more than one of its labels, --label",
         ("a.npz", "--version", 1, "--embed"): r"version 1 embeds images, not vectors",
         ("a.npz", "--version", 1, "--labels-from-folders"): r"goes with images",
-        ("a.npz", "small.npz", "--version", 1): r"a file of vectors is added by a command of its own",
+        ("a.npz", "small.npz", "--version", 1): r"vectors are added by a command of their own",
         ("small.npz", "--version", 1): r"vectors of 7 numbers, but version 1 has features of 15; is --version",
         ("nameless.npz", "--version", 1): r"has no ids; write ids in it",
         ("none.npz", "--version", 1): r"none.npz: no such file",

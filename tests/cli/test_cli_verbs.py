@@ -18,23 +18,6 @@ from holdfast.experiments.load import builtin_folder, builtin_recipes
 from holdfast.methods import METHODS
 
 PROTOCOL_KEYS = {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"}
-TINY_DEMO = [
-    "data.train.train_classes=6",
-    "data.train.per_class_train=6",
-    "data.train.size=16",
-    "data.query.size=16",
-    "data.query.per_class_query=3",
-    "data.query.test_classes=3",
-    "data.gallery.size=16",
-    "data.gallery.test_classes=3",
-    "data.train.test_classes=3",
-    "scenario.initial=2",
-    "scenario.tasks=3",
-    "scenario.buffer_per_class=2",
-    "backbone.width=8",
-    "train.epochs=1",
-    "train.batch_size=8",
-]
 
 
 def protocol_shape(protocol, tasks):
@@ -142,32 +125,6 @@ def test_tensorboard_folder(holdfast, tiny_recipe, tmp_path):
     pytest.importorskip("tensorboard")
     holdfast("run", tiny_recipe, "--out", tmp_path / "run", "--tensorboard", "--set", "train.epochs=1", "-q")
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
-
-
-def test_demo(holdfast, holdfast_json, tmp_path):
-    sets = [word for setting in TINY_DEMO for word in ("--set", setting)]
-    rows = holdfast_json("demo", "--out", tmp_path, *sets)
-    assert [row["name"] for row in rows] == ["er", "simplex_fd", "simplex_hoc"]
-    for row in rows:
-        assert row.keys() == {"name", "protocol", "AC", "AA", "ACA", "matrix", "instance", "run"}
-        stored = json.loads((tmp_path / row["name"] / "metrics.json").read_text())["protocols"]
-        assert row["protocol"] == "template"
-        assert row["AC"] == stored["template"]["AC"]
-        assert row["instance"] == {key: stored["instance"][key] for key in ("AC", "AA", "ACA")}
-        assert len(row["matrix"]) == 3
-        assert (tmp_path / row["name"] / "metrics.json").is_file()
-        assert row["run"] == str(tmp_path / row["name"])
-    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")}
-    text = holdfast("demo", "--out", tmp_path, *sets, "-q")
-    assert str(tmp_path / "report.html") in text.replace("\n", "")
-    assert "AC by instance" in text
-    for row in rows:
-        (line,) = [line.split() for line in text.splitlines() if line.startswith(f" {row['name']} ")]
-        assert (line[1], line[4]) == (f"{row['AC']:.3f}", f"{row['instance']['AC']:.3f}")
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/models/*/*")} == stamps  # shown, not trained
-    again = holdfast_json("demo", "--out", tmp_path, *sets, "--again", "--methods", "er")
-    assert again[0]["matrix"] == rows[0]["matrix"]
-    assert (tmp_path / "er" / "models" / "01" / "model.safetensors").stat().st_mtime_ns not in stamps.values()
 
 
 def test_evaluate(holdfast, holdfast_json, tiny_run, tmp_path):

@@ -86,33 +86,37 @@ class QdrantStandIn:
     def __init__(self, answer: Callable[[str, str, Any], Any]) -> None:
         self.asked: list[tuple[str, str, Any]] = []
         self.running = self.most_running = 0
-        lock = threading.Lock()
+        lock, stand_in = threading.Lock(), self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def do_GET(handler) -> None:
-                length = int(handler.headers.get("content-length", 0))
-                body = json.loads(handler.rfile.read(length)) if length else None
+            def do_GET(self) -> None:
+                self._reply()
+
+            def do_POST(self) -> None:
+                self._reply()
+
+            def _reply(self) -> None:
+                length = int(self.headers.get("content-length", 0))
+                body = json.loads(self.rfile.read(length)) if length else None
                 with lock:
-                    self.asked.append((handler.command, handler.path, body))
-                    self.running += 1
-                    self.most_running = max(self.most_running, self.running)
+                    stand_in.asked.append((self.command, self.path, body))
+                    stand_in.running += 1
+                    stand_in.most_running = max(stand_in.most_running, stand_in.running)
                 try:
-                    found = answer(handler.command, handler.path, body)
+                    found = answer(self.command, self.path, body)
                 finally:
                     with lock:
-                        self.running -= 1
+                        stand_in.running -= 1
                 text = json.dumps({"result": found, "status": "ok", "time": 0.0}).encode()
-                handler.send_response(200 if found is not None else 404)
-                handler.send_header("content-type", "application/json")
-                handler.send_header("content-length", str(len(text)))
-                handler.end_headers()
-                handler.wfile.write(text)
+                self.send_response(200 if found is not None else 404)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
 
-            do_POST = do_GET
-
-            def log_message(handler, *words: object) -> None:
+            def log_message(self, *words: object) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

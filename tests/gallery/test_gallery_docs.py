@@ -39,7 +39,7 @@ def test_postgresql(capsys, tmp_path, monkeypatch, postgres_server):
     import psycopg
 
     monkeypatch.chdir(tmp_path)
-    (statements,) = blocks("engines/postgresql.md", "sql")
+    statements, *_ = blocks("engines/postgresql.md", "sql")  # the runbook's have a test of their own
     before, after = statements.split("\\c galleries\n")
     # The page calls the role as the test server calls its administrator.
     url = postgres_server.url
@@ -49,7 +49,7 @@ def test_postgresql(capsys, tmp_path, monkeypatch, postgres_server):
     url = url.replace("/postgres?", "/galleries?")
     with psycopg.connect(url, autocommit=True) as administrator:
         administrator.execute(after)
-    (code,) = blocks("engines/postgresql.md", "python")
+    code, *_ = blocks("engines/postgresql.md", "python")
     assert "postgresql://holdfast@localhost/galleries" in code
     exec(compile(code.replace("postgresql://holdfast@localhost/galleries", url), "page", "exec"), {})
     assert capsys.readouterr().out == "a 1.000\n"
@@ -57,12 +57,14 @@ def test_postgresql(capsys, tmp_path, monkeypatch, postgres_server):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_options_exist(page):
-    verbs = get_command(app).commands["gallery"].commands  # type: ignore[attr-defined]
+    everything = get_command(app).commands  # type: ignore[attr-defined]
+    verbs = everything["gallery"].commands
     for verb, rest in re.findall(r"holdfast gallery (\w+)([^\n`]*)", text_of(page)):
         assert verb in verbs
         known = {name for option in verbs[verb].params for name in (*option.opts, *option.secondary_opts)}
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest)) <= known, rest
-    options = [option for verb in verbs.values() for option in verb.params]
+    others = [everything[name] for name in ("adopt", "bridge", "check")]
+    options = [option for verb in (*verbs.values(), *others) for option in verb.params]
     known = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text_of(page))) <= known | FOREIGN
 

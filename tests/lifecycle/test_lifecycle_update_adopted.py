@@ -8,9 +8,10 @@ import pytest
 import torch
 from letters_on_disk import SIZE, write_folder
 
+from holdfast.embedding import embed
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import check, embed, feature_set
+from holdfast.evaluation import check, feature_set
 from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.lifecycle import VersionSettings, adopt, read_adopted, report_versions
 from holdfast.lifecycle import update as update_in_python

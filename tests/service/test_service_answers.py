@@ -55,6 +55,18 @@ def test_search_by_id(client, gallery):
     assert len(answer.json()["hits"]) == 3
 
 
+def test_pages_of_hits(client, gallery, pictures):
+    everything = search_ids(gallery, id="a/4", k=30)
+    for offset in (0, 10, 20):
+        page = client.post("/v1/search/id", json={"id": "a/4", "k": 10, "offset": offset})
+        assert listed(page) == everything[offset : offset + 10]
+    image = client.post("/v1/search/image?k=3&offset=2", content=png(pictures[7]), headers=PNG)
+    assert listed(image) == search_ids(gallery, image=pictures[7], k=5)[2:]
+    refused = client.post("/v1/search/image?k=500&offset=501", content=png(pictures[7]), headers=PNG)
+    assert refused.status_code == 422
+    assert "k and offset together are at most 1000" in refused.json()["error"]["reason"]
+
+
 def test_search_among_some_versions_items(client, gallery, models, pictures):
     gallery.register(models[1], force=True)
     gallery.add([Item("new", image=pictures[7])])
@@ -175,6 +187,30 @@ def test_metrics_count(client, pictures):
     lines = answer.text.splitlines()
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(set(families)) == len(families)
+
+
+def test_metrics_tell_shares_of_items_and_of_first_places(client, gallery, models, pictures):
+    """30 items stay with version 1, 10 are added by version 2; places are counted only where all items compete."""
+    gallery.delete([f"{'ab'[n % 2]}/{n}" for n in range(30, 40)])
+    gallery.register(models[1], force=True)
+    gallery.add(Item(f"new/{n}", image=pictures[n]) for n in range(30, 40))
+    expected = {"1": 0, "2": 0}
+    for n in (3, 31, 35):
+        hits = client.post("/v1/search/image?k=20", content=png(pictures[n]), headers=PNG).json()["hits"]
+        for hit in hits[:10]:
+            expected[str(hit["version"])] += 1
+    assert sum(expected.values()) == 30
+    for body in ({"filter": {"label": "a"}}, {"indexed_by": [1]}, {"offset": 5}):
+        client.post("/v1/search/id", json={"id": "a/4", **body})
+    found = metric_values(client.get("/metrics").text)
+    assert {number: found["holdfast_first_places_total", (number,)] for number in "12"} == expected
+    assert found["holdfast_gallery_share", ("1",)] == 0.75
+    assert found["holdfast_gallery_share", ("2",)] == 0.25
+    (bridge,) = gallery.newest().bridges
+    assert found["holdfast_bridge_in_use", (bridge["kind"], "1")] == 1
+    assert len([name for name, _ in found if name == "holdfast_bridge_in_use"]) == 1
+    exposure = bridge["exposure"].get("10")
+    assert found.get(("holdfast_bridge_expected_exposure", ("1",))) == (exposure and pytest.approx(exposure))
 
 
 def test_applications_in_one_process_count_for_themselves(make_client):

@@ -58,7 +58,11 @@ def test_searches_and_state(client, attached, models, pictures, tmp_path):
     assert "9" not in [hit["id"] for hit in client.post("/v1/search/id", json={"id": "9"}).json()["hits"]]
     assert client.post("/v1/search/id", json={"id": "400"}).status_code == 404
     assert client.post("/v1/search/vector", json={"vector": vector, "version": 1}).status_code == 422
-    assert client.post("/v1/search/vector", json={"vector": vector, "filter": {"kind": "a"}}).status_code == 422
+    query = {"vector": vector, "k": 4, "filter": {"kind": "a"}}
+    hits = [client.post("/v1/search/vector", json={**query, "offset": n}).json()["hits"] for n in (0, 2)]
+    assert {hit["label"] for page in hits for hit in page} == {"a"}
+    assert [hit["id"] for hit in hits[0][2:]] == [hit["id"] for hit in hits[1][:2]]
+    assert client.post("/v1/search/vector", json={**query, "filter": {"nothing": "a"}}).status_code == 422
     about = client.get("/v1/gallery").json()
     assert (about["items"], about["newest"], about["scope"]) == (40, 0, "read")
     assert client.get("/v1/ready").json() == {"status": "ready", "version": 0}

@@ -53,6 +53,8 @@ VECTORS = {
     "version 0": ({"vector": GOOD, "version": 0}, "version"),
     "huge version": (f'{{"vector": [1], "version": {10**30}}}', "version"),
     "k = 0": ({"vector": GOOD, "k": 0}, "k: must be greater than or equal to 1"),
+    "offset below zero": ({"vector": GOOD, "offset": -1}, "offset: must be greater than or equal to 0"),
+    "offset too far": ({"vector": GOOD, "k": 5, "offset": 996}, "offset: 5 hits after 996; k and offset together"),
     "k huge": ({"vector": GOOD, "k": 10**9}, "k: 1000000000 hits; at most 1000"),
     "k no number": ({"vector": GOOD, "k": "3"}, "k: "),
     "k true": ({"vector": GOOD, "k": True}, "k: "),

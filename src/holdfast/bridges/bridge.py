@@ -45,7 +45,19 @@ class Bridge:
     kind, options: which map. dims: size of the new and of the old space.
     scale: makes scores of bridged queries comparable with scores in the new space.
     error_weights: d_old + 1 numbers that predict how badly an old vector is served; see ``expected_errors``.
-    models: what the two spaces are called, such as hashes of weights; empty where nobody said.
+    models: what the two spaces are called, such as hashes of weights; empty if unknown.
+
+    >>> import numpy as np
+    >>> from holdfast import Bridge
+    >>> rng = np.random.default_rng(0)
+    >>> old = rng.standard_normal((60, 8))
+    >>> new = old @ np.linalg.qr(rng.standard_normal((8, 8)))[0]  # the same items, by a model with rotated vectors
+    >>> bridge = Bridge.fit(new, old)
+    >>> bridge.kind, bridge.dims
+    ('rotation', (8, 8))
+    >>> queries = bridge(new[:3])  # unit vectors in the old space
+    >>> bool(np.allclose(queries.numpy(), old[:3] / np.linalg.norm(old[:3], axis=1, keepdims=True), atol=1e-5))
+    True
     """
 
     kind: str

@@ -42,6 +42,14 @@ def read_pairs(old: Source, new: Source, *, most: int | None = None, with_labels
     with_labels: False ignores labels.
     seed: of the draw.
     Refused: no common id, labels that differ, vectors that are zero or not finite.
+
+    >>> import numpy as np
+    >>> from holdfast.bridges import read_pairs
+    >>> old = (np.eye(4), None, np.array(["a", "b", "c", "d"]))  # vectors, labels, ids
+    >>> new = (np.eye(3), None, np.array(["c", "a", "x"]))
+    >>> pairs = read_pairs(old, new)
+    >>> len(pairs), pairs.only_old, pairs.only_new
+    (2, 2, 1)
     """
     if most is not None and most < 1:
         raise HoldfastError(f"pairs: the number of pairs must be at least 1, got {most}")

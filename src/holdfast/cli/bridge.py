@@ -181,7 +181,7 @@ class _Vectors:
         """The images with these ids, embedded by the model in this folder."""
         from holdfast.data.image_source import ImageSource
         from holdfast.devices import resolve_device
-        from holdfast.evaluation import embed
+        from holdfast.embedding import embed
 
         assert model is not None
         assert self._images is not None

@@ -92,7 +92,7 @@ def check(
 ) -> None:
     """Check, with evidence, whether a new model may replace the old.
 
-    It may if its queries can search the unchanged gallery of the old model. Features come as .npz (arrays features,
+    It may if its queries can search the unchanged index (gallery) of the old model. Features are .npz (arrays features,
     labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those names) or a folder of a feature store
     (RUN/features/01). Ids are optional; with them queries are paired by id. The gallery may also be a store that is
     sampled in place: postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.

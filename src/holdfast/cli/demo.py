@@ -1,189 +1,154 @@
-"""``holdfast demo``: compare methods on drawn characters, offline, and build a gallery with the best method."""
+"""``holdfast demo``: one index, a new version of its model, and what each way to search the index with it finds."""
 
 import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.gallery import EXPOSURE_TEXT, describe_exposures
-from holdfast.cli.options import JSON_OPTION, QUIET_OPTION, SET_OPTION, method_list
-from holdfast.cli.show import fraction, print_json, print_table, say, scores_row
+from holdfast.cli.demo_story import (
+    BRIDGED,
+    NAMES,
+    PLAIN,
+    TRAINED,
+    TRAINED_BRIDGED,
+    DemoSettings,
+    remove_demo,
+    run_demo,
+)
+from holdfast.cli.gallery import print_bridges
+from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
+from holdfast.cli.show import print_json, print_table, say
 from holdfast.errors import HoldfastError
+from holdfast.wording import per_cent
 
 if TYPE_CHECKING:
-    import numpy as np
+    from holdfast.gallery import Item, Version
 
-    from holdfast.data import ImageSet, OpenSet
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.schema import Recipe
-    from holdfast.gallery import Version
-
-
-DEFAULT_METHODS = "er,simplex_fd,simplex_hoc"
+SETTINGS = DemoSettings()
+_ROWS = (
+    ("version 1", "version_1"),
+    ("version 2, plain fine-tuning", PLAIN),
+    ("  through a bridge", BRIDGED),
+    ("version 2, trained by Holdfast", TRAINED),
+    ("  through a bridge", TRAINED_BRIDGED),
+    ("re-embedded by version 2, plain", "reembedded"),
+)
+"""Rows of the table, and their names in the record."""
 
 
 def demo(
-    methods: str = typer.Option(DEFAULT_METHODS, "--methods", help="Names separated by commas, or all."),
-    out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where the runs and the report go."),
-    set_: list[str] = SET_OPTION,
+    out: Path = typer.Option(Path("runs/demo"), "--out", "-o", help="Where models, vectors, pages and gallery go."),
     serve: bool = typer.Option(False, "--serve", help="Then serve the gallery it builds."),
-    again: bool = typer.Option(False, "--again", help="Train again even if runs exist."),
+    again: bool = typer.Option(False, "--again", help="Delete what an earlier demo made there, and start again."),
+    methods: str | None = typer.Option(None, "--methods", hidden=True),
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Compare methods on drawn characters, and build a gallery.
+    """Update a model and search its old index, on drawn characters.
 
-    Each method updates a model task after task, and old galleries are never re-indexed. The methods train on the CPU,
-    one per core, and are tested on characters that they were not trained on. Writes one report and builds a gallery
-    with the models of the best method. Finished runs in the folder are kept; an interrupted run is resumed.
+    Version 1 of a model embeds an index. Version 2 arrives by plain fine-tuning and, trained by Holdfast, by update.
+    Each searches the index of version 1, with a bridge and without it, and a check judges the result. Then a gallery
+    is built with both versions. No network is needed; it takes 60 to 90 seconds on two CPU cores.
+    What is finished in the folder is used again; an interrupted demo is resumed.
 
-    Example: holdfast demo --methods er,simplex_hoc --out demo
+    Example: holdfast demo --out demo --serve
     """
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.load import read_recipe
-    from holdfast.experiments.schema import check_recipe
-    from holdfast.reports import write_report
-
-    names = method_list(methods)
-    # Every recipe is checked before the first one runs.
-    recipes = {name: check_recipe(read_recipe("demo", [f"method.name={name}", *set_])) for name in names}
+    if methods is not None:
+        raise HoldfastError(f"--methods has moved: holdfast sweep demo --methods {methods}")
     if again:
-        for name in names:
-            _remove(out / name)
-    shared = SharedData()
-    found = _run_all_methods(recipes, out, shared, quiet or json)
-    results = {name: metrics["protocols"]["template"] for name, metrics in found.items()}
-    by_instance = {name: metrics["protocols"].get("instance") for name, metrics in found.items()}
-    page = out / "report.html"
-    write_report([out / name for name in names], page)
-    gallery = finish_with_gallery(results, lambda name: shared.open_set(recipes[name]), out, again=again)
+        remove_demo(out)
+    record = _run(out, quiet=quiet or json)
+    gallery = build_gallery(out)
     if json:
-        print_json(
-            [
-                {**_row(name, scores), "instance": _scores(by_instance[name]), "run": str(out / name)}
-                for name, scores in results.items()
-            ]
-        )
+        print_json({**record, "gallery": gallery.as_json()})
     else:
-        _show(results, by_instance, page)
+        _print_story(record, out)
         gallery.print()
     if serve:
         gallery.serve()
 
 
-def _row(name: str, scores: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "protocol": "template", **_scores(scores), "matrix": scores["matrix"]}
-
-
-def _scores(protocol: dict[str, Any] | None) -> dict[str, Any]:
-    return {key: None if protocol is None else protocol[key] for key in ("AC", "AA", "ACA")}
-
-
-def _show(results: dict[str, dict[str, Any]], by_instance: dict[str, dict[str, Any] | None], page: Path) -> None:
-    from holdfast.methods import method_class
-
-    rows = []
-    for name, scores in results.items():
-        shown = f"{name} (ours)" if method_class(name).ours else name
-        rows.append([*scores_row(shown, scores), fraction(_scores(by_instance[name])["AC"])])
-    print_table(["by template", "AC", "AA %", "ACA %", "AC by instance"], rows, right=(1, 2, 3, 4))
-    typer.echo("By template, as in the paper: a query looks for the nearest class mean.")
-    typer.echo("By instance, as a search works: it looks for the nearest single image.")
-    typer.echo("They differ: a class mean hides how its single images have moved.")
-    typer.echo("AC: share of (new model, old gallery) pairs where the new model's queries")
-    typer.echo("    beat the old model's own.   AA: mean of all self- and cross-tests.")
-    typer.echo("ACA: mean of the cross-tests (new model, old gallery) alone, with 0 for a pair")
-    typer.echo("    that is not compatible; so it can be above AA.")
-    typer.echo(f"Report: {page.resolve()}")
-
-
-def _run_all_methods(
-    recipes: "dict[str, Recipe]", out: Path, shared: "SharedData", quiet: bool
-) -> dict[str, dict[str, Any]]:
-    """Run every recipe with one thread each; small networks gain little from a second thread.
-
-    With one thread the numbers do not depend on the number of cores.
-    """
-    import torch
-
-    from holdfast.cli.progress import exit_on_interrupt
+def _run(out: Path, *, quiet: bool) -> dict[str, Any]:
+    from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt
     from holdfast.cli.sweep_progress import sweep_display
-    from holdfast.errors import HoldfastError
-    from holdfast.experiments.plan import PlannedRun
-    from holdfast.experiments.sweep import SweepOptions, run_all
 
-    runs = [PlannedRun(name, recipe, f"holdfast demo --methods {name}") for name, recipe in recipes.items()]
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    options = SweepOptions(torch.device("cpu"), parallel=min(len(runs), os.cpu_count() or 1))
-    try:
-        with exit_on_interrupt(), sweep_display(list(recipes), quiet=quiet) as watch:
-            found = run_all(runs, out, options, shared=shared, watch=watch)
-    finally:
-        torch.set_num_threads(threads)
-    metrics = {}
-    for name, result in found.items():
-        if isinstance(result, HoldfastError):
-            raise HoldfastError(f"{name}: {result}")
-        metrics[name] = result
-    return metrics
+    with exit_on_interrupt(), cancel_on_interrupt() as cancel, sweep_display(NAMES, quiet=quiet) as watch:
+        return run_demo(out, SETTINGS, watch, cancel)
 
 
-def _remove(folder: Path) -> None:
-    """Delete an earlier run. A folder that is not a run is refused."""
-    import shutil
+def _print_story(record: dict[str, Any], out: Path) -> None:
+    settings, scores, checks = record["settings"], record["scores"], record["checks"]
+    half = settings["train_classes"] // 2
+    say(
+        f"Version 1 was trained on {half} drawn characters and embedded an index: {record['items']:,} images of "
+        f"{settings['test_classes']} other characters. Version 2 learns {half} more characters. "
+        f"{record['queries']:,} new images are searched for; a hit is right if it shows the same character."
+    )
+    shown = {key: per_cent(found["value"], 1) for key, found in scores.items()}
+    print_table(
+        ["the index of version 1, searched by", "right, %", "at most 1 point lost"],
+        [[name, shown[key], checks.get(key, {}).get("at_most_1_point_lost", "–")] for name, key in _ROWS],
+        right=(1,),
+    )
+    for sentence in story_sentences(record):
+        say(sentence)
+    typer.echo(f"Check reports: {out / 'checks'}{os.sep}*.html")
 
-    from holdfast.errors import HoldfastError
-    from holdfast.run_folder import RunFolder
 
-    if folder.exists():
-        if not RunFolder(folder).recipe.exists():
-            raise HoldfastError(f"{folder}: not a run folder, so it is not deleted; choose another --out")
-        shutil.rmtree(folder)
-
-
-_QUERIES_KEPT = 40
+def story_sentences(record: dict[str, Any]) -> list[str]:
+    """One sentence for each number of the table."""
+    shown = {key: f"{per_cent(found['value'], 1)} %" for key, found in record["scores"].items()}
+    return [
+        f"Version 1 searches its own index: {shown['version_1']} of the first hits are right.",
+        f"Version 2 after plain fine-tuning, on the same index: {shown[PLAIN]}.",
+        f"The same through a bridge, fitted on {record['pairs']} images of the index that both versions embedded: "
+        f"{shown[BRIDGED]}. No stored vector changes.",
+        f"`holdfast update` trains version 2 to stay close to version 1: {shown[TRAINED]} on the unchanged index, "
+        f"{shown[TRAINED_BRIDGED]} through a bridge.",
+        f"Embedding all {record['items']:,} images again: {shown['reembedded']} with plain fine-tuning, "
+        f"{shown['holdfast_reembedded']} with `holdfast update`.",
+        "Numbers differ a little between machines. docs/demo.md says how the setting was fixed.",
+    ]
 
 
 @dataclass(frozen=True)
 class DemoGallery:
     """The gallery of the demo: its versions, or in ``missing`` why there is none.
 
-    refused: one sentence for each model that is not in the gallery.
+    refused: why version 2 is not in the gallery; empty if it is.
     """
 
     folder: Path
     query: Path
-    method: str
     versions: "list[Version]"
     missing: str = ""
-    refused: tuple[str, ...] = ()
+    refused: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "folder": str(self.folder),
+            "versions": [{"number": one.number, "bridges": one.bridges} for one in self.versions],
+            "missing": self.missing or None,
+            "refused": self.refused or None,
+        }
 
     def print(self) -> None:
         """Print where the gallery is and which commands use it."""
         if self.missing:
-            typer.echo(f"No gallery: {self.missing}")
+            say(f"No gallery: {self.missing}")
             return
-        typer.echo(f"Gallery: {self.folder.resolve()}")
-        typer.echo(
-            f"    images embedded in turn by {self.method}'s {len(self.versions)} models, searched by the newest:"
-        )
-        typer.echo(f"    {program()} serve {self.folder}")
-        typer.echo(f"    {program()} gallery search {self.folder} {self.query}")
-        newest = self.versions[-1]
-        if newest.bridges:
-            typer.echo(f"Bridges of version {newest.number}, fitted by gallery register:")
-            for record in newest.bridges:
-                typer.echo(_bridge_line(record))
-            typer.echo(EXPOSURE_TEXT)
-        for sentence in self.refused:
-            say(sentence)
+        typer.echo(f"Gallery, to look at: {program()} serve {self.folder}")
+        typer.echo(f"    or: {program()} gallery search {self.folder} {self.query}")
+        if self.refused:
+            say(f"It holds version 1 only. Refused: {self.refused}")
+            return
+        say("It holds the index of version 1 and as many new images, embedded by version 2 (Holdfast).")
+        print_bridges(self.versions[-1], [one.number for one in self.versions[:-1]])
 
     def serve(self) -> None:
         """Serve the gallery as ``holdfast serve FOLDER`` does."""
@@ -196,21 +161,6 @@ class DemoGallery:
         command([str(self.folder)], standalone_mode=False)
 
 
-def _bridge_line(record: dict[str, Any]) -> str:
-    """The bridge to an older version, and the expected exposure of its items with and without the bridge."""
-    bridged = record["kind"] != "none"
-    scaled = record["exposure_without"] not in (None, record["exposure"])
-    what = record["kind"] if bridged else "only scaled" if scaled else "no map"
-    line = f"    version {record['version']}: {what}; "
-    if not record["exposure"]:
-        return f"{line}too few images to measure exposure"
-    line += f"exposure {describe_exposures(record['exposure'])}"
-    if (bridged or scaled) and record["exposure_without"]:
-        plain = ("unknown" if ratio is None else f"{ratio:.2f}" for ratio in record["exposure_without"].values())
-        line += f" ({', '.join(plain)} without)"
-    return line
-
-
 def program() -> str:
     """The name of this program, or its path if the shell would not find it (``make demo``)."""
     called = Path(sys.argv[0])
@@ -219,130 +169,47 @@ def program() -> str:
     return os.path.relpath(called)
 
 
-def finish_with_gallery(
-    scores: dict[str, dict[str, Any]], data: Callable[[str], "OpenSet"], out: Path, *, again: bool
-) -> DemoGallery:
-    """Build the gallery in ``out`` with the models of the best run.
+def build_gallery(out: Path) -> DemoGallery:
+    """Build the gallery of a finished demo in ``out``; one that is there is kept unchanged.
 
-    scores: template scores by method; the run of a method is in ``out / method``.
-    data: gives the data of a method's run.
-    again: build a new gallery. Otherwise a gallery of the same models is kept unchanged.
-
-    Without the gallery extra the result says why there is no gallery.
-    """
-    import numpy as np
-
-    folder, queries = out / "gallery", out / "query-images"
-    method = ""
-    try:
-        method = _best(scores, out)
-        versions, refused = ([], ()) if again else _kept(folder, out / method)
-        if not versions:
-            sets = data(method)
-            kept = np.linspace(0, len(sets.query) - 1, num=min(len(sets.query), _QUERIES_KEPT), dtype=int)
-            _write_images(sets.query, kept, queries)
-            versions, refused = _build(folder, _models(out / method), _shown(sets, kept), out / "gallery-images")
-    except HoldfastError as error:
-        return DemoGallery(folder, queries, method, [], str(error))
-    return DemoGallery(folder, min(queries.iterdir()), method, versions, refused=refused)
-
-
-def _best(scores: dict[str, dict[str, Any]], out: Path) -> str:
-    """The method with the highest AC, then AA, among those that learn no map between models."""
-    from holdfast.run_folder import RunFolder
-
-    def known(score: float | None) -> float:
-        return -1.0 if score is None or score != score else score
-
-    own = [name for name in scores if not RunFolder(out / name).space_map(len(_models(out / name))).exists()]
-    if not own:
-        raise HoldfastError("these methods map old features at every search, which a gallery does not do")
-    return max(own, key=lambda name: (known(scores[name]["AC"]), known(scores[name]["AA"])))
-
-
-def _shown(sets: "OpenSet", kept: "np.ndarray") -> "ImageSet":
-    """The images of the gallery: the run's gallery, and its queries but those that are kept to search with.
-
-    The run's gallery alone is too small to measure exposure: half of a version's items are needed for the check.
-    """
-    import numpy as np
-
-    from holdfast.data import ImageSet
-
-    gallery, query = sets.gallery, sets.query
-    rest = np.setdiff1d(np.arange(len(query)), kept)
-    number = {name: label for label, name in enumerate(dict.fromkeys((*gallery.class_names, *query.class_names)))}
-    names = [gallery.class_names[label] for label in gallery.labels]
-    names += [query.class_names[label] for label in query.labels[rest]]
-    labels = np.array([number[name] for name in names], dtype=np.int64)
-    return ImageSet(np.concatenate([gallery.images, query.images[rest]]), labels, tuple(number), "")
-
-
-def _build(
-    folder: Path, models: list[Path], shown: "ImageSet", images: Path
-) -> "tuple[list[Version], tuple[str, ...]]":
-    """Each model embeds an equal share of the images. They are written as files, so that they can be embedded again.
-
-    Also returns one sentence for each model that was refused; the model before it embeds its share.
-    """
-    from holdfast.gallery import Gallery, Item
-    from holdfast.storage import replacing_folder
-
-    if folder.exists():
-        Gallery.open(folder).close()  # refuses a folder that is not a gallery, and an open gallery
-    files = _write_images(shown, range(len(shown)), images)
-    labels = [shown.class_names[label] for label in shown.labels]
-    with replacing_folder(folder) as temporary, contextlib.ExitStack() as closing:
-        gallery: Gallery | None = None
-        refused = []
-        for i, model in enumerate(models):
-            if gallery is None:
-                gallery = closing.enter_context(Gallery.create(temporary, model, device="cpu"))
-            else:
-                try:
-                    gallery.register(model)
-                except HoldfastError as error:
-                    refused.append(f"Refused: {error}")
-            mine = range(i, len(files), len(models))
-            gallery.add(Item(files[n].name, path=files[n], label=labels[n]) for n in mine)
-        assert gallery is not None
-        return gallery.versions(), tuple(refused)
-
-
-def _kept(folder: Path, run: Path) -> "tuple[list[Version], tuple[str, ...]]":
-    """The versions of the gallery that an earlier demo built with these models, and a sentence for each other model.
-
-    Both are empty if there is no such gallery.
+    Version 1 embeds the index. Version 2 is registered and embeds half of the queries as new items; the others are left
+    to search with. Without the gallery extra the result says why there is no gallery.
     """
     from holdfast.gallery import Gallery
-    from holdfast.storage import read_json
+    from holdfast.storage import replacing_folder
 
-    if not folder.exists():
-        return [], ()
-    with Gallery.open(folder) as there:
-        versions = there.versions()
-    models = {read_json(model / "config.json")["weights_sha256"]: model for model in _models(run)}
-    used = {one.weights_sha256 for one in versions}
-    if not used <= models.keys():
-        return [], ()
-    missing = (model for weights, model in models.items() if weights not in used)
-    return versions, tuple(f"Not in the gallery: {model}" for model in missing)
+    folder = out / "gallery"
+    new, left = _images(out / "images" / "queries", every=2), _images(out / "images" / "queries", every=2, first=1)
+    query = left[0]
+    refused = ""
+    try:
+        if folder.exists():
+            with Gallery.open(folder) as there:
+                versions = there.versions()
+            if len(versions) < 2:
+                refused = "the check of an earlier demo found it incompatible; --again builds the gallery again"
+            return DemoGallery(folder, query, versions, refused=refused)
+        with replacing_folder(folder) as temporary, contextlib.ExitStack() as closing:
+            gallery = closing.enter_context(Gallery.create(temporary, out / "models" / "1", device="cpu"))
+            gallery.add(_item(file) for file in _images(out / "images" / "index"))
+            try:
+                gallery.register(out / "models" / "2")
+                gallery.add(_item(file) for file in new)
+            except HoldfastError as error:
+                refused = str(error)
+            versions = gallery.versions()
+    except HoldfastError as error:
+        return DemoGallery(folder, query, [], missing=str(error))
+    return DemoGallery(folder, query, versions, refused=refused)
 
 
-def _models(run: Path) -> list[Path]:
-    return sorted(path for path in (run / "models").iterdir() if path.is_dir())
+def _images(folder: Path, *, every: int = 1, first: int = 0) -> list[Path]:
+    return sorted(folder.glob("*/*.png"))[first::every]
 
 
-def _write_images(images: "ImageSet", rows: "Iterable[int]", folder: Path) -> list[Path]:
-    """Write images as PNG files, called by their row."""
-    from PIL import Image
+def _item(file: Path) -> "Item":
+    from holdfast.gallery import Item
 
-    if images.holds_vectors:
-        raise HoldfastError("the data are vectors, not images")
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for n in rows:
-        pixels = images.images[n]
-        files.append((folder / f"{n:05d}.png").absolute())
-        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(files[-1])
-    return files
+    code, part = file.parent.name, file.parent.parent.name
+    character = chr(int(code.removeprefix("U+"), 16))
+    return Item(f"{part}/{code}/{file.stem}", path=file.absolute(), label=f"{code} {character}")

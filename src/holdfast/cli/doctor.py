@@ -39,15 +39,27 @@ EXTRAS = {
 def doctor(
     data: Path | None = DATA_OPTION,
     full: bool = typer.Option(False, "--full", help="Also import torch and every optional library (slow)."),
+    plan: str | None = typer.Option(
+        None, "--plan", metavar="ITEMS", help="Estimate an index of so many items instead, such as 20M."
+    ),
+    dim: int = typer.Option(512, "--dim", min=1, help="With --plan: numbers of a vector."),
+    versions: int = typer.Option(1, "--versions", min=1, help="With --plan: versions that have items."),
+    engine: str = typer.Option("embedded", "--engine", help="With --plan: embedded or postgresql."),
+    rate: float | None = typer.Option(None, "--rate", help="With --plan: items that your model embeds per second."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Say what is missing on this machine.
+    """Say what is missing on this machine, or what an index of a given size takes.
 
     Looks at Python, torch, devices, fonts, data and optional libraries. Libraries are looked up and not imported,
     except torch where there may be a GPU. Exits with 1 if something that every run needs does not work.
 
-    Example: holdfast doctor --data ~/data
+    With --plan nothing is looked at: memory, disk and time are estimated from measured figures.
+
+    Example: holdfast doctor --plan 20M --dim 512 --versions 3
     """
+    if plan is not None:
+        _print_plan(plan, dim, versions, engine, rate, json)
+        return
     checks = [*_software(full), *_devices(full), *_data(data), *_extras(full)]
     if json:
         print_json(checks)
@@ -58,6 +70,40 @@ def doctor(
             say("Libraries were looked up, not imported; --full imports each one, which shows whether it works.")
     if any(check["state"] == "broken" for check in checks):
         raise typer.Exit(1)
+
+
+def _print_plan(items: str, dim: int, versions: int, engine: str, rate: float | None, json: bool) -> None:
+    from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, PAIRS, parse_count, plan_capacity
+
+    found = plan_capacity(parse_count(items), dim, versions=versions, engine=engine, embedded_per_s=rate)
+    if json:
+        print_json(vars(found))
+        return
+    say(f"{found.items:,} vectors of {dim} numbers in {counted(versions, 'version')}, engine {engine}, two cores:")
+    rows = [
+        ["disk", f"{found.disk_gb:,.1f} GB", "vectors, index and catalogue"],
+        ["free disk", f"{found.index_disk_gb:,.1f} GB", "while the index of one version is built"],
+        ["memory", f"{found.memory_gb:,.1f} GB", "for fast searches"],
+        ["memory", f"{found.index_memory_gb:,.1f} GB", "to build the index of one version"],
+        ["time", _duration(found.store_s), "to store all items"],
+        ["time", _duration(found.index_s), "to build all indexes"],
+        ["time", f"{found.search_ms:,.1f} ms", "for a search (median)"],
+    ]
+    if versions > 1:
+        rows.append(["disk", f"{found.bridges_mb:,.0f} MB", "bridges between the versions"])
+    if found.reembed_s is not None and found.bridge_s is not None:
+        rows.append(["time", _duration(found.reembed_s), "to re-embed all items"])
+        what = f"to embed {PAIRS:,} items of each older version for bridges"
+        rows.append(["time", _duration(found.bridge_s), what])
+    print_table(["", "", ""], rows)
+    say(f"Estimated from {MEASURED_ITEMS:,} vectors of {MEASURED_DIM} numbers; more cores are faster.")
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.1f} {name}"
+    return f"{seconds:,.1f} seconds"
 
 
 def _check(name: str, state: str, found: str) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 Commands go to the process that serves the gallery, if there is one; otherwise the gallery is opened here.
 """
 
-import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, int_list
-from holdfast.cli.progress import LINE_SECONDS, clock
+from holdfast.cli.progress import ProgressLine
 from holdfast.cli.show import print_json, print_table
 from holdfast.cli.version_checks import describe_checks, describe_numbers, print_checks
 from holdfast.wording import are, counted, per_cent
@@ -60,7 +58,7 @@ def move(
 
 
 gallery = typer.Typer(
-    help="Search items of many models with the newest model.\n\nThe items stay as each model embedded them.",
+    help="Keep an index (gallery) of several models, searched by the newest model.\n\nItems are not embedded again.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -183,8 +181,10 @@ def register(
 @gallery.command("add")
 def add(
     folder: Path = _FOLDER,
-    paths: list[Path] = typer.Argument(
-        ..., help="Images, folders of images, or one file of vectors: .npz, .npy or .parquet.", show_default=False
+    paths: list[str] = typer.Argument(
+        ...,
+        help="Images, folders of images, one file of vectors (.npz, .npy, .parquet), or a folder of shards.",
+        show_default=False,
     ),
     labels_from_folders: bool = typer.Option(
         False, "--labels-from-folders", help="The name of an image's folder is its label."
@@ -194,7 +194,9 @@ def add(
     metadata: Path | None = typer.Option(
         None, "--metadata", help="A CSV file: a column id (or path), as ids are made, and a column for each field."
     ),
-    version: int | None = typer.Option(None, "--version", help="Of vectors: the version that made them; needed."),
+    version: int | None = typer.Option(
+        None, "--version", help="Of vectors: the version that made them; needed, but not for shards."
+    ),
     embed: bool | None = typer.Option(
         None, "--embed/--no-embed", help="Of vectors: they are the model's input, or its features; by default by size."
     ),
@@ -215,17 +217,20 @@ def add(
     further arrays or columns become metadata. Vectors that are zero, not finite or another model's are named and
     skipped. Example: holdfast gallery add G stored.npz --version 1
 
+    A folder of shards, written by holdfast embed --out FOLDER, names its model; its vectors go to that version.
+
     --metadata: a column of numbers becomes numbers, true and false likewise; a column label names the label. Rows
     without an item and items without a row are counted. Example: holdfast gallery add G photos/ --metadata photos.csv
     """
-    from holdfast.cli.gallery_add import add_images, add_vectors, is_vector_file, print_added
+    from holdfast.cli.gallery_add import add_images, add_vectors, is_vector_source, print_added
     from holdfast.data.problems import problem_file
     from holdfast.errors import HoldfastError
     from holdfast.gallery import writable
     from holdfast.gallery.item_files import read_metadata
+    from holdfast.locations import local_path
     from holdfast.service.served_gallery import open_local_or_served
 
-    vectors = is_vector_file(paths)
+    vectors = is_vector_source(paths)
     if vectors and labels_from_folders:
         raise HoldfastError("--labels-from-folders goes with images; vectors have their labels in the file")
     if vectors and skip_unreadable:
@@ -244,7 +249,8 @@ def add(
             found = add_vectors(target, paths[0], version=version, embed=embed, **given)
         else:
             listed = problem_file(folder)
-            found = add_images(target, paths, from_folders=labels_from_folders, problem_list=listed, **given)
+            images = [local_path(path) for path in paths]
+            found = add_images(target, images, from_folders=labels_from_folders, problem_list=listed, **given)
     if json:
         print_json(found)
     else:
@@ -259,6 +265,7 @@ def search(
     image: Path | None = typer.Argument(None, help="The image to look for.", show_default=False),
     id_: str | None = typer.Option(None, "--id", help="Look for what is like this item instead."),
     k: int = typer.Option(10, "--k", help="How many hits."),
+    offset: int = typer.Option(0, "--offset", help="Leave out so many of the best hits, for the next page."),
     where: list[str] = typer.Option([], "--where", help="FIELD=VALUE that hits must have; may be given again."),
     indexed_by: str | None = typer.Option(
         None, "--indexed-by", metavar="N,N", help="Only items that these versions embedded, such as 1 or 1,2."
@@ -277,7 +284,9 @@ def search(
 
     among = None if indexed_by is None else int_list("--indexed-by", indexed_by)
     with open_local_or_served(folder, device) as opened:
-        hits = opened.search(image, id=id_, k=k, filter=_parse_pairs(where), indexed_by=among, exact=exact)
+        hits = opened.search(
+            image, id=id_, k=k, filter=_parse_pairs(where), indexed_by=among, exact=exact, offset=offset
+        )
     if json:
         print_json([hit.as_json() for hit in hits])
         return
@@ -292,7 +301,7 @@ def search(
             hit.label or "",
             hit.id,
         ]
-        for n, hit in enumerate(hits, 1)
+        for n, hit in enumerate(hits, offset + 1)
     ]
     columns = ["", "score", *(["cosine"] if scaled else []), "version", "label", "id"]
     print_table(columns, rows, right=(0, 1, 2, 3) if scaled else (0, 1, 2))
@@ -407,6 +416,10 @@ def backfill(
     rate: float | None = _RATE,
     limit: int | None = typer.Option(None, "--limit", help="At most so many items in all.", show_default="all"),
     probes: int = typer.Option(200, "--probes", help="Labelled images that measure accuracy on the way; 0 for none."),
+    new_vectors: str | None = typer.Option(
+        None, "--new-vectors", help="Vectors by id instead of images: a folder of shards, .npz, .npy or .parquet."
+    ),
+    ray: str | None = typer.Option(None, "--ray", metavar="ADDRESS", help="Embed on a Ray cluster, or auto."),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -415,8 +428,20 @@ def backfill(
 
     It can be interrupted: finished items are kept, and the same command resumes. Items without an image stay in their
     version and remain searchable.
+
+    --new-vectors takes what "holdfast embed" wrote with the version's model; items are matched by id and need no image.
+    --ray embeds the images on a Ray cluster; auto is the one on this machine, or a new one.
     """
-    options = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
+    from holdfast.errors import HoldfastError
+    from holdfast.locations import absolute
+
+    options: dict[str, Any] = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
+    if ray is not None and new_vectors is not None:
+        raise HoldfastError("--ray embeds images, and --new-vectors are embedded already; choose one")
+    if ray is not None:
+        options["ray"] = ray
+    if new_vectors is not None:
+        options["vectors"] = absolute(new_vectors)
     found = run_maintenance("backfill", folder, options, device=device, quiet=quiet or json)
     if json:
         print_json(found)
@@ -471,39 +496,13 @@ def run_maintenance(
     return dict(done)
 
 
-class ProgressLine:
-    """Progress on stderr: one line that is overwritten in a terminal, elsewhere a new line now and then."""
-
-    def __init__(self, verb: str, *, quiet: bool) -> None:
-        self._verb, self._quiet, self._terminal = verb, quiet, sys.stderr.isatty()
-        self._printed = time.monotonic()
-
-    def show(self, figures: dict[str, Any]) -> None:
-        now = time.monotonic()
-        if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
-            return
-        self._printed = now
-        if "stage" in figures:  # a model that is registered
-            parts = [f"{figures['stage']}: {figures['done']} of {figures['total']}"]
-        elif "copied" in figures:  # a move to another engine
-            parts = [f"{counted(figures['copied'], 'vector')} copied", f"{figures['rate']:.0f} a second"]
-        else:
-            left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
-            share = f"{per_cent(figures['share'])} % backfilled" if "share" in figures else ""
-            parts = [f"{figures['moved']} of {figures['total']}", share, f"{figures['rate']:.1f} items/s", left]
-        line = f"{self._verb}: {', '.join(part for part in parts if part)}"
-        sys.stderr.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        if not self._quiet and self._terminal:
-            sys.stderr.write("\r\x1b[K")
-
-
 def _print_backfill(folder: Path, done: dict[str, Any]) -> None:
     items = counted(done["moved"], "item")
     typer.echo(f"{folder}: {items} moved to version {done['to']} at {done['rate']:.1f} items/s")
-    stay = f"{done['left']} still to move, {done['without_image']} without an image, {done['unreadable']} unreadable"
+    without = f"{done['without_image']} without an image"
+    if done["without_vector"] is not None:
+        without = f"{done['without_vector']} without a vector"
+    stay = f"{done['left']} still to move, {without}, {done['unreadable']} unreadable"
     typer.echo(f"{per_cent(done['share'])} % backfilled; {stay}")
     for bad in done["reasons"]:
         typer.echo(f"unreadable: {bad['reason']}", err=True)

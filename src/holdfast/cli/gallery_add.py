@@ -110,19 +110,27 @@ def _refuse_shared_ids(listed: list[tuple[str, Path]]) -> None:
             )
 
 
-def is_vector_file(paths: list[Path]) -> bool:
-    """Whether the paths are one file of vectors; refused if there are other paths beside it."""
+def is_vector_source(paths: list[str]) -> bool:
+    """Whether the paths are one file of vectors or one folder of shards; refused if there are others beside it."""
+    from holdfast.evaluation.feature_shards import is_shard_folder
     from holdfast.gallery.item_files import VECTOR_SUFFIXES
+    from holdfast.locations import is_address, suffix
 
-    found = [path for path in paths if path.suffix.lower() in VECTOR_SUFFIXES and not path.is_dir()]
+    def has_vectors(path: str) -> bool:
+        return is_shard_folder(path) or (suffix(path) in VECTOR_SUFFIXES and not Path(path).is_dir())
+
+    found = [path for path in paths if has_vectors(path)]
     if found and len(paths) > 1:
-        raise HoldfastError(f"{found[0]}: a file of vectors is added by a command of its own")
+        raise HoldfastError(f"{found[0]}: vectors are added by a command of their own, without other paths")
+    for path in paths:
+        if is_address(path) and not is_shard_folder(path):
+            raise HoldfastError(f"{path}: only a folder of shards is added from an object store; see holdfast embed")
     return bool(found)
 
 
 def add_vectors(
     gallery: "WritableGallery",
-    path: Path,
+    path: str,
     *,
     version: int | None,
     embed: bool | None,
@@ -131,14 +139,25 @@ def add_vectors(
     table: "MetadataTable | None",
     quiet: bool,
 ) -> dict[str, Any]:
-    """Add all vectors of a file; as ``add_images``, with ``ignored_columns`` by name, each with the reason."""
-    from holdfast.gallery.item_files import VectorFile
+    """Add all vectors of a file or shards; as ``add_images``, with ``ignored_columns`` by name, each with the reason.
 
-    if version is None:
+    version: None only for shards: they name their model.
+    """
+    from holdfast.evaluation.feature_shards import is_shard_folder
+    from holdfast.gallery.item_files import ShardFolder, VectorFile
+
+    file: ShardFolder | VectorFile
+    if is_shard_folder(path):
+        file = ShardFolder(path)
+        if embed:
+            raise HoldfastError(f"{path}: shards hold features, not input; leave out --embed")
+        version, embed = _version_of(gallery, path, file.model, version), False
+    elif version is None:
         known = ", ".join(str(one.number) for one in gallery.versions())
         raise HoldfastError(f"{path}: --version must say which version made these vectors; there are {known}")
+    else:
+        file = VectorFile(Path(path))
     sizes = gallery.vector_sizes(version)
-    file = VectorFile(path)
     if (label is not None) + file.has_labels + (table is not None and table.has_labels) > 1:
         raise HoldfastError(f"{path}: more than one of its labels, --label and --metadata names the label; choose one")
     as_input = sizes.is_input(file.width, embed, str(path))
@@ -151,6 +170,23 @@ def add_vectors(
 
     found = add_items(gallery, items(), len(file), "vectors", quiet=quiet, version=version)
     return {**found, "ignored": len(file.ignored), "ignored_columns": file.ignored, **unmatched}
+
+
+def _version_of(gallery: "WritableGallery", path: str, model: str | None, version: int | None) -> int:
+    """The version whose model made the shards; refused if there is none, or if it is not ``version``."""
+    from holdfast.errors import unknown_name
+    from holdfast.gallery.given_vectors import check_model
+
+    known = {one.number: one for one in gallery.versions()}
+    if version is not None:
+        if version not in known:
+            raise unknown_name("version", str(version), known)
+        check_model(path, model, known[version])
+        return version
+    found = [number for number, one in known.items() if one.weights_sha256 == model]
+    if not found:
+        check_model(path, model, known[max(known)])
+    return max(found)
 
 
 _MOST_REASONS_SHOWN = 10

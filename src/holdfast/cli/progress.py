@@ -24,7 +24,7 @@ from holdfast.events import (
     TasksPlanned,
     TextEvent,
 )
-from holdfast.wording import counted
+from holdfast.wording import counted, per_cent
 
 if TYPE_CHECKING:
     from holdfast.training import Cancellation
@@ -351,3 +351,32 @@ class StageProgress(Display):
             share = f", {100 * self._done / self._total:.0f} %" if self._done and self._total else ""
             stream.write(f"{self._name}: {self._stage}{share}, {clock(time.monotonic() - self._began)} so far\n")
             stream.flush()
+
+
+class ProgressLine:
+    """Progress of a gallery's task on stderr: a line that is overwritten in a terminal, else a line now and then."""
+
+    def __init__(self, verb: str, *, quiet: bool) -> None:
+        self._verb, self._quiet, self._terminal = verb, quiet, sys.stderr.isatty()
+        self._printed = time.monotonic()
+
+    def show(self, figures: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
+            return
+        self._printed = now
+        if "stage" in figures:  # a model that is registered
+            parts = [f"{figures['stage']}: {figures['done']} of {figures['total']}"]
+        elif "copied" in figures:  # a move to another engine
+            parts = [f"{counted(figures['copied'], 'vector')} copied", f"{figures['rate']:.0f} a second"]
+        else:
+            left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
+            share = f"{per_cent(figures['share'])} % backfilled" if "share" in figures else ""
+            parts = [f"{figures['moved']} of {figures['total']}", share, f"{figures['rate']:.1f} items/s", left]
+        line = f"{self._verb}: {', '.join(part for part in parts if part)}"
+        sys.stderr.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        if not self._quiet and self._terminal:
+            sys.stderr.write("\r\x1b[K")

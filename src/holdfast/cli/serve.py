@@ -25,7 +25,7 @@ def serve(
     device: str = DEVICE_OPTION,
     access_log: bool = typer.Option(False, "--access-log", help="Log every request to stderr."),
 ) -> None:
-    """Serve a gallery over HTTP, with a page to search it.
+    """Serve a gallery (index) over HTTP, with a page to search it.
 
     Search, add, delete, versions, metrics. Tokens come from --token-file and from HOLDFAST_READ_TOKEN and
     HOLDFAST_WRITE_TOKEN. Stop with Ctrl-C: requests that have begun are answered first.

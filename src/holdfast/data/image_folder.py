@@ -47,7 +47,17 @@ def has_image_suffix(name: str) -> bool:
 
 
 def find_files(top: Path) -> FolderFiles:
-    """Everything below ``top``. Links are followed, and each folder is visited once; links to folders above are not."""
+    """Everything below ``top``. Links are followed, and each folder is visited once; links to folders above are not.
+
+    >>> from pathlib import Path
+    >>> from holdfast.data.image_folder import find_files
+    >>> Path("photos/cats").mkdir(parents=True)
+    >>> for name in ("1.jpg", "2.PNG", "notes.txt", ".hidden.jpg"):
+    ...     Path("photos/cats", name).touch()
+    >>> found = find_files(Path("photos"))
+    >>> [file.name for file in found.images], [file.name for file in found.passed_over]
+    (['1.jpg', '2.PNG'], ['notes.txt'])
+    """
     found = FolderFiles()
 
     def note(error: OSError) -> None:

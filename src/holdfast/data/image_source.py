@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.data.image_folder import images_with_ids
 from holdfast.data.problems import Problem
@@ -77,6 +78,20 @@ def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _table_rows(table: Path) -> ImageSource:
+    found = read_image_table(table)
+    return ImageSource(tuple(table.parent / path for path in found.paths), found.ids, found.labels)
+
+
+class ImageTable(NamedTuple):
+    """The rows of a CSV file: paths as they are written, ids, and labels if there is such a column."""
+
+    paths: tuple[str, ...]
+    ids: tuple[str, ...]
+    labels: tuple[str, ...] | None
+
+
+def read_image_table(table: Path) -> ImageTable:
+    """Read a CSV file with a header: ``path`` and perhaps ``label``, ``id`` and ``split``."""
     rows: list[dict[str, str]] = []
     try:
         with open_table(table) as stream:
@@ -93,8 +108,8 @@ def _table_rows(table: Path) -> ImageSource:
         raise HoldfastError(f"{table}, line {reader.line_num}: {error}") from error
     if not rows:
         raise HoldfastError(f"{table}: no rows after the header")
-    return ImageSource(
-        tuple(table.parent / row["path"] for row in rows),
+    return ImageTable(
+        tuple(row["path"] for row in rows),
         tuple(row.get("id", row["path"]) for row in rows),
         tuple(row["label"] for row in rows) if "label" in header else None,
     )

@@ -18,6 +18,11 @@ class ImageSet:
     class_names: one name per class, in label order.
     fingerprint: hash of pixels and labels in canonical order; it does not depend on the file format.
     names: name of each image in its source (a path), or None; not part of the fingerprint.
+
+    >>> from holdfast import load_split
+    >>> images = load_split("glyphs", "train", train_classes=3, test_classes=2, per_class_train=4)
+    >>> images.images.shape, images.labels.tolist(), len(images.class_names)
+    ((12, 28, 28, 1), [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], 3)
     """
 
     images: np.ndarray
@@ -122,7 +127,7 @@ def first_classes(class_names: Sequence[str], count: int | None) -> Sequence[str
 def first_rows_per_class(labels: np.ndarray, count: int) -> np.ndarray:
     """Mask of the rows that are among the first ``count`` of their class, in the given order: N booleans.
 
-    >>> first_in_file(np.array([5, 5, 7, 5, 7]), 2).tolist()
+    >>> first_rows_per_class(np.array([5, 5, 7, 5, 7]), 2).tolist()
     [True, True, True, False, True]
     """
     if count < 1:
@@ -149,7 +154,14 @@ def first_per_class(images: ImageSet, count: int) -> ImageSet:
 
 
 def image_names(images: ImageSet) -> np.ndarray:
-    """The name of each image, N strings: its path if it was read from a file, else a hash of its pixels."""
+    """The name of each image, N strings: its path if it was read from a file, else a hash of its pixels.
+
+    >>> from holdfast import load_split
+    >>> from holdfast.data.images import image_names
+    >>> images = load_split("glyphs", "train", train_classes=2, test_classes=1, per_class_train=2)
+    >>> len(set(image_names(images)))  # drawn images have no path: hashes of their pixels
+    4
+    """
     if images.names is not None:
         return images.names
     return np.array([hashlib.blake2b(one.tobytes(), digest_size=16).hexdigest() for one in images.images])

@@ -100,7 +100,7 @@ def half_of_each_class(labels: np.ndarray, part: str, seed: int) -> np.ndarray:
 
     A class with a single image has it in the gallery. The split of a class does not depend on the other classes.
 
-    >>> half(np.array([0, 0, 0, 1]), "gallery", seed=0).sum()
+    >>> int(half_of_each_class(np.array([0, 0, 0, 1]), "gallery", seed=0).sum())
     3
     """
     if part not in get_args(QueryOrGallery):

@@ -43,20 +43,25 @@ def problem_file(out: Path) -> Path:
 
 
 def write_problems(file: Path, problems: Sequence[Problem]) -> None:
-    """Write all problems as a CSV file with the columns path and reason. Without problems an earlier file is removed.
+    """Write all problems as a CSV file (see ``problems_text``). Without problems an earlier file is removed."""
+    if problems:
+        write_text(file, problems_text(problems))
+    else:
+        file.unlink(missing_ok=True)
+
+
+def problems_text(problems: Sequence[Problem]) -> str:
+    """All problems as CSV with the columns path and reason.
 
     Control characters and broken Unicode in paths are escaped, so that each problem is one line.
     """
-    if not problems:
-        file.unlink(missing_ok=True)
-        return
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("path", "reason"))
     for one in problems:
         origin = f" ({one.origin})" if one.origin else ""
         table.writerow((printable(one.path), printable(f"{one.reason}{origin}")))
-    write_text(file, text.getvalue())
+    return text.getvalue()
 
 
 def name_problems(problems: Sequence[Problem], top: Path) -> str:

@@ -46,6 +46,11 @@ def build_backbone(name: str, **options: Any) -> nn.Module:
 
     The result has an attribute ``backbone_spec``: JSON with ``name`` and ``options``, from which the architecture can
     be built again offline. For ``hf:`` it contains the whole configuration and the ``source`` of the weights.
+
+    >>> from holdfast import build_backbone
+    >>> network = build_backbone("small", in_channels=3, width=8)
+    >>> network.feature_dim, network.backbone_spec["name"]
+    (32, 'small')
     """
     trained = name.startswith("timm:") and bool(options.pop("pretrained", False))
     spec: dict[str, Any] = {"name": name, "options": options}

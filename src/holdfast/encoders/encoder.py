@@ -58,6 +58,14 @@ class Encoder(nn.Module):
     readout: the feature that ``encode`` returns, which is stored and compared: "simplex" (default) is the projected
         feature that the method trains, "backbone" the one before the projection. Without a projection both are the
         same. It is saved with the model and does not change training.
+
+    >>> import torch
+    >>> from holdfast import Encoder
+    >>> backbone = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 16))
+    >>> encoder = Encoder(backbone, dim=4, feature_dim=16)
+    >>> features = encoder.encode(torch.zeros(2, 3, 8, 8))
+    >>> features.shape, features.dtype
+    (torch.Size([2, 4]), torch.float32)
     """
 
     def __init__(

@@ -31,6 +31,13 @@ def extract(
     batch_size: images at a time; None chooses it by device and image size.
     basis: if given, return compact features (encoders/compact.py). Full features then exist for one batch at a time.
     progress: called after each batch with the number of images done.
+
+    >>> from holdfast import Encoder, Preprocess, build_backbone, extract, load_split
+    >>> images = load_split("glyphs", "train", train_classes=2, test_classes=1, per_class_train=3, size=16)
+    >>> preprocess = Preprocess(16, mean=(0.5,), std=(0.25,), colour="grey")
+    >>> encoder = Encoder(build_backbone("small", width=4), preprocess=preprocess)
+    >>> extract(encoder, images).shape
+    (6, 16)
     """
     preprocess = encoder.preprocess
     if preprocess is None:

@@ -78,6 +78,11 @@ def named_backbone(text: str, weights: str | Path | None = None) -> NamedBackbon
 
     ``hf:`` and ``timm:`` come with their trained weights. The user's own function may have an attribute ``preprocess``
     (a ``Preprocess``): its network then counts as one with trained weights, for images prepared so.
+
+    >>> from holdfast.encoders.named_backbone import named_backbone
+    >>> named = named_backbone("small")
+    >>> named.name, named.input is None  # random weights, so there is no size that they expect
+    ('small', True)
     """
     if weights is not None:
         if is_weights_file(text):

@@ -72,6 +72,12 @@ class Preprocess:
     max_pixels: larger images are refused.
 
     An image that already has the target size is neither scaled nor cropped.
+
+    >>> import numpy as np
+    >>> from holdfast import Preprocess
+    >>> preprocess = Preprocess(32, mean=(0.5,), std=(0.25,), colour="grey")
+    >>> preprocess.height_width, preprocess.channels
+    ((32, 32), 1)
     """
 
     takes_vectors: ClassVar[bool] = False
@@ -215,6 +221,12 @@ class VectorInput:
     unit: scale each vector to norm 1 first; a zero vector stays zero.
 
     An ``ImageSet`` stores a vector as an image of one pixel with ``width`` channels.
+
+    >>> from holdfast import Encoder, VectorInput, build_backbone
+    >>> head = build_backbone("linear", in_channels=8, width=4)
+    >>> encoder = Encoder(head, preprocess=VectorInput(8, unit=True))
+    >>> encoder.dim
+    4
     """
 
     takes_vectors: ClassVar[bool] = True

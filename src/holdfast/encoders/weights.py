@@ -23,6 +23,13 @@ def load_weights(network: nn.Module, path: str | Path, *, prefix: str = "", skip
     prefix: read only names with this prefix, and remove it; ``module.`` for DistributedDataParallel.
     skip: leave out names with one of these prefixes; ``fc.`` for a classifier.
     Returns the file's name and sha256.
+
+    >>> import torch
+    >>> from holdfast import build_backbone, load_weights
+    >>> network = build_backbone("small", width=4)
+    >>> torch.save({f"module.{name}": value for name, value in network.state_dict().items()}, "weights.pt")
+    >>> load_weights(build_backbone("small", width=4), "weights.pt", prefix="module.")["file"]
+    'weights.pt'
     """
     path = Path(path).expanduser()
     tensors = _chosen(read_weights(path), path, prefix, skip)

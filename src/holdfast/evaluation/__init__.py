@@ -2,7 +2,6 @@
 
 from holdfast.evaluation.check import check
 from holdfast.evaluation.check_mixed import check_mixed
-from holdfast.evaluation.embed import Embedded, embed
 from holdfast.evaluation.feature_files import write_features
 from holdfast.evaluation.feature_set import FeatureSet, feature_set
 from holdfast.evaluation.history import check_history
@@ -15,7 +14,6 @@ __all__ = [
     "PROTOCOLS",
     "SCORES",
     "CheckResult",
-    "Embedded",
     "FeatureSet",
     "HistoryResult",
     "MixedResult",
@@ -23,7 +21,6 @@ __all__ = [
     "check_history",
     "check_mixed",
     "compatibility_matrix",
-    "embed",
     "evaluate_run",
     "feature_set",
     "mixed_gallery",

@@ -109,6 +109,18 @@ def check(
     above ``-max_loss``, "no" if it lies below, and "not shown" otherwise; it decides ``exit_code``. The verdict is the
     same at ``min_gain``, by default at 0, the definition of compatible: "compatible", "incompatible" or "not shown".
     The interval covers the choice of queries, not what another training of either model would give.
+
+    >>> import numpy as np
+    >>> from holdfast import check
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(400) % 20
+    >>> items = rng.standard_normal((20, 8))[labels]
+    >>> old = items + 0.8 * rng.standard_normal((400, 8))
+    >>> new = items + 0.4 * rng.standard_normal((400, 8))  # the same space, with less noise
+    >>> stored, queries = (old[:200], labels[:200]), labels[200:]
+    >>> result = check(stored, (old[200:], queries), (new[200:], queries), resamples=200)
+    >>> result.verdict, result.loss.answer
+    ('compatible', 'yes')
     """
     chosen = parse_score(score)
     max_loss, min_gain = bounds_asked(max_loss, min_gain)

@@ -72,6 +72,20 @@ def check_mixed(
     The verdict is "compatible" if the intervals of all that is judged lie at or above the asked values,
     "incompatible" if one lies below, "not shown" otherwise, and "measured" if nothing is judged. All vectors are held
     in memory. Refused: an item in two parts, or one that ``gallery_new`` lacks.
+
+    >>> import numpy as np
+    >>> from holdfast import check_mixed
+    >>> rng = np.random.default_rng(0)
+    >>> labels, ids = np.arange(400) % 20, np.arange(400).astype(str)
+    >>> items = rng.standard_normal((20, 8))[labels]
+    >>> old = items + 0.8 * rng.standard_normal((400, 8))
+    >>> new = items + 0.4 * rng.standard_normal((400, 8))
+    >>> def part(vectors, first, last):
+    ...     return vectors[first:last], labels[first:last], ids[first:last]
+    >>> parts = [(part(old, 0, 100), None, None), (part(new, 100, 200), None, None)]
+    >>> result = check_mixed(parts, part(new, 200, 400), part(new, 0, 200), resamples=200)
+    >>> result.verdict, [version.items for version in result.versions]
+    ('measured', [100, 100])
     """
     chosen = parse_score(score)
     check_options("instance", confidence, 0.0, resamples)

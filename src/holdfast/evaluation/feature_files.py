@@ -9,16 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, how_to_install, unknown_name
-from holdfast.evaluation.feature_set import ArrayRows, FeatureSet, MappedRows, Rows, check_shape
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.evaluation.feature_set import (
+    MODEL_NAME,
+    WRITTEN_TYPES,
+    ArrayRows,
+    FeatureSet,
+    MappedRows,
+    Rows,
+    check_shape,
+)
+from holdfast.evaluation.feature_shards import FeatureShards, is_shard_folder
+from holdfast.locations import pyarrow_for
 from holdfast.storage import read_array, replacing
 from holdfast.untrusted_files import BAD_ARRAY, ArrayHeader, array_header, check_regular, open_npz, open_regular
 from holdfast.wording import printable
 
 _BATCH = 8192  # rows of a parquet file read at a time
 _MOST_COPIED, _MOST_RATIO = 2**30, 100  # a small parquet file can describe any number of equal rows
-MODEL_NAME = "model"
-"""The array of an npz, or the metadata of a parquet file, that names the model."""
 
 
 def read_features(path: Path | str, role: str) -> FeatureSet:
@@ -29,20 +37,18 @@ def read_features(path: Path | str, role: str) -> FeatureSet:
         npy: features, with ``NAME.labels.npy`` and ``NAME.ids.npy`` in the same folder.
         parquet: columns ``features`` (lists of equal length), ``labels`` and ``ids``; the file's metadata may have a
             ``model``.
-        folder: query.npy or gallery.npy, with the labels one folder up, as the feature store writes them.
+        folder: shards of features as ``holdfast embed`` writes them (``feature_shards``); or query.npy or gallery.npy,
+            with the labels one folder up, as the feature store writes them.
     role: "query" or "gallery"; which file of the folder to read.
     """
     path = Path(path)
     if not path.exists():
         raise HoldfastError(f"{path}: no such file")
     if path.is_dir():
-        return _read_stored(path, role)
+        return _read_shards(path) if is_shard_folder(path) else _read_stored(path, role)
     if path.suffix.lower() not in _READERS:
         raise unknown_name(f"kind of feature file ({path})", path.suffix, _READERS)
     return _READERS[path.suffix.lower()](path)
-
-
-WRITTEN_TYPES = ("float32", "float16")
 
 
 def check_writable(path: Path, dtype: str = "float32") -> None:
@@ -54,7 +60,7 @@ def check_writable(path: Path, dtype: str = "float32") -> None:
     if path.is_dir():
         raise HoldfastError(f"{path}: is a folder; name a file")
     if path.suffix.lower() == ".parquet":
-        _pyarrow(path)
+        pyarrow_for(path)
 
 
 def write_features(path: Path | str, features: FeatureSet, *, dtype: str = "float32") -> None:
@@ -62,6 +68,12 @@ def write_features(path: Path | str, features: FeatureSet, *, dtype: str = "floa
 
     path: the file; it appears whole or not at all, and replaces an existing one.
     dtype: "float32" or "float16".
+
+    >>> import numpy as np
+    >>> from holdfast.evaluation import feature_set, write_features
+    >>> write_features("vectors.npz", feature_set("mine", np.eye(2), labels=["cat", "dog"], ids=["a", "b"]))
+    >>> np.load("vectors.npz")["ids"].tolist()
+    ['a', 'b']
     """
     path = Path(path)
     check_writable(path, dtype)
@@ -78,7 +90,7 @@ def _write_npz(path: Path, array: np.ndarray, features: FeatureSet) -> None:
 
 
 def _write_parquet(path: Path, array: np.ndarray, features: FeatureSet) -> None:
-    pyarrow = _pyarrow(path)
+    pyarrow = pyarrow_for(path)
     lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(array.reshape(-1)), array.shape[1])
     optional = {"labels": features.labels, "ids": features.ids}
     columns = {name: pyarrow.array(value) for name, value in optional.items() if value is not None}
@@ -101,6 +113,24 @@ def _read_stored(folder: Path, role: str) -> FeatureSet:
             f"{folder}: not a model's folder in a feature store (no {role}.npy); wanted RUN/features/01"
         )
     return FeatureSet(str(file), _npy_rows(file), read_array(labels) if labels.exists() else None)
+
+
+def _read_shards(folder: Path) -> FeatureSet:
+    """All shards as one set; vectors are copied to an unnamed temporary file, because they need not fit into memory."""
+    shards = FeatureShards(folder)
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 (must stay open as long as the rows mapped from it)
+    ids: list[str] = []
+    labels: list[str] = []
+    for shard in shards:
+        copy.write(np.ascontiguousarray(shard.vectors, dtype=np.float32).tobytes())
+        ids += shard.ids
+        labels += shard.labels or ()
+    copy.flush()
+    if not ids:
+        raise HoldfastError(f"{folder}: holds no vectors")
+    rows = MappedRows(copy, np.dtype(np.float32), (len(ids), shards.manifest.dim), 0, "C")
+    classes = np.array(labels) if shards.manifest.labels else None
+    return FeatureSet(str(folder), rows, classes, np.array(ids), shards.manifest.model)
 
 
 def _read_npz(path: Path) -> FeatureSet:
@@ -186,7 +216,7 @@ def _copied_parquet(path: Path) -> FeatureSet:
 @contextmanager
 def parquet_errors(path: Path) -> Iterator[None]:
     """Report a damaged parquet file that is found while it is read in one line."""
-    pyarrow = _pyarrow(path)
+    pyarrow = pyarrow_for(path)
     try:
         yield
     except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
@@ -196,7 +226,7 @@ def parquet_errors(path: Path) -> Iterator[None]:
 
 def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
     """The open file and the names of its columns, ``wanted`` among them."""
-    pyarrow = _pyarrow(path)
+    pyarrow = pyarrow_for(path)
     check_regular(path)
     try:
         file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
@@ -207,15 +237,6 @@ def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
         missing = ", ".join(sorted(wanted - set(names)))
         raise HoldfastError(f"{path}: no column {missing}; it has {', '.join(names) or 'none'}")
     return file, names
-
-
-def _pyarrow(path: Path) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise HoldfastError(f"{path}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
-    return pyarrow
 
 
 def column(file: Any, name: str) -> np.ndarray:

@@ -10,6 +10,10 @@ from numpy.typing import ArrayLike
 
 from holdfast.errors import HoldfastError
 
+MODEL_NAME = "model"
+"""The array of an npz, or the metadata of a parquet file, that names the model."""
+WRITTEN_TYPES = ("float32", "float16")
+
 
 class Rows(Protocol):
     """N x d numbers, read in parts."""
@@ -62,7 +66,7 @@ class FeatureSet:
     rows: the features.
     labels: N classes, numbers or text, or None.
     ids: N different names, numbers or text, or None.
-    model: what the model is called, such as a hash of its weights; None if nobody said.
+    model: what the model is called, such as a hash of its weights; None if unknown.
     dim: d.
     """
 

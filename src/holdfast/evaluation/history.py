@@ -87,6 +87,19 @@ def check_history(
     The matrix equals ``compatibility_matrix``. Each cell below the diagonal has the verdict that ``check`` gives. The
     intervals of AC, AA and ACA resample the queries of all cells together. The overall verdict is "compatible" if the
     newest model is compatible on every earlier gallery, and "incompatible" if it is incompatible on any.
+
+    >>> import numpy as np
+    >>> from holdfast import check_history
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.arange(400) % 20
+    >>> items = rng.standard_normal((20, 8))[labels]
+    >>> models = []
+    >>> for noise in (1.0, 0.7, 0.4):  # three models in one space, each better than the last
+    ...     vectors = items + noise * rng.standard_normal((400, 8))
+    ...     models.append(((vectors[200:], labels[200:]), (vectors[:200], labels[:200])))
+    >>> result = check_history(models, resamples=200)
+    >>> result.verdict, result.matrix[2][0].value > result.matrix[0][0].value  # the newest on the oldest index
+    ('compatible', True)
     """
     chosen = parse_score(score)
     max_loss, min_gain = bounds_asked(max_loss, min_gain)

@@ -54,6 +54,14 @@ def compatibility_matrix(
     progress: called with 1 after each cell.
 
     NaN above the diagonal, and for two models with features of different sizes.
+
+    >>> import numpy as np
+    >>> from holdfast import compatibility_matrix
+    >>> queries, gallery = np.eye(3), np.eye(3)  # three classes, one image each
+    >>> turned = np.roll(np.eye(3), 1, axis=1)  # a second model with other vectors for the same images
+    >>> matrix = compatibility_matrix([(queries, gallery), (turned, turned)], [0, 1, 2], [0, 1, 2])
+    >>> matrix.tolist()
+    [[1.0, nan], [0.0, 1.0]]
     """
     score_cell = score_of(score)
     matrix = np.full((len(models), len(models)), np.nan)

@@ -67,6 +67,15 @@ def run_recipe(
     device: auto, cpu, cuda or cuda:N.
     resume: continue the run in the folder; without it a folder with a run is refused.
     sinks: log sinks besides the folder's own log: tensorboard, wandb, mlflow.
+
+    >>> from holdfast import run_recipe
+    >>> small = ["scenario.initial=2", "scenario.tasks=2", "backbone.width=4", "train.epochs=1"]
+    >>> small += ["data.train.train_classes=4", "data.train.per_class_train=4", "data.train.test_classes=2"]
+    >>> for split in ("query", "gallery"):
+    ...     small += [f"data.{split}.test_classes=2", f"data.{split}.per_class_{split}=4"]
+    >>> metrics = run_recipe("demo", "runs/small", small, device="cpu")
+    >>> sorted(metrics["protocols"])
+    ['instance', 'template']
     """
     checked = check_recipe(read_recipe(str(recipe), settings))
     shared = SharedData(None if data is None else Path(data), None if models is None else Path(models))

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -17,8 +17,11 @@ import torch
 from holdfast.bridges import Bridge
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.catalogue import Catalogue
+from holdfast.gallery.given_vectors import GivenVectors
 from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
-from holdfast.gallery.reembed import ReembedProgress, reembed
+from holdfast.gallery.protocol import VectorSource
+from holdfast.gallery.reembed import RateLimit, ReembeddedBlock, ReembedProgress, image_blocks, store_blocks
+from holdfast.gallery.reembed_on_ray import ray_blocks
 from holdfast.gallery.searching import SearchArguments, search_versions
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
@@ -40,7 +43,7 @@ _SETTING = "backfill"
 
 @dataclass(frozen=True)
 class BackfillOptions:
-    """The options of ``Gallery.backfill``."""
+    """The options of ``Gallery.backfill`` and ``Gallery.backfill_on_ray``."""
 
     to: int | None = None
     order: Order = "oldest"
@@ -48,12 +51,16 @@ class BackfillOptions:
     limit: int | None = None
     probes: int = MOST_PROBES
     stop: threading.Event = field(default_factory=threading.Event)
+    vectors: VectorSource | None = None
+    ray: str | None = None
 
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
             raise unknown_name("order", self.order, get_args(Order))
         if self.limit is not None and self.limit < 1:
             raise HoldfastError(f"a limit is a number of items of at least 1, got {self.limit}")
+        if self.vectors is not None and self.order != "oldest":
+            raise HoldfastError(f"order {self.order!r}: given vectors move in their own order; leave it out")
 
 
 @dataclass
@@ -67,6 +74,7 @@ class Backfill:
     without_image: items that stay in their version because they have no path.
     accuracy: (share, nearest-neighbour accuracy) at every tenth of the way, earlier calls included; empty without
         labels.
+    without_vector: with given vectors, items that stay in their version because there is none of them; else None.
     """
 
     to: int
@@ -75,6 +83,7 @@ class Backfill:
     share: float
     without_image: int
     accuracy: list[tuple[float, float]] = field(default_factory=list)
+    without_vector: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         progress = self.progress
@@ -86,6 +95,7 @@ class Backfill:
             "unreadable": progress.unreadable,
             "reasons": progress.reasons,
             "without_image": self.without_image,
+            "without_vector": self.without_vector,
             "share": self.share,
             "seconds": progress.seconds,
             "rate": progress.rate,
@@ -99,19 +109,21 @@ def backfill(state: GalleryState, options: BackfillOptions, on_progress: Callabl
     target = state.models.version(options.to)
     if target.number == state.models.rollback_version:
         raise HoldfastError(f"version {target.number} is being rolled back; nothing can move to it")
-    keys = _waiting_keys(state, target, options.order)
+    rate_limit = RateLimit(options.rate, options.stop)
+    progress, blocks = _blocks(state, target, options, rate_limit)
     probes = None
-    if options.probes and keys:
+    if options.probes and progress.total:
         probes = AccuracyProbes(state, state.models.newest(), options.probes)
     curve = _earlier_curve(state.catalogue, target)
     count = _count(state.catalogue, target)
     result = Backfill(
         target.number,
         options.order,
-        ReembedProgress(len(keys), options.limit),
+        progress,
         count.share,
         count.without_image,
         curve,
+        None if options.vectors is None else count.total - count.in_target - progress.total,
     )
 
     def measure() -> None:
@@ -131,11 +143,28 @@ def backfill(state: GalleryState, options: BackfillOptions, on_progress: Callabl
 
     measure()
     on_progress(result)
-    result.progress = reembed(
-        state, keys, target, rate=options.rate, limit=options.limit, stop=options.stop, on_progress=after_batch
-    )
+    with contextlib.closing(blocks):
+        result.progress = store_blocks(
+            state, target, blocks, progress, rate_limit=rate_limit, stop=options.stop, on_progress=after_batch
+        )
     measure()
     return result
+
+
+def _blocks(
+    state: GalleryState, target: Version, options: BackfillOptions, rate_limit: RateLimit
+) -> "tuple[ReembedProgress, Generator[ReembeddedBlock, None, None]]":
+    """The counts of a backfill that begins, and its items with their new vectors."""
+    sizes = state.models.sizes
+    if options.vectors is not None:
+        given = GivenVectors(options.vectors, target)
+        progress = ReembedProgress(given.count_waiting(state), options.limit)
+        return progress, given.blocks(state, rate_limit.batch_size(sizes.add), progress)
+    keys = _waiting_keys(state, target, options.order)
+    progress = ReembedProgress(len(keys), options.limit)
+    if options.ray is None:
+        return progress, image_blocks(state, keys, target, rate_limit.batch_size(sizes.reembed), progress)
+    return progress, ray_blocks(state, keys, target, options.ray, rate_limit.batch_size(sizes.add), progress)
 
 
 def backfill_record(state: GalleryState) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, checked_id
 from holdfast.gallery.models import Models
+from holdfast.gallery.paging import checked_offset
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.reembed import ReembedProgress
 from holdfast.gallery.registration import RegisterOptions, register
@@ -46,6 +47,15 @@ class Gallery:
 
     One process has a gallery open at a time; any of its threads may search while another one adds. A write is on disk
     when its call returns, or when ``progress`` is called for it. It then survives a kill at any moment.
+
+    >>> import numpy as np
+    >>> from holdfast import Gallery, Item, adopt
+    >>> vectors = np.eye(4, 3) + 0.1
+    >>> _ = adopt(vectors, out="model", way="unchanged")  # a model folder for vectors that exist already
+    >>> with Gallery.create("shop", "model", mode="exact") as gallery:
+    ...     _ = gallery.add(Item(f"item-{i}", vector=row) for i, row in enumerate(vectors))
+    ...     [hit.id for hit in gallery.search(vector=vectors[1], k=2)]
+    ['item-1', 'item-3']
     """
 
     def __init__(self, folder: GalleryFolder, device: torch.device) -> None:
@@ -209,6 +219,7 @@ class Gallery:
         version: int | None = None,
         indexed_by: int | Collection[int] | None = None,
         exact: bool = False,
+        offset: int = 0,
     ) -> Hits:
         """The ``k`` items of all versions nearest to an image, a vector or an item, best first.
 
@@ -224,8 +235,12 @@ class Gallery:
         version: the version of the query; default the newest.
         indexed_by: only items that this version, or one of these versions, embedded.
         exact: compare every vector, whatever the mode.
+        offset: leave out so many of the best hits, for the next page of results; ``offset + k`` is at most 10,000.
+            Pages fit together while the gallery is unchanged. If an index is used, hits at the ends of pages may
+            differ unless ``exact`` is set.
         """
         state, k = self._state, checked_k(image, vector, id, k)
+        k += checked_offset(offset, k)
         where = parse_filter(filter, state.catalogue.fields)
         among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
         with self.reading():
@@ -235,7 +250,7 @@ class Gallery:
                 source = state.models.version(version)
                 query = state.models.query_vector(image, vector, source)
             arguments = SearchArguments(query, source, k, where, exact or self.mode == "exact", id, among)
-            hits = search_versions(state, arguments)
+            hits = search_versions(state, arguments)[offset:]
         self._hits.count(hits)
         return Hits(hits)
 
@@ -247,10 +262,11 @@ class Gallery:
         rate: float | None = None,
         limit: int | None = None,
         probes: int = MOST_PROBES,
+        vectors: VectorSource | None = None,
         stop: threading.Event | None = None,
         progress: Callable[[Backfill], None] = lambda state: None,
     ) -> Backfill:
-        """Re-embed items of older versions, from their images.
+        """Re-embed items of older versions, from their images or by given vectors.
 
         Searches continue and find every item once, in the old version or the new. Items without a path, or with an
         image that cannot be read, stay unchanged and are counted. After a kill or a stop the same call continues.
@@ -261,10 +277,39 @@ class Gallery:
         rate: at most so many items per second; default no limit.
         limit: at most so many items in this call; default all.
         probes: labelled images on which accuracy is measured at every tenth of the way; 0 for none.
+        vectors: vectors of items by version ``to``, matched by id: a folder of shards that ``embed_shards`` wrote, a
+            file (npz, npy, parquet) or a FeatureSet. No image is read then, items need no path, and they move in the
+            order of the vectors. Items without a vector stay unchanged and are counted.
         stop: set it to stop after the current batch.
         progress: called after every batch that is on disk.
         """
-        options = BackfillOptions(to, order, rate, limit, probes, stop or threading.Event())
+        return self._backfill(
+            BackfillOptions(to, order, rate, limit, probes, stop or threading.Event(), vectors), progress
+        )
+
+    def backfill_on_ray(
+        self,
+        address: str,
+        to: int | None = None,
+        *,
+        order: Order = "oldest",
+        rate: float | None = None,
+        limit: int | None = None,
+        probes: int = MOST_PROBES,
+        stop: threading.Event | None = None,
+        progress: Callable[[Backfill], None] = lambda state: None,
+    ) -> Backfill:
+        """Re-embed items of older versions on a Ray cluster; this process stores the vectors.
+
+        As ``backfill``. A worker that is lost is replaced by Ray, and every item is moved once. The images' paths must
+        be readable where the workers run.
+
+        address: ``auto`` (the cluster on this machine, else one is started) or the address of a cluster.
+        """
+        options = BackfillOptions(to, order, rate, limit, probes, stop or threading.Event(), ray=address)
+        return self._backfill(options, progress)
+
+    def _backfill(self, options: BackfillOptions, progress: Callable[[Backfill], None]) -> Backfill:
         with self._state.maintenance.hold("backfill"):
             self._hits.flush()
             return backfill(self._state, options, progress)
@@ -401,6 +446,7 @@ class Gallery:
         state = self._state
         with state.registering, state.writing:
             self._hits.flush()
+            state.search_threads.shutdown()
             state.engine.close()
             state.catalogue.close()
             state.folder.unlock()

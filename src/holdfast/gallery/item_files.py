@@ -13,9 +13,11 @@ import numpy as np
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_files import MODEL_NAME, open_parquet, parquet_errors, read_features
 from holdfast.evaluation.feature_set import shorten
+from holdfast.evaluation.feature_shards import FeatureShards
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name
 from holdfast.gallery.items import Item
 from holdfast.item_limits import LARGEST_WHOLE, MOST_FIELDS
+from holdfast.locations import Location
 from holdfast.untrusted_files import open_npz, open_table
 
 VECTOR_SUFFIXES = frozenset((".npz", ".npy", ".parquet"))
@@ -94,6 +96,38 @@ class VectorFile:
         for start in range(0, len(self), _BLOCK_ROWS):
             stop = min(len(self), start + _BLOCK_ROWS)
             yield {name: array[start:stop].tolist() for name, array in arrays.items()}, stop - start
+
+
+class ShardFolder:
+    """A folder of shards as ``holdfast embed`` writes it; used like a ``VectorFile``.
+
+    model: the hash of the model that made the vectors.
+    """
+
+    def __init__(self, path: Location) -> None:
+        self._shards = FeatureShards(path)
+        self.model = self._shards.manifest.model
+        self.width = self._shards.manifest.dim
+        self.has_labels = self._shards.manifest.labels
+        self.ignored: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return self._shards.count()
+
+    def ids(self) -> Iterator[str]:
+        return self._shards.ids()
+
+    def items(self, *, embed: bool) -> Iterator[Item]:
+        """Every vector as an item; the next shard is read when all of one are used. They are features, never input."""
+        assert not embed
+        for shard in self._shards:
+            for row, name in enumerate(shard.ids):
+                yield Item(
+                    name,
+                    vector=shard.vectors[row],
+                    label=None if shard.labels is None else shard.labels[row],
+                    path=None if shard.paths is None else shard.paths[row],
+                )
 
 
 def _npz_unusable(path: Path, count: int) -> dict[str, str]:

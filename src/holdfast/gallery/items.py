@@ -25,6 +25,11 @@ class Item:
     metadata: names to text, numbers, true or false; searches can filter by them.
     label: the class, text; searches can filter by it.
     path: the image's file, used to show the image and to re-embed it; stored as an absolute path.
+
+    >>> from holdfast import Item
+    >>> item = Item("shoes/17", path="photos/shoes/17.jpg", label="shoes", metadata={"price": 49.9})
+    >>> item.id, item.metadata["price"]
+    ('shoes/17', 49.9)
     """
 
     id: str

@@ -158,6 +158,10 @@ class Models:
         """Preprocessed images (N x C x H x W) as ``version`` stores them, N x stored_dim; a zero feature stays zero."""
         with self._encoding:
             full = full_features(encoder, images, self.device)
+        return self.stored_rows(full, version)
+
+    def stored_rows(self, full: Tensor, version: Version) -> np.ndarray:
+        """Unit features of ``version`` (N x dim) as it stores them, N x stored_dim; see ``unit_row``."""
         basis = self.basis_of(version.number)
         found: np.ndarray = (full if basis is None else to_compact(full, basis)).numpy()
         return found

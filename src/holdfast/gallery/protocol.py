@@ -20,7 +20,7 @@ from holdfast.gallery.versions import VectorSizes, Version
 AUTO = "auto"
 """The bridge that held-out pairs show to be best, or none."""
 MOST_PAIRS = 2000
-"""Items of each older version that a bridge is fitted and measured on, if nobody says otherwise."""
+"""Items of each older version that a bridge is fitted and measured on by default."""
 
 VectorSource = str | Path | FeatureSet
 """Vectors with ids: a file (npz, npy, parquet) or arrays in memory."""
@@ -57,6 +57,7 @@ class SearchableGallery(Protocol):
         filter: Mapping[str, Any] | None = None,
         indexed_by: Collection[int] | None = None,
         exact: bool = False,
+        offset: int = 0,
     ) -> Sequence[Hit]:
         """The ``k`` items nearest to an image or to a stored item, best first; see ``Gallery.search``."""
 
@@ -111,8 +112,16 @@ class OpenGallery(SearchableGallery, Protocol):
         version: int | None = None,
         indexed_by: int | Collection[int] | None = None,
         exact: bool = False,
+        offset: int = 0,
     ) -> Sequence[Hit]:
-        """As ``SearchableGallery.search``; also by a vector of ``version``."""
+        """As ``SearchableGallery.search``; also by a vector.
+
+        image, vector, id: the query, one of the three.
+        k, offset: number of hits, after the first ``offset``.
+        filter, indexed_by: only items with these fields, and of these versions.
+        version: the version of the query; default the newest.
+        exact: compare every vector.
+        """
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Version, label, metadata and path of those ids that are stored."""

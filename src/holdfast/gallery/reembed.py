@@ -7,9 +7,9 @@ that was replaced or deleted meanwhile is left alone.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -44,6 +44,12 @@ class ReembedProgress:
     seconds: float = 0.0
     reasons: list[dict[str, str]] = field(default_factory=list)
 
+    def refuse(self, id: str, reason: str) -> None:
+        """Count an unreadable item."""
+        self.unreadable += 1
+        if len(self.reasons) < REASONS_KEPT:
+            self.reasons.append({"id": id, "reason": reason})
+
     def figures(self) -> dict[str, Any]:
         """The values of a progress line."""
         return {"moved": self.moved, "total": self.total, "rate": self.rate, "seconds_left": self.seconds_left}
@@ -63,6 +69,19 @@ class ReembedProgress:
         return to_do / self.rate if self.rate else None
 
 
+class ReembeddedBlock(NamedTuple):
+    """Items with new vectors, to be stored in one write.
+
+    taken: items that were looked at, those without a vector included.
+    items: those with a vector.
+    vectors: N x stored_dim of the target.
+    """
+
+    taken: int
+    items: list[Stored]
+    vectors: np.ndarray
+
+
 def reembed(
     state: GalleryState,
     keys: Sequence[int],
@@ -80,25 +99,61 @@ def reembed(
     stop: ends the call after the current batch.
     on_progress: called after every batch that is on disk.
     """
-    rate_limit, progress, started = RateLimit(rate, stop), ReembedProgress(len(keys), limit), time.monotonic()
-    encoder = state.models.encoder(target)
-    size, start = rate_limit.batch_size(state.models.sizes.reembed), 0
-    while start < len(keys) and progress.moved != limit and not stop.is_set():
-        batch = keys[start : start + (size if limit is None else min(size, limit - progress.moved))]
-        start += len(batch)
-        existing, _ = state.catalogue.by_key(batch)
-        items, vectors = _embed(state, encoder, target, [existing[key] for key in batch if key in existing], progress)
-        moved = 0
+    rate_limit, progress = RateLimit(rate, stop), ReembedProgress(len(keys), limit)
+    size = rate_limit.batch_size(state.models.sizes.reembed)
+    blocks = image_blocks(state, keys, target, size, progress)
+    return store_blocks(state, target, blocks, progress, rate_limit=rate_limit, stop=stop, on_progress=on_progress)
+
+
+def store_blocks(
+    state: GalleryState,
+    target: Version,
+    blocks: Iterator[ReembeddedBlock],
+    progress: ReembedProgress,
+    *,
+    rate_limit: "RateLimit",
+    stop: threading.Event,
+    on_progress: Callable[[ReembedProgress], None],
+) -> ReembedProgress:
+    """Store the vectors of each block; an item that was replaced or deleted meanwhile is left alone.
+
+    blocks: read one by one; what they count as unreadable is in ``progress``.
+    progress: its limit ends the call, and its counts are updated.
+    """
+    started = time.monotonic()
+    while progress.moved != progress.limit and not stop.is_set():
+        unreadable = progress.unreadable
+        block = next(blocks, None)
+        if block is None:
+            break
+        items, moved = block.items, 0
+        if progress.limit is not None:
+            items = items[: progress.limit - progress.moved]
         if items:
             with state.writing:
-                moved = state.writer.store_reembedded(items, vectors, target)
+                moved = state.writer.store_reembedded(items, block.vectors[: len(items)], target)
                 state.writer.build_due_indexes()
+        beyond_limit = len(block.items) - len(items)
         progress.moved += moved
-        progress.changed += len(batch) - len(existing) + len(items) - moved
+        progress.changed += block.taken - beyond_limit - moved - (progress.unreadable - unreadable)
         progress.seconds = time.monotonic() - started
         on_progress(progress)
-        rate_limit.wait(len(batch))
+        rate_limit.wait(block.taken)
     return progress
+
+
+def image_blocks(
+    state: GalleryState, keys: Sequence[int], target: Version, size: int, progress: ReembedProgress
+) -> Generator[ReembeddedBlock, None, None]:
+    """The items with these keys, embedded from their images, ``size`` at a time and never more than the limit."""
+    encoder, start = state.models.encoder(target), 0
+    while start < len(keys):
+        most = size if progress.limit is None else min(size, progress.limit - progress.moved)
+        batch = keys[start : start + most]
+        start += len(batch)
+        existing, _ = state.catalogue.by_key(batch)
+        found = _embed(state, encoder, target, [existing[key] for key in batch if key in existing], progress)
+        yield ReembeddedBlock(len(batch), *found)
 
 
 def _embed(
@@ -108,11 +163,6 @@ def _embed(
     good: list[Stored] = []
     rows: list[np.ndarray] = []
 
-    def refuse(item: Stored, error: HoldfastError) -> None:
-        progress.unreadable += 1
-        if len(progress.reasons) < REASONS_KEPT:
-            progress.reasons.append({"id": item.id, "reason": str(error)})
-
     batch_size = forward_batch_size(encoder, state.models.device)
     for start in range(0, len(items), batch_size):
         opened = []
@@ -120,7 +170,7 @@ def _embed(
             try:
                 opened.append((item, preprocess_image(encoder, item.path)))
             except HoldfastError as error:
-                refuse(item, error)
+                progress.refuse(item.id, str(error))
         if not opened:
             continue
         found = state.models.image_vectors(torch.cat([image for _, image in opened]), target, encoder)
@@ -129,7 +179,7 @@ def _embed(
                 rows.append(unit_row(row, f"item {item.id!r}", target.number))
                 good.append(item)
             except HoldfastError as error:
-                refuse(item, error)
+                progress.refuse(item.id, str(error))
     return good, np.stack(rows) if rows else np.empty((0, target.stored_dim), dtype=np.float32)
 
 

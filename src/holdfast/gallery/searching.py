@@ -101,17 +101,21 @@ def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit],
     wanted = k + (arguments.exclude_id is not None)
     while True:
         answers = _ask_engine(state, versions, queries, replace(arguments, k=wanted))
-        items, changes = state.catalogue.by_key([one.key for found in answers for one in found])
-        kept_keys = {key for key, item in items.items() if item.id != arguments.exclude_id}
-        owned = [[one for one in found if one.key in kept_keys] for found in answers]
+        # The engine's scores are cosines of full features: the length of a query that was only converted is included.
+        merged = [(query.scale.score(one.score), one) for query, found in zip(queries, answers) for one in found]
+        merged.sort(key=lambda scored: (-scored[0], scored[1].key))
+        best = merged[:wanted]
+        items, changes = state.catalogue.by_key([one.key for _, one in best])
+        hits = [
+            items[one.key].hit(score, one.score)
+            for score, one in best
+            if one.key in items and items[one.key].id != arguments.exclude_id
+        ]
         # Vectors that are being written or deleted belong to no item. If they displaced others, fetch more.
-        if all(len(found) < wanted or len(kept) >= k for found, kept in zip(answers, owned, strict=True)):
+        if len(hits) >= k or (len(merged) <= wanted and all(len(found) < wanted for found in answers)):
             break
         wanted *= 2
-    # The engine's scores are cosines of full features: the length of a query that was only converted is included.
-    merged = [(query.scale.score(one.score), one) for query, kept in zip(queries, owned, strict=True) for one in kept]
-    merged.sort(key=lambda scored: (-scored[0], scored[1].key))
-    return [items[one.key].hit(score, one.score) for score, one in merged[:k]], changes
+    return hits[:k], changes
 
 
 def _ask_engine(
@@ -120,8 +124,8 @@ def _ask_engine(
     """The best ``arguments.k`` vectors of each version; all versions at once if the engine can."""
 
     def ask(version: Version, query: VersionQuery) -> list[Found]:
-        where, exact = arguments.where, arguments.exact
-        return state.engine.search(version.collection, query.vector, arguments.k, where, exact=exact)
+        k, where, exact = arguments.k, arguments.where, arguments.exact
+        return state.engine.search(version.collection, query.vector, k, where, exact=exact, among=len(versions))
 
     pairs = list(zip(versions, queries, strict=True))
     if len(pairs) < 2 or not state.engine.parallel:

@@ -31,6 +31,13 @@ def nearest(queries: Tensor, gallery: Tensor, k: int = 1, *, chunk_elements: int
     chunk_elements: scores computed at a time; peak extra memory is about twice as many.
 
     Ties go to the lower gallery index.
+
+    >>> import torch
+    >>> from holdfast import nearest
+    >>> gallery = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    >>> found = nearest(torch.tensor([[0.0, 1.0]]), gallery, k=2)
+    >>> found.indices, found.scores
+    (tensor([[1, 2]]), tensor([[1.0000, 0.8000]]))
     """
     if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1]:
         raise HoldfastError(

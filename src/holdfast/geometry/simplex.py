@@ -134,6 +134,13 @@ def embed_in_larger_simplex(z: Tensor, num_classes: int, more: int) -> Tensor:
     matrix is an isometry times a number near 1, and every cosine between features is unchanged. The cosine between an
     old class's mapped vertex and its vertex in the larger simplex is sqrt((K-1) K2 / (K (K2-1))): 0.9997 from 1000 to
     2000 classes. Neither matrix is built.
+
+    >>> import torch
+    >>> from holdfast.geometry import cosine_matrix, embed_in_larger_simplex
+    >>> z = torch.tensor([[1.0, 0.0], [1.0, 1.0]])  # features of a simplex of 3 classes
+    >>> larger = embed_in_larger_simplex(z, 3, 10)
+    >>> larger.shape, torch.allclose(cosine_matrix(larger, larger), cosine_matrix(z, z))
+    (torch.Size([2, 9]), True)
     """
     if more <= num_classes:
         raise HoldfastError(f"a simplex of {num_classes} classes must grow to more than {num_classes}, got {more}")

@@ -31,6 +31,11 @@ def cosine_matrix(a: Tensor, b: Tensor) -> Tensor:
     """Cosines of every row of ``a`` (N x d) with every row of ``b`` (M x d): N x M, at least float32.
 
     Autocast is switched off for the product, because it would run it in half precision.
+
+    >>> import torch
+    >>> from holdfast.geometry import cosine_matrix
+    >>> cosine_matrix(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0]]))
+    tensor([[1., 0.]])
     """
     with torch.autocast(a.device.type, enabled=False):
         return unit(a) @ unit(b).T

@@ -110,6 +110,13 @@ def adopt(
     With classes, two questions are answered, each by fits of its own: how unseen items of the same classes are found
     (this one decides), and how items of classes that nothing was fitted on are found. The written model is fitted again
     to everything. A new model trained as a whole may score higher than the linear layers tried here.
+
+    >>> import numpy as np
+    >>> from holdfast import adopt, read_adopted
+    >>> stored = np.random.default_rng(0).standard_normal((40, 8))
+    >>> result = adopt(stored, out="models/1", way="unchanged")
+    >>> read_adopted("models/1").dim
+    8
     """
     check_options("instance", confidence, min_gain, resamples)
     _refuse_options(way, new is not None, held_out, bridge_pairs, max_queries)

@@ -194,7 +194,14 @@ def _prototypes(encoder: Encoder, stored: StoredVectors) -> Tensor:
 
 
 def read_adopted(folder: str | Path) -> Adopted:
-    """An adopted model; a folder changed by hand is refused."""
+    """An adopted model; a folder changed by hand is refused.
+
+    >>> import numpy as np
+    >>> from holdfast import adopt, read_adopted
+    >>> _ = adopt(np.eye(4, 3) + 0.1, out="models/1", way="unchanged")
+    >>> read_adopted("models/1").way
+    'unchanged'
+    """
     folder = Path(folder)
     if not (folder / RECORD).is_file():
         raise HoldfastError(f"{folder}: no adopted model here (no {RECORD}); make one with holdfast adopt")

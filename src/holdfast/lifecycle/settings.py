@@ -64,6 +64,11 @@ class VersionSettings:
     held_out_per_class: at most so many held-out samples of each class are saved, to check later versions on.
     title: a title for the record.
     vectors: whether samples are vectors. None: decided by the data or the model.
+
+    >>> from holdfast import FitOptions, VersionSettings
+    >>> settings = VersionSettings(backbone="small", fit=FitOptions(epochs=2), size=16, colour="grey")
+    >>> settings.method, settings.takes_slots()
+    ('simplex_hoc', True)
     """
 
     method: str = "simplex_hoc"
@@ -203,6 +208,11 @@ def default_settings(
     images: number and size of the images, which decide the size that they are scaled to and the epochs.
     network: name of another network, or what ``named_backbone`` found; the training options suit it.
     precision: of networks for images with trained weights (``mixed_precision``).
+
+    >>> from holdfast.lifecycle.settings import default_settings
+    >>> settings = default_settings(vectors=True)
+    >>> settings.method, settings.backbone
+    ('cosine_hoc', 'residual')
     """
     network = named_backbone(network) if isinstance(network, str) else network
     if vectors and (network is None or network.name == VECTOR_HEAD):

@@ -41,6 +41,19 @@ def report_versions(
     of each class are queries; the other half is the gallery. The record has ``versions``, oldest first, with what each
     folder says (classes, accuracy, ``evidence`` of its check, ``old_items``), ``history`` (``check_history``) and
     ``notes``. Refused: fewer than two versions, two versions of the same number, no held-out image that can be read.
+
+    >>> import numpy as np
+    >>> from holdfast import start, update
+    >>> from holdfast.lifecycle import report_versions
+    >>> rng = np.random.default_rng(0)
+    >>> for name, classes in (("spring", range(3)), ("summer", range(3, 6))):
+    ...     labels = np.repeat(classes, 20)
+    ...     np.savez(f"{name}.npz", features=np.eye(8)[labels] + 0.1 * rng.standard_normal((60, 8)), labels=labels)
+    >>> _ = start("spring.npz", "models/1", device="cpu")
+    >>> _ = update("models/1", "summer.npz", "models/2", device="cpu")
+    >>> record = report_versions(["models/2"], device="cpu")
+    >>> len(record["versions"]), record["history"]["verdict"] in ("compatible", "not shown")
+    (2, True)
     """
     torch_device = resolve_device(device)
     versions, notes = _versions([Path(folder) for folder in folders])

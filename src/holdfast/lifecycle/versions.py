@@ -82,6 +82,19 @@ def start(
 
     Returns the model's ``info``: version number, method, classes, slots, the numbers of images, and under ``accuracy``
     how often the nearest neighbour of a held-out sample is right, by the model and by the raw pixels or vectors.
+
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from holdfast import FitOptions, VersionSettings, load_split, start
+    >>> images = load_split("glyphs", "train", train_classes=2, test_classes=1, per_class_train=8, size=16)
+    >>> for number, (pixels, label) in enumerate(zip(images.images, images.labels)):
+    ...     file = Path(f"photos/{label}/{number}.png")
+    ...     file.parent.mkdir(parents=True, exist_ok=True)
+    ...     Image.fromarray(pixels[..., 0]).save(file)
+    >>> fast = VersionSettings(backbone="small", backbone_options={"width": 4}, fit=FitOptions(epochs=1), size=16)
+    >>> info = start("photos", "models/1", settings=fast, device="cpu")
+    >>> info["task"], info["classes"]
+    (1, ['0', '1'])
     """
     data, out = Path(data), Path(out)
     vectors = holds_vectors(data)
@@ -158,6 +171,17 @@ def update(
 
     Returns the model's ``info``, with the verdict under ``evidence`` and the expected exposure of older versions' items
     under ``old_items`` (``measure_old_items``); ``out`` also has check.json and check.html.
+
+    >>> import numpy as np
+    >>> from holdfast import start, update
+    >>> rng = np.random.default_rng(0)
+    >>> for name, classes in (("spring", range(3)), ("summer", range(3, 6))):
+    ...     labels = np.repeat(classes, 20)
+    ...     np.savez(f"{name}.npz", features=np.eye(8)[labels] + 0.1 * rng.standard_normal((60, 8)), labels=labels)
+    >>> _ = start("spring.npz", "models/1", device="cpu")
+    >>> info = update("models/1", "summer.npz", "models/2", device="cpu")
+    >>> info["task"], info["evidence"][0]["which"]
+    (2, 'known classes')
     """
     model, data, out = Path(model), Path(data), Path(out)
     replace_with = None if replace_with is None else str(replace_with)

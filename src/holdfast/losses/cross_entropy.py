@@ -20,6 +20,14 @@ def simplex_cross_entropy(z: Tensor, labels: Tensor, simplex: DSimplex, *, lengt
     The vertices of future classes are in the softmax, so features stay away from them until their classes arrive.
 
     Differs from the paper: a mean over the batch, as in the authors' code, instead of the sum in the equation.
+
+    >>> import torch
+    >>> from holdfast import DSimplex, simplex_cross_entropy
+    >>> simplex = DSimplex(3)
+    >>> labels = torch.arange(3)
+    >>> z = 9 * simplex.prototypes(labels).float()  # features at their vertices, and long
+    >>> bool(simplex_cross_entropy(z, labels, simplex) < 0.01)
+    True
     """
     scaled = z if length is None else length * unit(z)
     with torch.autocast(z.device.type, enabled=False):

@@ -17,6 +17,11 @@ def feature_distillation(z: Tensor, z_old: Tensor) -> Tensor:
 
     For unit vectors this is half the squared Euclidean distance. The papers call it a mean square error for this
     reason.
+
+    >>> import torch
+    >>> from holdfast import feature_distillation
+    >>> feature_distillation(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    tensor(0.5000)
     """
     if len(z) == 0:
         return z.sum() * 0.0

@@ -18,7 +18,17 @@ def hoc_loss(
     negatives: Negatives = "authors",
     length: float | None = None,
 ) -> Tensor:
-    """Eq. 2: lambda CE + (1 - lambda) NCE, a scalar. Arguments as in ``hoc_terms``."""
+    """Eq. 2: lambda CE + (1 - lambda) NCE, a scalar. Arguments as in ``hoc_terms``.
+
+    >>> import torch
+    >>> from holdfast import DSimplex, hoc_loss
+    >>> simplex, labels = DSimplex(4), torch.tensor([0, 1, 2])
+    >>> z = torch.eye(3, requires_grad=True)
+    >>> loss = hoc_loss(z, torch.eye(3), labels, simplex, lambda_=0.3, rho=5.0)
+    >>> loss.backward()
+    >>> z.grad.shape
+    torch.Size([3, 3])
+    """
     terms = hoc_terms(z, z_old, labels, simplex, lambda_=lambda_, rho=rho, negatives=negatives, length=length)
     return terms["ce"] + terms["nce"]
 

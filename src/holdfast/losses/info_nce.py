@@ -36,6 +36,12 @@ def info_nce(
 
     Differs from the paper: a mean instead of a sum. The default D_i is that of the authors' code, which multiplies the
     similarities of same-class pairs by zero, so that they enter as exp(0).
+
+    >>> import torch
+    >>> from holdfast import info_nce
+    >>> z_old, labels = torch.eye(3), torch.tensor([0, 1, 2])
+    >>> bool(info_nce(z_old, z_old, labels) < info_nce(z_old.roll(1, 0), z_old, labels))  # lower if both models agree
+    True
     """
     if negatives not in get_args(Negatives):
         raise HoldfastError(f"unknown negatives {negatives!r}; known: {', '.join(get_args(Negatives))}")

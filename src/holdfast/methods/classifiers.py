@@ -11,7 +11,16 @@ from holdfast.methods.interface import Survey, TaskView
 
 
 class GrowingClassifier(nn.Module):
-    """Linear classifier without bias or scale: logits w_j . z, with one row w_j per class seen so far."""
+    """Linear classifier without bias or scale: logits w_j . z, with one row w_j per class seen so far.
+
+    >>> import torch
+    >>> from holdfast.methods.classifiers import GrowingClassifier
+    >>> classifier = GrowingClassifier()
+    >>> classifier.grow(3, 8)
+    >>> classifier.grow(5, 8)  # two more classes; the rows of the first three stay
+    >>> classifier(torch.zeros(2, 8)).shape
+    torch.Size([2, 5])
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -13,7 +13,14 @@ OldFeatures = Literal["none", "replayed", "all"]
 
 
 class TaskView(Protocol):
-    """What a method may read of the current task."""
+    """What a method may read of the current task.
+
+    >>> import numpy as np
+    >>> from holdfast import cl2r
+    >>> task = cl2r(np.repeat(np.arange(4), 5), list("abcd"), initial=2, tasks=2, num_slots=9).tasks[1]
+    >>> task.number, task.num_seen, list(task.slots)
+    (2, 4, [0, 1, 2, 3])
+    """
 
     @property
     def number(self) -> int:
@@ -45,6 +52,12 @@ class Batch(NamedTuple):
 
     labels: N, classes numbered in order of arrival: 0 .. num_seen - 1.
     replayed: number of images from the buffer; they are the first of the N.
+
+    >>> import torch
+    >>> from holdfast.methods import Batch
+    >>> batch = Batch(torch.tensor([0, 0, 1, 2]), replayed=2)
+    >>> batch.labels[: batch.replayed].tolist()
+    [0, 0]
     """
 
     labels: Tensor
@@ -59,6 +72,12 @@ class Progress(NamedTuple):
     epochs: number of epochs of the task.
 
     ``fraction`` and ``epoch`` are tensors without dimensions, so that a captured CUDA graph reads their current values.
+
+    >>> import torch
+    >>> from holdfast.methods import Progress
+    >>> progress = Progress(torch.tensor(0.5), torch.tensor(5), epochs=10)
+    >>> float(1 - progress.fraction)  # a weight that falls during the task
+    0.5
     """
 
     fraction: Tensor
@@ -101,6 +120,18 @@ class Method(nn.Module, ABC):
     For each task the training loop calls ``begin``, then ``prepare``, then ``loss`` on every batch, then trains the
     ``feature_phase`` if there is one, then calls ``finish``. A method never calls ``backward``. State that must survive
     a kill is kept in parameters and buffers; ``restore`` loads it.
+
+    >>> import torch
+    >>> from holdfast import Method
+    >>> class Norms(Method):
+    ...     def begin(self, task, dim):
+    ...         pass  # parameters that depend on the number of classes are made here
+    ...
+    ...     def loss(self, z, batch, *, z_old=None, z_view=None, z_kept=None, progress):
+    ...         return {"norm": z.square().sum(1).mean()}
+    >>> terms = Norms().loss(torch.ones(2, 3), None, progress=None)
+    >>> terms["norm"]
+    tensor(3.)
     """
 
     reconstruction: ClassVar[str] = ""

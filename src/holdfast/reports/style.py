@@ -136,7 +136,7 @@ main { max-width:100rem; }
 .sections .settings { min-width:0; width:100%; } .sections .settings th, .sections .settings td { padding-right:.9rem;
   min-width:0; overflow-wrap:break-word; } .sections .settings thead th { white-space:normal; vertical-align:bottom; }
 .sections h2 { margin-top:0; padding-top:.75rem; }
-.sections .scores thead th { white-space:normal; } .sections .scores th, .sections .scores td { padding-right:.25rem; }
+.sections .scores th { white-space:normal; } .sections .scores th, .sections .scores td { padding-right:.25rem; }
 @media (min-width:80rem) { .sections { columns:2; column-gap:4rem; } .sections > section { overflow:hidden; } }
 .headline.not-shown, .headline.could-not-be-judged { border-color:var(--c4); }
 .headline.incompatible { border-color:var(--fail-mark); }

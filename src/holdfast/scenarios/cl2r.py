@@ -34,6 +34,13 @@ def cl2r(
     order_seed: None (default) takes the classes in the order of their labels. A number shuffles them with
         ``numpy.random.RandomState(order_seed).shuffle``, as in the class-incremental literature (1993 is iCaRL's).
     buffer_per_class: images of each earlier class in the replay buffer.
+
+    >>> import numpy as np
+    >>> from holdfast import cl2r
+    >>> labels = np.repeat(np.arange(6), 10)
+    >>> scenario = cl2r(labels, list("abcdef"), initial=2, tasks=3, buffer_per_class=4)
+    >>> [(task.number, len(task.new_indices), len(task.buffer_indices)) for task in scenario.tasks]
+    [(1, 20, 0), (2, 20, 8), (3, 20, 16)]
     """
     num_classes = len(class_names)
     ends = task_ends(num_classes, initial, increment, tasks)

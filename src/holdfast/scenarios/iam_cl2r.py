@@ -63,6 +63,17 @@ def iam_cl2r(
     seed, initial, increment, tasks, order_seed, buffer_per_class: as in ``cl2r``.
 
     An error if the slots of the models do not agree or leave too few free slots; it names the model and the class.
+
+    >>> import numpy as np
+    >>> from holdfast import SlotRegistry, iam_cl2r
+    >>> from holdfast.scenarios import ModelSpace
+    >>> registry = SlotRegistry(10).take_left(["pretrained class"])
+    >>> models = {"first": ModelSpace(9, registry), "second": ModelSpace(9, registry)}
+    >>> replaced = {"models": models, "model": "first", "replace_at": (2,), "replace_with": ("second",)}
+    >>> labels = np.repeat(np.arange(4), 5)
+    >>> scenario = iam_cl2r(labels, list("abcd"), **replaced, num_slots=10, initial=2, tasks=2)
+    >>> [(task.number, task.model) for task in scenario.tasks]
+    [(1, 'first'), (2, 'second')]
     """
     ends = task_ends(len(class_names), initial, increment, tasks)
     check_buffer(buffer_per_class)

@@ -21,6 +21,11 @@ class SlotRegistry:
 
     Pre-training takes slots from the left and fine-tuning from the right, so that both can add classes independently.
     ``take_left`` and ``take_right`` return a new registry.
+
+    >>> from holdfast import SlotRegistry
+    >>> slots = SlotRegistry(6).take_left(["cat", "dog"]).take_right(["bird"])
+    >>> dict(slots.owners)
+    {'cat': 0, 'dog': 1, 'bird': 5}
     """
 
     num_slots: int

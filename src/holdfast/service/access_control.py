@@ -1,5 +1,6 @@
 """Access control: tokens with read or write scope. Without tokens, only clients on this machine are served."""
 
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -139,6 +140,7 @@ def _token_hash(token: str, where: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
+@functools.lru_cache(maxsize=64)
 def _host_name(address: str) -> str:
     try:
         return (urlsplit(address).hostname or "").lower()

@@ -27,11 +27,16 @@ def _register(
     return gallery.register(Path(model), progress=progress, **options).as_json()
 
 
-def _backfill(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:
+def _backfill(
+    gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, ray: str | None = None, **options: Any
+) -> Any:
     def progress(state: Backfill) -> None:
         on_progress({**state.progress.figures(), "share": state.share})
 
-    return _managed(gallery).backfill(stop=stop, progress=progress, **options).as_json()
+    managed = _managed(gallery)
+    if ray is not None:
+        return managed.backfill_on_ray(ray, stop=stop, progress=progress, **options).as_json()
+    return managed.backfill(stop=stop, progress=progress, **options).as_json()
 
 
 def _rollback(gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, **options: Any) -> Any:

@@ -21,7 +21,7 @@ from holdfast.service.middleware import RequestMiddleware
 from holdfast.service.request_bodies import Limits
 from holdfast.service.routes_admin import RunningTasks, admin_routes
 from holdfast.service.routes_items import item_routes
-from holdfast.service.routes_search import search_routes
+from holdfast.service.routes_search import direct_searches, search_routes
 from holdfast.service.routes_state import page_routes, state_routes
 from holdfast.service.schema import ERROR_RESPONSES, complete_openapi
 
@@ -66,7 +66,8 @@ def build_app(
         state_routes(jobs, access, metrics),
         page_routes(),
     )
-    return RequestMiddleware(_application(routers, lifespan), access, limits, metrics)
+    direct = direct_searches(jobs, access)
+    return RequestMiddleware(_application(routers, lifespan), access, limits, metrics, direct)
 
 
 def _local_socket(jobs: GalleryJobs, metrics: Metrics, folder: Path) -> LocalSocket:
@@ -79,7 +80,9 @@ def _local_socket(jobs: GalleryJobs, metrics: Metrics, folder: Path) -> LocalSoc
         admin_routes(jobs, running),
     )
     # Counted by itself: the owner's requests are answered whatever the load is.
-    return LocalSocket(RequestMiddleware(_application(routers), access, jobs.limits, Metrics()), folder, running)
+    direct = direct_searches(jobs, access)
+    app = RequestMiddleware(_application(routers), access, jobs.limits, Metrics(), direct)
+    return LocalSocket(app, folder, running)
 
 
 def _application(routers: Sequence[APIRouter], lifespan: Any = None) -> FastAPI:

@@ -2,7 +2,6 @@
 
 import json
 from http import HTTPStatus
-from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -27,38 +26,32 @@ def error_response(status: int, reason: str, headers: dict[str, str] | None = No
     return Response(body, status, headers, media_type="application/json")
 
 
-def install_error_handlers(app: FastAPI) -> None:
-    """Answer every exception in the form of this module."""
-
-    async def request_error(request: Request, error: Any) -> Response:
+def response_for(error: Exception, request: Request) -> Response:
+    """The answer to a request that failed with this error."""
+    if isinstance(error, RequestError):
         return error_response(error.status, error.reason, error.headers)
-
-    async def holdfast_error(request: Request, error: Any) -> Response:
-        return error_response(422, str(error))
-
-    async def unavailable(request: Request, error: Any) -> Response:
+    if isinstance(error, UnavailableError):
         LOG.error("%s", error)  # it names the server or the device: only the log may show them
         reason = "the gallery's store cannot be reached or written, or its GPU has no free memory; try again"
         return error_response(503, reason, {"Retry-After": "5"})
-
-    async def http_error(request: Request, error: Any) -> Response:
+    if isinstance(error, HoldfastError):
+        return error_response(422, str(error))
+    if isinstance(error, HTTPException):
         phrase = HTTPStatus(error.status_code).phrase.lower()
         reason = f"{phrase}: {request.method} {request.url.path}" if error.status_code in (404, 405) else phrase
         return error_response(error.status_code, reason, dict(error.headers or {}))
-
-    async def validation_error(request: Request, error: Any) -> Response:
+    if isinstance(error, RequestValidationError):
         return error_response(422, validation_reason(list(error.errors())))
-
-    async def client_gone(request: Request, error: Any) -> Response:
+    if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_GONE)  # nobody reads it; without it the log would have a traceback
+    return error_response(500, INTERNAL_ERROR)  # whoever calls this logs the error
 
-    async def internal_error(request: Request, error: Any) -> Response:
-        return error_response(500, INTERNAL_ERROR)  # starlette raises the error again, and uvicorn logs it
 
-    app.add_exception_handler(RequestError, request_error)
-    app.add_exception_handler(HoldfastError, holdfast_error)
-    app.add_exception_handler(UnavailableError, unavailable)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(RequestValidationError, validation_error)
-    app.add_exception_handler(ClientDisconnect, client_gone)
-    app.add_exception_handler(Exception, internal_error)
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every exception in the form of this module."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        return response_for(error, request)  # starlette raises an unknown error again, and uvicorn logs it
+
+    for kind in (RequestError, HoldfastError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, handle)

@@ -5,7 +5,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,6 +18,9 @@ from holdfast.gallery.catalogue import Receipt
 from holdfast.gallery.models import batch_sizes, unit_row
 from holdfast.gallery.versions import Version
 from holdfast.service.batcher import Batcher, SetResult
+from holdfast.service.call_threads import CallThreads
+from holdfast.service.deadlines import Deadlines
+from holdfast.service.exposure import ExposureCounter
 from holdfast.service.log import LOG
 from holdfast.service.operations import Answer, Operation, Operations, UnfinishedWriteError
 from holdfast.service.request_bodies import Limits
@@ -41,6 +43,12 @@ class SearchOptions:
     filter: Mapping[str, Any] | None = None
     indexed_by: list[int] | None = None
     exact: bool = False
+    offset: int = 0
+
+    @property
+    def first_of_all(self) -> bool:
+        """Whether the best hits among all items are asked for."""
+        return not (self.filter or self.indexed_by or self.offset)
 
 
 class WriteRequest:
@@ -109,7 +117,9 @@ class GalleryJobs:
     def __init__(self, gallery: OpenGallery, limits: Limits, *, name: str) -> None:
         self.gallery, self.limits, self.name = gallery, limits, name
         self._embedder = ImageEmbedder(gallery)
-        self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 2, thread_name_prefix="search")
+        self._threads = CallThreads((os.cpu_count() or 1) + 2, "search")
+        self.deadlines = Deadlines(limits.seconds)
+        self.exposure = ExposureCounter()
         self.workers = WorkerPool()
         self.encoder: Batcher[DecodedImage, np.ndarray] = Batcher(
             self._embed_batch,
@@ -134,7 +144,7 @@ class GalleryJobs:
 
     async def in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """The result of a call that changes nothing, in a thread; 503 if it takes too long."""
-        return await self.with_timeout(asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments))
+        return await self.with_timeout(self._threads.run(function, *arguments))
 
     async def in_worker(self, task: dict[str, Any], body: bytes, client: str) -> bytes:
         """The result of a task of ``worker_process``, within the limits of one task; 503 if it has to wait too long."""
@@ -151,7 +161,7 @@ class GalleryJobs:
 
     async def with_timeout(self, call: "asyncio.Future[Result] | Coroutine[Any, Any, Result]") -> Result:
         try:
-            async with asyncio.timeout(self.limits.seconds):
+            with self.deadlines.limit():
                 return await call
         except TimeoutError:
             raise self._too_busy() from None
@@ -207,11 +217,16 @@ class GalleryJobs:
         """version: the version that embedded the vector; None: the newest."""
         source = self.gallery.newest().number if version is None else version
         hits = self.gallery.search(vector=vector, version=source, **vars(options))
-        return {"version": source, "hits": [_hit_json(hit) for hit in hits]}
+        return self._answer(source, hits, options)
 
     def search_id(self, name: str, options: SearchOptions) -> dict[str, Any]:
         source = self.get_item(name)["version"]
         hits = self.gallery.search(id=name, **vars(options))
+        return self._answer(source, hits, options)
+
+    def _answer(self, source: int, hits: Sequence[Hit], options: SearchOptions) -> dict[str, Any]:
+        if options.first_of_all:
+            self.exposure.count(hits)
         return {"version": source, "hits": [_hit_json(hit) for hit in hits]}
 
     def get_item(self, name: str) -> dict[str, Any]:
@@ -257,7 +272,7 @@ class GalleryJobs:
         await self.encoder.close()
         await self.writer.close()
         await self.workers.close()
-        await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self._threads.close)
 
     def _embed_batch(self, images: "list[DecodedImage]", set_result: SetResult[np.ndarray]) -> None:
         for index, vector in enumerate(self._embedder.embed(images)):

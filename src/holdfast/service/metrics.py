@@ -24,20 +24,33 @@ class Metrics:
         self._seconds = Histogram(
             "holdfast_request_seconds", "Time to answer.", ["route"], buckets=BUCKETS, registry=self._registry
         )
+        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count one answered request. Label values come from fixed lists, so clients cannot create time series."""
-        self._requests.labels(route, method if method in _METHODS else "other", status).inc()
-        self._seconds.labels(route).observe(seconds)
+        labels = (route, method if method in _METHODS else "other", status)
+        if labels not in self._children:  # finding a child by its labels takes longer than counting
+            self._children[labels] = self._requests.labels(*labels), self._seconds.labels(route)
+        counter, histogram = self._children[labels]
+        counter.inc()
+        histogram.observe(seconds)
 
-    def text(self, stats: Mapping[str, Any], newest: int, queues: Mapping[str, tuple[int, int, int]]) -> bytes:
+    def text(
+        self,
+        stats: Mapping[str, Any],
+        newest: int,
+        queues: Mapping[str, tuple[int, int, int]],
+        places: Mapping[int, int],
+    ) -> bytes:
         """All metrics.
 
         stats: the gallery's ``stats``.
         newest: number of the version that embeds queries.
         queues: by name, jobs that wait now, jobs so far, batches so far.
+        places: by version, how many of the first places its items had; see ``ExposureCounter``.
         """
-        return generate_latest(_Families([*self._request_families(), *_gallery_families(stats, newest, queues)]))
+        families = [*self._request_families(), *_gallery_families(stats, newest, queues)]
+        return generate_latest(_Families([*families, *_exposure_families(stats, newest, places)]))
 
     def _request_families(self) -> Iterator[Metric]:
         for family in self._registry.collect():
@@ -80,3 +93,37 @@ def _gallery_families(
         yield family
     yield GaugeMetricFamily("holdfast_gallery_newest_version", "The version that embeds queries.", value=newest)
     yield GaugeMetricFamily("holdfast_gallery_bytes", "Size on disk in bytes.", value=stats["bytes_on_disk"])
+
+
+def _exposure_families(stats: Mapping[str, Any], newest: int, places: Mapping[int, int]) -> Iterator[Metric]:
+    """Shares of items and of first places by version, and the bridges that carry queries to older versions' items."""
+    rows = {row["version"]: row for row in stats["versions"]}
+    total = sum(row["items"] for row in rows.values())
+    share = GaugeMetricFamily("holdfast_gallery_share", "A version's share of all items.", labels=["version"])
+    shown = CounterMetricFamily(
+        "holdfast_first_places", "First 10 places of searches of all items, by the item's version.", labels=["version"]
+    )
+    for number, row in rows.items():
+        share.add_metric([str(number)], row["items"] / total if total else 0.0)
+    for number in sorted({*rows, *places}):
+        shown.add_metric([str(number)], places.get(number, 0))
+    in_use = GaugeMetricFamily(
+        "holdfast_bridge_in_use",
+        "1 for the bridge that carries queries of the newest version to a version's items.",
+        labels=["version", "kind"],
+    )
+    expected = GaugeMetricFamily(
+        "holdfast_bridge_expected_exposure",
+        "Exposure of a version's items among the first 10, as measured at registration; 1 is fair.",
+        labels=["version"],
+    )
+    bridges = {one["version"]: one for one in rows[newest]["bridges"]} if newest in rows else {}
+    for number in rows:
+        if number == newest:
+            continue
+        bridge = bridges.get(number, {})
+        in_use.add_metric([str(number), bridge.get("kind", "none")], 1)
+        exposure = (bridge.get("exposure") or {}).get("10")
+        if exposure is not None:
+            expected.add_metric([str(number)], exposure)
+    yield from (share, shown, in_use, expected)

@@ -1,12 +1,16 @@
 """Checks before every request, headers of every answer, and the counts of both."""
 
 import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import CLIENT_GONE, error_response
+from holdfast.service.errors import CLIENT_GONE, error_response, response_for
+from holdfast.service.log import LOG
 from holdfast.service.metrics import Metrics
 from holdfast.service.request_bodies import Limits
 from holdfast.service.request_errors import RequestError
@@ -29,10 +33,20 @@ _ANSWERED_UNDER_LOAD = "/v1/health"
 
 
 class RequestMiddleware:
-    """An ASGI application around another one: checks host, origin and load, adds headers, counts requests."""
+    """An ASGI application around another one: checks host, origin and load, adds headers, counts requests.
 
-    def __init__(self, app: ASGIApp, access: AccessControl, limits: Limits, metrics: Metrics) -> None:
-        self._app, self._access, self._limits, self._metrics = app, access, limits, metrics
+    direct: endpoints of POST requests, by path, that are called without ``app``.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: AccessControl,
+        limits: Limits,
+        metrics: Metrics,
+        direct: Mapping[str, Callable[[Request], Awaitable[Response]]],
+    ) -> None:
+        self._app, self._access, self._limits, self._metrics, self._direct = app, access, limits, metrics, direct
         self._body_bytes = 0  # of the bodies of all requests that are being answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,6 +54,7 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         started, status, body_bytes = time.perf_counter(), CLIENT_GONE, 0
+        direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -70,12 +85,16 @@ class RequestMiddleware:
                 answer = error_response(error.status, error.reason, error.headers)
                 await answer(scope, receive, send_with_headers)
             else:
-                await self._app(scope, receive_within_limit, send_with_headers)
+                if direct is None:
+                    await self._app(scope, receive_within_limit, send_with_headers)
+                else:
+                    answer = await _answer(direct, Request(scope, receive_within_limit))
+                    await answer(scope, receive, send_with_headers)
         finally:
             self._body_bytes -= body_bytes
             self._metrics.in_flight -= 1
             route: Any = scope.get("route")
-            path = getattr(route, "path", "unmatched")
+            path = scope["path"] if direct is not None else getattr(route, "path", "unmatched")
             self._metrics.observe(path, scope["method"], status, time.perf_counter() - started)
 
     def _check(self, scope: Scope) -> None:
@@ -85,3 +104,13 @@ class RequestMiddleware:
             raise RequestError(414, f"the query string is longer than {self._limits.url} bytes")
         if self._metrics.in_flight > self._limits.in_flight and scope["path"] != _ANSWERED_UNDER_LOAD:
             raise RequestError(503, "too many requests at once; try again", _RETRY)
+
+
+async def _answer(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    try:
+        return await endpoint(request)
+    except Exception as error:
+        answer = response_for(error, request)
+        if answer.status_code == 500:
+            LOG.exception("an endpoint failed")
+        return answer

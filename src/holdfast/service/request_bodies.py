@@ -1,14 +1,15 @@
 """Limits of a request, reading its body within them, and checking ids."""
 
-import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.items import checked_id
+from holdfast.service.deadlines import Deadlines
 from holdfast.service.request_errors import RequestError
 
 # A form on a page of another site cannot send these types: the browser first asks the service, which does not allow it.
@@ -60,23 +61,31 @@ class Limits:
         return max(5 * self.pixels + 2**23, 8 * self.body)
 
 
-async def read_body(request: Request, limits: Limits, content_types: Collection[str]) -> bytes:
-    """The body, if it has one of these types, is not too large and arrives in time; else 415, 413 or 408."""
+async def read_body(request: Request, limits: Limits, content_types: Collection[str], deadlines: Deadlines) -> bytes:
+    """The body, if it has one of these types, is not too large and arrives in time; else 415, 413 or 408.
+
+    deadlines: end the wait after ``limits.seconds``.
+    """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in content_types:
         shown = content_types if len(content_types) == 1 else ("application/octet-stream", "image/…")
         raise RequestError(415, f"Content-Type {given[:60]!r}: expected {' or '.join(shown)}", _CLOSE)
-    too_large = RequestError(413, f"the body is larger than {limits.body} bytes", _CLOSE)
+    too_large = f"the body is larger than {limits.body} bytes"
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and len(declared) < 20 and int(declared) > limits.body:
-        raise too_large
+        raise RequestError(413, too_large, _CLOSE)
     parts, size = [], 0
     try:
-        async with asyncio.timeout(limits.seconds):
-            async for part in request.stream():
+        with deadlines.limit():
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                part, more = message.get("body", b""), message.get("more_body", False)
                 size += len(part)
                 if size > limits.body:
-                    raise too_large
+                    raise RequestError(413, too_large, _CLOSE)
                 parts.append(part)
     except TimeoutError:
         raise RequestError(408, f"the body did not arrive within {limits.seconds:g} s", _CLOSE) from None

@@ -84,7 +84,7 @@ def admin_routes(jobs: GalleryJobs, running: RunningTasks) -> APIRouter:
 
 def _endpoint(jobs: GalleryJobs, running: RunningTasks, name: str) -> Any:
     async def run(request: Request) -> StreamingResponse:
-        text = await read_body(request, jobs.limits, JSON_TYPES)
+        text = await read_body(request, jobs.limits, JSON_TYPES, jobs.deadlines)
         try:
             arguments = json.loads(text)
         except ValueError:

@@ -1,6 +1,7 @@
 """Endpoints that search: by image, by vector, by the id of an item."""
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -21,22 +22,25 @@ from holdfast.service.request_models import (
 )
 from holdfast.service.schema import Hits, image_body, json_body
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+_PREFIX = "/v1/search"
 
-def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
-    router = APIRouter(prefix="/v1/search", tags=["search"])
-    responses: Any = {200: {"model": Hits}}
+
+def direct_searches(jobs: GalleryJobs, access: AccessControl) -> dict[str, Endpoint]:
+    """The searches by vector and by id, by path. ``RequestMiddleware`` calls them without the application's router.
+
+    The router and what belongs to it take longer than a search of a small gallery, and these two need nothing of it.
+    """
     limits = jobs.limits
 
     def options_of(body: VectorSearch | IdSearch) -> SearchOptions:
-        if body.k > limits.k:
-            raise RequestError(422, f"k: {body.k} hits; at most {limits.k} are given")
-        return SearchOptions(body.k, body.filter, body.indexed_by, body.exact)
+        _check_page(body.k, body.offset, limits.k)
+        return SearchOptions(body.k, body.filter, body.indexed_by, body.exact, body.offset)
 
-    @router.post("/vector", responses=responses, openapi_extra=json_body(VectorSearch), response_model=None)
     async def by_vector(request: Request) -> Response:
         """The items nearest to a vector of the newest version, or of `version`."""
         access.require("read", request.headers.get("authorization"))
-        text = await read_body(request, limits, JSON_TYPES)
+        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
         body = await jobs.parse(VectorSearch, text, access.client(request))
         options = options_of(body)
 
@@ -45,11 +49,10 @@ def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
 
         return Response(await jobs.in_thread(search), media_type="application/json")
 
-    @router.post("/id", responses=responses, openapi_extra=json_body(IdSearch), response_model=None)
     async def by_id(request: Request) -> Response:
         """The items nearest to a stored item, without that item."""
         access.require("read", request.headers.get("authorization"))
-        text = await read_body(request, limits, JSON_TYPES)
+        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
         body = await jobs.parse(IdSearch, text, access.client(request))
         options = options_of(body)
 
@@ -57,6 +60,19 @@ def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             return _json_bytes(jobs.search_id(safe_id(body.id), options))
 
         return Response(await jobs.in_thread(search), media_type="application/json")
+
+    return {f"{_PREFIX}/vector": by_vector, f"{_PREFIX}/id": by_id}
+
+
+def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
+    router = APIRouter(prefix=_PREFIX, tags=["search"])
+    responses: Any = {200: {"model": Hits}}
+    limits = jobs.limits
+    # Their requests are answered before they reach the router, which describes them and refuses other methods.
+    by_vector, by_id = direct_searches(jobs, access).values()
+    for path, endpoint, body in (("/vector", by_vector, VectorSearch), ("/id", by_id, IdSearch)):
+        extra = json_body(body)
+        router.post(path, responses=responses, openapi_extra=extra, response_model=None)(endpoint)
 
     @router.post("/image", responses=responses, openapi_extra=image_body(), response_model=None)
     async def by_image(
@@ -68,15 +84,25 @@ def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             Query(max_length=MOST_VERSIONS, description="Only items that this version embedded; may be repeated."),
         ] = None,
         exact: bool = False,
+        offset: Annotated[int, Query(ge=0, le=limits.k)] = 0,
     ) -> Response:
         """The items nearest to an image: the body is the bytes of the file, never a path or an address."""
         access.require("read", request.headers.get("authorization"))
+        _check_page(k, offset, limits.k)
         conditions = None if filter is None else parse_json(FilterText, filter).root
-        image = await read_body(request, limits, IMAGE_TYPES)
-        found = await jobs.search_image(image, SearchOptions(k, conditions, indexed_by, exact), access.client(request))
+        image = await read_body(request, limits, IMAGE_TYPES, jobs.deadlines)
+        options = SearchOptions(k, conditions, indexed_by, exact, offset)
+        found = await jobs.search_image(image, options, access.client(request))
         return Response(_json_bytes(found), media_type="application/json")
 
     return router
+
+
+def _check_page(k: int, offset: int, most: int) -> None:
+    if k > most:
+        raise RequestError(422, f"k: {k} hits; at most {most} are given")
+    if k + offset > most:
+        raise RequestError(422, f"offset: {k} hits after {offset}; k and offset together are at most {most}")
 
 
 def _json_bytes(answer: dict[str, Any]) -> bytes:

@@ -74,7 +74,7 @@ def state_routes(jobs: GalleryJobs, access: AccessControl, metrics: Metrics) -> 
             name: (queue.waiting, queue.jobs, queue.batches)
             for name, queue in (("encoder", jobs.encoder), ("writer", jobs.writer))
         }
-        text = metrics.text(await jobs.stats(), jobs.gallery.newest().number, queues)
+        text = metrics.text(await jobs.stats(), jobs.gallery.newest().number, queues, jobs.exposure.places())
         return Response(text, media_type=CONTENT_TYPE)
 
     return router

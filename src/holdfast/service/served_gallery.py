@@ -194,8 +194,9 @@ class ServedGallery:
         filter: Mapping[str, Any] | None = None,
         indexed_by: Collection[int] | None = None,
         exact: bool = False,
+        offset: int = 0,
     ) -> list[Hit]:
-        options: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact}
+        options: dict[str, Any] = {"id": id, "k": k, "filter": filter, "exact": exact, "offset": offset}
         if indexed_by is not None:
             options["indexed_by"] = list(indexed_by)
         path = None if image is None else _absolute(image)

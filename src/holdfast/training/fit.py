@@ -95,6 +95,16 @@ def fit(
     Afterwards ``encoder.info["slots"]`` holds the simplex slot of each class and is saved with the encoder. Methods
     without a simplex remove that entry.
     Seeds torch's global generator from (options.seed, task.number). The same call gives the same weights on a CPU.
+
+    >>> from holdfast import METHODS, Encoder, FitOptions, Preprocess, build_backbone, cl2r, fit, load_split
+    >>> images = load_split("glyphs", "train", train_classes=4, test_classes=1, per_class_train=4, size=16)
+    >>> preprocess = Preprocess(16, mean=(0.5,), std=(0.25,), colour="grey")
+    >>> method = METHODS["simplex_hoc"](slots=10)
+    >>> encoder = Encoder(build_backbone("small", width=4), 9, preprocess=preprocess)
+    >>> task = cl2r(images.labels, images.class_names, num_slots=10, initial=4, tasks=1).tasks[0]
+    >>> fit(encoder, method, task, images, options=FitOptions(epochs=1, batch_size=8, crop_padding=0))
+    >>> encoder.info["slots"]["num_slots"]
+    10
     """
     if isinstance(images, DataLoader):
         options = options or FitOptions(batch_size=images.batch_size or FitOptions().batch_size)

@@ -57,6 +57,11 @@ class FitOptions:
     random_reference: give the first model of a scenario an old model of random weights to be compared with, as the
         authors' code does if no checkpoint is named. For methods that read an old model. Default False.
     seed: of weights, batches and augmentation; default 0.
+
+    >>> from holdfast import FitOptions
+    >>> options = FitOptions(epochs=5, optimizer="adamw", lr=1e-3, schedule="cosine")
+    >>> options.batch_size, options.seed
+    (128, 0)
     """
 
     epochs: int = 70

@@ -32,6 +32,13 @@ def read_dataset(
 
     Do not use random transforms: they would be applied only once; ``fit`` augments. Float images are refused, because
     the encoder's preprocess does the scaling.
+
+    >>> import numpy as np
+    >>> from holdfast import read_dataset
+    >>> dataset = [(np.zeros((8, 8, 3), np.uint8), 0), (np.ones((8, 8, 3), np.uint8), 1)]
+    >>> images = read_dataset(dataset, class_names=["dark", "light"])
+    >>> images.images.shape, images.labels.tolist()
+    ((2, 8, 8, 3), [0, 1])
     """
     loader = dataset if isinstance(dataset, DataLoader) else None
     if isinstance(dataset, DataLoader):

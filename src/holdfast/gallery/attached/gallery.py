@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -28,10 +28,12 @@ from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour,
 from holdfast.gallery.attached.space import StoredSpace, checked_vector, stored_space
 from holdfast.gallery.bridge_pairs import NewVectors
 from holdfast.gallery.catalogue import explain_damage
+from holdfast.gallery.filters import Filter
 from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import explain_out_of_memory, full_features, preprocess_image
+from holdfast.gallery.paging import checked_offset
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress, VectorSource
 from holdfast.gallery.registration import RegisterOptions
 from holdfast.gallery.searching import checked_indexed_by, checked_k
@@ -56,6 +58,14 @@ _LEAST_CANDIDATES = 100
 """Vectors fetched at least, if the store's order is not the order of true cosines."""
 _FETCHED_AT_ONCE = 500
 """Stored vectors that are fetched by id at a time."""
+
+
+class StoreQuery(NamedTuple):
+    """What is asked of the store beside the query's vector: number of hits, filter, and whether to compare all."""
+
+    k: int
+    where: Filter | None
+    exact: bool
 
 
 class AttachedGallery:
@@ -206,6 +216,7 @@ class AttachedGallery:
         version: int | None = None,
         indexed_by: int | Collection[int] | None = None,
         exact: bool = False,
+        offset: int = 0,
     ) -> list[Hit]:
         """The ``k`` stored vectors nearest to an image, a vector or a stored item, best first, by true cosine.
 
@@ -218,18 +229,19 @@ class AttachedGallery:
         vector: a full feature of ``version``; version 0 also takes a vector as the store holds them.
         id: a stored item, which is itself left out.
         k: number of hits, at most 10,000.
-        filter: refused; the fields belong to the store.
+        filter: conditions on the store's fields, as in ``Gallery.search``: the columns of a table with text, numbers
+            or booleans (``column.member`` in a jsonb column), or the payload of a collection. ``label`` is the column
+            or field of labels that the gallery was attached with.
         version: the version that embeds the image, or that made the vector; default the newest. A vector that has the
             size of version 0 only is taken for one of version 0. If the newest version has a bridge and the size fits
             both, ``version`` must be given.
         indexed_by: as in ``Gallery.search``; version 0 holds all items.
         exact: compare every vector.
+        offset: leave out so many of the best hits; see ``Gallery.search``.
         """
         k = checked_k(image, vector, id, k)
-        if filter:
-            raise HoldfastError(
-                "an attached gallery cannot be filtered: its fields belong to the store; query the store itself"
-            )
+        k += checked_offset(offset, k)
+        where = self._source.parse_filter(filter)
         among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
         source = self._models.version(version)
         if id is not None:
@@ -245,8 +257,9 @@ class AttachedGallery:
             z = torch.from_numpy(row)
         if among is not None and 0 not in among:
             return []
-        hits = self._nearest(z, self._models.bridge(source), k + (id is not None), exact)
-        return [hit for hit in hits if hit.id != id][:k]
+        wanted = StoreQuery(k + (id is not None), where, exact)
+        hits = self._nearest(z, self._models.bridge(source), wanted)
+        return [hit for hit in hits if hit.id != id][offset:k]
 
     def _given(self, given: ArrayLike, source: Version, *, guess: bool) -> tuple[Version, Tensor]:
         """A user's vector as a full unit feature, and the version that it is of.
@@ -269,33 +282,33 @@ class AttachedGallery:
             raise HoldfastError(f"query: {size} numbers; vectors of version {source.number} have {source.dim}{also}")
         return source, unit(vector)
 
-    def _nearest(self, z: Tensor, bridge: Bridge | None, k: int, exact: bool) -> list[Hit]:
+    def _nearest(self, z: Tensor, bridge: Bridge | None, wanted: "StoreQuery") -> list[Hit]:
         """The best stored vectors for a full unit feature.
 
         bridge: of the version that the feature is of; None for none.
         """
         scale = SAME if bridge is None else bridge.scale
         if bridge is not None and bridge.kind != NONE:
-            found = self._source.search(bridge(z[None])[0].numpy(), k, exact=exact)
+            found = self._source.search(bridge(z[None])[0].numpy(), wanted.k, wanted.where, exact=wanted.exact)
             cosines = {near.id: near.cosine for near in found}
         else:
-            found, cosines = self._nearest_unbridged(z, k, exact)
+            found, cosines = self._nearest_unbridged(z, wanted)
         hits = [
             Hit(near.id, scale.score(cosines[near.id]), cosines[near.id], 0, near.label)
             for near in found
             if near.id in cosines
         ]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.id))[: wanted.k]
 
-    def _nearest_unbridged(self, z: Tensor, k: int, exact: bool) -> tuple[list[Neighbour], dict[str, float]]:
+    def _nearest_unbridged(self, z: Tensor, wanted: "StoreQuery") -> tuple[list[Neighbour], dict[str, float]]:
         """Stored vectors near a full feature of version 0's space, and their true cosines by id."""
         space = self._space
         query = space.query(z)
         length = float(query.norm())
         if length == 0:
             raise HoldfastError("query: is orthogonal to everything the stored vectors can represent")
-        wanted = k if space.up is None else max(_LEAST_CANDIDATES, 10 * k)
-        found = self._source.search(query.numpy(), wanted, exact=exact)
+        candidates = wanted.k if space.up is None else max(_LEAST_CANDIDATES, 10 * wanted.k)
+        found = self._source.search(query.numpy(), candidates, wanted.where, exact=wanted.exact)
         if space.up is None:
             return found, {near.id: near.cosine * length for near in found}
         vectors = self._source.fetch([near.id for near in found])
@@ -350,7 +363,7 @@ class AttachedGallery:
             for one in self.versions()
         ]
         shown = {"items": count, "labelled": count if self._record["address"]["label"] else 0, "with_path": 0}
-        about = {"fields": [], "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
+        about = {"fields": self._source.fields, "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
         return {**shown, **about, "bytes_on_disk": bytes_below(self._folder), "versions": rows}
 
     def close(self) -> None:

@@ -1,9 +1,11 @@
 """An existing Qdrant collection, read in place: on a server (http, https) or in a folder (qdrant:FOLDER)."""
 
+import contextlib
 import hashlib
 import os
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,22 @@ import numpy as np
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
 from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows
 from holdfast.gallery.engines.protocol import first_line
+from holdfast.gallery.filters import LABEL, Condition, Filter, Value, parse_filter
 
 OWN_ID = "id"
 KEY = "QDRANT_API_KEY"
 """The environment variable with the key of a server."""
 _BLOCK = 1000
+_LOOKED_AT = 100
+"""Points whose payload tells which fields there are."""
 
 
 class QdrantSource:
-    """Points of one collection. Only calls that read are made; a read-only API key makes sure of it."""
+    """Points of one collection. Only calls that read are made; a read-only API key makes sure of it.
+
+    Any number of threads may search a server at once: the client keeps a pool of HTTP connections. The client's local
+    mode, for a folder, runs one call at a time.
+    """
 
     def __init__(self, address: Address) -> None:
         try:
@@ -35,6 +44,7 @@ class QdrantSource:
         if local and not Path(rest).is_dir():
             raise HoldfastError(f"{rest}: no such folder of Qdrant's")
         self._client: Any = None
+        self._one_at_a_time: Any = threading.Lock() if local else contextlib.nullcontext()
         try:
             self._client = qdrant_client.QdrantClient(path=rest) if local else self._server(qdrant_client, rest)
             known = [one.name for one in self._client.get_collections().collections]
@@ -44,6 +54,7 @@ class QdrantSource:
             if address.table not in known:
                 raise unknown_name(f"collection of {address.shown}", address.table, known or ["none"])
             self.dim, self.index = self._checked_vector()
+            self._seen = self._payload_fields()
         except BaseException:
             self._client.close()
             raise
@@ -52,11 +63,24 @@ class QdrantSource:
     def _server(qdrant: Any, url: str) -> Any:
         return qdrant.QdrantClient(url=url, api_key=os.environ.get(KEY), check_compatibility=False)
 
-    def search(self, query: np.ndarray, k: int, *, exact: bool = False) -> list[Neighbour]:
+    @property
+    def fields(self) -> list[str]:
+        """Payload fields with an index, and those of the first points; others may exist."""
+        return sorted(self._seen | ({LABEL} if self._address.label else set()))
+
+    def parse_filter(self, given: Mapping[str, Any] | None) -> Filter | None:
+        fields = [str(field) for field in given] if isinstance(given, Mapping) else []
+        for field in fields:
+            if field not in self.fields and self._any_point_has(field):
+                self._seen = self._seen | {field}
+        return parse_filter(given, self.fields)
+
+    def search(self, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False) -> list[Neighbour]:
         found = self._call(
             "query_points",
             query=query.astype(np.float32).tolist(),
             using=self._address.vector or None,
+            query_filter=None if where is None else self._models.Filter(must=[self._condition(one) for one in where]),
             limit=k,
             search_params=self._models.SearchParams(exact=True) if exact and not self._local else None,
             with_payload=True,
@@ -140,9 +164,36 @@ class QdrantSource:
             if start is None:
                 return
 
+    def _payload_fields(self) -> set[str]:
+        """The fields that have a payload index, or that one of the first points has."""
+        schema = self._call("get_collection").payload_schema or {}
+        points, _ = self._call("scroll", limit=_LOOKED_AT, with_payload=True, with_vectors=False)
+        return {*schema, *(name for point in points for name in point.payload or {})}
+
+    def _any_point_has(self, field: str) -> bool:
+        models = self._models
+        empty = models.IsEmptyCondition(is_empty=models.PayloadField(key=field))
+        points, _ = self._call("scroll", scroll_filter=models.Filter(must_not=[empty]), limit=1, with_payload=False)
+        return bool(points)
+
+    def _condition(self, one: Condition) -> Any:
+        models = self._models
+        name = self._address.label if one.field == LABEL and self._address.label else one.field
+        if not one.among:
+            return models.FieldCondition(key=name, range=models.Range(**dict(one.bounds)))
+        return models.Filter(should=[self._equal(name, value) for value in one.among])
+
+    def _equal(self, name: str, value: Value) -> Any:
+        models = self._models
+        if isinstance(value, bool | str):
+            return models.FieldCondition(key=name, match=models.MatchValue(value=value))
+        # By range, so that a whole number equals the same float.
+        return models.FieldCondition(key=name, range=models.Range(gte=float(value), lte=float(value)))
+
     def _call(self, call: str, **given: Any) -> Any:
         try:
-            return getattr(self._client, call)(self._address.table, **given)
+            with self._one_at_a_time:
+                return getattr(self._client, call)(self._address.table, **given)
         except Exception as error:  # as above
             raise UnavailableError(f"{self.name}: {first_line(error)}") from None
 

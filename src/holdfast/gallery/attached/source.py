@@ -1,13 +1,15 @@
 """The interface of a vector store that another system fills, and its address. Nothing here writes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.engines.protocol import SECRETS
+from holdfast.gallery.filters import Filter
 
 POSTGRES = ("postgresql", "postgres")
 QDRANT = ("qdrant", "http", "https")
@@ -37,8 +39,18 @@ class AttachedSource(Protocol):
     index: str
     """Description of the index that searches use unless they are exact."""
 
-    def search(self, query: np.ndarray, k: int, *, exact: bool = False) -> list[Neighbour]:
-        """The ``k`` stored vectors with the largest cosine, best first; equal ones by id."""
+    @property
+    def fields(self) -> list[str]:
+        """Names that filters may use; a store without a fixed schema may have others."""
+
+    def parse_filter(self, given: Mapping[str, Any] | None) -> Filter | None:
+        """A filter on the store's fields, as ``holdfast.gallery.filters.parse_filter``; ``label`` is the address's."""
+
+    def search(self, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False) -> list[Neighbour]:
+        """The ``k`` stored vectors that match ``where`` with the largest cosine, best first; equal ones by id.
+
+        Any number of threads may call it.
+        """
 
     def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:
         """The vectors of those ids that exist."""
@@ -62,6 +74,11 @@ class Address:
     id: column of ids; in Qdrant "id" for the points' own ids, or a payload field.
     vector: column of vectors; in Qdrant the name of a vector, "" for the unnamed one.
     label: column of classes, in Qdrant a payload field; None for none.
+
+    >>> from holdfast.gallery import Address
+    >>> address = Address("postgresql://host/shop", table="items", id="id", vector="embedding")
+    >>> address.table, address.label
+    ('items', None)
     """
 
     url: str

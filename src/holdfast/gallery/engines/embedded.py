@@ -23,7 +23,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.engines import embedded_process
-from holdfast.gallery.engines.protocol import Found
+from holdfast.gallery.engines.protocol import Found, index_candidates
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
@@ -34,6 +34,7 @@ EF_SEARCH = 128
 """Candidates when searching."""
 FIELD_INDEX_UP_TO = 5000
 """Points of a collection in which a new field is indexed at once, which takes some 0.1 s. No other thread runs."""
+SYNC_TRIES = 100
 FLUSH_FROM = 5000
 """Points that only the log has on disk are read from it when a collection is loaded. More are flushed."""
 
@@ -95,13 +96,21 @@ class EdgeEngine:
         self._unindexed[collection].difference_update(keys)
 
     def search(
-        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+        self,
+        collection: str,
+        query: np.ndarray,
+        k: int,
+        where: Filter | None = None,
+        *,
+        exact: bool = False,
+        among: int = 1,
     ) -> list[Found]:
         edge = self._edge
         if exact or not self._has_field_indexes(collection, where):
             params = edge.SearchParams(exact=True)
         else:
-            params = edge.SearchParams(hnsw_ef=max(EF_SEARCH, k), acorn=None if where is None else self._filtered)
+            candidates = index_candidates(EF_SEARCH, k, among)
+            params = edge.SearchParams(hnsw_ef=candidates, acorn=None if where is None else self._filtered)
         request = edge.SearchRequest(
             query=edge.Query.Nearest(query.tolist()),
             limit=k,
@@ -227,14 +236,24 @@ _LAST_KEY = "last_indexed_key.json"
 
 
 def _sync_log(collection: Path) -> None:
-    """Write a collection's log to disk. Other threads run meanwhile."""
+    """Write a collection's log to disk. Other threads run meanwhile.
+
+    A thread of qdrant-edge prepares the next file of the log under another name. If it renames that file now, the log
+    is listed again.
+    """
     log = collection / "wal"
-    for path in (*log.iterdir(), log):
-        handle = os.open(path, os.O_RDONLY)
+    for _ in range(SYNC_TRIES):
         try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+            for path in (*log.iterdir(), log):
+                handle = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+        except FileNotFoundError:
+            continue
+        return
+    raise UnavailableError(f"{log}: files of the log vanish while they are written; is another process using them?")
 
 
 @contextlib.contextmanager

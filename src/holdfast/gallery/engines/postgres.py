@@ -111,7 +111,14 @@ class PostgresEngine:
         self._connections.write(lambda connection: connection.execute(statement, (list(keys),)))
 
     def search(
-        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+        self,
+        collection: str,
+        query: np.ndarray,
+        k: int,
+        where: Filter | None = None,
+        *,
+        exact: bool = False,
+        among: int = 1,
     ) -> list[Found]:
         if not exact and collection in self._with_index:
             found = self._search(collection, query, k, where, candidates=max(2 * k, EF_SEARCH // 2))

@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.engines.embedded_process import field_types
-from holdfast.gallery.engines.protocol import EngineAddress, Found, plain_name
+from holdfast.gallery.engines.protocol import EngineAddress, Found, index_candidates, plain_name
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
@@ -94,10 +94,18 @@ class QdrantEngine:
         self._call(lambda: self._client.delete(self._name(collection), chosen, wait=True))
 
     def search(
-        self, collection: str, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False
+        self,
+        collection: str,
+        query: np.ndarray,
+        k: int,
+        where: Filter | None = None,
+        *,
+        exact: bool = False,
+        among: int = 1,
     ) -> list[Found]:
         models = self._models
-        params = models.SearchParams(exact=True) if exact else models.SearchParams(hnsw_ef=max(EF_SEARCH, k))
+        candidates = index_candidates(EF_SEARCH, k, among)
+        params = models.SearchParams(exact=True) if exact else models.SearchParams(hnsw_ef=candidates)
         answer = self._call(
             lambda: self._client.query_points(
                 self._name(collection),

@@ -5,31 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from holdfast import Encoder, HoldfastError, Preprocess, VectorInput, build_backbone, embed
+from holdfast import Encoder, HoldfastError, VectorInput, build_backbone, embed
 from holdfast.evaluation import write_features
 from holdfast.evaluation.feature_files import read_features
-
-
-@pytest.fixture(scope="module")
-def photos(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    for row in range(11):
-        file = folder / f"{'cat' if row % 2 else 'dog'}/{row}.png"
-        file.parent.mkdir(exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(file)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    torch.manual_seed(0)
-    preprocess = Preprocess(size=16, mean=(0.5,), std=(0.25,), colour="grey")
-    folder = tmp_path_factory.mktemp("models") / "first"
-    Encoder(build_backbone("small", width=4), preprocess=preprocess).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

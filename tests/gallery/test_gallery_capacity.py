@@ -1,0 +1,85 @@
+"""The estimate of ``doctor --plan``: its figures are those of the bench, and it grows as it should."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.errors import HoldfastError
+from holdfast.gallery.capacity import FIGURES, MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
+
+RESULTS = Path(__file__).parents[2] / "results" / "bench" / "scale-2cores.json"
+
+
+@pytest.mark.parametrize("engine", FIGURES)
+def test_the_plan_for_the_measured_size_is_what_was_measured(engine):
+    record = json.loads(RESULTS.read_text())
+    assert (record["items"], record["dim"]) == (MEASURED_ITEMS, MEASURED_DIM)
+    row = record["rows"][f"{engine}-1"]
+    plan = plan_capacity(MEASURED_ITEMS, MEASURED_DIM, engine=engine)
+    assert plan.disk_gb == pytest.approx(row["disk_gb"], rel=0.05)
+    assert plan.store_s == pytest.approx(MEASURED_ITEMS / row["stored_per_s"], rel=0.05)
+    assert plan.index_s == pytest.approx(row["index_s"], rel=0.05)
+    for name, found in record["rows"].items():
+        kind, _, versions = name.rpartition("-")
+        if kind == engine:
+            plan = plan_capacity(MEASURED_ITEMS, MEASURED_DIM, engine=engine, versions=int(versions))
+            assert plan.search_ms == pytest.approx(found["gallery"]["p50_ms"], rel=0.05)
+
+
+def test_sizes_grow_with_items_and_numbers():
+    one, ten = (plan_capacity(items, 512, embedded_per_s=100) for items in (10**6, 10**7))
+    assert ten.disk_gb == pytest.approx(10 * one.disk_gb)
+    assert ten.memory_gb == pytest.approx(10 * one.memory_gb)
+    assert 10 * one.index_s < ten.index_s < 13 * one.index_s
+    assert ten.reembed_s == 10**5
+    wide = plan_capacity(10**6, 1024)
+    assert one.disk_gb < wide.disk_gb < 2 * one.disk_gb
+    assert wide.index_s == pytest.approx(2 * one.index_s)
+
+
+def test_versions_share_the_items():
+    one, five = (plan_capacity(10**6, 512, versions=n, embedded_per_s=100) for n in (1, 5))
+    assert five.disk_gb == pytest.approx(one.disk_gb)
+    assert five.index_disk_gb == pytest.approx(one.index_disk_gb / 5)
+    assert five.index_s < one.index_s
+    assert five.search_ms > one.search_ms
+    assert (one.bridges_mb, one.bridge_s) == (0, 0)
+    assert five.bridges_mb == pytest.approx(20 * 512 * 512 * 4 / 1e6)
+    assert five.bridge_s == 80
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("250000", 250_000), ("20M", 20_000_000), ("1.5b", 1_500_000_000), ("2 k", 2000)]
+)
+def test_counts(text, count):
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3", "3T", "nan"])
+def test_counts_that_are_none(text):
+    with pytest.raises(HoldfastError, match="give a number of items"):
+        parse_count(text)
+
+
+def test_refusals():
+    with pytest.raises(HoldfastError, match="items must be at least 1"):
+        plan_capacity(0, 512)
+    with pytest.raises(HoldfastError, match="above 0"):
+        plan_capacity(1, 512, embedded_per_s=0)
+    with pytest.raises(HoldfastError, match="unknown engine 'qdrant'"):
+        plan_capacity(1, 512, engine="qdrant")
+
+
+def test_command():
+    words = ["doctor", "--plan", "20M", "--dim", "512", "--versions", "3", "--rate", "500"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, shown.output
+    assert "20,000,000 vectors of 512 numbers in 3 versions" in shown.output
+    assert "11.1 hours" in shown.output
+    assert max(map(len, shown.output.splitlines())) <= 80
+    found = json.loads(CliRunner().invoke(app, [*words, "--json"]).output)
+    assert found["reembed_s"] == 40_000
+    assert found["bridge_s"] == 8
