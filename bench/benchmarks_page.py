@@ -31,7 +31,7 @@ def render(results: Path = RESULTS) -> str:
         found: dict[str, Any] = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
         return found
 
-    sections = (_search, _service, _register, _check, _backfill, _start)
+    sections = (_search, _scale, _service, _register, _check, _backfill, _start)
     return "\n\n".join([INTRODUCTION, *(section(read) for section in sections), END]) + "\n"
 
 
@@ -89,6 +89,26 @@ def _service(read: Read) -> str:
         "share the two cores (`bench/service.py`). Processor ms: the server's time for one search. Files: "
         f"{_files(('service-2cores', 'service_json-2cores'))}.",
         heads,
+        rows,
+    )
+
+
+def _scale(read: Read) -> str:
+    found = read("scale-2cores")
+    rows = []
+    for case, row in found["rows"].items():
+        engine, _, versions = case.rpartition("-")
+        for side, what in (("gallery", ""), ("filtered", ", filter that keeps 1 %"), ("plain", ", the engine alone")):
+            if side in row:
+                times = row[side]
+                cells = (f"{times['p50_ms']:.1f}", f"{times['p99_ms']:.1f}", f"{100 * times['recall']:.1f}")
+                rows.append([f"{engine}{what}", versions, *cells, f"{row['load']:.1f}"])
+    return _section(
+        f"Search {found['items']:,} vectors of {found['dim']} numbers in one and several versions",
+        f"{found['queries']} searches for ten hits, one after another, with bridges to all older versions "
+        "(`bench/scale.py`, `scale-2cores`). Recall is against an exact search by the same scores. Load: of the two "
+        "cores, by all processes, in the minute before; with a load above 2 a quiet machine is faster.",
+        ["engine", "versions", "p50, ms", "p99, ms", "recall@10, %", "load"],
         rows,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-FILES = ("json", "profile", "folder", "lock", "keep", "case", "url")
+FILES = ("json", "profile", "folder", "lock", "keep", "reuse", "case", "url")
 """Options that name places on one machine; they say nothing about a figure and are not written with it."""
 
 

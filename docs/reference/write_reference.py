@@ -28,6 +28,7 @@ GUIDES = (
     "holdfast.evaluation.feature_shards.FeatureShards",
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
+    "holdfast.gallery.capacity.plan_capacity",
     "holdfast.lifecycle.version_report.report_versions",
     "holdfast.lifecycle.settings.default_settings",
     "holdfast.encoders.named_backbone.named_backbone",

@@ -88,7 +88,7 @@ def test_what_old_items_lose_is_what_was_measured(page):
         assert f"{hoc['31', 'No replacement'][5]} % took" in text
         assert f"{hoc['31', 'No replacement'][6]} %" in text
     if page == "docs/gallery.md":
-        assert f"({hoc['7', 'Two replacements'][0]} tasks: {found} %; {anew} % with everything embedded anew)" in text
+        assert f"({hoc['7', 'Two replacements'][0]} tasks: {found} %; {anew} % with everything re-embedded)" in text
         assert f"{hoc['31', 'Two replacements'][5]} % took {hoc['31', 'Two replacements'][6]} %" in text
 
 

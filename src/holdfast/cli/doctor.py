@@ -32,6 +32,7 @@ EXTRAS = {
     "psycopg": "holdfast gallery on postgresql://",
     "psycopg_pool": "holdfast gallery on postgresql://",
     "qdrant_client": "holdfast gallery on http(s)://",
+    "ray": "holdfast embed --ray, gallery backfill --ray",
 }
 """Modules of the optional libraries in the extras of pyproject.toml, and their use."""
 
@@ -44,7 +45,7 @@ def doctor(
     ),
     dim: int = typer.Option(512, "--dim", min=1, help="With --plan: numbers of a vector."),
     versions: int = typer.Option(1, "--versions", min=1, help="With --plan: versions that have items."),
-    engine: str = typer.Option("embedded", "--engine", help="With --plan: embedded or postgresql."),
+    engine: str = typer.Option("embedded", "--engine", help="With --plan: the engine of the gallery."),
     rate: float | None = typer.Option(None, "--rate", help="With --plan: items that your model embeds per second."),
     json: bool = JSON_OPTION,
 ) -> None:
@@ -82,20 +83,20 @@ def _print_plan(items: str, dim: int, versions: int, engine: str, rate: float | 
     say(f"{found.items:,} vectors of {dim} numbers in {counted(versions, 'version')}, engine {engine}, two cores:")
     rows = [
         ["disk", f"{found.disk_gb:,.1f} GB", "vectors, index and catalogue"],
-        ["free disk", f"{found.index_disk_gb:,.1f} GB", "while the index of one version is built"],
-        ["memory", f"{found.memory_gb:,.1f} GB", "for fast searches"],
-        ["memory", f"{found.index_memory_gb:,.1f} GB", "to build the index of one version"],
-        ["time", _duration(found.store_s), "to store all items"],
-        ["time", _duration(found.index_s), "to build all indexes"],
-        ["time", f"{found.search_ms:,.1f} ms", "for a search (median)"],
+        ["free disk", f"{found.index_disk_gb:,.1f} GB", "building the index of one version"],
+        ["memory", f"{found.memory_gb:,.1f} GB", "fast searches"],
+        ["memory", f"{found.index_memory_gb:,.1f} GB", "building the index of one version"],
+        ["time", _duration(found.store_s), "storing all items"],
+        ["time", _duration(found.index_s), "building all indexes"],
+        ["time", f"{found.search_ms:,.1f} ms", "a search (median)"],
     ]
     if versions > 1:
         rows.append(["disk", f"{found.bridges_mb:,.0f} MB", "bridges between the versions"])
     if found.reembed_s is not None and found.bridge_s is not None:
-        rows.append(["time", _duration(found.reembed_s), "to re-embed all items"])
-        what = f"to embed {PAIRS:,} items of each older version for bridges"
+        rows.append(["time", _duration(found.reembed_s), "re-embedding all items"])
+        what = f"embedding {PAIRS:,} items of each older version"
         rows.append(["time", _duration(found.bridge_s), what])
-    print_table(["", "", ""], rows)
+    print_table(["", "estimate", "for"], rows)
     say(f"Estimated from {MEASURED_ITEMS:,} vectors of {MEASURED_DIM} numbers; more cores are faster.")
 
 
