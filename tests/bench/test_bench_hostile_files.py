@@ -42,7 +42,6 @@ for work in (refuse, two_lines, lambda: 1 / 0, lambda: time.sleep(60), os.abort,
 
 
 @pytest.mark.slow
-@pytest.mark.ci
 def test_every_kind_of_failure_is_found():
     pytest.importorskip("qdrant_edge")
     script = SCRIPT.format(bench=str(BENCH))

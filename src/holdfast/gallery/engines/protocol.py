@@ -96,7 +96,7 @@ def index_candidates(most: int, k: int, among: int) -> int:
     """How many candidates an index keeps while it searches one of ``among`` collections for the best ``k`` of all.
 
     Each collection has a part of the best only, so fewer candidates find them: with five collections of 200,000 vectors
-    recall@10 is the same, and a search takes two thirds of the time (``bench/scale.py``).
+    recall@10 stays at 0.999 (``bench/scale.py``).
 
     most: the number for one collection.
     """
