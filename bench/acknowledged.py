@@ -72,7 +72,7 @@ class Servers:
 
 
 class Client:
-    """A connection that is opened anew for every server.
+    """A new connection for each server.
 
     statuses: counts the answers by their status; several clients of one thread may share it.
     """

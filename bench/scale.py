@@ -132,7 +132,7 @@ def write_features(folder: Path, options: argparse.Namespace) -> None:
 
 
 def in_a_process(case: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The figures of one case, measured in a process of its own, so that its memory can be told."""
+    """The figures of one case. Each case has its own process, so that memory is measured per case."""
     server = own_server() if case.startswith("postgresql") else None
     words = [sys.executable, __file__, "--case", case, "--folder", str(folder)]
     for name in ("queries", "exact_queries", "batch"):

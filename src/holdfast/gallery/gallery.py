@@ -24,7 +24,6 @@ from holdfast.gallery.filters import parse_filter
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, checked_id
 from holdfast.gallery.models import Models
-from holdfast.gallery.paging import checked_offset
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.reembed import ReembedProgress
 from holdfast.gallery.registration import RegisterOptions, register
@@ -34,6 +33,7 @@ from holdfast.gallery.searching import (
     SearchArguments,
     checked_indexed_by,
     checked_k,
+    checked_offset,
     search_versions,
     stored_item,
 )

@@ -56,7 +56,9 @@ class CallThreads:
                 try:
                     result = function(*arguments)
                 except BaseException as error:
-                    failure = RuntimeError("the call raised StopIteration") if _is_stop(error) else error
+                    # A future takes every exception but this one.
+                    stop = isinstance(error, StopIteration)
+                    failure = RuntimeError("the call raised StopIteration") if stop else error
             self._done.append((future, result, failure))
             del call, future, function, arguments, result, failure  # nothing is kept while the thread waits
             # The result is there before the flag is read, and ``_settle`` resets the flag before it takes results.
@@ -76,8 +78,3 @@ class CallThreads:
                 future.set_result(result)
             else:
                 future.set_exception(failure)
-
-
-def _is_stop(error: BaseException) -> bool:
-    """A future takes every exception but this one."""
-    return isinstance(error, StopIteration)

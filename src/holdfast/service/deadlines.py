@@ -8,7 +8,7 @@ from typing import Any
 class Deadlines:
     """Ends blocks of code that take too long. Use it in one event loop.
 
-    seconds: the time for every block.
+    seconds: time limit of each block.
 
     ``asyncio.timeout`` sets and removes a timer for each block, which takes longer than the rest of a small request.
     """

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,7 +21,6 @@ from holdfast.gallery.versions import Version
 from holdfast.service.batcher import Batcher, SetResult
 from holdfast.service.call_threads import CallThreads
 from holdfast.service.deadlines import Deadlines
-from holdfast.service.exposure import ExposureCounter
 from holdfast.service.log import LOG
 from holdfast.service.operations import Answer, Operation, Operations, UnfinishedWriteError
 from holdfast.service.request_bodies import Limits
@@ -419,3 +419,29 @@ def _stacked(images: Sequence[bytes], encoder: Encoder) -> Tensor:
     assert isinstance(encoder.preprocess, Preprocess)
     shape = (*encoder.preprocess.height_width, encoder.preprocess.channels)
     return encoder.preprocess(np.stack([np.frombuffer(one, np.uint8).reshape(shape) for one in images]))
+
+
+FIRST_PLACES = 10
+
+
+class ExposureCounter:
+    """Counts the first ``FIRST_PLACES`` places of answers by the version that embedded the item. Any thread may count.
+
+    Beside each version's share of the items the counts show whether a version's items come first less often than there
+    are such items, which nobody sees from single answers.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: Counter[int] = Counter()
+
+    def count(self, hits: Sequence[Hit]) -> None:
+        """Count the hits of a search of all items, best first."""
+        versions = [hit.version for hit in hits[:FIRST_PLACES]]
+        with self._lock:
+            self._places.update(versions)
+
+    def places(self) -> dict[int, int]:
+        """Places so far, by version."""
+        with self._lock:
+            return dict(self._places)

@@ -33,10 +33,9 @@ from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import explain_out_of_memory, full_features, preprocess_image
-from holdfast.gallery.paging import checked_offset
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress, VectorSource
 from holdfast.gallery.registration import RegisterOptions
-from holdfast.gallery.searching import checked_indexed_by, checked_k
+from holdfast.gallery.searching import checked_indexed_by, checked_k, checked_offset
 from holdfast.gallery.version_bridges import VersionBridges, bridge_record, bridge_to
 from holdfast.gallery.versions import (
     MODEL,

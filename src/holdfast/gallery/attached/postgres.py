@@ -11,7 +11,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
 from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows
-from holdfast.gallery.engines.postgres import decode_vectors
+from holdfast.gallery.engines.postgres import decode_vectors, run_on_pool
 from holdfast.gallery.engines.protocol import first_line
 from holdfast.gallery.filters import LABEL, Condition, Filter, parse_filter
 
@@ -262,18 +262,9 @@ class PostgresSource:
             raise UnavailableError(f"{self._address.shown}: cannot be opened ({first_line(error)})") from None
 
     def _run(self, work: Callable[[Any], Result]) -> Result:
-        """The result of ``work``; if the connection is lost, ``work`` runs once more on a new one."""
+        """The result of ``work``; errors of psycopg as one line after the store's name."""
         try:
-            connection = None
-            try:
-                with self._pool.connection() as connection:
-                    return work(connection)
-            except self._psycopg.Error:
-                if connection is None or not connection.closed:
-                    raise
-            self._pool.check()  # the other idle connections were probably lost with this one
-            with self._pool.connection() as connection:
-                return work(connection)
+            return run_on_pool(self._pool, self._psycopg.Error, work)
         except self._pool_timeout:
             self._connect().close()  # raises the reason, if the server cannot be reached
             busy = f"all {MOST_CONNECTIONS} connections were busy for {WAIT_SECONDS} s; try again"

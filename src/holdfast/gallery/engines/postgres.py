@@ -299,16 +299,7 @@ class Connections:
 
     def read(self, work: Work[T]) -> T:
         with self._errors_in_one_line():
-            connection = None
-            try:
-                with self._readers.connection() as connection:
-                    return work(connection)
-            except self._psycopg.Error:
-                if connection is None or not connection.closed:
-                    raise
-            self._readers.check()  # the other idle connections were probably lost with this one
-            with self._readers.connection() as connection:
-                return work(connection)
+            return run_on_pool(self._readers, self._psycopg.Error, work)
 
     def write(self, work: Work[T]) -> T:
         with self._writing, self._errors_in_one_line():
@@ -388,6 +379,23 @@ class Connections:
             callers = isinstance(error, self._psycopg.DataError) and not unavailable
             kind = HoldfastError if callers else UnavailableError
             raise kind(f"{self.url}: {first_line(error)}") from error
+
+
+def run_on_pool(pool: Any, error: type[Exception], work: Work[T]) -> T:
+    """The result of ``work`` on a connection of a pool; if the connection is lost, ``work`` runs once more on another.
+
+    error: psycopg's class of errors.
+    """
+    connection = None
+    try:
+        with pool.connection() as connection:
+            return work(connection)
+    except error:
+        if connection is None or not connection.closed:
+            raise
+    pool.check()  # the other idle connections were probably lost with this one
+    with pool.connection() as connection:
+        return work(connection)
 
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
