@@ -121,7 +121,7 @@ def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
     )
     unseen, known, rest = (
         study[study.index(start) :]
-        for start in ("## Photographs, unseen", "## Photographs, known", "## The network is")
+        for start in ("## Head on a frozen network: unseen", "## Head on a frozen network: known", "## The network is")
     )
     said = table_after(page, "| kept, % | 1 update")
     for name, cells in said.items():

@@ -27,8 +27,8 @@ def test_there_is_code_to_run():
 def test_the_numbers_are_those_of_the_study():
     """The table is the one of docs/results/quarters.md, which another test compares with the results."""
     page = (ROOT / "docs/results/quarters.md").read_text(encoding="utf-8")
-    unseen = page[page.index("## Photographs, unseen classes") : page.index("## Photographs, known classes")]
-    known = page[page.index("## Photographs, known classes") : page.index("## Texts, unseen classes")]
+    unseen = page[page.index("## Head on a frozen network: unseen") : page.index("## Head on a frozen network: known")]
+    known = page[page.index("## Head on a frozen network: known") : page.index("## Texts, head")]
     replaced = page[page.index("## The network is replaced") : page.index("## A score threshold")]
     own, lags, grown = (table_after(unseen, start) for start in ("| last version", "| kept, %", "|  | recall@1"))
     networks = table_after(replaced, "|  | own recall@1")

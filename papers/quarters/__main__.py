@@ -2,12 +2,16 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from holdfast.cli.options import int_list
 from holdfast.errors import HoldfastError
 from holdfast.wording import counted
+
+if TYPE_CHECKING:
+    from papers.quarters.workers import Workplace
 
 app = typer.Typer(
     name="papers.quarters",
@@ -44,6 +48,18 @@ def photographs(
 
 
 @app.command()
+def pictures(
+    folder: Path = typer.Argument(..., help="Folder of CUB-200-2011 with train/CLASS/*.jpg and test/CLASS/*.jpg."),
+    features: Path = FEATURES_OPTION,
+    threads: int = typer.Option(2, "--threads", min=1, help="Threads that decode."),
+) -> None:
+    """Decode the photographs for the studies that train a whole network: 256 pixels a side, 2.3 GB in one file."""
+    from papers.quarters.photograph_features import write_pictures
+
+    write_pictures(folder, features, threads=threads, say=typer.echo)
+
+
+@app.command()
 def texts(
     features: Path = FEATURES_OPTION,
     packages: Path | None = typer.Option(
@@ -59,27 +75,42 @@ def texts(
 @app.command()
 def run(
     features: Path = FEATURES_OPTION,
-    studies: str = typer.Option("photographs,replacement,texts", "--studies", help="Studies, with commas."),
+    studies: str = typer.Option(
+        "network,network-replacement,photographs,replacement,texts", "--studies", help="Studies, with commas."
+    ),
     seeds: str = typer.Option("0,1,2", "--seeds", help="Seeds, with commas."),
     strategies: str = typer.Option("", "--strategies", help="Only these, with commas.", show_default="all"),
     results: Path = typer.Option(Path("results"), "--results", help="Folder with a JSON file for each run."),
     out: Path = typer.Option(Path("runs/quarters"), "--out", "-o", help="Where models go."),
     docs: Path | None = typer.Option(None, "--docs", help="Write DIR/results/quarters.md and its picture."),
     render: bool = typer.Option(False, "--render", help="Run nothing; write the page from the results there are."),
+    device: str = typer.Option(
+        "auto", "--device", help="auto, cpu or cuda, for whole networks. Heads are trained on the CPU."
+    ),
+    processes: int = typer.Option(1, "--processes", min=1, help="Trainings at a time."),
     threads: int = THREADS_OPTION,
 ) -> None:
     """Search settings on validation classes, run what is missing, and write the page.
 
     Finished tries, trainings and runs are not repeated, so the same command resumes an interrupted study.
     """
+    from papers.quarters.strategies import STRATEGIES
     from papers.quarters.study_data import STUDIES
 
     named = studies.split(",")
     for name in named:
         if name not in STUDIES:
             raise HoldfastError(f"--studies {name!r}: use {' or '.join(STUDIES)}")
+    chosen = strategies.split(",") if strategies else [one.name for one in STRATEGIES]
+    for name in chosen:
+        if name not in {one.name for one in STRATEGIES}:
+            raise HoldfastError(f"--strategies {name!r}: use {', '.join(one.name for one in STRATEGIES)}")
     if not render:
-        _run_missing(features, named, int_list("--seeds", seeds), strategies, results, out, threads)
+        from papers.quarters.workers import Workplace
+
+        place = Workplace(features, results, out, device, threads)
+        for name in named:
+            _run_missing(name, int_list("--seeds", seeds), chosen, place, processes)
     if docs:
         from papers.quarters.page import write_page
 
@@ -87,34 +118,28 @@ def run(
         typer.echo(f"{docs / 'results' / 'quarters.md'} written", err=True)
 
 
-def _run_missing(
-    features: Path, studies: list[str], seeds: list[int], strategies: str, results: Path, out: Path, threads: int
-) -> None:
-    import torch
+def _run_missing(study: str, seeds: list[int], strategies: list[str], place: "Workplace", processes: int) -> None:
+    """Execute what is missing of one study, after the tries that its settings are chosen from."""
+    from dataclasses import replace
 
-    from papers.quarters.execute import FOLDER, Results, execute, study_runs
-    from papers.quarters.replacement import execute_replacement, replacement_runs
+    from holdfast.devices import resolve_device
+    from papers.quarters.execute import Results, execute, study_runs, trainee_of_study
+    from papers.quarters.replacement import BEFORE, execute_replacement, replacement_runs
     from papers.quarters.settings_search import search
     from papers.quarters.strategies import STRATEGIES
-    from papers.quarters.study_data import PHOTOGRAPHS, REPLACEMENT, photographs, texts
+    from papers.quarters.study_data import PHOTOGRAPHS, TEXTS
+    from papers.quarters.trainees import HEAD
 
-    torch.set_num_threads(threads)
-    chosen = strategies.split(",") if strategies else [one.name for one in STRATEGIES]
-    for name in chosen:
-        if name not in {one.name for one in STRATEGIES}:
-            raise HoldfastError(f"--strategies {name!r}: use {', '.join(one.name for one in STRATEGIES)}")
-    found = Results(results)
-    cub = photographs(features)
-    search(cub, results / FOLDER, {one.training for one in STRATEGIES if one.name in chosen}, say=typer.echo)
-    for study in studies:
-        runs = replacement_runs(seeds) if study == REPLACEMENT else study_runs([study], seeds)
-        runs = [run for run in runs if run.strategy.name in chosen]
-        missing = found.missing(runs)
-        typer.echo(f"{study}: {counted(len(missing), 'run')} of {len(runs)} missing", err=True)
-        if study == REPLACEMENT and missing:
-            execute_replacement(cub, photographs(features, "lite2"), missing, found, out, say=typer.echo)
-        elif missing:
-            execute(cub if study == PHOTOGRAPHS else texts(features), missing, found, out, say=typer.echo)
+    on_cpu = trainee_of_study(study) is HEAD
+    place = replace(place, device="cpu" if on_cpu else str(resolve_device(place.device)))
+    searched_on = BEFORE.get(study, PHOTOGRAPHS if study == TEXTS else study)
+    trainings = {one.training for one in STRATEGIES if one.name in strategies}
+    search(place, searched_on, trainings, processes=processes, say=typer.echo)
+    runs = replacement_runs(seeds, study) if study in BEFORE else study_runs([study], seeds)
+    runs = [run for run in runs if run.strategy.name in strategies]
+    missing = Results(place.results).missing(runs)
+    typer.echo(f"{study}: {counted(len(missing), 'run')} of {len(runs)} missing", err=True)
+    (execute_replacement if study in BEFORE else execute)(missing, place, processes=processes, say=typer.echo)
 
 
 def main() -> None:

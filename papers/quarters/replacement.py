@@ -1,124 +1,178 @@
 """The replacement: after version 5 the network itself is replaced, EfficientNet-lite0 by lite2.
 
-The new head is trained on all training photographs at once. For training into the old space, the new network's vectors
-are first rotated onto version 5's vectors of the training photographs; the head then begins as the identity on them and
-is compared with version 5's vectors, which are read from the store. Plain training starts from the new vectors as they
-are.
+The new model is trained on all training photographs at once. For training into the old space, the new network's vectors
+are first rotated onto version 5's vectors of the training photographs, and are compared with these while the model is
+trained. Plain training starts from the new network as it is. A head is trained on vectors of the frozen new network;
+a whole network is trained with the rotation as its last layer.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from holdfast import Bridge, Encoder, ImageSet, SlotRegistry, fit
+from holdfast import Bridge, Encoder, ImageSet, SlotRegistry, build_backbone, fit
+from holdfast.bridges.maps import Rotation
 from holdfast.data.images import canonical
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.scenarios import Task, next_task
 from holdfast.storage import write_json
 from holdfast.training import StoredReference
-from papers.quarters.execute import Results, StudyRun
+from papers.quarters.execute import Group, Results, StudyRun, grouped, models_folder
 from papers.quarters.measure import rounded
-from papers.quarters.strategies import STRATEGIES, Measured, Strategy, numbers
-from papers.quarters.study_data import REPLACEMENT, TABLES, StudyData
-from papers.quarters.trainings import FAN, PLAIN, RAW, Settings, Trained, head_encoder, train
+from papers.quarters.strategies import STRATEGIES, Measured, numbers
+from papers.quarters.study_data import NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TABLES, StudyData
+from papers.quarters.trainees import FAN, HEAD, LITE2, PLAIN, RAW, Settings
+from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
+from papers.quarters.trainings import Trained, train
+from papers.quarters.workers import LITE2_FEATURES, Workplace, results_of
 
 REPLACED = tuple(one for one in STRATEGIES if one.training not in (RAW, FAN))
 """FAN has no map to a replacement, and vectors without a head cannot be compared between networks."""
 
+BEFORE = {REPLACEMENT: PHOTOGRAPHS, NETWORK_REPLACEMENT: NETWORK}
+"""Study of a replacement -> the study whose version 5 is replaced."""
 
-def replacement_runs(seeds: Sequence[int]) -> list[StudyRun]:
-    return [StudyRun(REPLACEMENT, strategy, seed) for seed in seeds for strategy in REPLACED]
 
-
-@dataclass(frozen=True, eq=False)
-class Replaced:
-    """The new model. encoder: of vectors after ``rotation``, which is None if they are used as they are."""
-
-    encoder: Encoder
-    rotation: Bridge | None
-
-    def embedded(self, items: np.ndarray) -> torch.Tensor:
-        rows = items if self.rotation is None else self.rotation(items).numpy()
-        return self.encoder.encode(rows)
+def replacement_runs(seeds: Sequence[int], study: str = REPLACEMENT) -> list[StudyRun]:
+    return [StudyRun(study, strategy, seed) for seed in seeds for strategy in REPLACED]
 
 
 def execute_replacement(
-    old: StudyData, new: StudyData, missing: Sequence[StudyRun], results: Results, out: Path, say: Callable[[str], None]
+    missing: Sequence[StudyRun], place: Workplace, *, processes: int = 1, say: Callable[[str], None]
 ) -> None:
-    """Execute the runs. The five versions before are those of the study of photographs, trained if they are missing.
+    """Execute the runs. The five versions before are those of the study before, trained if they are missing."""
+    for line in results_of(execute_group, grouped(missing), place, processes):
+        say(line)
+
+
+def execute_group(place: Workplace, group: Group) -> str:
+    """Train the replacement after one training, and write the records of its runs. Returns what to say."""
+    results, device = Results(place.results), torch.device(place.device)
+    settings = results.settings(group.runs[0])
+    data = place.data(BEFORE[group.study])
+    models = models_folder(place, replace(group, study=BEFORE[group.study]))
+    before = train(data, settings, group.seed, models, device)
+    into_old = group.training != PLAIN
+    if group.study == REPLACEMENT:
+        pair: Pair = replaced_head(data, place.data(LITE2_FEATURES), before, settings, group.seed, into_old=into_old)
+    else:
+        pair = replaced_network(data, before, settings, group.seed, into_old=into_old)
+    tables = {table: measured(data, pair, table, group.seed) for table in TABLES}
+    for run in group.runs:
+        write_json(results.root / run.path, rounded(_record(run, settings, tables, place.device)))
+    return f"{group.study}, seed {group.seed}, {group.training}: {len(group.runs)} records"
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Version 5 and its replacement: functions from numbers of items to unit vectors."""
+
+    before: Callable[[np.ndarray], Tensor]
+    after: Callable[[np.ndarray], Tensor]
+
+
+def replaced_head(
+    old: StudyData, new: StudyData, before: Trained, settings: Settings, seed: int, *, into_old: bool
+) -> Pair:
+    """Train a head on the new network's vectors.
 
     old, new: the same photographs under both networks.
+    into_old: start from the rotation onto version 5's vectors and train with the method's comparison to them.
     """
     if not (old.labels == new.labels).all():
         raise HoldfastError("the features of both networks must be of the same photographs, in the same order")
-    groups: dict[tuple[int, str], list[StudyRun]] = {}
-    for run in missing:
-        groups.setdefault((run.seed, run.strategy.training), []).append(run)
-    for (seed, training), runs in groups.items():
-        settings = results.settings(runs[0].strategy)
-        before = train(old, settings, seed, out / old.name / f"{training}-s{seed}", torch.device("cpu"))
-        after = replaced(old, new, before, settings, seed, into_old=training != PLAIN)
-        tables = {table: measured(old, new, before, after, table, seed) for table in TABLES}
-        for run in runs:
-            write_json(results.root / run.path, rounded(_record(run, settings, tables)))
-            say(f"  {run.path}")
-
-
-def replaced(
-    old: StudyData, new: StudyData, before: Trained, settings: Settings, seed: int, *, into_old: bool
-) -> Replaced:
-    """Train a head on the new network's vectors.
-
-    into_old: start from the rotation onto version 5's vectors and train with the method's comparison to them.
-    """
-    width, rows = int(new.items.shape[1]), new.training
+    width, rows = HEAD.width(new), new.training
     vectors, stored = new.items[rows].astype(np.float32), before.encoders[-1].encode(old.items[rows])
     rotation = Bridge.fit(vectors, stored, kind="rotation", seed=seed) if into_old else None
     if rotation is not None:
         vectors = rotation(vectors).numpy()
-    images, task, order = _task(vectors, new.labels[rows], width + 1 if settings.needs_slots else None)
-    if into_old:
-        task = replace(task, start="loaded", reference="loaded", model="version 5")
-    encoder = head_encoder(new, settings)
+    items = vectors[:, None, None, :]
+    images, task, order = _task(items, new.labels[rows], width + 1 if settings.needs_slots else None, into_old=into_old)
+    encoder = HEAD.encoder(new, settings)
     reference = StoredReference(stored[order]) if into_old else None
-    fit(encoder, settings.build_method(width), task, images, old=reference, options=settings.fit_options(seed))
-    return Replaced(encoder.eval(), rotation)
+    options = HEAD.fit_options(settings, seed, torch.device("cpu"))
+    fit(encoder, settings.build_method(width), task, images, old=reference, options=options)
+    encoder.eval()
+
+    def after(wanted: np.ndarray) -> Tensor:
+        found = new.items[wanted]
+        return encoder.encode(found if rotation is None else rotation(found).numpy())
+
+    return Pair(lambda wanted: before.encoders[-1].encode(old.items[wanted]), after)
 
 
-def _task(vectors: np.ndarray, labels: np.ndarray, slots: int | None) -> tuple[ImageSet, Task, np.ndarray]:
+def replaced_network(data: StudyData, before: Trained, settings: Settings, seed: int, *, into_old: bool) -> Pair:
+    """Train the whole new network, on crops of the same size. into_old: as for heads."""
+    width, rows, last = WHOLE_NETWORK.width(data), data.training, before.encoders[-1]
+    device = next(last.parameters()).device
+    backbone: nn.Module = build_backbone(LITE2)
+    preprocess = WHOLE_NETWORK.preprocess(width)
+    if into_old:
+        photographs = data.searched(rows)
+        new = Encoder(backbone, preprocess=preprocess).to(device).encode(photographs)
+        backbone = Turned(backbone, Rotation.fit(new, last.encode(photographs)).weight, width)
+    slots = width + 1 if settings.needs_slots else None
+    images, task, _ = _task(data.training_items(), data.labels[rows], slots, into_old=into_old)
+    method = settings.build_method(width)
+    encoder = Encoder.for_method(method, backbone=backbone, preprocess=preprocess).to(device)
+    options = WHOLE_NETWORK.fit_options(settings, seed, device)
+    fit(encoder, method, task, images, old=last if into_old else None, options=options)
+    encoder.eval()
+    return Pair(lambda wanted: last.encode(data.searched(wanted)), lambda wanted: encoder.encode(data.searched(wanted)))
+
+
+class Turned(nn.Module):
+    """A network with a linear layer after it that begins as a rotation.
+
+    weight: d_new x d_old, for rows of features.
+    """
+
+    def __init__(self, network: nn.Module, weight: Tensor, width: int) -> None:
+        super().__init__()
+        self.feature_dim = width
+        self.network = network
+        self.turn = nn.Linear(weight.shape[0], weight.shape[1], bias=False)
+        with torch.no_grad():
+            self.turn.weight.copy_(weight.T)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        turned: Tensor = self.turn(self.network(pixels))
+        return turned
+
+
+def _task(
+    items: np.ndarray, labels: np.ndarray, slots: int | None, *, into_old: bool
+) -> tuple[ImageSet, Task, np.ndarray]:
     """The training set in canonical order, one task with all of it, and the row that each of its items had."""
     names, codes = np.unique(labels, return_inverse=True)
     images = canonical(
-        vectors[:, None, None, :],
-        codes,
-        [str(name) for name in names],
-        source=REPLACEMENT,
-        names=np.arange(len(labels)),
-    )
+        items, codes, [str(name) for name in names], source=REPLACEMENT, names=np.arange(len(labels))
+    )  # fmt: skip
     registry = SlotRegistry(slots or len(names)).take_left(images.class_names)
     none = np.empty(0, dtype=np.int64)
     task = next_task(1, images.class_names, 0, registry, new_indices=np.arange(len(images)), buffer_indices=none)
+    if into_old:
+        task = replace(task, start="loaded", reference="loaded", model="version 5")
     assert images.names is not None
     return images, task, images.names
 
 
-def measured(old: StudyData, new: StudyData, before: Trained, after: Replaced, table: str, seed: int) -> Measured:
+def measured(data: StudyData, pair: Pair, table: str, seed: int) -> Measured:
     """Version 5 and the replacement as two versions."""
-    split = old.split(table, seed)
+    split = data.split(table, seed)
     queries, gallery, pairs = (
-        [before.encoders[-1].encode(old.items[rows]), after.embedded(new.items[rows])]
-        for rows in (split.queries, split.gallery, split.pairs)
+        [pair.before(rows), pair.after(rows)] for rows in (split.queries, split.gallery, split.pairs)
     )
     return Measured(split, queries, gallery, pairs, [None, None], seed)
 
 
-def _record(run: StudyRun, settings: Settings, tables: dict[str, Measured]) -> dict[str, Any]:
-    strategy: Strategy = run.strategy
+def _record(run: StudyRun, settings: Settings, tables: dict[str, Measured], device: str) -> dict[str, Any]:
+    strategy = run.strategy
     return {
         "study": run.study,
         "strategy": strategy.name,
@@ -127,6 +181,6 @@ def _record(run: StudyRun, settings: Settings, tables: dict[str, Measured]) -> d
         "seed": run.seed,
         "settings": settings.to_json(),
         "command": f"python -m papers.quarters run --studies {run.study} --seeds {run.seed}",
-        "environment": describe("cpu"),
+        "environment": describe(device),
         "tables": {name: numbers(table, strategy.search) for name, table in tables.items()},
     }

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +13,63 @@ from holdfast.errors import HoldfastError
 from holdfast.storage import read_json, write_json
 from papers.quarters.measure import one_version, ranking, rounded, scores
 from papers.quarters.study_data import Split, StudyData
-from papers.quarters.trainings import DISTILLATION, FAN, PLAIN, TRIES, Settings, Trained, of_fan, train
+from papers.quarters.trainees import DISTILLATION, FAN, PLAIN, Settings, Trainee, of_fan, trainee_of
+from papers.quarters.trainings import Trained, train
+from papers.quarters.workers import Workplace, results_of
 
 SEARCH_SEED = 100
-FILE = "tries.json"
+FOLDER = "quarters"
+"""Of the records, in the folder of results."""
 
 
-def search(data: StudyData, results: Path, trainings: Collection[str], *, say: Callable[[str], None]) -> None:
-    """Train the tries of ``trainings`` that are not in ``RESULTS/tries.json`` yet, and write it after each."""
-    device = torch.device("cpu")
-    split = data.validation_split(SEARCH_SEED)
+@dataclass(frozen=True)
+class Try:
+    """One try of a training, on the data of a study."""
+
+    study: str
+    training: str
+    settings: Settings
+
+
+def search(
+    place: Workplace, study: str, trainings: Collection[str], *, processes: int = 1, say: Callable[[str], None]
+) -> None:
+    """Train the tries of ``trainings`` that are not recorded yet, and add each to the record when it is done."""
+    trainee = trainee_of(place.data(study))
     wanted = {DISTILLATION if training == FAN else training for training in trainings}
-    for training, tries in TRIES.items():
-        for settings in tries if training in wanted and len(tries) > 1 else ():
-            if _recorded(results, training, settings) is not None:
-                continue
-            with tempfile.TemporaryDirectory() as folder:
-                trained = train(data, settings, SEARCH_SEED, Path(folder, "run"), device)
-            matrix = map_matrix(trained, data, split)
-            score = try_score(training, matrix)
-            found = {"training": training, "settings": settings.to_json(), "score": score, "mAP": matrix}
-            _add(results, rounded({**found, "environment": describe(str(device))}))
-            say(f"try of {training}: {settings.to_json()}: {100 * score:.2f}")
+    missing = [
+        Try(study, training, settings)
+        for training, tries in trainee.tries.items()
+        for settings in (tries if training in wanted and len(tries) > 1 else ())
+        if _recorded(place.results / FOLDER, trainee, training, settings) is None
+    ]
+    for found in results_of(execute_try, missing, place, processes):
+        _add(place.results / FOLDER, trainee, found, describe(place.device))
+        say(f"try of {found['training']}: {found['settings']}: {100 * found['score']:.2f} ({found['seconds']:.0f} s)")
+
+
+def execute_try(place: Workplace, job: Try) -> dict[str, Any]:
+    """Train one try. Returns what is recorded of it."""
+    data, device = place.data(job.study), torch.device(place.device)
+    versions = trainee_of(data).tried_versions
+    with tempfile.TemporaryDirectory() as folder:
+        trained = train(data, job.settings, SEARCH_SEED, Path(folder, "run"), device, versions)
+    matrix = map_matrix(trained, data, data.validation_split(SEARCH_SEED))
+    score = try_score(job.training, matrix)
+    return rounded(
+        {
+            "training": job.training,
+            "settings": job.settings.to_json(),
+            "score": score,
+            "mAP": matrix,
+            "seconds": sum(trained.seconds),
+        }
+    )
 
 
 def map_matrix(trained: Trained, data: StudyData, split: Split) -> list[list[float]]:
     """mAP of version t's queries on version k's gallery, row t, for k up to t; no map."""
-    queries, galleries = (trained.embedded(data.items[rows]) for rows in (split.queries, split.gallery))
+    queries, galleries = (trained.embedded(data.searched(rows)) for rows in (split.queries, split.gallery))
     return [
         [
             scores(ranking(one_version(galleries[k], asked)), split.query_codes, split.gallery_codes)["mAP"]
@@ -56,33 +87,34 @@ def try_score(training: str, matrix: list[list[float]]) -> float:
     return sum(cells) / len(cells)
 
 
-def read_tries(results: Path) -> list[dict[str, Any]]:
-    path = results / FILE
+def read_tries(results: Path, trainee: Trainee) -> list[dict[str, Any]]:
+    """The recorded tries of a trainee. results: the study's own folder of records."""
+    path = results / trainee.tries_file
     return read_json(path)["tries"] if path.exists() else []
 
 
-def chosen_settings(results: Path, training: str) -> Settings:
+def chosen_settings(results: Path, trainee: Trainee, training: str) -> Settings:
     """The settings of a training with the best score of its tries, or its only ones."""
     if training == FAN:
-        return of_fan(chosen_settings(results, DISTILLATION))
-    tries = TRIES[training]
+        return of_fan(chosen_settings(results, trainee, DISTILLATION))
+    tries = trainee.tries[training]
     if len(tries) == 1:
         return tries[0]
-    found = [_recorded(results, training, settings) for settings in tries]
+    found = [_recorded(results, trainee, training, settings) for settings in tries]
     known = [(one["score"], settings) for one, settings in zip(found, tries, strict=True) if one is not None]
     if len(known) < len(tries):
-        raise HoldfastError(f"{results / FILE}: {len(known)} of {len(tries)} tries of {training}; run the study first")
+        where = results / trainee.tries_file
+        raise HoldfastError(f"{where}: {len(known)} of {len(tries)} tries of {training}; run the study first")
     return max(known, key=lambda one: one[0])[1]
 
 
-def _recorded(results: Path, training: str, settings: Settings) -> dict[str, Any] | None:
+def _recorded(results: Path, trainee: Trainee, training: str, settings: Settings) -> dict[str, Any] | None:
     wanted = (training, settings.to_json())
-    return next((one for one in read_tries(results) if (one["training"], one["settings"]) == wanted), None)
+    tries = read_tries(results, trainee)
+    return next((one for one in tries if (one["training"], one["settings"]) == wanted), None)
 
 
-def _add(results: Path, found: dict[str, Any]) -> None:
+def _add(results: Path, trainee: Trainee, found: dict[str, Any], environment: dict[str, Any]) -> None:
     results.mkdir(parents=True, exist_ok=True)
-    environment = found.pop("environment")
-    write_json(
-        results / FILE, {"environment": environment, "seed": SEARCH_SEED, "tries": [*read_tries(results), found]}
-    )
+    tries = [*read_tries(results, trainee), found]
+    write_json(results / trainee.tries_file, {"environment": environment, "seed": SEARCH_SEED, "tries": tries})

@@ -18,7 +18,8 @@ from holdfast.evaluation.exposure import StoredItems
 from holdfast.space_map import SpaceMap, map_features
 from papers.quarters.measure import Threshold, exposures, grown_gallery, one_version, ranking, scores
 from papers.quarters.study_data import TABLES, Split, StudyData
-from papers.quarters.trainings import CVS, DISTILLATION, FAN, HOC, OURS, PLAIN, RAW, Trained
+from papers.quarters.trainees import CVS, DISTILLATION, FAN, HOC, OURS, PLAIN, RAW
+from papers.quarters.trainings import Trained
 
 Search = Literal["never", "reembedded", "old index", "bridge", "two encoders", "two encoders, scaled", "mapped gallery"]
 
@@ -34,7 +35,7 @@ class Strategy:
 
 
 STRATEGIES = (
-    Strategy("raw", "no head: the network's own vectors", RAW, "never"),
+    Strategy("raw", "no training: the network's own vectors", RAW, "never"),
     Strategy("never", "never update", PLAIN, "never"),
     Strategy("plain-reembedded", "plain, everything re-embedded", PLAIN, "reembedded"),
     Strategy("plain", "plain, old index", PLAIN, "old index"),
@@ -191,7 +192,7 @@ def tables(data: StudyData, trained: Trained, seed: int) -> Mapping[str, Measure
     for table in TABLES:
         split = data.split(table, seed)
         queries, gallery, pairs = (
-            trained.embedded(data.items[rows]) for rows in (split.queries, split.gallery, split.pairs)
+            trained.embedded(data.searched(rows)) for rows in (split.queries, split.gallery, split.pairs)
         )
         found[table] = Measured(split, queries, gallery, pairs, trained.maps, seed)
     return found

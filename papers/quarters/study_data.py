@@ -24,6 +24,8 @@ BUFFER_PER_CLASS = 20
 """Items of each class that later versions replay, as in ``holdfast update``."""
 UNSEEN, KNOWN = "unseen classes", "known classes"
 TABLES = (UNSEEN, KNOWN)
+SIDE, CROP = 256, 224
+"""Side of the stored photographs, and of the crops that a network is trained and searched with, in pixels."""
 QUERIES, PAIRS = 1 / 3, 1 / 4
 """Shares of each class of a table that are queries and pairs; the rest is the gallery."""
 
@@ -33,7 +35,7 @@ class StudyData:
     """Items and their roles.
 
     name: of the study.
-    items: what ``Encoder.encode`` takes: vectors N x D, or images N x H x W x C.
+    items: vectors N x D, or photographs N x SIDE x SIDE x 3, which are trained on as crops of CROP pixels.
     labels: the class name of each item, N.
     training: numbers of the items that are trained on.
     known: numbers of held-out items of the trained classes.
@@ -56,6 +58,14 @@ class StudyData:
     @property
     def holds_vectors(self) -> bool:
         return self.items.ndim == 2
+
+    def searched(self, rows: np.ndarray) -> np.ndarray:
+        """Items as ``Encoder.encode`` takes them: vectors, or the middle of photographs."""
+        items = self.items[rows]
+        if self.holds_vectors:
+            return items
+        cut = (SIDE - CROP) // 2
+        return items[:, cut : cut + CROP, cut : cut + CROP]
 
     def training_items(self) -> np.ndarray:
         """The items that are trained on, as ``ImageSet`` stores them: vectors are images of one pixel."""
@@ -147,28 +157,45 @@ def _first_of_each(rows: np.ndarray, labels: np.ndarray, arrival: np.ndarray) ->
     return np.concatenate([np.empty(0, dtype=np.int64), *kept])
 
 
+NETWORK, NETWORK_REPLACEMENT = "network", "network-replacement"
 PHOTOGRAPHS, REPLACEMENT, TEXTS = "photographs", "replacement", "texts"
-STUDIES = (PHOTOGRAPHS, REPLACEMENT, TEXTS)
+STUDIES = (NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TEXTS)
+"""The first two train the whole network, the others a head on vectors of a frozen one."""
 TRAINED_CLASSES, VALIDATION_CLASSES = 80, 100
 """CUB-200-2011: classes 1 to 80 are trained, 81 to 100 are for validation, 101 to 200 are unseen."""
 
 
 def photographs(features: Path, network: str = "lite0") -> StudyData:
-    """CUB-200-2011 under a network: files ``NETWORK-train.npz`` and ``NETWORK-test.npz``.
+    """CUB-200-2011 under a network: files ``NETWORK-train.npz`` and ``NETWORK-test.npz``."""
+    parts = [read_vectors(features / f"{network}-{split}.npz") for split in ("train", "test")]
+    items, labels = (np.concatenate([part[key] for part in parts]) for key in ("features", "labels"))
+    is_test = np.repeat([False, True], [len(part["labels"]) for part in parts])
+    timed = [float(part["seconds"]) for part in parts if "seconds" in part]
+    seconds = sum(timed) / len(labels) if len(timed) == len(parts) else None
+    return birds(PHOTOGRAPHS, items, labels, is_test, seconds)
+
+
+def pictures(features: Path) -> StudyData:
+    """CUB-200-2011 as pixels: files ``pictures.npy``, which stays on disk, and ``pictures-labels.npz``."""
+    found = read_vectors(features / "pictures-labels.npz", needed=("labels", "is_test"))
+    items = np.load(features / "pictures.npy", mmap_mode="r")
+    return birds(NETWORK, items, found["labels"], found["is_test"])
+
+
+def birds(
+    name: str, items: np.ndarray, labels: np.ndarray, is_test: np.ndarray, seconds_per_item: float | None = None
+) -> StudyData:
+    """The roles of CUB-200-2011's photographs.
 
     Trained on: the training photographs of classes 1 to 80, which arrive as 32 + 4 x 12 classes. Known classes: the
     test photographs of these classes. Unseen classes: all photographs of classes 101 to 200.
     """
-    parts = [read_vectors(features / f"{network}-{split}.npz") for split in ("train", "test")]
-    items, labels = (np.concatenate([part[key] for part in parts]) for key in ("features", "labels"))
-    is_test = np.repeat([False, True], [len(part["labels"]) for part in parts])
     number = np.unique(labels, return_inverse=True)[1] + 1
     if number.max() != 200:
-        raise HoldfastError(f"{features}: photographs of {number.max()} classes; CUB-200-2011 has 200")
+        raise HoldfastError(f"{name}: photographs of {number.max()} classes; CUB-200-2011 has 200")
     trained = number <= TRAINED_CLASSES
-    timed = [float(part["seconds"]) for part in parts if "seconds" in part]
     return StudyData(
-        PHOTOGRAPHS,
+        name,
         items,
         labels,
         training=np.flatnonzero(trained & ~is_test),
@@ -176,7 +203,7 @@ def photographs(features: Path, network: str = "lite0") -> StudyData:
         unseen=np.flatnonzero(number > VALIDATION_CLASSES),
         validation=np.flatnonzero(~trained & (number <= VALIDATION_CLASSES)),
         sizes=(32, 12, 12, 12, 12),
-        seconds_per_item=sum(timed) / len(labels) if len(timed) == len(parts) else None,
+        seconds_per_item=seconds_per_item,
     )
 
 
@@ -214,7 +241,7 @@ def _concatenated(parts: Iterable[np.ndarray]) -> np.ndarray:
 def read_vectors(file: Path, needed: Sequence[str] = ("features", "labels", "ids")) -> dict[str, np.ndarray]:
     """The arrays of a file of features."""
     if not file.is_file():
-        raise HoldfastError(f"{file}: no such file; python -m papers.quarters photographs (or texts) writes it")
+        raise HoldfastError(f"{file}: no such file; python -m papers.quarters photographs, pictures or texts writes it")
     with np.load(file) as pack:
         found = {name: pack[name] for name in pack.files}
     for name in needed:

@@ -11,8 +11,11 @@ NOTHING_LOST = 0.99
 """Share of re-embedding from which on an old index need not be re-embedded."""
 
 
-def verdict(records: Records) -> str:
-    """Whether training for compatibility beats plain + bridge, what it costs, and which goals were missed."""
+def verdict(records: Records, trained: str) -> str:
+    """Whether training for compatibility beats plain + bridge, what it costs, and which goals were missed.
+
+    trained: what was trained, in words.
+    """
     found = goals(records)
     if not found:
         return "There are no results yet."
@@ -21,8 +24,8 @@ def verdict(records: Records) -> str:
     reached = "All goals below are reached by the mean over seeds."
     sentences = [
         f"**Does training for compatibility beat plain fine-tuning with a bridge? {answer(records, UNSEEN)}**",
-        f"This is for a head on the vectors of a frozen network, n = {seeds}, and photographs of classes that no",
-        f"version was trained on. {_old_index(records)}",
+        f"This is for {trained}, n = {seeds}, and photographs of classes that no version was trained on.",
+        _old_index(records),
         f"In an index that grew over five versions the exposure ratios are {_ratios(records, OURS)} with ours +",
         f"bridge, {_ratios(records, RIVAL)} with plain + bridge and {_ratios(records, 'plain')} with plain fine-tuning",
         "alone (oldest version first; 1 is fair).",
@@ -60,7 +63,7 @@ def _old_index(records: Records) -> str:
         f" {spread(kept[RIVAL])} % with plain + bridge, and {spread(kept['plain'])} % with plain fine-tuning and no map"
     )
     if all(statistics.fmean(values) >= NOTHING_LOST for values in kept.values()):
-        return f"{said}: with such a head nothing is lost by keeping an old index, whichever of the three is used."
+        return f"{said}: here nothing is lost by keeping an old index, whichever of the three is used."
     return f"{said}."
 
 

@@ -3,7 +3,7 @@
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +17,19 @@ from holdfast.events import Event, RunEnded
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.plan import PlannedRun
 from holdfast.experiments.record import write_record
+from holdfast.experiments.schema import Recipe
 from holdfast.experiments.sweep import SweepOptions, Watch, run_all
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
 from holdfast.training import Cancellation
 from papers.stationary.readings import readings
+from papers.stationary.stationarity_measure import theory_numbers
 from papers.stationary.study_runs import StudyRun
+from papers.stationary.toy_measure import toy_numbers
+
+Measure = Callable[[RunFolder, Recipe, SharedData, torch.device], dict[str, Any]]
+MEASURES: dict[str, Measure] = {"readings": readings, "theory": theory_numbers, "toy": toy_numbers}
+"""What a record may have besides the scores of its run: name -> function of the finished run's folder."""
 
 KEPT_EVERY = 30.0
 RECORDED_AT_ONCE = 2
@@ -127,8 +134,8 @@ def execute_runs(
         checkpoint; waiting runs are not started. None: no limit.
     watch: called with the name of a run and each of its events.
 
-    The record of a run has its other readings too (readings.py). They are computed beside the training of the runs that
-    follow. Then the features of the run are removed: at 31 tasks and K = 1024 they take 4 GB.
+    The record of a run has its ``measures`` too. They are computed beside the training of the runs that follow. Then
+    the features of the run are removed: at 31 tasks and K = 1024 they take 4 GB.
     """
     planned = [planned_run(run, device) for run in runs]
     by_name = {own.name: (run, own) for run, own in zip(runs, planned, strict=True)}
@@ -141,11 +148,11 @@ def execute_runs(
     def record(name: str, event: RunEnded, seconds: float) -> None:
         folder, (run, own) = RunFolder(out / name), by_name[name]
         also: dict[str, Any] = {"gpu_minutes": round(seconds / 60, 2), "runs_at_once": parallel}
-        if run.with_readings:
+        if run.measures:
             # A stream of its own: on the default stream it would disturb runs that capture a CUDA graph.
             own_stream = SideStream(device).stream if device.type == "cuda" else None
             with torch.cuda.stream(own_stream):
-                also["readings"] = readings(folder, own.recipe, shared, device)
+                also |= {one: MEASURES[one](folder, own.recipe, shared, device) for one in run.measures}
         write_record(folder, results / run.path, own.command, also)
         shutil.rmtree(folder.features, ignore_errors=True)
         watch(name, event)

@@ -37,7 +37,7 @@ class StudyRun:
     stage: position in the running order; runs of a lower stage are run first.
     family: folder of the data set's results.
     set_name: set of settings the run belongs to or is derived from (paper, tuned, ...).
-    with_readings: whether its record has other readings of its models too (readings.py).
+    measures: what else its record has, names of ``MEASURES`` in execute.py, such as "readings".
     """
 
     study: str
@@ -51,7 +51,7 @@ class StudyRun:
     stage: int = 0
     family: str = "cifar100-10"
     set_name: str = "paper"
-    with_readings: bool = False
+    measures: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

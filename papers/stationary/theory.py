@@ -203,10 +203,7 @@ def figures(
     only: str = typer.Option("", "--only", help="Names separated by commas, such as fig1,fig12; all by default."),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Draw the paper's figures 1, 2, 3, 5, 11 and 12.
-
-    Figure 3 is drawn from the record of the toy in results/theory; the others are computed.
-    """
+    """Draw the paper's figures 1, 2, 5, 11 and 12, which need no training."""
     from holdfast.errors import unknown_name
     from papers.stationary.theory_figures import PAPER_FIGURES
 

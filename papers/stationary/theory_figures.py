@@ -17,7 +17,7 @@ import numpy as np
 from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.scenarios import SlotRegistry
-from holdfast.storage import read_json, replacing
+from holdfast.storage import replacing
 from holdfast.theory.caps import Floats, sample_cap
 from holdfast.theory.closed_form import different_class, same_class
 from holdfast.theory.propositions import Collapse, expected_angle, log_density_at_expected_angle, simulate_collapse
@@ -309,9 +309,6 @@ def _count(axis: object, x: float, y: float, number: int, colour: str, side: str
     )  # fmt: skip
 
 
-TOY_RECORD = Path(__file__).parents[2] / "results" / "theory" / "toy-mnist.json"
-
-
 def draw_slot_registry(path: Path) -> None:
     """Fig. 5 by the real registry, at the paper's size: K = 1024, 7 tasks, replacements with 300 and 600 classes."""
     pretrained, finetuned = 100, 0
@@ -330,19 +327,9 @@ def draw_slot_registry(path: Path) -> None:
     draw_slots(path, rows, registry.num_slots)
 
 
-def draw_toy_record(path: Path) -> None:
-    """Fig. 3 from the committed record of the toy."""
-    if not TOY_RECORD.is_file():
-        raise HoldfastError(
-            "fig3 is drawn from a record of the toy; python -m papers.stationary theory toy --out FOLDER makes one"
-        )
-    draw_toy(path, read_json(TOY_RECORD))
-
-
 PAPER_FIGURES: dict[str, Callable[[Path], None]] = {
     "fig1": draw_update,
     "fig2": draw_pairs,
-    "fig3": draw_toy_record,
     "fig5": draw_slot_registry,
     "fig11": draw_densities,
     "fig12": draw_theorem1,
@@ -394,28 +381,26 @@ def save(figure: "Figure", path: Path) -> None:
         figure.savefig(temporary, metadata=plain[path.suffix.lower()])
 
 
-def draw_toy(path: Path, record: Mapping[str, Any]) -> None:
-    """Draw the record that ``theory toy`` writes: the minimised loss, and its cross-entropy part alone.
+CE_LABEL = "cross-entropy (λ = 1)"
 
-    The two runs minimise different losses, so their totals share no scale; the cross-entropy part does.
+
+def toy_figure(curves: Mapping[str, Mapping[str, Sequence[float]]], title: str) -> "Figure":
+    """The toy of Fig. 3: the minimised loss, and its cross-entropy part alone.
+
+    The runs minimise different losses, so their totals have no common scale; the cross-entropy part does.
+
+    curves: label -> "loss" and "ce", one value per epoch; ``CE_LABEL`` is the run with cross-entropy alone.
+    title: name of the data.
     """
-    try:
-        curves = record["curves"]
-        totals = {name: curves[name]["loss"] for name in ("ce", "hoc")}
-        parts = {name: curves[name]["ce"] for name in ("ce", "hoc")}
-        title = str(record["data"])
-    except (KeyError, TypeError) as error:
-        raise HoldfastError(
-            f"not a record of the toy: {error} is missing; python -m papers.stationary theory toy writes one"
-        ) from error
     figure, axes = new_figure(9.0, 3.7, 2)
-    looks = (("ce", OLD, "cross-entropy (λ = 1)"), ("hoc", NEW, f"HOC (λ = {record['lambda']:g})"))
-    for axis, values, heading in zip(axes, (totals, parts), ("the loss that is minimised", "its cross-entropy part")):
-        for name, colour, label in looks:
-            axis.plot(range(1, len(values[name]) + 1), values[name], color=colour, label=label)
+    others = iter(itertools.cycle((NEW, QUIET, *SERIES[3:])))
+    looks = {label: OLD if label == CE_LABEL else next(others) for label in curves}
+    for axis, part, heading in zip(axes, ("loss", "ce"), ("the loss that is minimised", "its cross-entropy part")):
+        for label, values in curves.items():
+            axis.plot(range(1, len(values[part]) + 1), values[part], color=looks[label], label=label)
         axis.set(xlabel="epoch of fine-tuning", ylabel="training loss")
         axis.set_title(f"{heading}, {title}", fontsize=10)
         axis.legend(frameon=False, fontsize=9)
     axes[0].set_ylim(bottom=min(0, axes[0].get_ylim()[0]))
     axes[1].set_yscale("log")
-    save(figure, path)
+    return figure

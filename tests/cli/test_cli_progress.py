@@ -48,6 +48,16 @@ def test_steps_of_the_whole_run_are_counted():
     assert (position.tasks, position.steps) == (2, 10)
 
 
+def test_a_single_task_is_not_numbered():
+    """``start`` and ``update`` train one task, and their users do not think in tasks."""
+    position = Position()
+    stages = []
+    for event in [TasksPlanned([4]), TaskBegan(1, 0, 4, 2, "eager"), EVENTS[3], FeaturesBegan(1)]:
+        position.follow(event)
+        stages.append(position.stage)
+    assert stages == ["reading data", "training", "training, epoch 1", "training, features"]
+
+
 def test_a_resumed_run_is_shown_where_it_is(clock):
     """Task 1 was found finished, task 2 goes on at its third step: six of ten steps are done, and none by us."""
     position = Position()

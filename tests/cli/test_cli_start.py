@@ -42,6 +42,7 @@ def test_accuracy_is_printed_and_in_the_json(data, tmp_path):
     said = " ".join(text.split())
     assert "Accuracy, known classes: the nearest neighbour is right for" in said
     assert "by raw pixels" in said
+    assert "replayed" not in said  # there is nothing to replay before the first version
     assert "to use with --backbone: hf:somebody/vit" in said
     assert "hf:somebody/vit" not in typed(*words, cache=tmp_path)
     found = json.loads(typed(*words, "--json", cache=tmp_path / "hub"))["accuracy"]["known classes"]

@@ -21,6 +21,7 @@ CASES = [
     ("small_resnet", {"width": 4, "stem_stride": 2}, (2, 3, 64, 64), 16),
     ("small_resnet", {"in_channels": 1, "width": 4}, (2, 1, 9, 9), 16),
     ("lenet_plus_plus", {}, (2, 1, 16, 16), 1152),
+    ("lenet_plus_plus", {"width": 2}, (2, 1, 28, 28), 2),
     ("senet18", {}, (2, 3, 32, 32), 512),
     ("senet18", {"in_channels": 1}, (4, 1, 16, 16), 512),
     ("regnety_400mf", {}, (2, 3, 32, 32), 384),

@@ -29,6 +29,13 @@ class Tiny(nn.Module):
 def tiny(width=4):
     return Tiny(width)
 
+WEIGHTS = Tiny(4).state_dict()
+
+def with_weights():
+    network = Tiny(4)
+    network.load_state_dict(WEIGHTS)
+    return network
+
 def not_a_network():
     return 3
 
@@ -55,6 +62,13 @@ def test_own_code_is_built_saved_and_loaded_where_it_was_named(own_module, tmp_p
     encoder.save_pretrained(tmp_path / "model")
     x = torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(Encoder.from_pretrained(tmp_path / "model").encode(x), encoder.encode(x))
+
+
+def test_code_that_loads_weights_itself_is_loaded_without_warnings(own_module, tmp_path, recwarn):
+    encoder = Encoder(build_backbone("my_nets:with_weights"))
+    encoder.save_pretrained(tmp_path / "model")
+    Encoder.from_pretrained(tmp_path / "model")
+    assert [str(one.message) for one in recwarn] == []
 
 
 def test_a_model_folder_cannot_name_code_to_run(own_module, tmp_path, monkeypatch):

@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 from test_losses_references import batches, loop_cosine, loop_cross_entropy
 
 from holdfast.geometry import unit
-from holdfast.losses import align_rows, boundary_hinge, centre_pull, elastic_limit, old_class_cross_entropy
+from holdfast.losses import (
+    align_both_ways,
+    align_rows,
+    boundary_hinge,
+    centre_pull,
+    elastic_limit,
+    old_class_cross_entropy,
+)
 
 
 def loop_unit(row):
@@ -117,6 +124,16 @@ def test_centre_pull_by_hand():
 def test_align_rows_by_hand():
     # Unit rows (1, 0) and (0, 1): squared differences 0, 0 and 0.36, 0.04, over four entries.
     assert align_rows(Z[:2], CENTRES).item() == pytest.approx(0.1)
+
+
+def test_align_both_ways_by_hand():
+    # Unit rows (1, 0) and (0, 1) against (1, 1) and (0, 3): 0, 1 and 0, 4 over four entries, 5/4. Centres (1, 0) and
+    # (0.6, 0.8) against (1, 2) and (0.6, 0.8): 0, 4 and 0, 0, 4/4. Their mean is 9/8.
+    mapped_centres = torch.tensor([[1.0, 1.0], [0.0, 3.0]], dtype=torch.float64)
+    mapped_rows = torch.tensor([[1.0, 2.0], [0.6, 0.8]], dtype=torch.float64)
+    assert align_both_ways(Z[:2], CENTRES, mapped_rows, mapped_centres).item() == pytest.approx(9 / 8)
+    unmapped = align_both_ways(Z[:2], CENTRES, unit(Z[:2]), CENTRES)
+    assert unmapped.item() == pytest.approx(align_rows(Z[:2], CENTRES).item())
 
 
 TERMS = {

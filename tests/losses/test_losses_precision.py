@@ -5,6 +5,7 @@ import torch
 
 from holdfast.geometry import unit
 from holdfast.losses import (
+    align_both_ways,
     align_rows,
     boundary_hinge,
     centre_pull,
@@ -48,6 +49,7 @@ LOSSES = {
     "elastic_limit": lambda z, old: elastic_limit(z, Y, known(z), known(z)[:, 0].abs()),
     "centre_pull": lambda z, old: centre_pull(z, Y, known(z)),
     "align_rows": lambda z, old: align_rows(z[4:8], known(z)),
+    "align_both_ways": lambda z, old: align_both_ways(z[4:8], known(z), z[8:12], old[:4]),
     "neighbour_triplet": lambda z, old: neighbour_triplet(z, old, Y, margin=0.5),
     "discrimination": lambda z, old: discrimination(z[:, :2], old[:, :2]),
     "elastic_radii": radii,

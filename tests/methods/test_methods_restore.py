@@ -8,7 +8,7 @@ from test_methods_others import DIM, PROGRESS, THIRD, FakeSurvey, batch_of
 from holdfast.methods import METHODS
 
 SIMPLEX = ("simplex_fd", "simplex_hoc", "simplex_hoc_views")
-OPTIONS = {**{name: {"slots": 10} for name in SIMPLEX}, "bct": {"synthesise": True}}
+OPTIONS = {**{name: {"slots": 10} for name in SIMPLEX}, "bct": {"synthesise": True}, "lce": {"transformations": True}}
 TASKS = {1: [FIRST], 2: [FIRST, SECOND], 3: [FIRST, SECOND, THIRD]}
 
 

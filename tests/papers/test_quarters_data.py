@@ -14,6 +14,7 @@ from papers.quarters.study_data import (
     VERSIONS,
     StudyData,
     photographs,
+    pictures,
     read_vectors,
     scenario,
     texts,
@@ -105,6 +106,14 @@ def test_photographs_of_validation_classes_are_in_no_table(tmp_path):
     assert found.seconds_per_item == pytest.approx(4 / 1000)
 
 
+def test_the_middle_of_a_photograph_is_searched():
+    random = np.random.default_rng(0)
+    items = random.integers(0, 256, size=(3, 256, 256, 3), dtype=np.uint8)
+    none = np.empty(0, dtype=int)
+    data = StudyData("made up", items, np.array(["a", "b", "c"]), none, none, none, none, sizes=())
+    assert (data.searched(np.array([2, 0])) == items[[2, 0], 16:240, 16:240]).all()
+
+
 def test_texts_are_divided_by_section(tmp_path):
     labels = np.array([f"s{number:02d}" for number in range(20) for _ in range(110)] + ["rare"] * 5)
     np.savez(tmp_path / "texts.npz", features=np.ones((len(labels), 4), np.float32), labels=labels, ids=labels)
@@ -152,3 +161,18 @@ def test_photographs_become_features(tmp_path, monkeypatch):
     assert found["features"][0] == pytest.approx(red, abs=0.05)
     photograph_features.write_features(tmp_path / "photos", out, "lite0", say=lambda text: None)
     assert asked == ["lite0"]  # files that exist are kept
+
+
+def test_photographs_become_pixels(tmp_path):
+    for split in photograph_features.SPLITS:
+        for number in range(1, 201):
+            folder = tmp_path / "photos" / split / f"{number:03d}.bird"
+            folder.mkdir(parents=True)
+            Image.new("RGB", (30, 20), (number, 0, 0)).save(folder / "1.jpg", quality=95)
+    photograph_features.write_pictures(tmp_path / "photos", tmp_path, say=lambda text: None)
+    found = pictures(tmp_path)
+    assert found.items.shape == (400, 256, 256, 3)
+    assert abs(int(found.items[99, 100, 100, 0]) - 100) < 4
+    assert len(found.training) == len(found.known) == 80
+    assert len(found.unseen) == 200
+    photograph_features.write_pictures(tmp_path / "photos", tmp_path, say=pytest.fail)  # files there are kept

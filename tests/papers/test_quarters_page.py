@@ -8,15 +8,24 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from papers.quarters.execute import SEEDS, study_runs
+from papers.quarters.execute import SEEDS, Results, study_runs, trainee_of_study
 from papers.quarters.goals import goals
-from papers.quarters.page import CAPTION, PICTURE, page, write_page
+from papers.quarters.page import CAPTION, PICTURES, TITLES, page, write_page
 from papers.quarters.picture import kept_lines
 from papers.quarters.replacement import replacement_runs
-from papers.quarters.settings_search import chosen_settings, read_tries
+from papers.quarters.settings_search import read_tries
 from papers.quarters.shares import Records, spread
-from papers.quarters.study_data import KNOWN, PHOTOGRAPHS, TEXTS, UNSEEN
-from papers.quarters.trainings import TRIES
+from papers.quarters.study_data import (
+    KNOWN,
+    NETWORK,
+    NETWORK_REPLACEMENT,
+    PHOTOGRAPHS,
+    REPLACEMENT,
+    TEXTS,
+    UNSEEN,
+)
+from papers.quarters.trainees import HEAD
+from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
 from papers.quarters.verdict import verdict
 from papers.stationary.plots import fingerprint
 
@@ -29,6 +38,10 @@ def text():
     return page(RESULTS)
 
 
+SHOWN = [study for study in PICTURES if (RESULTS / "quarters" / study).is_dir()]
+"""Studies of photographs that have results."""
+
+
 def table_of(name, seed, table=UNSEEN, study=PHOTOGRAPHS):
     path = RESULTS / "quarters" / study / f"{name}-s{seed}.json"
     return json.loads(path.read_text(encoding="utf-8"))["tables"][table]
@@ -37,45 +50,58 @@ def table_of(name, seed, table=UNSEEN, study=PHOTOGRAPHS):
 def test_the_page_is_up_to_date(text):
     """If this fails: python -m papers.quarters run --render --docs docs"""
     assert PAGE.read_text(encoding="utf-8") == text
-    with Image.open(ROOT / "docs" / "figures" / PICTURE) as picture:
-        assert picture.text["Description"] == fingerprint(kept_lines(Records(RESULTS, PHOTOGRAPHS, SEEDS)))
+    for study in SHOWN:
+        with Image.open(ROOT / "docs" / "figures" / PICTURES[study]) as picture:
+            assert picture.text["Description"] == fingerprint(kept_lines(Records(RESULTS, study, SEEDS)))
 
 
 def test_no_run_is_missing():
-    for run in [*study_runs([PHOTOGRAPHS, TEXTS]), *replacement_runs(SEEDS)]:
+    studies = [study for study in (NETWORK, PHOTOGRAPHS, TEXTS) if (RESULTS / "quarters" / study).is_dir()]
+    replaced = [one for one in (NETWORK_REPLACEMENT, REPLACEMENT) if (RESULTS / "quarters" / one).is_dir()]
+    assert {PHOTOGRAPHS, TEXTS, REPLACEMENT} <= {*studies, *replaced}
+    for run in [*study_runs(studies), *(run for study in replaced for run in replacement_runs(SEEDS, study))]:
         record = json.loads((RESULTS / run.path).read_text(encoding="utf-8"))
         assert (record["strategy"], record["seed"]) == (run.strategy.name, run.seed)
-        assert record["settings"] == chosen_settings(RESULTS / "quarters", run.strategy.training).to_json()
+        assert record["settings"] == Results(RESULTS).settings(run).to_json()
         assert record["environment"]["commit"]
 
 
-def kept_at_lag_four(name, table):
+def kept_at_lag_four(name, table, study):
     """mAP of version 5's queries on version 1's gallery, over plain fine-tuning's mAP on its own; one per seed."""
     shares = []
     for seed in SEEDS:
-        (cell,) = [one for one in table_of(name, seed, table)["cells"] if (one["queries"], one["gallery"]) == (5, 1)]
-        shares.append(cell["mAP"] / table_of("plain-reembedded", seed, table)["own"][4]["mAP"])
+        cells = table_of(name, seed, table, study)["cells"]
+        (cell,) = [one for one in cells if (one["queries"], one["gallery"]) == (5, 1)]
+        shares.append(cell["mAP"] / table_of("plain-reembedded", seed, table, study)["own"][4]["mAP"])
     return shares
 
 
+@pytest.mark.parametrize("study", SHOWN)
 @pytest.mark.parametrize("table", [UNSEEN, KNOWN])
 @pytest.mark.parametrize(("name", "title"), [("ours-bridge", "ours + bridge"), ("plain", "plain, old index")])
-def test_shares_are_those_of_the_files(text, name, title, table):
-    part = text.split(f"## Photographs, {table}")[1].split("\n## ")[0]
+def test_shares_are_those_of_the_files(text, name, title, table, study):
+    part = text.split(f"## {TITLES[study]}: {table}")[1].split("\n## ")[0]
     (row,) = re.findall(
         rf"^\| {re.escape(title)} \|(.*)\|$", part.split("kept, %")[1].split("grew over")[0], re.MULTILINE
     )
-    shares = kept_at_lag_four(name, table)
+    shares = kept_at_lag_four(name, table, study)
     expected = f"{100 * statistics.fmean(shares):.1f}±{100 * statistics.stdev(shares):.1f}"
     assert row.split("|")[3].strip() == expected
 
 
-def test_the_first_paragraph_follows_from_the_files(text):
-    first = text.split("\n\n")[1]
+@pytest.mark.parametrize("study", SHOWN)
+def test_the_first_paragraph_follows_from_the_files(text, study):
+    first = text.split(f"## {TITLES[study]}\n\n")[1].split("\n\n")[0]
     for table in (UNSEEN, KNOWN):
-        late = [a - b for a, b in zip(kept_at_lag_four("ours-bridge", table), kept_at_lag_four("plain-bridge", table))]
+        late = [
+            a - b
+            for a, b in zip(
+                kept_at_lag_four("ours-bridge", table, study), kept_at_lag_four("plain-bridge", table, study)
+            )
+        ]
         mixed = [
-            table_of("ours-bridge", seed, table)["mixed"]["mAP"] - table_of("plain-bridge", seed, table)["mixed"]["mAP"]
+            table_of("ours-bridge", seed, table, study)["mixed"]["mAP"]
+            - table_of("plain-bridge", seed, table, study)["mixed"]["mAP"]
             for seed in SEEDS
         ]
         for values in (late, mixed):
@@ -86,14 +112,16 @@ def test_the_first_paragraph_follows_from_the_files(text):
     assert "n = 3" in first
 
 
-def test_missed_goals_are_named(text):
-    records = Records(RESULTS, PHOTOGRAPHS, SEEDS)
+@pytest.mark.parametrize("study", SHOWN)
+def test_missed_goals_are_named(text, study):
+    records = Records(RESULTS, study, SEEDS)
     found = goals(records)
     assert len(found) == 6
+    part = text.split(f"## {TITLES[study]}\n\n")[1].split("\n## ")[0]
     for goal in found:
-        (line,) = [line for line in text.splitlines() if line.startswith(f"| {goal.what} |")]
+        (line,) = [line for line in part.splitlines() if line.startswith(f"| {goal.what} |")]
         assert ("missed" in line) == (not goal.mean)
-        assert goal.mean or goal.what in verdict(records)
+        assert goal.mean or goal.what in verdict(records, trainee_of_study(study).name)
 
 
 def test_the_goal_of_exposure_follows_from_the_files():
@@ -105,10 +133,11 @@ def test_the_goal_of_exposure_follows_from_the_files():
 
 
 def test_every_method_has_the_same_number_of_tries():
-    tries = [one["training"] for one in read_tries(RESULTS / "quarters")]
-    searched = {name for name, settings in TRIES.items() if len(settings) > 1}
-    assert searched <= set(tries)
-    assert {tries.count(name) for name in tries} == {4}
+    for trainee in (HEAD, WHOLE_NETWORK) if NETWORK in SHOWN else (HEAD,):
+        tries = [one["training"] for one in read_tries(RESULTS / "quarters", trainee)]
+        searched = {name for name, settings in trainee.tries.items() if len(settings) > 1}
+        assert searched <= set(tries)
+        assert {tries.count(name) for name in tries} == {4}
 
 
 def test_without_results_the_page_says_so(tmp_path):

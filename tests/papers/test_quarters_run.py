@@ -8,24 +8,40 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from holdfast import build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.exposure import StoredItems, search_mixed
 from holdfast.geometry import unit
 from holdfast.methods import Batch
 from holdfast.metrics import mean_average_precision
-from papers.quarters import settings_search, trainings
+from papers.quarters import study_data, trainees, trainings
 from papers.quarters.__main__ import app
 from papers.quarters.cosine_distillation import CosineDistillation
-from papers.quarters.execute import FOLDER, Results, StudyRun, execute, study_runs
+from papers.quarters.execute import Results, StudyRun, execute, study_runs
 from papers.quarters.measure import Threshold, grown_gallery, one_version, ranking, scores
-from papers.quarters.replacement import execute_replacement, replacement_runs
-from papers.quarters.settings_search import chosen_settings, search, try_score
+from papers.quarters.replacement import Turned, execute_replacement, replacement_runs
+from papers.quarters.settings_search import FOLDER, chosen_settings, read_tries, search, try_score
 from papers.quarters.shares import Records
 from papers.quarters.strategies import STRATEGIES
-from papers.quarters.study_data import REPLACEMENT, UNSEEN, StudyData
+from papers.quarters.study_data import NETWORK, NETWORK_REPLACEMENT, REPLACEMENT, UNSEEN, StudyData
+from papers.quarters.trainees import HEAD
+from papers.quarters.workers import LITE2_FEATURES, Workplace, results_of
 
 WIDTH, CLASSES, EACH = 12, 17, 42
 BRIDGED = ("distillation-bridge", "hoc-bridge", "ours-bridge")
+
+
+class MadeUp(Workplace):
+    """Data that the tests make up, by study."""
+
+    def data(self, study):
+        return self.made.get(study, self.made["made up"])
+
+
+def place_of(top, made):
+    place = MadeUp(top, top / "results", top / "models")
+    object.__setattr__(place, "made", {"made up": made} if isinstance(made, StudyData) else made)
+    return place
 
 
 @pytest.fixture(scope="module")
@@ -48,25 +64,25 @@ def data():
 def few_tries():
     """Two tries of plain, and one setting for the others, with few epochs."""
     patch = pytest.MonkeyPatch()
-    first = {name: tries[:1] for name, tries in trainings.TRIES.items()}
-    first[trainings.PLAIN] = trainings.TRIES[trainings.PLAIN][:2]
-    for module in (trainings, settings_search):
-        patch.setattr(module, "TRIES", first)
-    patch.setattr(trainings, "HEAD_FIT", trainings.FitOptions(epochs=2, batch_size=64, lr=0.05, schedule="cosine"))
-    patch.setattr(trainings, "MAP_WIDTH", 8)
+    first = {name: tries[:1] for name, tries in HEAD.tries.items()}
+    first[trainees.PLAIN] = HEAD.tries[trainees.PLAIN][:2]
+    known = dict(HEAD.tries)
+    HEAD.tries.update(first)
+    patch.setattr(trainees, "HEAD_FIT", trainees.FitOptions(epochs=2, batch_size=64, lr=0.05, schedule="cosine"))
+    patch.setattr(trainees, "MAP_WIDTH", 8)
     yield first
     patch.undo()
+    HEAD.tries.update(known)
 
 
 @pytest.fixture(scope="module")
 def study(data, few_tries, tmp_path_factory):
     """All strategies at one seed; bridges are fitted for plain alone, because they take most of the time."""
-    top = tmp_path_factory.mktemp("quarters")
-    search(data, top / "results" / FOLDER, [one.training for one in STRATEGIES], say=lambda text: None)
-    results = Results(top / "results")
+    place = place_of(tmp_path_factory.mktemp("quarters"), data)
+    search(place, "made up", [one.training for one in STRATEGIES], say=lambda text: None)
     runs = [StudyRun("made up", strategy, 0) for strategy in STRATEGIES if strategy.name not in BRIDGED]
-    execute(data, runs, results, top / "models", say=lambda text: None)
-    return results, runs, top
+    execute(runs, place, say=lambda text: None)
+    return Results(place.results), runs, place
 
 
 def test_every_strategy_has_a_record(study):
@@ -100,10 +116,10 @@ def test_strategies_differ_only_where_they_should(study):
 
 
 def test_a_second_run_trains_nothing(study, data, monkeypatch):
-    results, runs, top = study
+    results, runs, place = study
     monkeypatch.setattr(trainings, "train_scenario", lambda *words, **options: pytest.fail("trained again"))
-    search(data, results.root / FOLDER, [one.training for one in STRATEGIES], say=pytest.fail)
-    execute(data, results.missing(runs), results, top / "models", say=pytest.fail)
+    search(place, "made up", [one.training for one in STRATEGIES], say=pytest.fail)
+    execute(results.missing(runs), place, say=pytest.fail)
 
 
 def test_a_record_of_other_settings_is_missing(study, tmp_path):
@@ -122,27 +138,28 @@ def test_a_record_of_other_settings_is_missing(study, tmp_path):
 
 def test_the_best_try_is_chosen(study, few_tries):
     results, _, _ = study
-    tries = settings_search.read_tries(results.root / FOLDER)
+    tries = read_tries(results.root / FOLDER, HEAD)
     assert len(tries) == 2
     best = max(tries, key=lambda one: one["score"])
-    assert chosen_settings(results.root / FOLDER, trainings.PLAIN).to_json() == best["settings"]
+    assert chosen_settings(results.root / FOLDER, HEAD, trainees.PLAIN).to_json() == best["settings"]
     assert best["score"] == best["mAP"][4][4]
 
 
 def test_models_of_other_settings_are_refused(study, data):
-    _, _, top = study
-    other = trainings.Settings("cosine_hoc", {"contrast": 0.5})
+    _, _, place = study
+    other = trainees.Settings("cosine_hoc", {"contrast": 0.5})
     with pytest.raises(HoldfastError, match="holds models with other settings"):
-        trainings.train(data, other, 0, top / "models" / "made up" / "ours-s0", torch.device("cpu"))
+        trainings.train(data, other, 0, place.out / "made up" / "ours-s0", torch.device("cpu"))
 
 
 def test_the_network_is_replaced(study, data):
     """The new network gives the same vectors in another basis, so that a rotation brings them back."""
-    results, _, top = study
+    results, _, place = study
     basis = np.linalg.qr(np.random.default_rng(1).normal(size=(WIDTH, WIDTH)))[0]
     other = StudyData(**{**vars(data), "items": (data.items @ basis).astype(np.float32)})
     runs = [run for run in replacement_runs([0]) if run.strategy.name in ("plain-reembedded", "plain", "ours")]
-    execute_replacement(data, other, runs, results, top / "models", say=lambda text: None)
+    there = place_of(place.features, {"made up": data, LITE2_FEATURES: other})
+    execute_replacement(runs, there, say=lambda text: None)
     assert results.missing(runs) == []
     records = Records(results.root, REPLACEMENT, [0])
     assert records.kept("ours", UNSEEN, 1, "mAP")[0] > 0.8
@@ -151,21 +168,87 @@ def test_the_network_is_replaced(study, data):
 
 
 def test_a_replacement_needs_the_same_photographs(study, data):
-    results, _, top = study
+    _, _, place = study
     other = StudyData(**{**vars(data), "labels": data.labels[::-1]})
+    there = place_of(place.features, {"made up": data, LITE2_FEATURES: other})
     with pytest.raises(HoldfastError, match="same photographs"):
-        execute_replacement(data, other, replacement_runs([0]), results, top / "models", say=pytest.fail)
+        execute_replacement(replacement_runs([0]), there, say=pytest.fail)
+
+
+@pytest.fixture(scope="module")
+def small_network():
+    """The studies of whole networks with a small network instead of EfficientNet-lite, and few epochs."""
+    patch = pytest.MonkeyPatch()
+    for module in (study_data, trainees):
+        patch.setattr(module, "SIDE", 10)
+        patch.setattr(module, "CROP", 8)
+    width = build_backbone("small_resnet").feature_dim
+    patch.setattr(trainees, "LITE0", "small_resnet")
+    patch.setattr(trainees, "NETWORK_WIDTH", width)
+    patch.setattr("papers.quarters.replacement.build_backbone", lambda name: _linear(width))
+    patch.setattr(trainees, "NETWORK_EPOCHS", 1)
+    known = dict(trainees.NETWORK.tries)
+    trainees.NETWORK.tries.update({name: tries[:1] for name, tries in known.items()})
+    yield
+    patch.undo()
+    trainees.NETWORK.tries.update(known)
+
+
+def _linear(width):
+    """A replacement whose vectors keep the colours without any training."""
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(8 * 8 * 3, width))
+    network.feature_dim = width
+    return network
+
+
+def test_a_whole_network_is_trained_and_replaced(data, small_network, tmp_path):
+    random = np.random.default_rng(0)
+    colours = random.integers(0, 200, size=(CLASSES, 1, 1, 3))
+    codes = np.array([int(label) for label in data.labels])
+    pixels = (colours[codes] + random.integers(0, 50, size=(len(codes), 10, 10, 3))).astype(np.uint8)
+    place = place_of(tmp_path, StudyData(**{**vars(data), "name": NETWORK, "items": pixels}))
+    wanted = [one for one in STRATEGIES if one.name in ("raw", "plain-reembedded", "plain", "ours")]
+    search(place, NETWORK, [one.training for one in wanted], say=pytest.fail)  # one try each, so none is trained
+    execute([StudyRun(NETWORK, strategy, 0) for strategy in wanted], place, say=lambda text: None)
+    execute_replacement(
+        [run for run in replacement_runs([0], NETWORK_REPLACEMENT) if run.strategy in wanted],
+        place,
+        say=lambda text: None,
+    )
+    records = Records(place.results, NETWORK, [0])
+    assert records.own("plain", UNSEEN, "mAP")[0] > 0.5  # four unseen colours; by chance 0.25
+    assert records.by_seed["plain"][0]["seconds"]["network_per_million"] > 0
+    after = Records(place.results, NETWORK_REPLACEMENT, [0])
+    assert after.kept("ours", UNSEEN, 1, "mAP") > after.kept("plain", UNSEEN, 1, "mAP")
+    assert after.by_seed["ours"][0]["study"] == NETWORK_REPLACEMENT
+
+
+def test_a_turned_network_begins_as_a_rotation():
+    network = torch.nn.Linear(6, 6)
+    weight = torch.linalg.qr(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))[0]
+    rows = torch.randn(3, 6, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(Turned(network, weight, 6)(rows), network(rows) @ weight)
+
+
+def _twice(place, job):
+    return 2 * job
+
+
+def test_jobs_can_run_in_several_processes(tmp_path):
+    place = Workplace(tmp_path, tmp_path, tmp_path)
+    assert list(results_of(_twice, [1, 2, 3], place, 1)) == [2, 4, 6]
+    assert sorted(results_of(_twice, [1, 2, 3], place, 2)) == [2, 4, 6]
 
 
 def test_tries_that_are_missing_are_named(tmp_path, few_tries):
     with pytest.raises(HoldfastError, match="0 of 2 tries of plain"):
-        chosen_settings(tmp_path, trainings.PLAIN)
+        chosen_settings(tmp_path, HEAD, trainees.PLAIN)
 
 
 def test_the_score_of_a_try():
     matrix = [[0.2], [0.3, 0.7]]
-    assert try_score(trainings.PLAIN, matrix) == 0.7
-    assert try_score(trainings.CVS, matrix) == pytest.approx(0.4)
+    assert try_score(trainees.PLAIN, matrix) == 0.7
+    assert try_score(trainees.CVS, matrix) == pytest.approx(0.4)
 
 
 def test_shares_are_those_of_the_records(study):
@@ -244,7 +327,7 @@ def test_runs_are_listed_seed_by_seed():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--studies", "sounds"], "--studies 'sounds': use photographs"),
+        (["--studies", "sounds"], "--studies 'sounds': use network"),
         (["--strategies", "magic"], "--strategies 'magic': use raw"),
     ],
 )

@@ -30,7 +30,7 @@ def runs(tiny_recipe):
 
 
 def test_readings_score_the_same_models_by_readout_and_map(tiny_recipe, tmp_path):
-    run = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, family="tiny", with_readings=True)
+    run = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, family="tiny", measures=("readings",))
     execute([run], tmp_path / "runs", tmp_path / "results")
     record = Results(tmp_path / "results").record(run)
     readings = record["readings"]

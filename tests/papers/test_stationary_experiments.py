@@ -33,8 +33,8 @@ def shown(rows, tasks, about, readout="simplex", name="plain", method="simplex_h
 
 def test_every_run_has_its_own_file_and_readings():
     runs = PAGE.runs()
-    assert len({run.path for run in runs}) == len(runs) == 60
-    assert all(run.with_readings and run.study == "experiments" for run in runs)
+    assert len({run.path for run in runs}) == len(runs) == 63
+    assert all(run.measures == ("readings",) and run.study == "experiments" for run in runs)
 
 
 def test_experiments_are_numbered_as_in_the_list_of_verdicts(said):
@@ -80,3 +80,23 @@ def test_what_is_said_of_the_oracle(said):
 def test_the_tables_mark_what_is_reproduced():
     first = PAGE.tables(Results(ROOT / "results"), EVERYTHING)[0]
     assert ["d-Simplex-HOC", "the recipe", "backbone", "no", "no", "yes", "no"] in first.rows
+
+
+def test_a_run_with_learned_maps_shows_its_own_scores_and_no_rotation(tmp_path):
+    case = next(case for case in EXPERIMENTS[-1].cases if (case.about, case.tasks) == ("learned maps", 7))
+    assert case.run.recipe["method"]["transformations"] is True
+    scores = {"AC": 0.25, "AA": 0.4515, "ACA": 0.1038}
+    record = {
+        "recipe": dict(case.run.recipe.tables),
+        "readings": {},
+        "protocols": {"template": scores, "instance": {"AC": 0.0, "AA": 0.4, "ACA": 0.0}},
+    }
+    path = tmp_path / case.run.path
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(record), encoding="utf-8")
+    tables = {table.title.split(":")[0]: table for table in PAGE.tables(Results(tmp_path), EVERYTHING)}
+    start = ["7", "LCE-ER", "learned maps"]
+    nothing = ["–"] * 5
+    assert [*start, "**0.25 45.15 10.38**", *nothing, "0.24 45.15 10.38"] in tables["Experiment 6, by template"].rows
+    assert [*start, "0.00 40.00 0.00", *nothing] in tables["Experiment 6, by instance"].rows
+    assert ["LCE-ER", "learned maps", "simplex", "", "yes", "", ""] in next(iter(tables.values())).rows

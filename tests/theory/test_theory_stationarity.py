@@ -43,6 +43,21 @@ def test_against_plain_loops():
         assert pairs.count == len(kt)
         assert pairs.share == pytest.approx(((kt <= kk) if same else (kt >= kk)).mean())
         assert (pairs.kt, pairs.kk) == pytest.approx((kt.mean(), kk.mean()))
+        held = []
+        for one in range(3):
+            for other in range(3):
+                chosen = [
+                    n
+                    for n, (i, j) in enumerate(
+                        (i, j) for i in range(9) for j in range(9) if i != j and (labels[i] == labels[j]) == same
+                    )
+                    if (labels[i], labels[j]) == (one, other)
+                ]
+                if chosen:
+                    held.append(
+                        kt[chosen].mean() <= kk[chosen].mean() if same else kt[chosen].mean() >= kk[chosen].mean()
+                    )
+        assert pairs.by_class == pytest.approx(np.mean(held))
     for label in range(3):
         own = [unit(row) for row in old[labels == label]]
         mean, prototype = unit(np.mean(own, 0)), unit(before[label])
@@ -66,6 +81,18 @@ def test_caps_that_shrink_are_compatible_on_average():
     grown = compare_models(new, old, labels, prototypes, prototypes)
     assert not grown.shrank.any()
     assert grown.same.kt > grown.same.kk
+
+
+def test_a_cap_is_nested_only_if_it_shrank_by_more_than_its_prototype_moved():
+    old, labels, prototypes = caps_of(math.radians(50))
+    new, _, _ = caps_of(math.radians(45), seed=1)
+    assert compare_models(old, new, labels, prototypes, prototypes).nested.all()
+    turn = np.linalg.qr(np.random.default_rng(3).standard_normal((8, 8)))[0]
+    moved = compare_models(old, new @ turn.T, labels, prototypes, prototypes @ turn.T)
+    assert moved.shrank.all()
+    assert not moved.nested.any()
+    found = moved.to_json([str(n) for n in range(9)])
+    assert (found["shrank"], found["nested"]) == (1, 0)
 
 
 def test_prototypes_that_turn_break_it():
@@ -97,3 +124,5 @@ def test_refusals_and_undefined():
     lone = compare_models(old[::2], old[::2], labels[::2], prototypes, prototypes)
     assert lone.same.count == 0
     assert math.isnan(lone.same.share)
+    assert math.isnan(lone.same.by_class)
+    assert 0 <= lone.different.by_class <= 1

@@ -1,6 +1,7 @@
 """Executors on a CPU: what can run here does the same, what cannot is refused."""
 
 import contextlib
+import copy
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -240,6 +241,9 @@ def test_steps_of_one_kind_call_the_same_kernels(step_of, resnet_step):
     assert kernel_signature(step) != kernel_signature(replace(step, old=Encoder(build_backbone("resnet32"))))
     assert kernel_signature(step) != kernel_signature(replace(step, options=replace(step.options, optimizer="adamw")))
     assert kernel_signature(step) != kernel_signature(resnet_step(32, 32))
+    with_networks = copy.deepcopy(step.method)
+    with_networks.added = torch.nn.Linear(2, 2)
+    assert kernel_signature(step) != kernel_signature(replace(step, method=with_networks))
     assert kernel_signature(replace(step, compiled=torch.compile)) is None
     from_recipe = replace(step, options=replace(step.options, milestones=[0.5, 0.9]))
     assert kernel_signature(from_recipe) in {kernel_signature(from_recipe)}

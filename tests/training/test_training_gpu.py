@@ -38,11 +38,17 @@ def images():
     return DeviceImages(ImageSet(pixels, np.repeat(np.arange(12), 50), tuple("abcdefghijkl"), "random"), "cuda")
 
 
+def make_method(name):
+    if name == "lce_maps":
+        return METHODS["lce"](transformations=True)
+    return METHODS[name](**({"slots": 12} if name.startswith("simplex") else {}))
+
+
 def make_step(images, name, precision="fp32", seed=0, backbone="resnet32", **crop):
     torch.manual_seed(seed)
     scenario = cl2r(images.labels.cpu().numpy(), tuple("abcdefghijkl"), initial=6, tasks=2)
     preprocess = Preprocess(size=crop.get("resized_crop", 32), mean=(0.5,) * 3, std=(0.25,) * 3)
-    method = METHODS[name](**({"slots": 12} if name.startswith("simplex") else {}))
+    method = make_method(name)
     networks = [build_backbone(backbone) for _ in range(2)]
     new, old = (Encoder(one, method.feature_dim(one.feature_dim), preprocess=preprocess) for one in networks)
     method.begin(scenario.tasks[0], new.dim)
@@ -73,7 +79,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "lce_maps"])
 def test_a_graph_is_the_eager_step_bit_for_bit(images, name, precision):
     eager = after(make_step(images, name, precision), "eager")
     assert same(eager, after(make_step(images, name, precision), "eager"))
@@ -92,7 +98,12 @@ def test_auto_is_the_eager_step_bit_for_bit_where_there_are_kernels(images):
 
 @pytest.mark.parametrize(
     ("name", "backbone"),
-    [*product(METHODS, ["resnet32", "regnety_400mf"]), ("simplex_hoc", "resnet18"), ("simplex_hoc", "senet18")],
+    [
+        *product(METHODS, ["resnet32", "regnety_400mf"]),
+        ("lce_maps", "resnet32"),
+        ("simplex_hoc", "resnet18"),
+        ("simplex_hoc", "senet18"),
+    ],
 )
 def test_a_graph_of_fused_kernels_is_the_fused_step_bit_for_bit(images, name, backbone):
     def fused():
@@ -185,7 +196,7 @@ def test_a_graph_draws_the_same_resized_crops(images):
 @pytest.mark.parametrize("executor", ["graph", "fused"])
 def test_neighbours_do_not_disturb_each_other(images, executor):
     """Every method at once, each on its own stream, end where each ends alone."""
-    names = [*METHODS]
+    names = [*METHODS, "lce_maps"]
     alone = [after(make_step(images, name, "bf16", seed), executor, 40) for seed, name in enumerate(names)]
     steps = [make_step(images, name, "bf16", seed) for seed, name in enumerate(names)]
     torch.cuda.synchronize()  # they were laid out on another stream than those that are to carry them out

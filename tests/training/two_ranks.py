@@ -8,7 +8,7 @@ import torch
 from holdfast.data import ImageSet, load_split
 from holdfast.data.device_images import DeviceImages
 from holdfast.encoders import Encoder, Preprocess, build_backbone
-from holdfast.methods import METHODS
+from holdfast.methods import METHODS, Method
 from holdfast.scenarios import cl2r
 from holdfast.training import FitOptions, KeptFeatures, buffer_features, fit
 from holdfast.training.fit import prepare_step
@@ -24,7 +24,16 @@ CASES = {
     "advbct-small-apart": ("advbct", "small", {"gather": False}),
     "simplex_hoc-small-streamed": ("simplex_hoc", "small", {"images": "stream"}),
     "er-small-own-statistics": ("er", "small", {"sync_bn": False}),
+    "lce_maps-plain": ("lce", "plain", {}),
+    "lce_maps-apart": ("lce", "plain", {"gather": False}),
 }
+
+
+def make_method(case: str) -> Method:
+    if case.startswith("lce_maps"):
+        return METHODS["lce"](transformations=True)
+    name = CASES[case][0]
+    return METHODS[name](**({"slots": 8} if name.startswith("simplex") else {}))
 
 
 class Plain(torch.nn.Sequential):
@@ -42,11 +51,11 @@ def glyphs() -> ImageSet:
 
 
 def make_step(case: str, images: ImageSet, ranks: Ranks = ALONE):
-    name, backbone, changes = CASES[case]
+    _, backbone, changes = CASES[case]
     options = FitOptions(epochs=4, batch_size=8, lr=0.01, crop_padding=1, **changes)
     torch.manual_seed(0)
     preprocess = Preprocess(size=16, mean=(0.2,), std=(0.3,), colour="grey")
-    method = METHODS[name](**({"slots": 8} if name.startswith("simplex") else {}))
+    method = make_method(case)
     arguments = {"width": 8} if backbone == "small" else {"in_channels": 1}
     networks = [Plain() if backbone == "plain" else build_backbone(backbone, **arguments) for _ in range(2)]
     new, old = (Encoder(it, method.feature_dim(it.feature_dim), preprocess=preprocess) for it in networks)

@@ -56,12 +56,12 @@ class Position:
             self.tasks, self.steps = len(event.steps), self._before[-1]
         elif isinstance(event, TaskBegan):
             self.task = event.task
-            self.stage = f"task {self.task}/{self.tasks}"
+            self.stage = self._name_of(self.task)
         elif isinstance(event, EpochEnded):
-            self.stage = f"task {self.task}/{self.tasks}, epoch {event.epoch}"
+            self.stage = f"{self._name_of(self.task)}, epoch {event.epoch}"
             self.losses = " ".join(f"{name} {value:.3f}" for name, value in event.terms.items())
         elif isinstance(event, FeaturesBegan):
-            self.stage = f"task {event.task}/{self.tasks}, features"
+            self.stage = f"{self._name_of(event.task)}, features"
         elif isinstance(event, EvaluationBegan):
             self.done, self.stage = self.steps, "compatibility matrix"
         elif isinstance(event, RunEnded):
@@ -69,6 +69,9 @@ class Position:
         if isinstance(event, TaskBegan | EpochEnded | StepsDone):
             self.done = self._before[self.task - 1] + event.step
             self._started = self._started or (time.monotonic(), self.done)
+
+    def _name_of(self, task: int) -> str:
+        return "training" if self.tasks == 1 else f"task {task}/{self.tasks}"
 
     @property
     def steps_before(self) -> int | None:

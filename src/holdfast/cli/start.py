@@ -160,9 +160,9 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
         return check
     data = info["data"]
     trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
+    replayed = f" and {data['replayed']:,} replayed" if data["replayed"] else ""
     say(
-        f"{out}: version {info['task']}, trained on {trained_on} of {_class_counts(data)} "
-        f"and {data['replayed']:,} replayed{_slots_taken(info)}"
+        f"{out}: version {info['task']}, trained on {trained_on} of {_class_counts(data)}{replayed}{_slots_taken(info)}"
     )
     if data.get("skipped"):
         say(f"Files and folders skipped: {data['skipped']:,}; list: {skipped_list}")

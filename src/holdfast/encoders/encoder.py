@@ -4,6 +4,7 @@ A saved encoder is a folder with ``config.json``, ``model.safetensors`` and a mo
 """
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -342,7 +343,8 @@ def _check_sizes(build: Callable[[], nn.Module], tensors: Mapping[str, Tensor], 
     A few networks of transformers and timm cannot be built without memory. They are checked after they are built.
     """
     try:
-        with without_memory():
+        with without_memory(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*to a meta parameter.*")  # code that loads weights itself
             expected = build().state_dict()
     except HoldfastError as error:
         if isinstance(error.__cause__, HoldfastError) or error.__cause__ is None:

@@ -35,6 +35,7 @@ from holdfast.losses.hoc import HOCLoss, hoc_loss, hoc_terms
 from holdfast.losses.info_nce import InfoNCELoss, Negatives, info_nce
 from holdfast.losses.old_classes import (
     OldClassCrossEntropyLoss,
+    align_both_ways,
     align_rows,
     boundary_hinge,
     centre_pull,
@@ -53,6 +54,7 @@ __all__ = [
     "SimplexCrossEntropyLoss",
     "SoftenedDistillationLoss",
     "SquaredDistillationLoss",
+    "align_both_ways",
     "align_rows",
     "anchor_contrast",
     "anchor_distillation",

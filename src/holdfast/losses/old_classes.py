@@ -87,6 +87,18 @@ def align_rows(rows: Tensor, centres: Tensor) -> Tensor:
     return F.mse_loss(unit(rows), centres)
 
 
+def align_both_ways(rows: Tensor, centres: Tensor, mapped_rows: Tensor, mapped_centres: Tensor) -> Tensor:
+    """LCE with learned maps: mean of ``align_rows`` in the new model's space and in the old one's.
+
+    rows, centres: as for ``align_rows``, n x d.
+    mapped_rows: the rows, mapped to the old model's space, n x d; compared with the centres, not normalised.
+    mapped_centres: the centres, mapped to the new model's space, n x d; compared with the unit rows, not normalised.
+    """
+    forward = F.mse_loss(at_least_float32(mapped_centres), unit(rows))
+    backward = F.mse_loss(at_least_float32(mapped_rows), centres)
+    return (forward + backward) / 2
+
+
 def masked_mean(values: Tensor, counts: Tensor) -> Tensor:
     """Mean of ``values`` where ``counts`` is true; 0 if it is true nowhere."""
     return values.where(counts, 0.0).sum() / counts.sum().clamp(min=1)

@@ -8,6 +8,7 @@ from torch import Tensor
 from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
 from holdfast.losses import (
+    align_both_ways,
     align_rows,
     boundary_hinge,
     class_means,
@@ -18,8 +19,12 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.space_map import SpaceMap
 
 Softmax = Literal["cosine", "linear"]
+
+BLOCKS, HIDDEN = 4, 16
+"""Residual blocks of a transformation, and the width of their bottlenecks, as in the released code."""
 
 
 @final
@@ -35,10 +40,17 @@ class LCE(Method):
     margin: additive angle of the true class, in radians.
     align: weight of the distance between rows and old centres.
     bound: weight of the boundary term.
+    transformations: whether to train two maps with the network, from the old model's space to the new one's and back;
+        default: no. The rows are then aligned with the forward-mapped centres and the backward-mapped rows with the
+        centres, and the boundary holds for backward-mapped features. Old galleries are searched after each stored
+        feature has passed the forward maps of all later models. Needs at least two old classes. If the reference is a
+        loaded model, there are no maps, because they would start from that model and not from the one that embedded the
+        galleries.
 
-    Differs from the original: the identity replaces its learned transformations, which the released code never trains.
-    Features are normalised in the boundary term; the released code does not normalise them. The margin is 0 instead of
-    0.1, which lowers accuracy with few classes per task.
+    Differs from the original: by default the identity replaces its learned transformations. The released code never
+    trains them; here they are new in each task, begin as the identity and are trained by the optimiser of the network.
+    Features are normalised in the boundary term, before and after the map; the released code does not normalise them.
+    The margin is 0 instead of 0.1, which lowers accuracy with few classes per task.
     """
 
     reconstruction: ClassVar[str] = "the -ER adaptation: identity map, centres from the buffer and the latest task"
@@ -54,6 +66,7 @@ class LCE(Method):
         margin: float = 0.0,
         align: float = 100.0,
         bound: float = 1.0,
+        transformations: bool = False,
     ) -> None:
         super().__init__()
         if softmax not in get_args(Softmax):
@@ -63,6 +76,9 @@ class LCE(Method):
         self.margin = margin
         self.align = align
         self.bound = bound
+        self.transformations = transformations
+        self.forward_map: SpaceMap | None = None
+        self.backward_map: SpaceMap | None = None
         self.classifier = GrowingClassifier()
         self.register_buffer("centres", torch.empty(0, 0))
         self.register_buffer("bounds", torch.empty(0))
@@ -71,6 +87,15 @@ class LCE(Method):
         self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
         if task.reference != "previous":
             self.centres, self.bounds = emptied(self.centres), emptied(self.bounds)
+        self.forward_map = self.backward_map = None
+        if self.transformations and task.reference == "previous":
+            if task.num_seen - task.num_new < 2:
+                raise HoldfastError(
+                    "transformations need at least two old classes, because their batch norm is over class centres; "
+                    "set transformations to false"
+                )
+            self.forward_map = SpaceMap(dim, dim, HIDDEN, blocks=BLOCKS)
+            self.backward_map = SpaceMap(dim, dim, HIDDEN, blocks=BLOCKS)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
         known = old_class_features(task, survey)
@@ -94,12 +119,25 @@ class LCE(Method):
             logits = margin_cosine_logits(z, rows, batch.labels, scale=self.scale, margin=self.margin)
         terms = {"ce": cross_entropy(logits, batch.labels)}
         if len(self.centres):
-            terms["align"] = self.align * align_rows(rows[: len(self.centres)], self.centres)
-            terms["bound"] = self.bound * boundary_hinge(z, batch.labels, self.centres, self.bounds)
+            old_rows = rows[: len(self.centres)]
+            if self.forward_map is None or self.backward_map is None:
+                align, old_z = align_rows(old_rows, self.centres), z
+            else:
+                # Two calls of the backward map: batch norm must normalise rows and features separately.
+                mapped_rows, mapped_centres = self.backward_map(old_rows), self.forward_map(self.centres)
+                align = align_both_ways(old_rows, self.centres, mapped_rows, mapped_centres)
+                old_z = self.backward_map(z)
+            terms["align"] = self.align * align
+            terms["bound"] = self.bound * boundary_hinge(old_z, batch.labels, self.centres, self.bounds)
         return terms
 
     def finish(self, task: TaskView, survey: Survey) -> None:
         self._keep(*survey.new(), task.num_seen)
+        if self.forward_map is not None:
+            self.forward_map.eval()  # from now on it is applied, not trained
+
+    def space_map(self) -> SpaceMap | None:
+        return self.forward_map
 
     def _keep(self, z: Tensor, labels: Tensor, num_classes: int) -> None:
         self.centres = unit(class_means(z, labels, num_classes))

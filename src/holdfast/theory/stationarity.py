@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from holdfast.errors import HoldfastError
 
@@ -27,12 +29,15 @@ class Pairs:
     kt: mean cosine distance, old to new.
     kk: mean cosine distance, old to old.
     count: number of pairs.
+    by_class: share of the classes (Eq. 1a) or ordered pairs of classes (Eq. 1b) that satisfy it on average over their
+        own pairs; NaN without pairs.
     """
 
     share: float
     kt: float
     kk: float
     count: int
+    by_class: float
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class Update:
         """Assumption A3 for each class: the new cap is not larger than the old."""
         return self.new_cap <= self.old_cap
 
+    @property
+    def nested(self) -> NDArray[np.bool_]:
+        """Whether the new cap of each class lies inside the old one: it shrank by at least what its prototype moved."""
+        return self.moved + self.new_cap <= self.old_cap
+
     def to_json(self, names: list[str]) -> dict[str, Any]:
         """As JSON, with angles in degrees. names: class names in the order of ``classes``."""
         angles = ("old_class_mean", "new_class_mean", "old_cap", "new_cap", "moved", "mean_moved")
@@ -73,6 +83,7 @@ class Update:
         return {
             "num_classes": len(self.classes),
             "shrank": float(self.shrank.mean()),
+            "nested": float(self.nested.mean()),
             **{name: float(values.mean()) for name, values in degrees.items()},
             "same": {**vars(self.same), "holds_on_average": bool(self.same.kt <= self.same.kk)},
             "different": {**vars(self.different), "holds_on_average": bool(self.different.kt >= self.different.kk)},
@@ -85,13 +96,20 @@ class Update:
 
 
 def compare_models(
-    old: Rows, new: Rows, labels: NDArray[np.integer[Any]], old_prototypes: Rows, new_prototypes: Rows
+    old: Rows,
+    new: Rows,
+    labels: NDArray[np.integer[Any]],
+    old_prototypes: Rows,
+    new_prototypes: Rows,
+    *,
+    device: torch.device | str = "cpu",
 ) -> Update:
     """Measure how an update changed the classes.
 
     old, new: features of the same images under the old and the new model, N x d, of any length.
     labels: N, values 0..C-1; every class needs at least one image.
     old_prototypes, new_prototypes: C x d; equal for a fixed classifier.
+    device: where the N x N similarities are computed, in float64.
     """
     if old.shape != new.shape or old.ndim != 2 or len(labels) != len(old):
         raise HoldfastError(
@@ -102,7 +120,7 @@ def compare_models(
         raise HoldfastError(f"labels must be 0..{len(old_prototypes) - 1}, each with at least one image")
     old, new, old_prototypes, new_prototypes = (_unit(rows) for rows in (old, new, old_prototypes, new_prototypes))
     old_means, new_means = _class_means(old, labels), _class_means(new, labels)
-    same, different = _pairs(old, new, labels)
+    same, different = _pairs(old, new, labels, device)
     return Update(
         classes=classes,
         old_class_mean=_angle(old_means, old_prototypes),
@@ -117,27 +135,48 @@ def compare_models(
     )
 
 
-def _pairs(old: Rows, new: Rows, labels: NDArray[np.integer[Any]]) -> tuple[Pairs, Pairs]:
+def _pairs(old: Rows, new: Rows, labels: NDArray[np.integer[Any]], device: torch.device | str) -> tuple[Pairs, Pairs]:
     """Eq. 1a and 1b over all ordered pairs of different images."""
-    total = np.zeros((2, 3))  # per kind: satisfied, sum of kt, sum of kk
-    counts = np.zeros(2, dtype=np.int64)
+    before, after = (torch.from_numpy(rows).to(device) for rows in (old, new))
+    own = torch.from_numpy(labels.astype(np.int64)).to(device)
+    satisfied = torch.zeros(2, dtype=torch.int64, device=device)
     block = max(1, _BLOCK // len(old))
     for start in range(0, len(old), block):
         rows = slice(start, start + block)
-        to_new, to_old = old[rows] @ new.T, old[rows] @ old.T
-        same = labels[rows, None] == labels[None, :]
-        same_other = same.copy()
-        same_other[np.arange(len(same)), np.arange(start, start + len(same))] = False
-        for kind, (chosen, holds) in enumerate(((same_other, to_new >= to_old), (~same, to_new <= to_old))):
-            counts[kind] += chosen.sum()
-            total[kind] += (holds & chosen).sum(), (1 - to_new[chosen]).sum(), (1 - to_old[chosen]).sum()
-    with np.errstate(invalid="ignore"):
-        shares = total / counts[:, None]
-    first, second = (
-        Pairs(share=float(row[0]), kt=float(row[1]), kk=float(row[2]), count=int(count))
-        for row, count in zip(shares, counts)
-    )
-    return first, second
+        to_new, to_old = before[rows] @ after.T, before[rows] @ before.T
+        same = own[rows, None] == own[None, :]
+        satisfied[1] += ((to_new <= to_old) & ~same).sum()
+        same.diagonal(start).fill_(False)
+        satisfied[0] += ((to_new >= to_old) & same).sum()
+    kt, counts = _class_similarities(before, after, own)
+    kk, _ = _class_similarities(before, before, own)
+    within = torch.eye(len(counts), dtype=torch.bool, device=device)
+    found = []
+    for kind, (chosen, sign) in enumerate(((within, 1), (~within, -1))):
+        chosen &= counts > 0  # a class of one image has no pairs
+        pairs = counts[chosen].sum()
+        found.append(
+            Pairs(
+                share=float(satisfied[kind].double() / pairs),
+                kt=float(1 - kt[chosen].sum() / pairs),
+                kk=float(1 - kk[chosen].sum() / pairs),
+                count=int(pairs),
+                by_class=float((sign * (kt - kk)[chosen] >= 0).double().mean()),
+            )
+        )
+    return found[0], found[1]
+
+
+def _class_similarities(one: Tensor, other: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed similarities of each ordered pair of classes, C x C, without an image's with itself; and their numbers."""
+    classes = int(labels.max()) + 1
+    sums = [torch.zeros(classes, one.shape[1], dtype=one.dtype, device=one.device) for _ in range(2)]
+    for total, rows in zip(sums, (one, other)):
+        total.index_add_(0, labels, rows)
+    similarities = sums[0] @ sums[1].T
+    itself = torch.zeros(classes, dtype=one.dtype, device=one.device).index_add_(0, labels, (one * other).sum(1))
+    images = torch.bincount(labels, minlength=classes)
+    return similarities - itself.diag(), images[:, None] * images[None, :] - images.diag()
 
 
 def _caps(rows: Rows, labels: NDArray[np.integer[Any]], prototypes: Rows) -> NDArray[np.float64]:

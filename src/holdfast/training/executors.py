@@ -91,6 +91,7 @@ def kernel_signature(step: TrainingStep) -> Hashable:
     method = step.method
     return (
         type(method),
+        tuple(name for name, _ in method.named_parameters()),  # options may add networks to a method
         method.old_features,
         method.reads_view,
         step.kept is None,
