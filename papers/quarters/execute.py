@@ -17,7 +17,7 @@ from papers.quarters.strategies import STRATEGIES, Strategy, numbers, tables
 from papers.quarters.study_data import NETWORK, NETWORK_REPLACEMENT, TABLES, StudyData
 from papers.quarters.trainees import HEAD, Settings, Trainee
 from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
-from papers.quarters.trainings import Trained, train
+from papers.quarters.trainings import BATCH, Trained, train
 from papers.quarters.workers import Workplace, results_of
 
 SEEDS = (0, 1, 2)
@@ -132,9 +132,9 @@ def seconds_per_million(trained: Trained, data: StudyData) -> dict[str, float | 
     count = TIMED_VECTORS if data.holds_vectors else TIMED_PHOTOGRAPHS
     items = data.searched(np.arange(min(count, len(data.items))))
     encoder = trained.encoders[-1]
-    encoder.encode(items[:64])  # warm-up
+    encoder.encode(items[:64], batch_size=BATCH)  # warm-up
     started = time.perf_counter()
-    encoder.encode(items)
+    encoder.encode(items, batch_size=BATCH)
     found = (time.perf_counter() - started) * 1e6 / len(items)
     if data.holds_vectors:
         frozen = None if data.seconds_per_item is None else 1e6 * data.seconds_per_item

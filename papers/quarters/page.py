@@ -14,8 +14,7 @@ from papers.quarters.settings_search import FOLDER, read_tries
 from papers.quarters.shares import LAGS, Records, spread
 from papers.quarters.strategies import CEILING, STRATEGIES
 from papers.quarters.study_data import KNOWN, NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TEXTS, UNSEEN
-from papers.quarters.trainees import HEAD
-from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
+from papers.quarters.trainees import HEAD, NETWORK_RATE
 from papers.quarters.verdict import verdict
 
 PICTURES = {NETWORK: "quarters.png", PHOTOGRAPHS: "quarters-heads.png"}
@@ -347,28 +346,31 @@ def network_time_parts(records: Records) -> list[str]:
 
 
 def tries_parts(results: Path) -> list[str]:
-    parts = [
-        "Each try trains the versions once, with a seed of its own, and is scored on the validation classes: plain by"
-        " the last version's own mAP, the others by the mean mAP over all pairs of versions without a map. Four tries"
-        " each; the best one is used."
-    ]
+    of_networks = (
+        "Whole networks: nothing was searched. Every strategy has the options that were chosen for its head, and the"
+        f" rate that `holdfast start` and `update` have for networks with trained weights ({NETWORK_RATE:g} for the"
+        " classifier, a tenth of it for the network)."
+    )
     of_heads = (
-        "Heads, five versions. Ours has the defaults of `holdfast update` and no tries here. These defaults were"
-        " chosen earlier (`bench/vector_head.py`) on test photographs of classes 1 to 100, which include the known"
+        "Heads: each try trains five versions once, with a seed of its own, and is scored on the validation classes:"
+        " plain by the last version's own mAP, the others by the mean mAP over all pairs of versions without a map."
+        " Four tries each; the best one is used. Ours has the defaults of `holdfast update` and no tries here. These"
+        " defaults were chosen earlier (`bench/vector_head.py`) on test photographs of classes 1 to 100, which include the known"
         " classes of this page and none of the unseen ones."
     )
-    for trainee, said in ((WHOLE_NETWORK, "Whole network, the first three versions."), (HEAD, of_heads)):
-        tries = read_tries(results / FOLDER, trainee)
-        best: dict[str, float] = {}
-        for one in tries:
-            best[one["training"]] = max(one["score"], best.get(one["training"], 0.0))
-        rows = [
-            [one["training"], f"{one['settings']['lr']:g}", _options(one["settings"]["options"]), _marked(one, best)]
-            for one in sorted(tries, key=lambda one: one["training"])
-        ]
-        if rows:
-            parts += [said, markdown_table(["training", "rate", "options", "score, %"], rows)]
-    return parts
+    tries = read_tries(results / FOLDER, HEAD)
+    best: dict[str, float] = {}
+    for one in tries:
+        best[one["training"]] = max(one["score"], best.get(one["training"], 0.0))
+    rows = [
+        [one["training"], f"{one['settings']['lr']:g}", _options(one["settings"]["options"]), _marked(one, best)]
+        for one in sorted(tries, key=lambda one: one["training"])
+    ]
+    return [
+        of_networks,
+        of_heads,
+        markdown_table(["training", "rate", "options", "score, %"], rows),
+    ]
 
 
 def _options(options: dict[str, Any]) -> str:

@@ -51,9 +51,8 @@ def search(
 def execute_try(place: Workplace, job: Try) -> dict[str, Any]:
     """Train one try. Returns what is recorded of it."""
     data, device = place.data(job.study), torch.device(place.device)
-    versions = trainee_of(data).tried_versions
     with tempfile.TemporaryDirectory() as folder:
-        trained = train(data, job.settings, SEARCH_SEED, Path(folder, "run"), device, versions)
+        trained = train(data, job.settings, SEARCH_SEED, Path(folder, "run"), device)
     matrix = map_matrix(trained, data, data.validation_split(SEARCH_SEED))
     score = try_score(job.training, matrix)
     return rounded(

@@ -13,7 +13,7 @@ from holdfast import Encoder, FitOptions, Preprocess, VectorInput, build_backbon
 from holdfast.lifecycle.image_defaults import mixed_precision, pretrained_fit
 from holdfast.lifecycle.settings import HEAD_FIT, VECTOR_HEAD
 from holdfast.methods import Method, method_class
-from papers.quarters.study_data import CROP, SIDE, VERSIONS, StudyData
+from papers.quarters.study_data import CROP, SIDE, StudyData
 
 RAW, PLAIN, OURS, DISTILLATION, HOC, CVS, FAN = "raw", "plain", "ours", "distillation", "hoc", "cvs", "fan"
 OWN_DISTILLATION = "papers.quarters.cosine_distillation:CosineDistillation"
@@ -62,7 +62,6 @@ class Trainee:
     name: in messages.
     tries: training -> the settings that are tried on validation classes; one that is not searched has one.
     tries_file: the record of the tries, in the folder of results.
-    tried_versions: how many versions a try trains.
     fit_options: options of training with some settings and a seed on a device.
     new_backbone: a network to begin with, for a width of vectors.
     raw_backbone: the network without any training.
@@ -73,7 +72,6 @@ class Trainee:
     name: str
     tries: Mapping[str, tuple[Settings, ...]]
     tries_file: str
-    tried_versions: int
     fit_options: Callable[[Settings, int, torch.device], FitOptions]
     new_backbone: Callable[[int], torch.nn.Module]
     raw_backbone: Callable[[int], torch.nn.Module]
@@ -111,17 +109,17 @@ HEAD_TRIES = {
 }
 """Four tries each. Ours has the defaults of ``holdfast update`` alone."""
 
-RATES = (1e-3, 3e-3)
-"""Rates of the classifier; the network has a tenth of them."""
+NETWORK_RATE = pretrained_fit().lr
+"""Rate of the classifier; the network has a tenth of it."""
 NETWORK_TRIES = {
     RAW: (Settings("none"),),
-    PLAIN: _tries("cosine_hoc", RATES, *PLAIN_OPTIONS),
-    OURS: _tries("cosine_hoc", RATES, *({"contrast": weight, "rho": 5.0, "scale": 16.0} for weight in (1.0, 4.0))),
-    DISTILLATION: _tries(OWN_DISTILLATION, RATES, *DISTILLATION_OPTIONS),
-    HOC: _tries("simplex_hoc", RATES, *HOC_OPTIONS),
-    CVS: _tries("cvs", RATES, *CVS_OPTIONS),
+    PLAIN: _tries("cosine_hoc", (NETWORK_RATE,), PLAIN_OPTIONS[0]),
+    OURS: _tries("cosine_hoc", (NETWORK_RATE,), {"contrast": 1.0, "rho": 5.0, "scale": 16.0}),
+    DISTILLATION: _tries(OWN_DISTILLATION, (NETWORK_RATE,), DISTILLATION_OPTIONS[0]),
+    HOC: _tries("simplex_hoc", (NETWORK_RATE,), HOC_OPTIONS[1]),
+    CVS: _tries("cvs", (NETWORK_RATE,), CVS_OPTIONS[0]),
 }
-"""Four tries each, ours too."""
+"""Nothing is searched: the options that were chosen for heads, and the rate of ``holdfast start`` and ``update``."""
 
 NETWORK_EPOCHS = 20
 NETWORK_WIDTH = 1280
@@ -148,7 +146,6 @@ HEAD = Trainee(
     name="a head on the vectors of a frozen network",
     tries=HEAD_TRIES,
     tries_file="tries.json",
-    tried_versions=VERSIONS,
     fit_options=_head_options,
     new_backbone=lambda width: build_backbone(VECTOR_HEAD, in_channels=width),
     raw_backbone=lambda width: build_backbone("identity", in_channels=width),
@@ -159,7 +156,6 @@ NETWORK = Trainee(
     name="the whole network",
     tries=NETWORK_TRIES,
     tries_file="network-tries.json",
-    tried_versions=3,
     fit_options=_network_options,
     new_backbone=lambda width: build_backbone(LITE0),
     raw_backbone=lambda width: build_backbone(LITE0),

@@ -13,12 +13,14 @@ from holdfast.data.device_images import place_images
 from holdfast.errors import HoldfastError
 from holdfast.events import Event, TaskBegan, TaskEnded
 from holdfast.run_folder import RunFolder
-from holdfast.scenarios import Scenario
 from holdfast.space_map import SpaceMap
 from holdfast.storage import read_json, write_json
 from holdfast.training import RunControl, ScenarioSetup, train_scenario
 from papers.quarters.study_data import VERSIONS, StudyData, scenario
 from papers.quarters.trainees import Settings, trainee_of
+
+BATCH = 256
+"""Items that are embedded at a time: several trainings share a GPU's memory."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Trained:
 
     def embedded(self, items: np.ndarray) -> list[torch.Tensor]:
         """Unit vectors of the items under each version. Versions that are one model are asked once."""
-        found = {id(encoder): encoder.encode(items) for encoder in dict.fromkeys(self.encoders)}
+        found = {id(encoder): encoder.encode(items, batch_size=BATCH) for encoder in dict.fromkeys(self.encoders)}
         return [found[id(encoder)] for encoder in self.encoders]
 
 
@@ -46,19 +48,14 @@ def train(
     seed: int,
     folder: Path,
     device: torch.device,
-    versions: int = VERSIONS,
 ) -> Trained:
-    """Train the versions that are not in ``folder`` yet, and read all of them. Method "none" trains nothing.
-
-    versions: how many of them, from the first on.
-    """
+    """Train the versions that are not in ``folder`` yet, and read all of them. Method "none" trains nothing."""
     trainee = trainee_of(data)
     width = trainee.width(data)
     if settings.method == "none":
         encoder = trainee.raw_encoder(data).to(device)
-        return Trained([encoder] * versions, [None] * versions, [0.0] * versions)
-    images, whole = scenario(data, seed, width + 1 if settings.needs_slots else None)
-    tasks = Scenario(whole.name, whole.tasks[:versions])
+        return Trained([encoder] * VERSIONS, [None] * VERSIONS, [0.0] * VERSIONS)
+    images, tasks = scenario(data, seed, width + 1 if settings.needs_slots else None)
     options, run = trainee.fit_options(settings, seed, device), RunFolder(folder)
     trainee.new_backbone(width)  # models of the network's own code can be read only after the code was named here
 
@@ -75,7 +72,7 @@ def train(
             setup,
             control=RunControl(on_event=_Clock(folder / "seconds.json")),
         )
-    numbers = range(1, versions + 1)
+    numbers = range(1, VERSIONS + 1)
     maps = [SpaceMap.load(path) if (path := run.space_map(number)).exists() else None for number in numbers]
     encoders = [Encoder.from_pretrained(run.model(number), device=device) for number in numbers]
     return Trained(encoders, maps, list(read_json(folder / "seconds.json").values()))

@@ -67,7 +67,7 @@ def accuracy_sentences(accuracy: Mapping[str, Any]) -> list[str]:
         if which == ADVICE:
             said.append(record)
         elif "not_measured" in record:
-            said.append(f"Accuracy, {which}: not measured: {record['not_measured']}.")
+            said.append(f"Accuracy, {_shown(which)}: not measured: {record['not_measured']}.")
         else:
             said.append(accuracy_sentence(record, which, conclude=ADVICE not in accuracy))
     return said
@@ -82,8 +82,9 @@ def accuracy_sentence(record: Mapping[str, Any], which: str = KNOWN_CLASSES, *, 
     model, raw, raw_is = record["model"], record["raw"], record["raw_is"]
     things = "images" if raw_is == "pixels" else "vectors"
     text = (
-        f"Accuracy, {which}: the nearest neighbour is right for {_with_interval(model)} of {record['queries']:,} "
-        f"held-out {things}, and for {_with_interval(raw)} by raw {raw_is} ({record['gallery']:,} {things} searched)."
+        f"Accuracy, {_shown(which)}: the nearest neighbour is right for {_with_interval(model)} of "
+        f"{record['queries']:,} held-out {things}, and for {_with_interval(raw)} by raw {raw_is} "
+        f"({record['gallery']:,} {things} searched)."
     )
     if beats_raw(record) or not conclude:
         return text
@@ -92,6 +93,11 @@ def accuracy_sentence(record: Mapping[str, Any], which: str = KNOWN_CLASSES, *, 
     if record["gain"]["high"] < 0:
         return f"{text} The model is worse than the raw {raw_is}: do not use it."
     return f"{text} The model is not better than the raw {raw_is} by more than chance: do not rely on it."
+
+
+def _shown(which: str) -> str:
+    """In the output of an update, "known classes" are those of the version before; here the new ones are among them."""
+    return "trained classes" if which == KNOWN_CLASSES else which
 
 
 def _with_interval(estimate: Mapping[str, float]) -> str:

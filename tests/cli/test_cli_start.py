@@ -40,7 +40,7 @@ def test_accuracy_is_printed_and_in_the_json(data, tmp_path):
     (cached / "model.safetensors").touch()
     text = typed(*words, cache=tmp_path / "hub")
     said = " ".join(text.split())
-    assert "Accuracy, known classes: the nearest neighbour is right for" in said
+    assert "Accuracy, trained classes: the nearest neighbour is right for" in said
     assert "by raw pixels" in said
     assert "replayed" not in said  # there is nothing to replay before the first version
     assert "to use with --backbone: hf:somebody/vit" in said

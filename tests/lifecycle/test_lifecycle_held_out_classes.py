@@ -64,8 +64,8 @@ def test_what_is_printed(first, capsys):
     folder, info = first
     print_version(folder, info, json=False)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "and 0 replayed Accuracy" in printed  # no slots
-    assert "Accuracy, known classes: the nearest neighbour is right for" in printed
+    assert "of 15 new classes Accuracy" in printed  # nothing is replayed, and there are no slots
+    assert "Accuracy, trained classes: the nearest neighbour is right for" in printed
     assert "Accuracy, held-out classes: the nearest neighbour is right for" in printed
     assert info["accuracy"]["advice"] in printed
     assert "do not rely on it" not in printed  # the advice says what follows

@@ -13,7 +13,7 @@ from papers.quarters.goals import goals
 from papers.quarters.page import CAPTION, PICTURES, TITLES, page, write_page
 from papers.quarters.picture import kept_lines
 from papers.quarters.replacement import replacement_runs
-from papers.quarters.settings_search import read_tries
+from papers.quarters.settings_search import chosen_settings, read_tries
 from papers.quarters.shares import Records, spread
 from papers.quarters.study_data import (
     KNOWN,
@@ -133,11 +133,16 @@ def test_the_goal_of_exposure_follows_from_the_files():
 
 
 def test_every_method_has_the_same_number_of_tries():
-    for trainee in (HEAD, WHOLE_NETWORK) if NETWORK in SHOWN else (HEAD,):
-        tries = [one["training"] for one in read_tries(RESULTS / "quarters", trainee)]
-        searched = {name for name, settings in trainee.tries.items() if len(settings) > 1}
-        assert searched <= set(tries)
-        assert {tries.count(name) for name in tries} == {4}
+    tries = [one["training"] for one in read_tries(RESULTS / "quarters", HEAD)]
+    searched = {name for name, settings in HEAD.tries.items() if len(settings) > 1}
+    assert searched <= set(tries)
+    assert {tries.count(name) for name in tries} == {4}
+
+
+def test_networks_have_the_options_that_were_chosen_for_heads():
+    for training in WHOLE_NETWORK.tries:
+        own, head = (chosen_settings(RESULTS / "quarters", one, training) for one in (WHOLE_NETWORK, HEAD))
+        assert (own.method, own.options) == (head.method, head.options)
 
 
 def test_without_results_the_page_says_so(tmp_path):
