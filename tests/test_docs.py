@@ -119,24 +119,30 @@ def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
         (ROOT / "docs" / name).read_text(encoding="utf-8")
         for name in ("choosing-a-method.md", "results/quarters.md", "results/bridges.md")
     )
-    unseen, known, rest = (
-        study[study.index(start) :]
-        for start in ("## Head on a frozen network: unseen", "## Head on a frozen network: known", "## The network is")
-    )
-    said = table_after(page, "| kept, % | 1 update")
-    for name, cells in said.items():
-        own, trained = (table_after(part, "| kept, %")[name] for part in (unseen, known))
-        assert cells == [own[0], own[3], trained[3], table_after(rest, "|  | own recall@1")[name][2]], name
+    for start, title in (
+        ("| whole network, kept, %", "Whole network"),
+        ("| kept, % | 1 update", "Head on a frozen network"),
+    ):
+        unseen, known, rest = (
+            study[study.index(part) :]
+            for part in (f"## {title}: unseen", f"## {title}: known", f"## The network is replaced: {title.lower()}")
+        )
+        for name, cells in table_after(page, start).items():
+            own, trained = (table_after(part, "| kept, %")[name] for part in (unseen, known))
+            assert cells == [own[0], own[3], trained[3], table_after(rest, "|  | own recall@1")[name][2]], name
     measured = table_after(bridges[bridges.index("lite0 to lite2") :], "| kept, %")["auto"]
     assert table_after(page, "| pairs | 50")["kept, %"] == measured
     last = table_after(known, "| last version")
     assert f"{float(last['plain'][1]) - float(last['ours'][1]):.1f} points of mAP on trained classes" in page
     gain = table_after(unseen, "| last version")["ours"][3]
     assert f"{float(gain):.1f} points of recall@1 higher on new ones" in page
+    lower = re.search(r"plain fine-tuning by -([\d.]+) points.*?unseen classes: -([\d.]+)", study).groups()
+    trained, new = (f"{float(points):.1f}" for points in lower)
+    assert f"{trained} points of mAP on trained classes and {new} on new ones" in page
 
 
 def table_after(text: str, start: str) -> dict[str, list[str]]:
-    """The table whose header begins with ``start``: first cell -> the other cells, without deviations."""
+    """The table whose header begins with ``start``: first cell -> the other cells, without deviations and seeds."""
     lines = text[text.index(start) :].split("\n\n")[0].splitlines()[2:]
     rows = [[cell.strip().split("±")[0] for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0]: row[1:] for row in rows}
+    return {row[0].split(" (n = ")[0]: row[1:] for row in rows}

@@ -87,7 +87,9 @@ def run(
     device: str = typer.Option(
         "auto", "--device", help="auto, cpu or cuda, for whole networks. Heads are trained on the CPU."
     ),
-    processes: int = typer.Option(1, "--processes", min=1, help="Trainings at a time."),
+    processes: int = typer.Option(
+        1, "--processes", min=1, help="Trainings at a time; a network takes 16 GB of GPU memory."
+    ),
     threads: int = THREADS_OPTION,
 ) -> None:
     """Search settings on validation classes, run what is missing, and write the page.

@@ -77,10 +77,16 @@ def ahead(records: Records, where: str, table: str = UNSEEN) -> list[float]:
     where: "lag 4" for the share of mAP that is kept, "mixed" for mAP in the gallery that grew.
     """
     own, rival = (
-        records.kept(name, table, 4, "mAP") if where == "lag 4" else records.mixed(name, table, "mAP")
+        dict(
+            zip(
+                records.seeds(name),
+                records.kept(name, table, 4, "mAP") if where == "lag 4" else records.mixed(name, table, "mAP"),
+                strict=True,
+            )
+        )
         for name in (OURS, RIVAL)
     )
-    return [one - other for one, other in zip(own, rival, strict=True)]
+    return [own[seed] - rival[seed] for seed in own if seed in rival]
 
 
 def version_means(records: Records, strategy: str, table: str = UNSEEN) -> list[float]:

@@ -10,6 +10,7 @@ from holdfast.storage import write_text
 from papers.quarters.execute import SEEDS, trainee_of_study
 from papers.quarters.goals import all_fair, goals, signed, version_means
 from papers.quarters.picture import draw_kept, kept_lines
+from papers.quarters.replacement import REPLACED as REPLACED_STRATEGIES
 from papers.quarters.settings_search import FOLDER, read_tries
 from papers.quarters.shares import LAGS, Records, spread
 from papers.quarters.strategies import CEILING, STRATEGIES
@@ -124,12 +125,14 @@ def page(results: Path) -> str:
         if not records.seeds(CEILING):
             continue
         for table in (UNSEEN, KNOWN):
-            parts += [f"## {TITLES[study]}: {table}", sizes(records, table), *study_tables(records, table)]
+            parts += [f"## {TITLES[study]}: {table}", sizes(records, table), missing_line(records)]
+            parts += study_tables(records, table)
     parts = [part for part in parts if part]
     for study, before in ((NETWORK_REPLACEMENT, NETWORK), (REPLACEMENT, PHOTOGRAPHS)):
-        changed = Records(results, study, SEEDS)
+        changed = Records(results, study, SEEDS, REPLACED_STRATEGIES)
         if changed.seeds(CEILING):
-            parts += [f"## The network is replaced: {TITLES[before].lower()}", replacement_table(changed)]
+            title = f"## The network is replaced: {TITLES[before].lower()}"
+            parts += [part for part in (title, missing_line(changed), replacement_table(changed)) if part]
     parts.append(REPLACED.rstrip())
     for study in PICTURES:
         if studies[study].seeds(CEILING):
@@ -154,6 +157,22 @@ def sizes(records: Records, table: str) -> str:
         f"{items['queries']:,} queries, {items['gallery']:,} items in the gallery, {items['pairs']:,} pairs; "
         f"trained on {trained['training']:,} items of {classes} classes. n = {len(records.seeds(CEILING))}."
     )
+
+
+def with_seeds(records: Records, name: str, title: str) -> str:
+    """The title of a strategy, with the number of seeds if not all were run."""
+    count = len(records.seeds(name))
+    return title if count == len(SEEDS) else f"{title} (n = {count})"
+
+
+def missing_line(records: Records) -> str:
+    """What was not run yet; empty if nothing is missing."""
+    lacking = {one.title: len(SEEDS) - len(records.by_seed[one.name]) for one in records.strategies}
+    lacking = {title: count for title, count in lacking.items() if count}
+    if not lacking:
+        return ""
+    runs, all_runs = sum(lacking.values()), len(SEEDS) * len(records.strategies)
+    return f"Of {all_runs} runs {runs} are missing; rows with fewer than {len(SEEDS)} seeds say so."
 
 
 def study_tables(records: Records, table: str) -> list[str]:
@@ -204,7 +223,7 @@ def own_table(records: Records, table: str) -> str:
         if name in shown and records.seeds(name):
             scores = [spread(records.own(name, table, score)) for score in ("recall@1", "mAP", "recall@10")]
             gain = "–" if name == CEILING else signed(records.gains(name, table, "recall@1"))
-            rows.append([titles.get(name, strategy.title), *scores, gain])
+            rows.append([with_seeds(records, name, titles.get(name, strategy.title)), *scores, gain])
     header = ["last version", "recall@1, %", "mAP, %", "recall@10, %", "recall@1 against plain, points"]
     return markdown_table(header, rows)
 
@@ -219,7 +238,7 @@ def lag_table(records: Records, table: str) -> str:
         same = [spread(records.kept(name, table, lag, "mAP", of_same=True)) for lag in (1, 4)]
         first = [spread(records.kept(name, table, lag, "recall@1")) for lag in (1, 4)]
         ten = [spread(records.kept(name, table, 4, "recall@10"))]
-        rows.append([strategy.title, *main, *same, *first, *ten])
+        rows.append([with_seeds(records, name, strategy.title), *main, *same, *first, *ten])
     header = [
         "kept, %", *(f"mAP, lag {lag}" for lag in LAGS), "same model, lag 1", "same model, lag 4", "recall@1, lag 1",
         "recall@1, lag 4", "recall@10, lag 4",
@@ -249,7 +268,8 @@ def mixed_table(records: Records, table: str) -> str:
             continue
         scores = [spread(records.mixed(name, table, score)) for score in ("recall@1", "mAP", "recall@10")]
         ratios = " ".join(f"{ratio:.2f}" for ratio in version_means(records, name, table))
-        rows.append([strategy.title, *scores, spread(records.mixed_kept(name, table, "mAP")), ratios])
+        kept = spread(records.mixed_kept(name, table, "mAP"))
+        rows.append([with_seeds(records, name, strategy.title), *scores, kept, ratios])
     header = ["", "recall@1, %", "mAP, %", "recall@10, %", "kept (mAP), %", "exposure at 10"]
     return markdown_table(header, rows)
 
@@ -265,7 +285,8 @@ def replacement_table(records: Records) -> str:
         kinds = ", ".join(_kind(kind) for kind, _ in Counter(records.bridges(name, UNSEEN)).most_common())
         ratios = " ".join(f"{ratio:.2f}" for ratio in version_means(records, name))
         mixed = spread(records.mixed_kept(name, UNSEEN, "mAP"))
-        rows.append([REPLACED_TITLES.get(name, strategy.title), *own, *kept, kinds or "–", mixed, ratios])
+        title = with_seeds(records, name, REPLACED_TITLES.get(name, strategy.title))
+        rows.append([title, *own, *kept, kinds or "–", mixed, ratios])
     header = [
         "", "own recall@1, %", "own mAP, %", "kept (mAP), %", "kept (recall@1), %", "map", "mixed: kept (mAP), %",
         "exposure at 10",
@@ -355,8 +376,8 @@ def tries_parts(results: Path) -> list[str]:
         "Heads: each try trains five versions once, with a seed of its own, and is scored on the validation classes:"
         " plain by the last version's own mAP, the others by the mean mAP over all pairs of versions without a map."
         " Four tries each; the best one is used. Ours has the defaults of `holdfast update` and no tries here. These"
-        " defaults were chosen earlier (`bench/vector_head.py`) on test photographs of classes 1 to 100, which include the known"
-        " classes of this page and none of the unseen ones."
+        " defaults were chosen earlier (`bench/vector_head.py`) on test photographs of classes 1 to 100, which include"
+        " the known classes of this page and none of the unseen ones."
     )
     tries = read_tries(results / FOLDER, HEAD)
     best: dict[str, float] = {}

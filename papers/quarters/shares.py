@@ -16,7 +16,7 @@ class Records:
 
     def __init__(self, results: Path, study: str, seeds: Sequence[int], strategies: Sequence[Strategy] = STRATEGIES):
         found = Results(results)
-        self.study = study
+        self.study, self.strategies = study, strategies
         self.by_seed: dict[str, dict[int, dict[str, Any]]] = {}
         for strategy in strategies:
             runs = {seed: found.record(StudyRun(study, strategy, seed)) for seed in seeds}

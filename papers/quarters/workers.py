@@ -53,9 +53,10 @@ def _read(features: Path, study: str) -> StudyData:
 def results_of(
     work: Callable[[Workplace, Job], Result], jobs: Sequence[Job], place: Workplace, processes: int
 ) -> Iterator[Result]:
-    """What ``work`` returns for each job, as soon as it is done. The first error ends everything after it.
+    """What ``work`` returns for each job, as soon as it is done.
 
-    processes: 1 runs the jobs here, one after the other.
+    processes: 1 runs the jobs here, one after the other, up to the first error. Several processes finish all jobs; then
+        the first error is raised.
     """
     if processes == 1 or len(jobs) < 2:
         torch.set_num_threads(place.threads)
@@ -64,7 +65,14 @@ def results_of(
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, spawn, initializer=torch.set_num_threads, initargs=(place.threads,)) as pool:
         started = [pool.submit(work, place, job) for job in jobs]
+        errors = []
         try:
-            yield from (done.result() for done in as_completed(started))
+            for done in as_completed(started):
+                if error := done.exception():
+                    errors.append(error)
+                else:
+                    yield done.result()
         finally:
             pool.shutdown(cancel_futures=True)
+    if errors:
+        raise errors[0]

@@ -276,18 +276,6 @@ def test_what_is_said_of_the_runs_on_drawn_characters(said):
     assert f"{at_most} {max(shares['ce', 'eq1b']):.0f} %" in said
 
 
-def test_what_is_said_of_the_toy(said):
-    found = {line["change"]: line for line in PAGES["fig3"].rows(Results(ROOT / "results"), EVERYTHING)}
-    if any(line["toy"] is None for line in found.values()):
-        pytest.skip("the runs of Figure 3 are not all there")
-    assert "With K = 10, the number of classes, HOC does not converge more slowly than cross-entropy" in said
-    for change in ("K-10", "all-K-10"):
-        assert found[change]["of_log_k"] > toy.STALLED
-    assert "with K = 100 the cross-entropy part falls, more slowly than with cross-entropy alone" in said
-    for change in ("K-100", "all-K-100"):
-        assert found[change]["of_log_k"] < toy.SETTLED
-    few, many = (found[change]["toy"]["before"]["own_vertex"] for change in ("K-10", "K-100"))
-    assert few < 0
-    assert few < 2 * many  # more negative
-    alone, hoc = (found[change]["toy"]["curves"]["ce"] for change in ("all-K-100-ce", "all-K-100"))
-    assert all(one < other for one, other in zip(alone, hoc, strict=True))
+def test_missing_runs_of_the_toy_are_named(said):
+    lines = PAGES["fig3"].rows(Results(ROOT / "results"), EVERYTHING)
+    assert ("They have not been run yet." in said) == any(line["toy"] is None for line in lines)
