@@ -97,7 +97,7 @@ def _scale(read: Read) -> str:
     found = read("scale-2cores")
     rows = []
     for case, row in found["rows"].items():
-        engine, _, versions = case.rpartition("-")
+        engine, _, versions = case.rpartition("-") if "-" in case else (case, "", "1")
         for side, what in (("gallery", ""), ("filtered", ", filter that keeps 1 %"), ("plain", ", the engine alone")):
             if side in row:
                 times = row[side]
