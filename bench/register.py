@@ -1,7 +1,8 @@
 """Registering a model with bridges: what searches and writes feel of it, and what a bridged query costs.
 
     python bench/register.py [--items 100000] [--dim 512] [--pairs 2000] [--query-dim 1280] [--query-items 20000]
-                             [--queries 2000] [--threads 2] [--folder DIR] [--json FILE]
+                             [--queries 2000] [--query-files OLD.npz NEW.npz] [--threads 2] [--folder DIR]
+                             [--json FILE]
 
 A gallery of --items vectors of --dim numbers on the embedded engine, with an index. Every item has a label and an
 image, so that the check of ``register`` runs too. A second model is registered with bridges from --pairs vectors:
@@ -13,7 +14,8 @@ image, so that the check of ``register`` runs too. A second model is registered 
 
 Then a gallery of --query-items vectors of --query-dim numbers with an index and a bridge: searches on one CPU thread,
 by a vector of the version that stored the items and by a bridged vector of the other version, in turn. The bridge is
-also timed alone.
+also timed alone. With --query-files the same for these features (``features`` of the same items by both models): large
+maps are kept in a short form if nothing is lost by it, which made-up vectors with even noise do not allow.
 """
 
 import argparse
@@ -37,7 +39,7 @@ from holdfast.environment import describe
 from holdfast.evaluation import feature_set
 from holdfast.gallery import Item, state
 
-K, WARM = 10, 50
+K, WARM, PAIRED = 10, 50, 2000
 
 
 def main() -> None:
@@ -48,6 +50,7 @@ def main() -> None:
     parser.add_argument("--query-dim", type=int, default=1280)
     parser.add_argument("--query-items", type=int, default=20_000)
     parser.add_argument("--queries", type=int, default=2000)
+    parser.add_argument("--query-files", type=Path, nargs=2, help="features of the same items by two models")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where everything goes; a temporary folder by default")
     parser.add_argument("--json", help="also write the figures to this file")
@@ -58,11 +61,17 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
     try:
         registering = measure_register(folder / "register", options)
-        bridged = measure_queries(folder / "queries", options)
+        rows = features(options.query_items, options.query_dim)
+        bridged = measure_queries(folder / "queries", rows, turned(rows[:PAIRED]), options.queries)
+        if options.query_files:
+            old, new = map(unit_features, options.query_files)
+            bridged["real"] = measure_queries(folder / "real", old, new[:PAIRED], options.queries)
     finally:
         shutil.rmtree(folder)
     if options.json:
         found = {"load": load, "load_after": os.getloadavg(), "register": registering, "bridged_query": bridged}
+        if options.query_files:
+            options.query_files = [file.name for file in options.query_files]
         write_figures(options.json, "register", environment, options, **found)
 
 
@@ -222,19 +231,22 @@ def calls_beside(gallery: Gallery, queries: np.ndarray, name: str, work: Callabl
     return {"seconds": seconds, "searches": searches.figures(), "writes": writes.figures()}
 
 
-def measure_queries(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+def measure_queries(folder: Path, rows: np.ndarray, new_rows: np.ndarray, queries: int) -> dict[str, Any]:
+    """Searches by vectors of the version that stored the items, and by bridged vectors of the next one.
+
+    rows: unit vectors of all items by the first model.
+    new_rows: of the first items by the second model. All of them are pairs, and queries are taken from them in turn.
+    """
     folder.mkdir()
     torch.set_num_threads(1)
-    dim, pairs = options.query_dim, min(2000, options.query_items)
-    models, rows = write_models(folder, dim), features(options.query_items, dim)
+    models, pairs = write_models(folder, rows.shape[1]), len(new_rows)
     seconds: dict[str, list[float]] = {"plain": [], "bridged": [], "bridge alone": []}
     with filled_gallery(folder / "gallery", models[0], rows) as gallery:
-        new_rows = turned(rows[:pairs])
         new = feature_set("new.npz", new_rows, ids=np.arange(pairs))
         gallery.register(models[1], bridge_pairs=pairs, new_vectors=new)
         (chosen,) = gallery.newest().bridges
         target, source = gallery.versions()
-        for number in range(options.queries + WARM):
+        for number in range(queries + WARM):
             moments = [time.perf_counter()]
             gallery.search(vector=rows[number % pairs], version=1, k=K, indexed_by=1)
             moments.append(time.perf_counter())
@@ -244,7 +256,7 @@ def measure_queries(folder: Path, options: argparse.Namespace) -> dict[str, Any]
             moments.append(time.perf_counter())
             for name, took in zip(seconds, np.diff(moments), strict=True):
                 seconds[name].append(float(took))
-    print(f"{options.query_items:,} x {dim}, one thread, {options.queries:,} searches each, in turn")
+    print(f"{len(rows):,} x {rows.shape[1]}, one thread, {queries:,} searches each, in turn")
     print(f"bridge: {chosen['kind']} {chosen['options']}")
     found: dict[str, Any] = {}
     for name, took in seconds.items():
@@ -252,7 +264,13 @@ def measure_queries(folder: Path, options: argparse.Namespace) -> dict[str, Any]
         print(f"{name:12} p50 {found[name]['p50_ms']:.3f} ms  p99 {found[name]['p99_ms']:.3f} ms")
     extra = found["bridged"]["p50_ms"] - found["plain"]["p50_ms"]
     print(f"a bridged search costs {extra:.3f} ms more at p50")
-    return {**found, "extra_p50_ms": extra, "kind": chosen["kind"], "options": chosen["options"]}
+    return {**found, "extra_p50_ms": extra, "kind": chosen["kind"], "options": chosen["options"], "items": len(rows)}
+
+
+def unit_features(file: Path) -> np.ndarray:
+    with np.load(file) as pack:
+        rows = pack["features"].astype(np.float32)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 if __name__ == "__main__":

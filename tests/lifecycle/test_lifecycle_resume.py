@@ -34,7 +34,9 @@ def test_interrupted_between_two_steps(first, second, photos, tmp_path):
     storage.write_json(tmp_path / "2" / "update.json", request)
     steps = []
     update(first, photos / "2", tmp_path / "2", device="cpu", on_event=steps.append)
-    assert next(event.step for event in steps if event.kind == "begin") > 0
+    done = next(event.step for event in steps if event.kind == "begin")
+    assert done > 0
+    assert f"training is resumed after step {done}" in [event.text for event in steps if event.kind == "note"]
     assert lasting(tmp_path / "2") == lasting(second)
 
 

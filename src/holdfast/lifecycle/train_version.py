@@ -17,7 +17,7 @@ from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders import Encoder, Input
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
-from holdfast.events import Event, EventLog, FeaturesBegan, Note, RunEnded, TaskEvent, TasksPlanned
+from holdfast.events import Event, EventLog, FeaturesBegan, Note, RunEnded, TaskBegan, TaskEvent, TasksPlanned
 from holdfast.lifecycle.first_accuracy import LabelledSamples, known_class_accuracy
 from holdfast.lifecycle.held_out_classes import ClassTrial, describe_trials, plan_trials, run_trials
 from holdfast.lifecycle.old_items import images_of_both, measure_old_items
@@ -104,6 +104,8 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
 
         def on_event(event: Event) -> None:
             event_log(event)
+            if isinstance(event, TaskBegan) and event.step:
+                control.on_event(Note(f"training is resumed after step {event.step:,}"))
             # One version is one task for the progress display, whatever its number; trials come before it.
             control.on_event(replace(event, task=shown_task) if isinstance(event, TaskEvent) else event)
 
