@@ -273,7 +273,7 @@ def repeated(rows: np.ndarray, count: int) -> np.ndarray:
     """The rows, and after them the same rows with noise, ``count`` unit vectors in all.
 
     So the pairs are a small part of the index, as in a large one. Where they are a large part, ``auto`` can choose the
-    kind ``local``, which reads all pairs for every query.
+    kind ``local``, which reads all pairs at each query.
     """
     rng = np.random.default_rng(0)
     more = rows[np.arange(max(0, count - len(rows))) % len(rows)]
