@@ -15,6 +15,8 @@ SHOWN = (
     "never", "plain", "plain-bridge", "cvs", "fan", "distillation", "distillation-bridge", "hoc", "hoc-bridge", "ours",
     "ours-bridge",
 )  # fmt: skip
+LOWEST = 0.75
+"""A line that lies below this share is named in the legend and not drawn: it would hide what differs above it."""
 
 
 def kept_lines(records: Records) -> dict[str, list[float]]:
@@ -37,8 +39,10 @@ def draw_kept(lines: Mapping[str, Sequence[float]], path: Path) -> None:
         name = titles[title]
         training = name.removesuffix("-bridge")
         bridged = name != training
+        drawn = max(shares) >= LOWEST
+        label = title if drawn else f"{title}: {100 * shares[0]:.0f} to {100 * shares[-1]:.0f} (not drawn)"
         axis.plot(
-            LAGS, [100 * share for share in shares], label=title, color=COLOUR_OF[training],
+            LAGS if drawn else [], [100 * share for share in shares if drawn], label=label, color=COLOUR_OF[training],
             marker=MARKERS[list(COLOUR_OF).index(training)], markersize=8 if bridged else 5,
             markerfacecolor="none" if bridged else None, linestyle="--" if bridged else "-",
             linewidth=2.4 if training == "ours" else 1.3,
