@@ -70,3 +70,24 @@ def test_a_killed_process_releases_its_lock(tmp_path):
         process.kill()
         process.wait(timeout=60)
     acquire_lock(path, busy=busy).release()
+
+
+COPY = """
+import ctypes, os
+if ctypes.CDLL(None).fork() == 0:  # as subprocess does it, without the steps that os.fork takes for the lock
+    time.sleep(0.7)
+    os._exit(0)
+"""
+
+
+def test_a_copy_of_a_killed_process_is_waited_for(tmp_path):
+    """A process that starts another one is copied first, and the copy holds the lock for a moment."""
+    path = tmp_path / "lock"
+    words = [sys.executable, "-c", HOLD.replace("print(", f"{COPY}print("), str(path)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().strip() == "held"
+    finally:
+        process.kill()
+        process.wait(timeout=60)
+    acquire_lock(path, busy=HoldfastError("in use")).release()
