@@ -277,6 +277,15 @@ class Maintainer:
         self.counts[f"done {task}"] += 1
         return found
 
+    def _read(self, task: str) -> Any:
+        """As ``ask``, repeated if a server that is too busy refuses. A task that only reads may be repeated."""
+        for _ in range(1000):
+            if (found := self.ask(task)) is not None:
+                return found
+            self._servers.wait(self._stop)
+            time.sleep(0.01)
+        raise AssertionError(f"{task} was refused 1000 times: {dict(self.counts)}")
+
     def _one_task(self) -> None:
         self.check()
         newest, self._number = self.newest, self._number + 1
@@ -306,7 +315,7 @@ class Maintainer:
 
     def check(self) -> None:
         """Versions and engine are those that were acknowledged; what a kill left open is read."""
-        versions, stats = self.ask("versions"), self.ask("stats")
+        versions, stats = self._read("versions"), self._read("stats")
         numbers = [one["number"] for one in versions]
         assert numbers[0] == 1
         if self.newest is None:  # a version that is partly rolled back is listed until the rollback is finished
