@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.encoders import Encoder, build_backbone
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.events import StepsDone, TaskBegan
 from holdfast.methods import ER, Method, SimplexFD, SimplexHOC
 from holdfast.randomness import derived_seed
 from holdfast.scenarios import cl2r
 from holdfast.training import FitOptions, fit
-from holdfast.training.fit import arrival_labels
+from holdfast.training.fit import arrival_labels, use_channels_last
 from holdfast.training.slots import read_slots
 
 OPTIONS = FitOptions(epochs=2, batch_size=8, lr=0.05, crop_padding=1)
@@ -221,3 +221,28 @@ def test_a_method_without_a_simplex_leaves_no_slots(make_small, second_task, dev
     encoder.info = {"mine": 1, "slots": second_task.registry.to_json()}
     fit(encoder, ER(), second_task, device_images, options=OPTIONS)
     assert encoder.info == {"mine": 1}
+
+
+class UsesView(nn.Module):
+    """A network whose code does not allow features that are channels-last."""
+
+    feature_dim = 4 * 8 * 8
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(x).view(len(x), -1)
+
+
+@pytest.mark.parametrize("backbone", [UsesView(), build_backbone("small", in_channels=3, width=4)])
+def test_channels_last_is_used_where_the_network_allows_it(backbone):
+    encoder = Encoder(backbone, 5, preprocess=Preprocess(8, (0.5,) * 3, (0.5,) * 3)).train()
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    use_channels_last(encoder, encoder.preprocess, torch.device("cpu"))
+    weight = next(value for value in encoder.parameters() if value.ndim == 4)
+    assert weight.is_contiguous(memory_format=torch.channels_last) != isinstance(backbone, UsesView)
+    assert encoder.training
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    encoder(torch.zeros(2, 3, 8, 8)).sum().backward()

@@ -13,7 +13,7 @@ from holdfast.data import ImageSet
 from holdfast.data.device_images import Images, place_images
 from holdfast.data.readers.torch_dataset import read_dataset
 from holdfast.data.sampler import EpochBatches, epoch_batches, steps_per_epoch
-from holdfast.encoders import Encoder, VectorInput
+from holdfast.encoders import Encoder, Input, VectorInput
 from holdfast.errors import HoldfastError
 from holdfast.events import EpochEnded, Event, OnEvent, StepsDone, TaskBegan, ignore_event
 from holdfast.methods import Method
@@ -214,7 +214,7 @@ def prepare_step(
         if network is not None:
             network.to(device)
             if device.type == "cuda":
-                network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+                use_channels_last(network, encoder.preprocess, device)
     if ranks.world > 1 and options.sync_bn:
         synchronise_batch_norm(encoder, device)
         if not options.gather:  # with the whole batch gathered, a method's own batch norm sees all of it anyway
@@ -245,6 +245,24 @@ def prepare_step(
     method.prepare(task, task_survey(step, task))
     ranks.align(encoder, method)
     return step, TrainingState(encoder, method, step.optimizer, generator, step.loss_sums)
+
+
+def use_channels_last(network: nn.Module, inputs: Input, device: torch.device) -> None:
+    """Store weights channels-last: convolutions are faster on a GPU then.
+
+    The features of a convolution are channels-last, too, and the code of a network may not allow that, for example if
+    it uses ``view``. Such a network stays as it is.
+    """
+    if isinstance(inputs, VectorInput) or not any(weight.ndim == 4 for weight in network.parameters()):
+        return
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    training = network.training
+    try:
+        with torch.no_grad():
+            network.eval()(torch.zeros(1, inputs.channels, *inputs.height_width, device=device))
+    except RuntimeError:
+        network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    network.train(training)
 
 
 def _check_stored(old: StoredReference, images: int, dim: int) -> None:
