@@ -146,6 +146,7 @@ def test_register(tmp_path):
             row = found["register"][phase][calls]
             assert row["n"] > 0
             assert 0 < row["p50_ms"] <= row["p99_ms"] <= row["longest_ms"]
+            assert 0 <= row["longest_own_ms"] <= row["longest_ms"]
     assert set(found["register"]["register_waits_ms"]) == {"no lock", "write lock", "catalogue"}
     assert found["register"]["bridges"][0]["pairs"] == 200
     bridged = found["bridged_query"]
