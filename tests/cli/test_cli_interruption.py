@@ -8,6 +8,14 @@ import pytest
 from holdfast.cli.progress import cancel_on_interrupt
 
 
+@pytest.fixture(autouse=True)
+def usual_handler():
+    """As in a terminal. A shell starts background jobs with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press_ctrl_c() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
