@@ -257,6 +257,15 @@ def test_refusals(upgraded):
     assert seen == [True, True]
 
 
+def test_hits_are_added_to_the_counts_of_items_that_exist(upgraded):
+    catalogue = upgraded._state.catalogue
+    odd = ['it\'s "odd" \\ 鳥', " 7 ", "7"]
+    upgraded.add([Item(name, vector=[1.0] * upgraded.newest().stored_dim) for name in odd])
+    catalogue.add_hits({odd[0]: 2, odd[1]: 1, "no such item": 5})
+    catalogue.add_hits({odd[0]: 3, odd[2]: 1})
+    assert dict(catalogue.read("SELECT id, count FROM hits", ())) == {odd[0]: 5, odd[1]: 1, odd[2]: 1}
+
+
 def test_hits_that_cannot_be_counted_do_not_fail_a_search(upgraded, pictures, monkeypatch):
     def full(counts):
         raise UnavailableError("the disk is full")

@@ -221,10 +221,11 @@ class Catalogue:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             try:
                 with self._change() as change:
-                    change.executemany(
-                        "INSERT INTO hits SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM items WHERE id = ?1) "
+                    # One statement for all: after each one this thread may wait until other threads let it run.
+                    change.execute(
+                        "INSERT INTO hits SELECT key, value FROM json_each(?) WHERE key IN (SELECT id FROM items) "
                         "ON CONFLICT DO UPDATE SET count = count + excluded.count",
-                        list(counts.items()),
+                        (json.dumps(counts),),
                     )
             finally:
                 self._connection.execute("PRAGMA synchronous = FULL")
@@ -246,6 +247,13 @@ class Catalogue:
         """The items that own these keys, by key, and the value of ``changes``."""
         with self._lock:
             return {item.key: item for item in self._select("key", keys)}, self._key_changes
+
+    def items(self, keys: Sequence[int]) -> dict[int, Stored]:
+        """The items that own these keys, by key. Read in blocks: other threads wait for one."""
+        found: dict[int, Stored] = {}
+        for start in range(0, len(keys), _BLOCK_ROWS):
+            found |= self.by_key(keys[start : start + _BLOCK_ROWS])[0]
+        return found
 
     def by_id(self, ids: Sequence[str]) -> dict[str, Stored]:
         with self._lock:

@@ -116,7 +116,7 @@ def read_check_sample(state: GalleryState, version: Version, chosen: CheckSplit)
     gallery = {key: label for key, label in chosen.gallery.items() if key in vectors}
     classes = set(gallery.values())
     wanted = [key for key, label in chosen.queries.items() if key in vectors and label in classes]
-    stored, _ = state.catalogue.by_key(wanted)
+    stored = state.catalogue.items(wanted)
     return CheckSample([stored[key] for key in wanted if key in stored], gallery, vectors)
 
 
