@@ -371,8 +371,8 @@ def tries_parts(results: Path) -> list[str]:
     of_networks = (
         "Whole networks: nothing was searched. Every strategy has the options that were chosen for its head, and the"
         f" rate that `holdfast start` and `update` have for networks with trained weights ({NETWORK_RATE:g} for the"
-        " classifier, a tenth of it for the network). The classifier of d-Simplex-HOC is fixed, so that nothing in it has"
-        " the full rate. Its low scores may come from that."
+        " classifier, a tenth of it for the network). The classifier of d-Simplex-HOC is fixed, so that nothing in it"
+        " has the full rate. Its low scores may come from that."
     )
     of_heads = (
         "Heads: each try trains five versions once, with a seed of its own, and is scored on the validation classes:"
