@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -174,7 +174,7 @@ class GalleryJobs:
         """The vector of an image file's bytes by the newest version, and the number of that version."""
         return await self._encode(await self._decode(image, client))
 
-    async def embed_all(self, images: Sequence[bytes], client: str) -> list[tuple[np.ndarray, int]]:
+    async def embed_all(self, images: Iterable[bytes], client: str) -> list[tuple[np.ndarray, int]]:
         """As ``embed``, of several. They are decoded one after another, so that a request takes the memory of one."""
         encoded: list[asyncio.Future[tuple[np.ndarray, int]]] = []
         try:

@@ -71,19 +71,17 @@ class Operations:
         self._known: OrderedDict[str, Operation] = OrderedDict()
 
     async def run(
-        self, request: Request, body: bytes, work: Callable[[Operation], Awaitable[Answer]]
+        self, request: Request, digest: str, work: Callable[[Operation], Awaitable[Answer]]
     ) -> tuple[Answer, bool]:
         """The answer of a write, and whether it was done by an earlier request with the same key.
 
-        body: the request's body.
+        digest: ``request_digest`` of the request. The body itself is not held while the write is done.
         work: does the write; it is not called if an earlier request did.
         """
         key = request.headers.get(KEY_HEADER)
-        digest = ""
         if key is not None:
             if not _KEY.fullmatch(key):
                 raise RequestError(422, f"{KEY_HEADER}: 1 to 128 visible ASCII characters")
-            digest = await asyncio.to_thread(_digest, request, body)
             while (earlier := await self._earlier(key, digest)) is None and key in self._known:
                 pass  # another request with this key began meanwhile
             if earlier is not None:
@@ -155,6 +153,12 @@ def _check_same(known: str, digest: str) -> None:
         raise RequestError(422, f"{KEY_HEADER}: was used for another request; use a new key for each write")
 
 
-def _digest(request: Request, body: bytes) -> str:
-    head = f"{request.method} {request.url.path}?{request.url.query}\n"
-    return hashlib.sha256(head.encode("utf-8", "surrogateescape") + body).hexdigest()
+async def request_digest(request: Request, body: bytes) -> str:
+    """A hash of the request, if it has an idempotency key; else an empty text."""
+    if KEY_HEADER not in request.headers:
+        return ""
+    digest = hashlib.sha256(
+        f"{request.method} {request.url.path}?{request.url.query}\n".encode("utf-8", "surrogateescape")
+    )
+    await asyncio.to_thread(digest.update, body)
+    return digest.hexdigest()

@@ -1,5 +1,7 @@
-"""Limits of a request, reading its body within them, and checking ids."""
+"""Limits of a request, reading its body within them, returning the memory of large ones, and checking ids."""
 
+import ctypes
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from urllib.parse import unquote
@@ -90,6 +92,17 @@ async def read_body(request: Request, limits: Limits, content_types: Collection[
     except TimeoutError:
         raise RequestError(408, f"the body did not arrive within {limits.seconds:g} s", _CLOSE) from None
     return b"".join(parts)
+
+
+def return_freed_memory() -> None:
+    """Return to the system what the C library keeps of freed memory. Without glibc nothing is done.
+
+    After a large body has been parsed, the C library keeps several times its size for later use.
+    """
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in musl
+        if trim is not None:
+            trim(0)
 
 
 def safe_id(given: str) -> str:

@@ -14,8 +14,8 @@ from holdfast.gallery import Item
 from holdfast.item_limits import LONGEST_ID, LONGEST_TEXT
 from holdfast.service.access_control import AccessControl
 from holdfast.service.gallery_jobs import AddRequest, DeleteRequest, GalleryJobs
-from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation
-from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, safe_id
+from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation, request_digest
+from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, return_freed_memory, safe_id
 from holdfast.service.request_errors import RequestError
 from holdfast.service.request_models import (
     Ids,
@@ -47,8 +47,8 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         if count > limits.batch:
             raise RequestError(422, f"{count} in one request; at most {limits.batch} are taken")
 
-    async def write(request: Request, body: bytes, work: Callable[[Operation], Awaitable[Answer]]) -> JSONResponse:
-        return _answered(*await jobs.operations.run(request, body, work))
+    async def write(request: Request, digest: str, work: Callable[[Operation], Awaitable[Answer]]) -> JSONResponse:
+        return _answered(*await jobs.operations.run(request, digest, work))
 
     @router.get("/item", responses=shown, response_model=None)
     async def get(request: Request, id: Id) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
                         raise
                     # A rollback of the version began after it had embedded the image: the newest version embeds it.
 
-        return await write(request, image, work)
+        return await write(request, await request_digest(request, image), work)
 
     @router.post("/items", responses=stored, openapi_extra=keyed(json_body(NewItems)), response_model=None)
     async def post(request: Request) -> Response:
@@ -109,6 +109,10 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         require_write(request)
         text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
         body = await jobs.parse(NewItems, text, access.client(request))
+        digest = await request_digest(request, text)
+        del text
+        if any(item.image is not None for item in body.items):  # then decoding them takes the most memory
+            await jobs.in_thread(return_freed_memory)
         check_batch(len(body.items))
         names = [_checked_id(item) for item in body.items]
         if len(set(names)) < len(names):
@@ -119,7 +123,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             raise RequestError(422, "version: images are embedded by the newest version; leave it out")
 
         async def work(operation: Operation) -> Answer:
-            files = [decode_base64(item.image or "", "image") for item in images]
+            files = (decode_base64(item.image or "", "image") for item in images)
             found = await jobs.embed_all(files, access.client(request))
             versions = {version for _, version in found} or {newest if body.version is None else body.version}
             if len(versions) > 1:
@@ -136,7 +140,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             ]
             return await jobs.write(AddRequest(operation, items, versions.pop()))
 
-        return await write(request, text, work)
+        return await write(request, digest, work)
 
     @router.delete("/item", responses=deleted, openapi_extra=keyed(), response_model=None)
     async def delete(request: Request, id: Id) -> Response:
@@ -145,7 +149,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         name = safe_id(id)
 
         answer, replayed = await jobs.operations.run(
-            request, b"", lambda operation: jobs.write(DeleteRequest(operation, [name]))
+            request, await request_digest(request, b""), lambda operation: jobs.write(DeleteRequest(operation, [name]))
         )
         if not answer["deleted"]:
             raise RequestError(404, f"no item {name[:80]!r} in the gallery")
@@ -159,7 +163,8 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         body = await jobs.parse(Ids, text, access.client(request))
         check_batch(len(body.ids))
         names = [safe_id(one) for one in dict.fromkeys(body.ids)]
-        return await write(request, text, lambda operation: jobs.write(DeleteRequest(operation, names)))
+        digest = await request_digest(request, text)
+        return await write(request, digest, lambda operation: jobs.write(DeleteRequest(operation, names)))
 
     @router.get("/operation", responses={200: {"model": OperationState}}, response_model=None)
     async def operation(request: Request, id: Annotated[str, Query(min_length=1, max_length=128)]) -> Answer:
