@@ -98,7 +98,12 @@ def _scale(read: Read) -> str:
     rows = []
     for case, row in found["rows"].items():
         engine, _, versions = case.rpartition("-") if "-" in case else (case, "", "1")
-        for side, what in (("gallery", ""), ("filtered", ", filter that keeps 1 %"), ("plain", ", the engine alone")):
+        for side, what in (
+            ("gallery", ""),
+            ("filtered", ", filter that keeps 1 %"),
+            ("plain", ", the engine alone"),
+            ("plain_4_bits", ", the engine alone by 4-bit copies"),
+        ):
             if side in row:
                 times = row[side]
                 cells = (f"{times['p50_ms']:.1f}", f"{times['p99_ms']:.1f}", f"{100 * times['recall']:.1f}")

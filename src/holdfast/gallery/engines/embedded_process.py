@@ -19,7 +19,8 @@ M, EF_CONSTRUCT = 16, 100
 
 # In kB. An index of any number of vectors is one segment: every segment would be searched separately.
 _INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
-# In kB of vectors that match a filter: fewer are compared one by one instead of searching the graph.
+# In kB of vectors that are searched, all or those that match a filter: fewer are compared one by one instead of
+# searching the graph.
 _FULL_SCAN_BELOW = 50_000
 
 
@@ -29,7 +30,7 @@ def create_collection(edge: Any, path: str, dim: int) -> None:
     edge: the module ``qdrant_edge``.
     """
     config = edge.EdgeConfig(
-        vectors=edge.EdgeVectorParams(size=dim, distance=edge.Distance.Dot),
+        vectors=_vectors(edge, dim),
         hnsw_config=edge.HnswIndexConfig(
             m=M, ef_construct=EF_CONSTRUCT, full_scan_threshold=_FULL_SCAN_BELOW, max_indexing_threads=0
         ),
@@ -42,13 +43,34 @@ def create_collection(edge: Any, path: str, dim: int) -> None:
     shard.close()
 
 
+def _vectors(edge: Any, dim: int) -> Any:
+    return edge.EdgeVectorParams(size=dim, distance=edge.Distance.Dot)
+
+
 def index_collection(edge: Any, path: str) -> None:
-    """Index all vectors of a collection, and the fields that have no index yet."""
+    """Index all vectors of a collection, and the fields that have no index yet.
+
+    In a large collection the graph compares copies of the vectors with 4 bits for each number, which takes about half
+    the time. The best that are found are compared again in float32. The copies are rotated first, so that a few numbers
+    that are much larger than the others do not take all of the 4 bits.
+    """
     shard = edge.EdgeShard.load(path)
+    dim = _dim(edge, shard)
+    if 4 * dim * shard.info().points_count > 1000 * _FULL_SCAN_BELOW:
+        shard.close()
+        four_bits = edge.TurboQuantQuantizationConfig(bits=edge.TurboQuantBitSize.Bits4)
+        config = edge.EdgeConfig(vectors=_vectors(edge, dim), quantization_config=four_bits)
+        shard = edge.EdgeShard.load(path, config)
     index_fields(edge, shard, _fields(edge, shard))
     shard.optimize()
     shard.flush()
     shard.close()
+
+
+def _dim(edge: Any, shard: Any) -> int:
+    """Numbers in a vector; 0 if there are no vectors."""
+    records, _ = shard.scroll(edge.ScrollRequest(limit=1, with_payload=False, with_vector=True))
+    return len(records[0].vector) if records else 0
 
 
 def indexed_fields(edge: Any, shard: Any) -> dict[str, type]:
