@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tomllib
 from collections import Counter
 
 import numpy as np
@@ -11,8 +12,10 @@ from letters_on_disk import rolled, write_folder
 from PIL import Image
 
 from holdfast.checksums import verify_checksums
+from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
+from holdfast.events import Note
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.lifecycle.samples import ImageFiles, held_out_mask
@@ -49,6 +52,34 @@ def test_the_second_goes_on_from_it(first, second):
         item["sha256"] for item in images_of(second, "held_out")
     }
     assert new["data"]["replayed"] == 9
+
+
+def test_an_update_has_about_as_many_steps_as_the_version_before(first, photos, tmp_path, monkeypatch):
+    """Version 1: 2 epochs on 18 images are 4 steps of 8. Its update replays 9 of them beside the new ones."""
+    monkeypatch.setattr("holdfast.lifecycle.versions.FEWEST_EPOCHS", 1)
+    data = photos / "all"
+    notes = []
+
+    def trained(name, **options):
+        notes.clear()
+        info = update(first, data, tmp_path / name, device="cpu", on_event=notes.append, **options)
+        recipe = tomllib.loads((tmp_path / name / "recipe.toml").read_text(encoding="utf-8"))
+        said = [one.text for one in notes if isinstance(one, Note) and "epoch" in one.text]
+        return recipe["train"]["epochs"], said, info
+
+    epochs, said, info = trained("same")
+    assert steps_per_epoch(info["data"]["images"], info["data"]["replayed"], 8) > 4
+    assert epochs == 1
+    assert said == [
+        "1 epoch instead of 2: about as many steps as the model before was trained; --set train.epochs=N sets another "
+        "number"
+    ]
+    assert trained("given", overrides=["train.epochs=2"])[:2] == (2, [])
+
+
+def test_an_update_with_fewer_images_keeps_the_epochs(first, second):
+    recipes = [tomllib.loads((one / "recipe.toml").read_text(encoding="utf-8")) for one in (first, second)]
+    assert [recipe["train"]["epochs"] for recipe in recipes] == [2, 2]
 
 
 def test_the_verdict_lies_beside_it_and_in_its_card(first, second):

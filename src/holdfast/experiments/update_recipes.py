@@ -156,7 +156,15 @@ def update_from_recipe(
             options["replace_with"] = named.name
     vectors = holds_vectors(data) if adopted else takes_vectors(description)
     checked = check_update_recipe(raw, vectors=vectors)
-    return update(model, data, out, settings=VersionSettings.from_tables(checked.tables), **options)
+    epochs_given = recipe is not None or "epochs" in with_overrides({}, overrides).get("train", {})
+    return update(
+        model,
+        data,
+        out,
+        settings=VersionSettings.from_tables(checked.tables),
+        same_steps=not epochs_given,
+        **options,
+    )
 
 
 def _named_for_update(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders import Encoder, Input, Preprocess, VectorInput, backbone_builder
 from holdfast.encoders.named_backbone import NamedBackbone, named_backbone
 from holdfast.encoders.preprocess import VECTORS_KIND, input_from_json
@@ -304,6 +305,17 @@ def recorded_tables(model: Path) -> dict[str, Any]:
     if isinstance(tables.get("method"), dict):
         tables["method"] = {key: value for key, value in tables["method"].items() if key != "slots"}
     return tables
+
+
+def trained_steps(model: Path) -> int | None:
+    """Steps that a model of images was trained for; None if it takes vectors or if they are not recorded."""
+    description = describe_model(model)
+    info = description.get("info")
+    data = info.get("data") if isinstance(info, Mapping) else None
+    if recorded_recipe(model) is None or not isinstance(data, Mapping) or takes_vectors(description):
+        return None
+    fit = VersionSettings.from_tables(recorded_tables(model)).fit
+    return fit.epochs * steps_per_epoch(data["images"], data.get("replayed", 0), fit.batch_size)
 
 
 def version_tables(recipe: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Train one version in its folder, check it against the model before, and write it; a killed process can resume."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from holdfast.lifecycle.parent import Parent
 from holdfast.lifecycle.plan import Plan
 from holdfast.lifecycle.settings import VersionSettings
 from holdfast.lifecycle.write_version import KEPT, Measured, TrainedVersion, check_versions, write_version
-from holdfast.methods import Method
+from holdfast.methods import Method, method_class
 from holdfast.run_folder import RunFolder
 from holdfast.run_session import RunSession
 from holdfast.scenarios import Task, next_task
@@ -208,7 +209,7 @@ def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: not a folder; choose another --out")
     if (path / REQUEST).exists():
-        before = _with_new_options(read_json(path / REQUEST))
+        before = _with_new_options(read_json(path / REQUEST), request["recipe"])
         if before != request:
             differences = ", ".join(_differences(before, request))
             raise HoldfastError(f"{path}: holds another version (different: {differences}); choose another --out")
@@ -218,14 +219,22 @@ def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
         raise HoldfastError(f"{path}: not empty and not an unfinished version; choose another --out")
 
 
-def _with_new_options(before: Any) -> Any:
-    """``before`` with the defaults of training options that did not exist when it was written."""
+def _with_new_options(before: Any, wanted: Mapping[str, Any]) -> Any:
+    """``before`` with the defaults of options that did not exist when it was written.
+
+    wanted: the recipe of this version of Holdfast.
+    """
     recipe = before.get("recipe") if isinstance(before, dict) else None
     if not isinstance(recipe, dict) or not isinstance(recipe.get("train"), dict):
         return before
     defaults = {key: value for key, value in asdict(FitOptions()).items() if key != "seed"}
-    train = json.loads(json.dumps({**defaults, **recipe["train"]}))
-    return {**before, "recipe": {**recipe, "train": train}}
+    filled = {**recipe, "train": json.loads(json.dumps({**defaults, **recipe["train"]}))}
+    method = recipe.get("method")
+    if isinstance(method, dict) and method.get("name") == wanted["method"]["name"]:
+        options = signature(method_class(method["name"])).parameters.values()
+        own = {one.name.rstrip("_"): one.default for one in options}
+        filled["method"] = {**{key: own[key] for key in own if key in wanted["method"]}, **method}
+    return {**before, "recipe": filled}
 
 
 def _differences(before: Any, request: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from holdfast.data.sampler import steps_per_epoch
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder, Input
 from holdfast.encoders.hf_cache import best_cached_network, cached_networks
@@ -17,7 +18,7 @@ from holdfast.evaluation.check import RESAMPLES, check_options
 from holdfast.evaluation.verdict import bounds_asked
 from holdfast.events import Note, OnEvent, RunWarning, ignore_event
 from holdfast.lifecycle.adopted_parent import adopted_network, adopted_parent, adopted_settings
-from holdfast.lifecycle.image_defaults import ImageSurvey, photograph_advice, survey_images
+from holdfast.lifecycle.image_defaults import FEWEST_EPOCHS, ImageSurvey, photograph_advice, survey_images
 from holdfast.lifecycle.parent import Parent, SampleSet, describe_model, is_adopted
 from holdfast.lifecycle.plan import Plan, VersionContext, draw_buffer, plan_version
 from holdfast.lifecycle.samples import (
@@ -34,6 +35,7 @@ from holdfast.lifecycle.settings import (
     default_settings,
     is_model,
     start_settings,
+    trained_steps,
     update_settings,
     with_network,
 )
@@ -134,6 +136,7 @@ def update(
     out: str | Path,
     *,
     settings: VersionSettings | None = None,
+    same_steps: bool | None = None,
     replace_with: str | Path | None = None,
     embed_buffer: bool = False,
     buffer_from: str | Path | None = None,
@@ -156,6 +159,9 @@ def update(
     out: folder of the new model. If it holds part of the same training, that training is resumed.
     settings: method, network and training. Default: those that ``model`` was trained with; after an adopted model, the
         defaults for the data with a method that trains into its space.
+    same_steps: train for about as many steps as ``model`` was trained, with fewer epochs than ``settings`` have if an
+        epoch takes more steps now. Default: if ``settings`` is None. Without effect on vectors, on an adopted model,
+        and if the network is replaced.
     replace_with: name of another backbone, a file of its weights, or the folder of another model, to train instead of
         the model's own network. ``hf:`` and ``timm:`` start from their trained weights.
     embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
@@ -185,6 +191,7 @@ def update(
     """
     model, data, out = Path(model), Path(data), Path(out)
     replace_with = None if replace_with is None else str(replace_with)
+    same_steps = settings is None if same_steps is None else same_steps
     check_options("instance", 0.95, bounds_asked(max_loss, min_gain)[1], RESAMPLES)
     parent, settings = _parent_and_settings(model, data, settings, replace_with, stored, split_folders)
     torch_device = resolve_device(device)
@@ -213,6 +220,8 @@ def update(
         plan = replace(plan, checked=_without_trained(found[-1].samples, trained, on_event))
     plan = replace(plan, skipped=sum(len(one.problems) for one in found))
     _warn(_without_vectors(parent, plan), on_event)
+    if same_steps and parent.adopted is None and not replaced:
+        settings = _with_steps(settings, trained_steps(model), plan, on_event)
     size = trained_size(plan.images, settings.fit)
     preprocess, build = parent.preprocess, _network(parent, settings, replacement, replace_with)
     if parent.adopted is not None:
@@ -269,6 +278,21 @@ def _parent_and_settings(
     return parent, adopted_settings(
         parent.adopted, data, settings=settings, network=replace_with, split_folders=split_folders
     )
+
+
+def _with_steps(settings: VersionSettings, steps: int | None, plan: Plan, on_event: OnEvent) -> VersionSettings:
+    """``settings`` with fewer epochs if all of them would take more than ``steps`` steps, but not fewer than 15."""
+    if steps is None:
+        return settings
+    fit = settings.fit
+    per_epoch = steps_per_epoch(len(plan.task.new_indices), len(plan.task.buffer_indices), fit.batch_size)
+    epochs = min(fit.epochs, max(FEWEST_EPOCHS, -(-steps // per_epoch)))
+    if epochs < fit.epochs:
+        text = (
+            f"{counted(epochs, 'epoch')} instead of {fit.epochs}: about as many steps as the model before was trained"
+        )
+        on_event(Note(f"{text}; --set train.epochs=N sets another number"))
+    return replace(settings, fit=replace(fit, epochs=epochs))
 
 
 def _without_vectors(parent: Parent, plan: Plan) -> str | None:
