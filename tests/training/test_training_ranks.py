@@ -53,7 +53,7 @@ def test_two_ranks_do_what_one_process_does(case, two_ranks):
     """Every method, with features gathered; batch norm synchronised; ER also without gathering, a mean of means."""
     alone = after_steps(case, glyphs())
     for name, expected in alone.items():
-        torch.testing.assert_close(two_ranks[0][case][name], expected, rtol=2e-5, atol=2e-6, msg=f"{case}: {name}")
+        torch.testing.assert_close(two_ranks[0][case][name], expected, rtol=1e-4, atol=1e-5, msg=f"{case}: {name}")
 
 
 @pytest.mark.parametrize("case", CASES)
