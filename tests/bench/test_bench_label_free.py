@@ -51,6 +51,8 @@ def test_a_whole_run(label_free, tiny_tables, tmp_path):
 
 
 def test_the_recipe_is_that_of_the_table(label_free):
-    options = Namespace(per_class=None, queries=None, network="resnet32", epochs=70, rho=5.0)
+    options = Namespace(per_class=None, queries=None, network="resnet32", epochs=70, rho=5.0, precision="bf16")
     tables = check_recipe(label_free.tables(options, 1.0, 2)).tables
-    assert (tables["scenario"]["tasks"], tables["seed"], tables["train"]["executor"]) == (7, 2, "auto")
+    train = tables["train"]
+    assert (tables["scenario"]["tasks"], tables["seed"]) == (7, 2)
+    assert (train["executor"], train["precision"]) == ("auto", "bf16")
