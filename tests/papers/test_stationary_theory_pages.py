@@ -276,6 +276,25 @@ def test_what_is_said_of_the_runs_on_drawn_characters(said):
     assert f"{min(alone):.0f} to {max(alone):.0f} % with cross-entropy alone" in said
 
 
-def test_missing_runs_of_the_toy_are_named(said):
-    lines = PAGES["fig3"].rows(Results(ROOT / "results"), EVERYTHING)
-    assert ("They have not been run yet." in said) == any(line["toy"] is None for line in lines)
+def test_what_is_said_of_the_toy(said):
+    lines = {line["about"]: line for line in PAGES["fig3"].rows(Results(ROOT / "results"), EVERYTHING)}
+    assert all(line["toy"] for line in lines.values())
+    stalled = {about for about, line in lines.items() if line["of_log_k"] > 0.9}
+    alone = "cross-entropy alone"
+    converged = {about for about in lines if about not in stalled and alone not in about}
+    assert converged == {
+        "K = 100, all images",
+        "K = 100",
+        "K = 1000",
+        "λ = 0.5",
+        "λ = 0.9",
+        "ρ = 1",
+        "features of length 20 in the cross-entropy",
+    }
+    cells = {row[0]: row[1:] for row in PAGES["fig3"].tables(Results(ROOT / "results"), EVERYTHING)[0].rows}
+    assert f"cross-entropy part ends at {float(cells['K = 10, all images'][1]):.2f}" in said
+    cosines = [cells[about][5].split()[0] for about in ("nothing (K = 10)", "K = 20", "K = 100")]
+    assert "is {} with K = 10, {} with K = 20 and {} with K = 100".format(*cosines) in said
+    before, _, after = cells["K = 10, all images"][4].split()
+    assert f"the length goes from {before} to {after}" in said
+    assert 70 < float(cells["features of length 20 in the cross-entropy"][6]) < 80  # three quarters
