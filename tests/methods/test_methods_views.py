@@ -63,6 +63,30 @@ def test_first_task_from_a_loaded_model(features):
     assert values(terms) == pytest.approx(values(expected))
 
 
+def test_fixed_length_and_distilled_features(features):
+    """CE reads features of one length in every task; the old model's features are distilled over all images."""
+    z, z_view, z_old, _ = features
+    method = SimplexHOCViews(slots=10, lambda_=0.4, first_view=0.3, view_weight=0.0, length=16, features_weight=2.0)
+    method.begin(FIRST, 9)
+    batch = batch_of(8, 4, 0)
+    first = method.loss(z, batch, z_view=z_view, progress=PROGRESS)
+    assert first["ce"].item() == pytest.approx(
+        0.7 * simplex_cross_entropy(z, batch.labels, DSimplex(10), length=16).item()
+    )
+    assert set(first) == {"ce", "view"}
+    method.begin(SECOND, 9)
+    terms = method.loss(z, BATCH, z_old=z_old, progress=PROGRESS)
+    expected = hoc_terms(z, z_old, BATCH.labels, DSimplex(10), lambda_=0.4, length=16)
+    expected |= {"features": 2 * feature_distillation(z, z_old)}
+    assert values(terms) == pytest.approx(values(expected))
+
+
+@pytest.mark.parametrize("given", [{"length": 0.0}, {"features_weight": -1.0}, {"rho": 0.0}])
+def test_weights_and_lengths_out_of_range(given):
+    with pytest.raises(HoldfastError, match=next(iter(given))):
+        SimplexHOCViews(slots=10, **given)
+
+
 @pytest.mark.parametrize(("first", "later"), [(0.0, 0.5), (0.5, 0.0)])
 def test_a_view_is_read_where_the_loss_has_a_weight_for_it(first, later):
     method = SimplexHOCViews(slots=10, first_view=first, view_weight=later)

@@ -12,6 +12,7 @@ from holdfast.losses import (
     anchor_contrast,
     anchor_distillation,
     earliest_anchors,
+    feature_distillation,
     hoc_terms,
     info_nce,
     known_anchors,
@@ -35,9 +36,9 @@ class SimplexHOCViews(Method):
 
     Without an old model the loss is (1 - first_view) CE + first_view NCE(z_view, z), with z_view the features of a
     second view under the same network. The gradient flows through both views. With an old model the loss is lambda CE
-    + (1 - lambda) NCE(z_old, z) + view_weight NCE(z_view, z) + anchor_weight A. A holds replayed images to the features
-    that past models gave them. At a replacement the old model is the loaded one and the anchors are those of earlier
-    models.
+    + (1 - lambda) NCE(z_old, z) + view_weight NCE(z_view, z) + anchor_weight A + features_weight F. A holds replayed
+    images to the features that past models gave them; F is the mean of 1 - cos(z_old, z) over all images. At a
+    replacement the old model is the loaded one and the anchors are those of earlier models.
 
     slots: K, the number of simplex vertices, for present and future classes.
     lambda_: weight of CE, in [0, 1]; None (default) computes it as lambda_scale (num_new / num_seen)^lambda_power, at
@@ -52,6 +53,8 @@ class SimplexHOCViews(Method):
     negatives: the denominator of NCE with the old model and with the view, see ``info_nce``. Anchors with "nce" always
         use "authors".
     scale: scale of the simplex, see ``DSimplex``.
+    length: length to which features are scaled for CE, in every task; None (default) leaves them unscaled.
+    features_weight: weight of the distillation of the old model's features; 0 (default) leaves it out.
     """
 
     ours: ClassVar[bool] = True
@@ -72,17 +75,20 @@ class SimplexHOCViews(Method):
         anchor_form: AnchorForm = "cosine",
         negatives: Negatives = "authors",
         scale: Scale = "unit",
+        length: float | None = None,
+        features_weight: float = 0.0,
     ) -> None:
         super().__init__()
         for name, value in (("lambda", lambda_), ("first_view", first_view)):
             if value is not None and not 0 <= value <= 1:
                 raise HoldfastError(f"{name} must be in [0, 1], got {value}")
-        weights = {"view_weight": view_weight, "anchor_weight": anchor_weight}
+        weights = {"view_weight": view_weight, "anchor_weight": anchor_weight, "features_weight": features_weight}
         for name, value in {**weights, "lambda_scale": lambda_scale, "lambda_power": lambda_power}.items():
             if not value >= 0:
                 raise HoldfastError(f"{name} must be at least 0, got {value}")
-        if not rho > 0:
-            raise HoldfastError(f"rho must be above 0, got {rho}")
+        for name, value in (("rho", rho), ("length", length)):
+            if value is not None and not value > 0:
+                raise HoldfastError(f"{name} must be above 0, got {value}")
         for name, chosen, known in (("anchors", anchors, Anchors), ("anchor_form", anchor_form, AnchorForm)):
             if chosen not in get_args(known):
                 raise HoldfastError(f"{name} must be one of {', '.join(get_args(known))}, got {chosen!r}")
@@ -98,6 +104,8 @@ class SimplexHOCViews(Method):
         self.anchors = anchors
         self.anchor_form = anchor_form
         self.negatives = negatives
+        self.length = length
+        self.features_weight = features_weight
         self.vertex = SlotLabels()
         self.lambda_ = 1.0
         self.reads_view = max(first_view, view_weight) > 0
@@ -126,11 +134,21 @@ class SimplexHOCViews(Method):
         vertices = self.vertex(batch.labels)
         if z_old is None:
             weight = self.first_view if z_view is not None else 0.0
-            terms = {"ce": (1 - weight) * simplex_cross_entropy(z, vertices, self.simplex)}
+            terms = {"ce": (1 - weight) * simplex_cross_entropy(z, vertices, self.simplex, length=self.length)}
         else:
             weight = self.view_weight
-            lambda_, rho, negatives = self.lambda_, self.rho, self.negatives
-            terms = hoc_terms(z, z_old, vertices, self.simplex, lambda_=lambda_, rho=rho, negatives=negatives)
+            terms = hoc_terms(
+                z,
+                z_old,
+                vertices,
+                self.simplex,
+                lambda_=self.lambda_,
+                rho=self.rho,
+                negatives=self.negatives,
+                length=self.length,
+            )
+            if self.features_weight > 0:
+                terms["features"] = self.features_weight * feature_distillation(z, z_old)
         if z_view is not None and weight > 0:
             contrast = info_nce(z, z_view, vertices, rho=self.rho, negatives=self.negatives, through_both=True)
             terms["view"] = weight * contrast
