@@ -9,6 +9,7 @@ from papers.stationary.fig10 import FIG10
 from papers.stationary.matrix_figures import FIG4, FIG7
 from papers.stationary.result_page import Figure, ResultPage
 from papers.stationary.settings_tables import TABLE1, TABLE5
+from papers.stationary.studies.bridged_tries import BRIDGED_TRIES
 from papers.stationary.studies.feature_length import FEATURE_LENGTH
 from papers.stationary.studies.goals import GOALS_PAGE
 from papers.stationary.studies.lambda_tradeoff import LAMBDA_TRADEOFF
@@ -63,6 +64,7 @@ PAGES: dict[str, ResultPage] = {
     "front": LAMBDA_TRADEOFF,
     "parts": METHOD_PARTS,
     "tries": VALIDATION_TRIES,
+    "search": BRIDGED_TRIES,
     "questions": OPEN_DETAILS,
     "experiments": TABLE2_EXPERIMENTS,
     "stride": UPDATE_GAIN,

@@ -15,7 +15,7 @@ import torch
 
 from holdfast.bridges.maps import Rotation
 from holdfast.data import ImageSet
-from holdfast.encoders import Encoder, FeatureStore, ModelFeatures, Readout, extract
+from holdfast.encoders import Encoder, FeatureStore, ModelFeatures, Readout, extract, read_space_maps
 from holdfast.evaluation import evaluate_run
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.schema import Recipe, dataset_section
@@ -33,12 +33,11 @@ OTHER_IMAGES = {"name": "tinyimagenet32_validation", "split": "train", "part": "
 def readings(folder: RunFolder, recipe: Recipe, shared: SharedData, device: torch.device) -> dict[str, Any]:
     """Scores of a finished run by readout and map: ``found[readout][map][protocol]`` as ``evaluate_run`` returns them.
 
-    The features of the run must still be in its folder. Methods with a map of galleries have no readings. A run without
-    a projection has the readout "simplex" only, which is its one feature.
+    The features of the run must still be in its folder. A run without a projection has the readout "simplex" only,
+    which is its one feature. If a method learns maps of galleries, "plain" uses them and the rotations replace them.
     """
     numbers = _model_numbers(folder)
-    if any(folder.space_map(number).exists() for number in numbers):
-        return {}
+    learned = read_space_maps(folder, len(numbers))
     encoders = [Encoder.from_pretrained(folder.model(number)) for number in numbers]
     store = FeatureStore(folder.features)
     data = shared.open_set(recipe)
@@ -57,10 +56,11 @@ def readings(folder: RunFolder, recipe: Recipe, shared: SharedData, device: torc
         if other is not None:
             pairs[OTHER_PAIRS] = [_extracted(one, readout, other, device) for one in encoders]
         maps = {name: rotations(features, device) for name, features in pairs.items()}
-        found[readout] = {
-            name: _rounded(evaluate_run(models, *store.labels(), query_maps=given, device=device))
-            for name, given in ({PLAIN: None} | maps).items()
+        own = evaluate_run(models, *store.labels(), maps=learned, device=device)
+        rotated = {
+            name: evaluate_run(models, *store.labels(), query_maps=given, device=device) for name, given in maps.items()
         }
+        found[readout] = {name: _rounded(scores) for name, scores in ({PLAIN: own} | rotated).items()}
     return found
 
 
@@ -93,7 +93,8 @@ def _sample(count: int) -> np.ndarray:
 
 
 def _other_images(recipe: Recipe, shared: SharedData) -> ImageSet | None:
-    if recipe["data"]["train"]["name"] != "cifar100":
+    names = {split: recipe["data"][split]["name"] for split in ("train", "query")}
+    if names["train"] != "cifar100" or names["query"] == OTHER_IMAGES["name"]:
         return None
     images = shared.one_set(dataset_section(OTHER_IMAGES, "data"))
     rows = _sample(len(images))

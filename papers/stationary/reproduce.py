@@ -162,6 +162,7 @@ PAGE_TITLES = {
     "fig12": "Theorem 1 (drawing)",
     "goals": "goals of the tuned set",
     "tries": "how the tuned settings were chosen",
+    "search": "tries with and without a rotation",
     "front": "AC against AA for several lambda",
     "parts": "our own method without each of its parts",
     "questions": "details the paper leaves open",

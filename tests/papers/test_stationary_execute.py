@@ -46,6 +46,24 @@ def test_readings_score_the_same_models_by_readout_and_map(tiny_recipe, tmp_path
         assert readings["backbone"]["plain"][protocol]["matrix"] != readings["simplex"]["plain"][protocol]["matrix"]
 
 
+def test_readings_of_a_method_with_learned_maps(tiny_recipe, tmp_path):
+    """Plain uses the maps, as the run's own scores do; a rotation takes their place."""
+    run = StudyRun(
+        "paper", str(tiny_recipe), "fan", 3, family="tiny", settings=("method={name='fan'}",), measures=("readings",)
+    )
+    execute([run], tmp_path / "runs", tmp_path / "results")
+    record = Results(tmp_path / "results").record(run)
+    assert list(record["readings"]) == ["simplex"]  # there is no projection, so the network has one feature
+    found = record["readings"]["simplex"]
+    assert list(found) == ["plain", "rotation_gallery"]
+    for protocol, own in record["protocols"].items():
+        np.testing.assert_allclose(
+            np.array(found["plain"][protocol]["matrix"], float), np.array(own["matrix"], float), atol=1e-5
+        )
+    maps = list((tmp_path / "runs").rglob("space_map.safetensors"))
+    assert len(maps) == 2
+
+
 def execute(runs, folder, results, **options):
     cpu = torch.device("cpu")
     return execute_runs(runs, folder, results, shared=SharedData(), device=cpu, parallel=2, **options)

@@ -45,6 +45,12 @@ def test_experiments_are_numbered_as_in_the_list_of_verdicts(said):
 def test_what_is_said_of_the_readout_and_the_length(rows, said):
     assert ", ".join(shown(rows, tasks, "the recipe", "backbone") for tasks in (2, 7, 16, 31)) in said
     assert ", ".join(shown(rows, tasks, "length 20 from the first task") for tasks in (2, 7, 16, 31)) in said
+    for length in (16, 25):
+        assert f"length {length} has {shown(rows, 7, f'length {length} from the first task')}" in said
+    at_16 = [shown(rows, 16, f"length {length} from the first task") for length in (16, 25)]
+    assert f"at 16 they have {' and '.join(at_16)}" in said
+    fixed = [shown(rows, tasks, "length 20 from the first task", method="simplex_fd") for tasks in (7, 16)]
+    assert f"{fixed[0]} at 7 and {fixed[1]} at 16" in said
     fd = [r["readings"]["backbone plain template"]["AC"] for r in rows if r["method"] == "simplex_fd" and r["readings"]]
     assert f"AC at most {max(fd):.2f}" in said
 
@@ -55,7 +61,25 @@ def test_what_is_said_of_the_random_network_and_of_lambda(rows, said):
     assert f"with λ 0 {shown(rows, 7, about.format(0))} at 7" in said
     assert f"λ 0.3, ρ 5 with {shown(rows, 7, 'λ 0.3, ρ 5', aca=True)}" in said
     assert f"λ 0.3, ρ 2.5 with {shown(rows, 7, 'λ 0.3, ρ 2.5', aca=True)}" in said
-    assert f"λ 0.3, ρ 2.5 has {shown(rows, 2, 'λ 0.3, ρ 2.5')}" in said
+    aa, about = max((r["readings"]["simplex plain template"]["AA"], r["about"]) for r in at_2(rows))
+    assert f"the highest AA is {100 * aa:.1f} ({about})" in said
+
+
+def at_2(rows):
+    """The rows of experiment 5 at 2 tasks."""
+    return [r for r in rows if r["tasks"] == 2 and r["about"].startswith("λ") and "ρ" in r["about"]]
+
+
+def test_what_is_said_of_mixed_batches_and_of_the_linear_softmax(rows, said):
+    mixed = "batches in proportion"
+    er = [shown(rows, tasks, mixed, method="er") for tasks in (2, 7)]
+    assert f"ER at 2 and 7: {' and '.join(er)}" in said
+    assert f"CVS at 7: {shown(rows, 7, mixed, method='cvs')}" in said
+    others = [shown(rows, 7, mixed, method=name).split()[-1] for name in ("lce", "simplex_fd", "simplex_hoc")]
+    assert f"AA {others[0]}, {others[1]} and {others[2]}, far below" in said
+    linear = [shown(rows, tasks, "linear softmax", method="lce") for tasks in (7, 16)]
+    assert f"Linear at 7 and 16: {' and '.join(linear)}" in said
+    assert f"cosine at 7 {shown(rows, 7, 'the recipe', method='lce')}" in said
 
 
 def test_what_is_said_of_rotations(rows, said):
@@ -82,14 +106,15 @@ def test_the_tables_mark_what_is_reproduced():
     assert ["d-Simplex-HOC", "the recipe", "backbone", "no", "no", "yes", "no"] in first.rows
 
 
-def test_a_run_with_learned_maps_shows_its_own_scores_and_no_rotation(tmp_path):
+def test_a_run_with_learned_maps_shows_its_own_scores(tmp_path):
     case = next(case for case in EXPERIMENTS[-1].cases if (case.about, case.tasks) == ("learned maps", 7))
     assert case.run.recipe["method"]["transformations"] is True
     scores = {"AC": 0.25, "AA": 0.4515, "ACA": 0.1038}
+    protocols = {"template": scores, "instance": {"AC": 0.0, "AA": 0.4, "ACA": 0.0}}
     record = {
         "recipe": dict(case.run.recipe.tables),
-        "readings": {},
-        "protocols": {"template": scores, "instance": {"AC": 0.0, "AA": 0.4, "ACA": 0.0}},
+        "readings": {"simplex": {"plain": protocols}},
+        "protocols": protocols,
     }
     path = tmp_path / case.run.path
     path.parent.mkdir(parents=True)

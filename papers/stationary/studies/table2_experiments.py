@@ -196,7 +196,7 @@ EXPERIMENTS = (
         ),
         (
             "learned maps: every stored vector passes through the learned map of each later model before it is"
-            " searched. These scores are in the column simplex; there are no rotations beside the maps.",
+            " searched. These scores are in the column simplex; with rotations the same models have no maps.",
         ),
     ),
 )
@@ -227,14 +227,10 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 
 
 def _summaries(record: Mapping[str, Any]) -> dict[str, Any]:
-    """AC, AA and ACA of each reading, by (readout, map, protocol), joined by spaces.
-
-    A run whose galleries pass through learned maps has no readings; its own scores are those of the plain reading.
-    """
-    read = record.get("readings") or {"simplex": {PLAIN: record["protocols"]}}
+    """AC, AA and ACA of each reading, by (readout, map, protocol), joined by spaces."""
     return {
         f"{readout} {name} {protocol}": {one: scores[one] for one in SCORES}
-        for readout, maps in read.items()
+        for readout, maps in record["readings"].items()
         for name, protocols in maps.items()
         for protocol, scores in protocols.items()
     }
