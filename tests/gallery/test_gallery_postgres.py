@@ -10,7 +10,7 @@ import pytest
 from test_gallery_kill import check_after_kill
 
 from holdfast import Gallery
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item, open_engine
 from holdfast.gallery.engines import postgres
 from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address
@@ -209,6 +209,34 @@ def test_a_restart_in_the_middle_of_ingest(postgres_server, model_folders, tmp_p
         assert found == {"first"} | {f"{turn}/{i}" for turn in told for i in range(50)}
         (row,) = gallery.stats()["versions"]
         assert row["items"] == row["vectors"] == len(found)
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+def test_work_is_done_again_on_other_connections(postgres_server, kind):
+    """If it loses two connections, not if it loses three or if the connection is fine."""
+    connections = postgres.Connections(postgres_server.url, "tries", {})
+    tries = []
+
+    def work(connection, lost):
+        tries.append(connection)
+        if len(tries) <= lost:
+            connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return connection.execute("SELECT 7").fetchone()[0]
+
+    run = getattr(connections, kind)
+    try:
+        assert run(lambda connection: work(connection, 2)) == 7
+        assert len(set(map(id, tries))) == len(tries) == 3
+        tries.clear()
+        with pytest.raises(UnavailableError, match="terminating connection"):
+            run(lambda connection: work(connection, 3))
+        assert len(tries) == 3
+        tries.clear()
+        with pytest.raises(UnavailableError, match="nowhere"):
+            run(lambda connection: tries.append(1) or connection.execute("SELECT * FROM nowhere"))
+        assert len(tries) == 1
+    finally:
+        connections.close()
 
 
 def trials(few):

@@ -237,6 +237,7 @@ class PostgresEngine:
 
 
 CONNECT_SECONDS, RECONNECT_SECONDS, LOCK_SECONDS = 10, 20, 20
+TRIES = 3
 READ_SECONDS, WRITE_SECONDS = 60, 300
 MOST_READERS = 16
 _CONNECTION_DEFAULTS = {
@@ -258,9 +259,9 @@ Work = Callable[[Any], T]
 
 
 class Connections:
-    """Runs functions that take a connection; if the connection is lost, the function runs once more on a new one.
+    """Runs functions that take a connection. If it is lost, a function runs again on another, ``TRIES`` times in all.
 
-    So a function must have the same effect whether it runs once or twice. Reads share a pool; writes use one
+    So a function must have the same effect whether it runs once or several times. Reads share a pool; writes use one
     connection, which holds the gallery's advisory lock on the server.
 
     read_settings: server settings of the connections that read.
@@ -303,15 +304,15 @@ class Connections:
 
     def write(self, work: Work[T]) -> T:
         with self._writing, self._errors_in_one_line():
-            if self._writer.closed:
-                self._writer = self._reconnect_writer()
-            try:
-                return self._run_write(work)
-            except self._psycopg.Error:
-                if not self._writer.closed:
-                    raise
-            self._writer = self._reconnect_writer()
-            return self._run_write(work)
+            for left in reversed(range(TRIES)):
+                if self._writer.closed:
+                    self._writer = self._reconnect_writer()
+                try:
+                    return self._run_write(work)
+                except self._psycopg.Error:
+                    if not (left and self._writer.closed):
+                        raise
+        raise AssertionError("the last try returns or raises")
 
     def close(self) -> None:
         self._writer.close()
@@ -382,20 +383,20 @@ class Connections:
 
 
 def run_on_pool(pool: Any, error: type[Exception], work: Work[T]) -> T:
-    """The result of ``work`` on a connection of a pool; if the connection is lost, ``work`` runs once more on another.
+    """The result of ``work`` on a connection of a pool. If it is lost, ``work`` runs on others, ``TRIES`` times in all.
 
     error: psycopg's class of errors.
     """
-    connection = None
-    try:
-        with pool.connection() as connection:
-            return work(connection)
-    except error:
-        if connection is None or not connection.closed:
-            raise
-    pool.check()  # the other idle connections were probably lost with this one
-    with pool.connection() as connection:
-        return work(connection)
+    for left in reversed(range(TRIES)):
+        connection = None
+        try:
+            with pool.connection() as connection:
+                return work(connection)
+        except error:
+            if connection is None or not (left and connection.closed):
+                raise
+        pool.check()  # the other idle connections were probably lost with this one
+    raise AssertionError("the last try returns or raises")
 
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
