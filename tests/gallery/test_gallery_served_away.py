@@ -66,8 +66,10 @@ def test_a_lost_qdrant_server_is_told_apart(model_folders, address_of, tmp_path,
         assert [hit.id for hit in gallery.search(vector=np.ones(32))] == ["a"]
 
 
-def test_an_attached_table_outlives_a_restart_of_its_server(postgres_server):
+def test_an_attached_table_outlives_a_restart_of_its_server(postgres_server, monkeypatch):
     import psycopg
+
+    monkeypatch.setattr("holdfast.gallery.attached.postgres.WAIT_SECONDS", 3)
 
     with psycopg.connect(postgres_server.url, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS vector")

@@ -82,6 +82,7 @@ def encoder(monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_a_whole_network(encoder):
     """In training, twice before the way back as methods with two views do it; then in evaluation."""
     plain, fused = copy.deepcopy(encoder), FusedNetwork(encoder, torch.float32)

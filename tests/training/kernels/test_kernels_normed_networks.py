@@ -63,6 +63,7 @@ def made(kind):
     return encoder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_a_whole_network_twice_gives_the_same_bits_and_torchs_values(kind):
     """In training, then in evaluation, as old models are run."""

@@ -47,18 +47,21 @@ def pair():
         yield by_rows, by_taps, images
 
 
+@pytest.mark.slow
 def test_gradients(pair):
     by_rows, by_taps, _ = pair
     for (name, found), wanted in zip(by_rows.named_parameters(), by_taps.parameters()):
         assert apart(found.grad, wanted.grad) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_the_norms_remember_the_same(pair):
     by_rows, by_taps, _ = pair
     for (name, found), wanted in zip(by_rows.named_buffers(), by_taps.buffers()):
         assert apart(found.double(), wanted.double()) < 1e-5, name
 
 
+@pytest.mark.slow
 def test_features_in_evaluation(pair):
     by_rows, _, images = pair
     by_rows.eval()
