@@ -19,11 +19,10 @@ from holdfast.cli import (
     gallery,
     ls,
     metrics,
-    papers,
+    old_spellings,
     pretrain,
     report,
     run,
-    schema,
     serve,
     slots,
     start,
@@ -76,7 +75,7 @@ app.command("metrics", hidden=True)(metrics.metrics)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)
-app.command("schema", hidden=True)(schema.schema)
+app.command("schema", hidden=True)(old_spellings.schema)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 gallery.gallery.command("backfill")(gallery.backfill)
@@ -84,8 +83,8 @@ gallery.gallery.command("rollback")(gallery.rollback)
 gallery.gallery.command("move")(gallery.move)
 app.add_typer(gallery.gallery, name="gallery")
 app.command("serve")(serve.serve)
-for moved in (papers.reproduce, papers.theory):
-    app.command(moved.__name__, hidden=True, context_settings=papers.PASS_ON)(moved)
+for moved in (old_spellings.reproduce, old_spellings.theory):
+    app.command(moved.__name__, hidden=True, context_settings=old_spellings.PASS_ON)(moved)
 
 
 def _print_version(requested: bool) -> None:

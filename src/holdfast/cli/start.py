@@ -65,7 +65,8 @@ def start(
     """Train version 1 of your own model, on images or vectors.
 
     A network with trained weights (--backbone, --pretrained) is trained at a tenth of the rate, with a warm-up, crops
-    of photographs and, on a GPU, in bf16. Without one, a small network is trained from random weights.
+    of photographs and, on a GPU, in bf16; updates distil from the version before. Without one, a small network is
+    trained from random weights by d-Simplex-HOC, and on vectors a head by Cosine-HOC.
     A fifth of the images is held out; the accuracy on them is printed beside that of raw pixels.
     Some images of each class are kept for replay.
     Encoder.from_pretrained and holdfast gallery read the folder; recipe.toml in it holds the settings of training.

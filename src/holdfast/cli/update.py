@@ -59,8 +59,8 @@ def update(
 ) -> None:
     """Train the next version of a model, and check it.
 
-    New classes take new slots, known classes may have new images, and the images kept with MODEL are replayed. The loss
-    keeps the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
+    There may be new classes and new images of known ones, and the images kept with MODEL are replayed. The loss keeps
+    the new version compatible with MODEL. Settings are those of MODEL unless --recipe or --set changes them.
     After holdfast adopt, MODEL may be the adopted model: a new network is trained against its stored vectors, which are
     found by the paths of the images (their ids).
 
