@@ -319,7 +319,7 @@ def plain_edge(work: Path, options: argparse.Namespace, collection: str) -> Iter
     """qdrant-edge on a copy of the gallery's files: in float32, as by default, and by the 4-bit copies."""
     import qdrant_edge as edge
 
-    from holdfast.gallery.engines.embedded import EF_SEARCH, OVERSAMPLING
+    from holdfast.gallery.engines.embedded import EF_SEARCH, RESCORED_PER_HIT
 
     (files,) = (work / "gallery" / "vectors").glob(f"{collection}.*")
     shutil.rmtree(work / "plain", ignore_errors=True)  # of an earlier call with --keep
@@ -339,7 +339,7 @@ def plain_edge(work: Path, options: argparse.Namespace, collection: str) -> Iter
 
     yield {
         "plain": searched_by(edge.QuantizationSearchParams(ignore=True)),
-        "plain_4_bits": searched_by(edge.QuantizationSearchParams(rescore=True, oversampling=OVERSAMPLING)),
+        "plain_4_bits": searched_by(edge.QuantizationSearchParams(rescore=True, oversampling=RESCORED_PER_HIT)),
     }
     shard.close()
 

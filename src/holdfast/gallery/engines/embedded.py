@@ -32,9 +32,9 @@ from holdfast.wording import printable
 
 EF_SEARCH = 128
 """Candidates when searching."""
-OVERSAMPLING, FEWEST_RESCORED = 3.0, 30
+RESCORED_PER_HIT, FEWEST_RESCORED = 3, 30
 """A large collection is searched by 4-bit copies of its vectors (``index_collection``). For ``k`` hits three times as
-many are compared again in float32, and at least 30."""
+many are compared again in float32, and at least 30; fewer in each of several collections (``index_candidates``)."""
 FIELD_INDEX_UP_TO = 5000
 """Points of a collection in which a new field is indexed at once, which takes some 0.1 s. No other thread runs."""
 SYNC_TRIES = 100
@@ -112,12 +112,11 @@ class EdgeEngine:
         if exact or not self._has_field_indexes(collection, where):
             params = edge.SearchParams(exact=True, quantization=edge.QuantizationSearchParams(ignore=True))
         else:
+            rescored = index_candidates(max(RESCORED_PER_HIT * k, FEWEST_RESCORED), k, among)
             params = edge.SearchParams(
                 hnsw_ef=index_candidates(EF_SEARCH, k, among),
                 acorn=None if where is None else self._filtered,
-                quantization=edge.QuantizationSearchParams(
-                    rescore=True, oversampling=max(OVERSAMPLING, FEWEST_RESCORED / k)
-                ),
+                quantization=edge.QuantizationSearchParams(rescore=True, oversampling=rescored / k),
             )
         request = edge.SearchRequest(
             query=edge.Query.Nearest(query.tolist()),

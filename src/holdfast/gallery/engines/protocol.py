@@ -93,12 +93,12 @@ class Engine(Protocol):
 
 
 def index_candidates(most: int, k: int, among: int) -> int:
-    """How many candidates an index keeps while it searches one of ``among`` collections for the best ``k`` of all.
+    """How many candidates are kept while one of ``among`` collections is searched for the best ``k`` of all.
 
     Each collection has a part of the best only, so fewer candidates find them, down to a fifth: with five collections
-    of 200,000 vectors recall@10 is 0.997 (``bench/scale.py``).
+    of 200,000 vectors recall@10 is above 0.99 (``bench/scale.py``).
 
-    most: the number for one collection.
+    most: the number if there is one collection.
     """
     return max(k, round(most / min(among, 5)))
 
