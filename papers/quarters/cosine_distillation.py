@@ -18,9 +18,9 @@ from holdfast.space_map import SpaceMap
 class CosineDistillation(Method):
     """CE over scale x cosine + distillation of logits and of features over the whole batch.
 
-    The product's ``distillation`` and ``fan`` have a linear classifier that begins at random. On a head that begins as
-    the identity it spoils the first version, so that these methods would be compared by their classifier. As in
-    ``cosine_hoc`` the row of a new class begins at the mean of its features.
+    Without a map this is the product's ``distillation`` with ``softmax="cosine"``, except that after a replacement only
+    features are distilled. The linear classifier of ``fan`` begins at random, which spoils the first version of a head
+    that begins as the identity: methods would be compared by their classifier.
 
     scale: factor of the cosines in CE and in the distillation of logits.
     temperature: of the logit distillation.

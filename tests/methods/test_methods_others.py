@@ -8,6 +8,7 @@ from test_methods_losses import FIRST, SECOND, Toy, batch_of
 
 from holdfast import losses
 from holdfast.errors import HoldfastError
+from holdfast.geometry import cosine_matrix, unit
 from holdfast.methods import BCT, CVS, FAN, LCE, METHODS, AdvBCT, Distillation, Progress, SimplexFD, SimplexHOC
 
 DIM = 5
@@ -108,6 +109,26 @@ def test_distillation_is_fans_training_of_the_network_without_its_map():
     )
     assert set(found[1]) == {"ce", "logits", "features"}
     assert Distillation().space_map() is None
+
+
+def test_distillation_with_a_cosine_softmax():
+    """Both distributions are over scale x cosine, and the rows of new classes begin at their means."""
+    method = Distillation(softmax="cosine", scale=8.0, logits_weight=2.0, features_weight=3.0)
+    first, second = taken_through(method, FIRST, SECOND)
+    rows, old_rows = method.classifier.weight.detach(), method.old_rows
+    torch.testing.assert_close(old_rows, unit(losses.class_means(first.z, first.labels, 4)))
+    torch.testing.assert_close(rows[:4], old_rows)
+    torch.testing.assert_close(rows[4:], unit(losses.class_means(second.z, second.labels, 6))[4:])
+    z = torch.randn(12, DIM)
+    terms = method.loss(z, BATCH, z_old=Z_OLD, progress=PROGRESS)
+    logits = 8.0 * cosine_matrix(z, rows)
+    torch.testing.assert_close(terms["ce"], losses.cross_entropy(logits, BATCH.labels))
+    soft, target = (torch.softmax(one / 2.0, dim=1) for one in (logits[:, :4], 8.0 * cosine_matrix(Z_OLD, old_rows)))
+    torch.testing.assert_close(terms["logits"], -2.0 * (target * soft.log()).sum(1).mean())
+    torch.testing.assert_close(terms["features"], 3.0 * (1 - (unit(z) * unit(Z_OLD)).sum(1)).mean())
+    for wrong in ({"softmax": "arc"}, {"scale": 0.0}):
+        with pytest.raises(HoldfastError, match=next(iter(wrong))):
+            Distillation(**wrong)
 
 
 def test_lce_with_a_linear_softmax_uses_inner_products():

@@ -1,6 +1,7 @@
 """Parts that several methods share: a growing classifier, labels as simplex vertices, statistics of old classes."""
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +9,9 @@ from torch import Tensor, nn
 from holdfast.geometry import unit
 from holdfast.losses import class_means, linear_logits
 from holdfast.methods.interface import Survey, TaskView
+
+Softmax = Literal["cosine", "linear"]
+"""What a classifier's logits are: cosines with its rows, times a scale, or inner products."""
 
 
 class GrowingClassifier(nn.Module):
@@ -42,6 +46,17 @@ class GrowingClassifier(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         return linear_logits(z, self.weight)
+
+
+def begin_at_means(classifier: GrowingClassifier, task: TaskView, survey: Survey) -> None:
+    """Set the rows of new classes to the directions of their class means; of all classes after a replacement.
+
+    The first steps then do not pull features to random directions. A class without samples keeps its row.
+    """
+    first = 0 if task.start == "loaded" else task.num_seen - task.num_new
+    means = unit(class_means(*survey.new(), task.num_seen))[first:]
+    drawn = classifier.weight.detach()[first:]  # shares its memory with the parameter
+    drawn.copy_(torch.where(means.any(1, keepdim=True), means, drawn))
 
 
 class SlotLabels(nn.Module):

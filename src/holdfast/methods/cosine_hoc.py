@@ -2,13 +2,11 @@
 
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.geometry import unit
-from holdfast.losses import Negatives, class_means, cosine_logits, cross_entropy, info_nce
-from holdfast.methods.classifiers import GrowingClassifier
+from holdfast.losses import Negatives, cosine_logits, cross_entropy, info_nce
+from holdfast.methods.classifiers import GrowingClassifier, begin_at_means
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 
 
@@ -47,10 +45,7 @@ class CosineHOC(Method):
         self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        first = 0 if task.start == "loaded" else task.num_seen - task.num_new
-        means = unit(class_means(*survey.new(), task.num_seen))[first:]
-        drawn = self.classifier.weight.detach()[first:]  # shares its memory with the parameter
-        drawn.copy_(torch.where(means.any(1, keepdim=True), means, drawn))  # a class without samples keeps its row
+        begin_at_means(self.classifier, task, survey)
 
     def loss(
         self,

@@ -1,12 +1,26 @@
 """Distillation: cross-entropy with distillation of the previous model's logits and features."""
 
-from typing import final
+from typing import final, get_args
 
 import torch
 from torch import Tensor
 
-from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
-from holdfast.methods.classifiers import GrowingClassifier, class_mean_rows, emptied, old_class_features
+from holdfast.errors import HoldfastError
+from holdfast.losses import (
+    cosine_logits,
+    cross_entropy,
+    feature_distillation,
+    linear_logits,
+    softened_distillation,
+)
+from holdfast.methods.classifiers import (
+    GrowingClassifier,
+    Softmax,
+    begin_at_means,
+    class_mean_rows,
+    emptied,
+    old_class_features,
+)
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
 
 
@@ -19,17 +33,34 @@ class Distillation(Method):
 
     temperature: of the logit distillation.
     logits_weight, features_weight: weights of the two distillation terms.
+    softmax: "linear" (default), as in FAN. "cosine": scale x cosine, and the row of a new class begins at the mean of
+        its features. It suits networks with trained weights, whose features random rows would pull elsewhere.
+    scale: factor of the cosines.
     """
 
     old_features: OldFeatures = "all"
 
     old_rows: Tensor
 
-    def __init__(self, *, temperature: float = 2.0, logits_weight: float = 1.0, features_weight: float = 1.0) -> None:
+    def __init__(
+        self,
+        *,
+        temperature: float = 2.0,
+        logits_weight: float = 1.0,
+        features_weight: float = 1.0,
+        softmax: Softmax = "linear",
+        scale: float = 16.0,
+    ) -> None:
         super().__init__()
+        if softmax not in get_args(Softmax):
+            raise HoldfastError(f"softmax must be one of {', '.join(get_args(Softmax))}, got {softmax!r}")
+        if not scale > 0:
+            raise HoldfastError(f"scale must be above 0, got {scale}")
         self.temperature = temperature
         self.logits_weight = logits_weight
         self.features_weight = features_weight
+        self.softmax = softmax
+        self.scale = scale
         self.classifier = GrowingClassifier()
         self.register_buffer("old_rows", torch.empty(0, 0))
 
@@ -39,6 +70,8 @@ class Distillation(Method):
         self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.softmax == "cosine":
+            begin_at_means(self.classifier, task, survey)
         known = old_class_features(task, survey)
         if known is not None:
             length = self.classifier.weight.detach().norm(dim=1).mean()
@@ -54,13 +87,16 @@ class Distillation(Method):
         z_kept: Tensor | None = None,
         progress: Progress,
     ) -> dict[str, Tensor]:
-        logits = self.classifier(z)
+        logits = self._logits(z, self.classifier.weight)
         terms = {"ce": cross_entropy(logits, batch.labels)}
         if z_old is not None:
             num_old = len(self.old_rows)
             if num_old:
-                old_logits = linear_logits(z_old, self.old_rows)
+                old_logits = self._logits(z_old, self.old_rows)
                 softened = softened_distillation(logits[:, :num_old], old_logits, temperature=self.temperature)
                 terms["logits"] = self.logits_weight * softened
             terms["features"] = self.features_weight * feature_distillation(z, z_old)
         return terms
+
+    def _logits(self, z: Tensor, rows: Tensor) -> Tensor:
+        return cosine_logits(z, rows, scale=self.scale) if self.softmax == "cosine" else linear_logits(z, rows)

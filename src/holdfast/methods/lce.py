@@ -1,6 +1,6 @@
 """LCE-ER: learning compatible embeddings (Meng et al., 2021) with a replay buffer."""
 
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, final, get_args
 
 import torch
 from torch import Tensor
@@ -17,11 +17,9 @@ from holdfast.losses import (
     linear_logits,
     margin_cosine_logits,
 )
-from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
+from holdfast.methods.classifiers import GrowingClassifier, Softmax, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
 from holdfast.space_map import SpaceMap
-
-Softmax = Literal["cosine", "linear"]
 
 BLOCKS, HIDDEN = 4, 16
 """Residual blocks of a transformation, and the width of their bottlenecks, as in the released code."""
