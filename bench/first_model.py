@@ -26,6 +26,7 @@ import multiprocessing
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("measured", "validation"), default="measured")
     parser.add_argument("--seeds", default="0,1,2", help="at most 3 for measured and 2 for validation")
     parser.add_argument("--images", type=int, default=100, help="of each class, given to start")
+    parser.add_argument("--epochs", type=int, help="of the training; default: those that start chooses")
     parser.add_argument("--queries", type=int, default=100, help="of each class")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
     parser.add_argument("--threads", type=int, default=2, help="of each job")
@@ -86,7 +88,8 @@ def row_of_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     with np.load(options.data) as arrays:
         pixels, labels = arrays["train_x"], arrays["train_y"]
-    return measure(pixels, labels, classes_of(options.part, seed), seed, options.images, options.queries)
+    classes = classes_of(options.part, seed)
+    return measure(pixels, labels, classes, seed, options.images, options.queries, epochs=options.epochs)
 
 
 def classes_of(part: str, seed: int) -> np.ndarray:
@@ -98,7 +101,14 @@ def classes_of(part: str, seed: int) -> np.ndarray:
 
 
 def measure(
-    pixels: np.ndarray, labels: np.ndarray, classes: np.ndarray, seed: int, images: int, queries: int
+    pixels: np.ndarray,
+    labels: np.ndarray,
+    classes: np.ndarray,
+    seed: int,
+    images: int,
+    queries: int,
+    *,
+    epochs: int | None = None,
 ) -> dict[str, Any]:
     """Train on one set of classes and measure it: accuracies, seconds and counts."""
     draw = np.random.default_rng(seed)
@@ -112,11 +122,13 @@ def measure(
         write_images(data, gallery, names[0])
         settings = default_settings(vectors=False, images=survey_images(data))
         settings = holdfast.lifecycle.VersionSettings.from_tables({**settings.tables(), "seed": seed})
-        epochs: list[Event] = []
+        if epochs:
+            settings = replace(settings, fit=replace(settings.fit, epochs=epochs))
+        ended: list[Event] = []
         began, cpu = time.perf_counter(), time.process_time()
         info = holdfast.start(
             data, out, settings=settings, device="cpu",
-            on_event=lambda event: epochs.append(event) if isinstance(event, EpochEnded) else None,
+            on_event=lambda event: ended.append(event) if isinstance(event, EpochEnded) else None,
         )  # fmt: skip
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
         encoder = Encoder.from_pretrained(out)
@@ -137,7 +149,7 @@ def measure(
         "queries": len(asked),
         "accuracy": found,
         "points above hand-made": round(100 * (found["model"] - found["hand-made"]), 2),
-        "epochs": len(epochs),
+        "epochs": len(ended),
         "seconds of start": round(seconds, 1),
         "CPU seconds of start": round(cpu_seconds, 1),
         "printed by start": info["accuracy"],

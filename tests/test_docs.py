@@ -1,5 +1,6 @@
 """A newcomer finds every page: links lead from the README to each, and none of them leads nowhere."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -144,6 +145,17 @@ def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
         for part in ("unseen", "known")
     )
     assert f"{better:.1f} points of recall@1 better on new classes and {-worse:.1f} worse on trained ones" in page
+
+
+def test_the_default_method_of_pretrained_networks_is_chosen_by_the_record():
+    record = json.loads((ROOT / "results/bench/pretrained_method-2cores.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/methods/distillation.md").read_text(encoding="utf-8")
+    said = table_after(page, "| | own gallery")
+    for row in record["rows"]:
+        name = "the network without training" if row["training"] == "none" else row["training"]
+        across = f"{100 * row['new_on_old']['mAP']:.1f}" if "new_on_old" in row else "–"
+        assert said.pop(name) == [f"{100 * row['own'][-1]['mAP']:.1f}", across]
+    assert not said
 
 
 def table_after(text: str, start: str) -> dict[str, list[str]]:

@@ -35,15 +35,19 @@ def test_the_numbers_are_those_of_the_study():
     for name, strategy, training in (
         ("plain fine-tuning, old index", "plain, old index", "plain"),
         ("plain fine-tuning + bridge", "plain + bridge", "plain"),
-        ("trained with Holdfast + bridge", "ours + bridge", "ours"),
+        ("distillation (`holdfast update`) + bridge", "distillation + bridge", "distillation"),
+        ("HOC's contrast + bridge", "ours + bridge", "ours"),
     ):
         assert said[name] == [
             lags[strategy][0], lags[strategy][3], grown[strategy][3], networks[strategy][2], own[training][0]
         ], name  # fmt: skip
     assert said["re-embed everything"] == ["100.0"] * 4 + [own["plain"][0]]
     head = page[page.index("## Head on a frozen network: unseen") : page.index("## Head on a frozen network: known")]
-    trained = table_after(page[page.index("## Whole network: known") :], "| kept, %")
-    assert {round(float(trained[name][3])) for name in ("plain, old index", "plain + bridge")} == {79}
+    known = page[page.index("## Whole network: known") :]
+    trained = table_after(known, "| kept, %")
+    strategies = ("plain, old index", "plain + bridge", "distillation", "distillation + bridge")
+    assert [round(float(trained[name][3])) for name in strategies] == [79, 79, 78, 78]
+    assert table_after(known, "| last version")["distillation"][3] == "-1.49"
     kept = table_after(head, "| kept, %")
     assert all(float(share) >= 100 for name in ("plain, old index", "plain + bridge") for share in kept[name][:4])
 

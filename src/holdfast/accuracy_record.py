@@ -12,8 +12,12 @@ FEWEST_QUERIES = 10
 """With fewer queries no difference counts as shown."""
 
 
+WITHOUT_TRAINING = {"pixels": "raw pixels", "vectors": "raw vectors", "network": "the network before training"}
+"""``raw_is`` of a record, in words."""
+
+
 def beats_raw(record: Mapping[str, Any]) -> bool:
-    """Whether the model is better than its raw input by more than chance; never with fewer than ten queries."""
+    """Whether the model is better than no training by more than chance; never with fewer than ten queries."""
     return bool(record["queries"] >= FEWEST_QUERIES and record["gain"]["low"] > 0)
 
 
@@ -77,13 +81,14 @@ def accuracy_sentence(record: Mapping[str, Any], which: str = KNOWN_CLASSES, *, 
     """One record in words, for the terminal and the model card.
 
     which: the key of the record in ``info["accuracy"]``.
-    conclude: say what follows if the model is not better than its raw input.
+    conclude: say what follows if the model is not better than no training.
     """
-    model, raw, raw_is = record["model"], record["raw"], record["raw_is"]
-    things = "images" if raw_is == "pixels" else "vectors"
+    model, raw = record["model"], record["raw"]
+    other = WITHOUT_TRAINING[record["raw_is"]]
+    things = "vectors" if record["raw_is"] == "vectors" else "images"
     text = (
         f"Accuracy, {_shown(which)}: the nearest neighbour is right for {_with_interval(model)} of "
-        f"{record['queries']:,} held-out {things}, and for {_with_interval(raw)} by raw {raw_is} "
+        f"{record['queries']:,} held-out {things}, and for {_with_interval(raw)} by {other} "
         f"({record['gallery']:,} {things} searched)."
     )
     if beats_raw(record) or not conclude:
@@ -91,8 +96,8 @@ def accuracy_sentence(record: Mapping[str, Any], which: str = KNOWN_CLASSES, *, 
     if record["queries"] < FEWEST_QUERIES:
         return f"{text} {counted(record['queries'], 'query')} cannot show a difference: hold more {things} out."
     if record["gain"]["high"] < 0:
-        return f"{text} The model is worse than the raw {raw_is}: do not use it."
-    return f"{text} The model is not better than the raw {raw_is} by more than chance: do not rely on it."
+        return f"{text} The model is worse than {other}: do not use it."
+    return f"{text} The model is not better than {other} by more than chance: do not rely on it."
 
 
 def _shown(which: str) -> str:

@@ -11,9 +11,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from holdfast import Encoder, Preprocess, build_backbone
+from holdfast.accuracy_record import accuracy_sentence
 from holdfast.encoders.hf_cache import best_cached_network, cached_networks
 from holdfast.encoders.named_backbone import NetworkInput, named_backbone
 from holdfast.errors import HoldfastError
+from holdfast.events import Note, RunWarning
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.lifecycle import start as start_in_python
@@ -55,9 +57,17 @@ def trained_weights():
 
 
 def test_timm_end_to_end(timm, photos, tmp_path):
+    events = []
     info = start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=[*QUICK, "backbone.freeze=['*']"],
-                 device="cpu")  # fmt: skip
+                 device="cpu", on_event=events.append)  # fmt: skip
     assert info["task"] == 1
+    (warning,) = (one.text for one in events if isinstance(one, RunWarning))
+    assert "frozen" in warning
+    accuracy = info["accuracy"]["known classes"]  # frozen: the model is the network before training
+    assert accuracy["raw_is"] == "network"
+    assert accuracy["model"] == accuracy["raw"]
+    assert accuracy["model"]["value"] > 0.5
+    assert "by the network before training" in accuracy_sentence(accuracy)
     assert ("tiny.in1k", True, {}) in timm.calls
     train = train_of(tmp_path / "1")
     assert (train["resized_crop"], train["crop_padding"], train["crop_scale"]) == (24, 0, [0.16, 1.0])
@@ -86,6 +96,22 @@ def test_the_trained_part_moves_less(timm, photos, tmp_path):
     assert 0 < moved.abs().mean() < 0.3 * more.abs().mean()
 
 
+def test_trained_weights_are_distilled_without_a_projection(timm, photos, tmp_path):
+    """By the network's own features: a simplex would turn them into another space."""
+    for number in (1, 2):
+        if number == 1:
+            start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=QUICK, device="cpu")
+        else:
+            update(tmp_path / "1", photos / "2", tmp_path / "2", overrides=["train.epochs=1"], device="cpu")
+        method = tomllib.loads((tmp_path / str(number) / "recipe.toml").read_text(encoding="utf-8"))["method"]
+        assert (method["name"], method["softmax"]) == ("distillation", "cosine")
+        model = Encoder.from_pretrained(tmp_path / str(number))
+        assert model.projection is None
+        assert model.dim == 6
+    start(photos / "1", tmp_path / "small", overrides=QUICK, device="cpu")
+    assert Encoder.from_pretrained(tmp_path / "small").projection is not None  # random weights: a simplex
+
+
 def test_another_network_replaces_it_with_rates_that_suit_it(timm, photos, tmp_path):
     own = ["backbone.width=4", *QUICK, "data.size=32"]
     start(photos / "1", tmp_path / "1", backbone="small_resnet", overrides=own, device="cpu")
@@ -103,6 +129,16 @@ def test_another_network_replaces_it_with_rates_that_suit_it(timm, photos, tmp_p
     assert train_of(tmp_path / "3")["epochs"] == 10
     with pytest.raises(HoldfastError, match="give one of them"):
         update(tmp_path / "1", photos / "2", tmp_path / "4", backbone="small", replace_with="small")
+
+
+def test_a_replacement_of_another_size_is_trained_without_the_old_model_and_says_so(timm, photos, tmp_path):
+    start(photos / "1", tmp_path / "1", backbone="timm:tiny.in1k", overrides=QUICK, device="cpu")
+    events = []
+    info = update(tmp_path / "1", photos / "2", tmp_path / "2", backbone="timm:convnext.in1k", device="cpu",
+                  overrides=["train.epochs=1"], on_event=events.append)  # fmt: skip
+    assert (info["start"], info["reference"]) == ("loaded", "none")
+    said = [one.text for one in events if isinstance(one, Note)]
+    assert any("have 10 numbers and the old one's 6" in one and "bridge" in one for one in said)
 
 
 def test_the_name_of_the_models_own_network_changes_nothing(timm, photos, tmp_path):

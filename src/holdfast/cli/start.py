@@ -67,7 +67,8 @@ def start(
     A network with trained weights (--backbone, --pretrained) is trained at a tenth of the rate, with a warm-up, crops
     of photographs and, on a GPU, in bf16; updates distil from the version before. Without one, a small network is
     trained from random weights by d-Simplex-HOC, and on vectors a head by Cosine-HOC.
-    A fifth of the images is held out; the accuracy on them is printed beside that of raw pixels.
+    A fifth of the images is held out; the accuracy on them is printed beside that of no training: of the network with
+    its trained weights, or of raw pixels.
     Some images of each class are kept for replay.
     Encoder.from_pretrained and holdfast gallery read the folder; recipe.toml in it holds the settings of training.
     After a kill, run the same command to resume.

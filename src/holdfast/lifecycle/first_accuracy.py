@@ -1,4 +1,4 @@
-"""The accuracy of a new version on held-out samples, beside that of its raw pixels or vectors.
+"""The accuracy of a new version on held-out samples, beside that without training.
 
 A query is right if its nearest neighbour by cosine is of its class. ``holdfast.accuracy_record`` puts the numbers into
 words.
@@ -47,44 +47,56 @@ class LabelledSamples:
 
 
 def known_class_accuracy(
-    encoder: Encoder, queries: LabelledSamples, trained: LabelledSamples, device: torch.device
+    encoder: Encoder,
+    queries: LabelledSamples,
+    trained: LabelledSamples,
+    device: torch.device,
+    *,
+    before: Encoder | None = None,
 ) -> dict[str, Any]:
     """Accuracy on held-out samples of classes that the model was trained on: ``{"known classes": record}``.
 
     queries: held-out samples of any class; those of other classes are left out.
     trained: the samples that the model was trained on; the gallery.
+    before: as in ``neighbour_accuracy``.
 
     Empty if no held-out sample is of a trained class. At most ``MOST`` queries and gallery samples are used.
     """
     queries = queries.rows(np.isin(queries.class_names, np.unique(trained.class_names)))
     if not len(queries):
         return {}
-    return {KNOWN_CLASSES: neighbour_accuracy(encoder, sampled(queries), sampled(trained), device)}
+    return {KNOWN_CLASSES: neighbour_accuracy(encoder, sampled(queries), sampled(trained), device, before=before)}
 
 
 def neighbour_accuracy(
-    encoder: Encoder, queries: LabelledSamples, gallery: LabelledSamples, device: torch.device
+    encoder: Encoder,
+    queries: LabelledSamples,
+    gallery: LabelledSamples,
+    device: torch.device,
+    *,
+    before: Encoder | None = None,
 ) -> dict[str, Any]:
-    """How often the nearest gallery sample is of the query's class: by the model, and by the raw pixels or vectors.
+    """How often the nearest gallery sample is of the query's class: by the model, and without training.
 
     encoder: must have a preprocess.
     queries, gallery: samples of different content, at least one each.
+    before: the network with the trained weights that it began with; None compares with the raw pixels or vectors.
 
     Returns JSON: ``queries`` and ``gallery`` (how many), ``classes`` (of the queries), ``model`` and ``raw`` (value,
-    low and high of a 95 % interval over queries), ``gain`` (model minus raw, paired) and ``raw_is`` ("pixels" or
-    "vectors"). Pixels are scaled as for the network; ties go to the first gallery sample.
+    low and high of a 95 % interval over queries), ``gain`` (model minus raw, paired) and ``raw_is`` ("pixels",
+    "vectors" or "network"). Pixels are scaled as for the network; ties go to the first gallery sample.
     """
-    return accuracy_record([neighbour_search(encoder, queries, gallery, device)])
+    return accuracy_record([neighbour_search(encoder, queries, gallery, device, before=before)])
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourSearch:
-    """One search by the model and one by the raw input.
+    """One search by the model and one without training.
 
     right: by "model" and "raw", 1 for each query whose nearest gallery sample is of its class, else 0.
     gallery: number of gallery samples.
     classes: number of classes of the queries.
-    raw_is: "pixels" or "vectors".
+    raw_is: "pixels", "vectors" or "network".
     """
 
     right: dict[str, np.ndarray]
@@ -94,19 +106,28 @@ class NeighbourSearch:
 
 
 def neighbour_search(
-    encoder: Encoder, queries: LabelledSamples, gallery: LabelledSamples, device: torch.device
+    encoder: Encoder,
+    queries: LabelledSamples,
+    gallery: LabelledSamples,
+    device: torch.device,
+    *,
+    before: Encoder | None = None,
 ) -> NeighbourSearch:
     """The parameters are those of ``neighbour_accuracy``."""
     preprocess = encoder.preprocess
     assert preprocess is not None
+
+    def features(part: LabelledSamples) -> Tensor:
+        if before is None:
+            return raw_features(preprocess, part.pixels)
+        return _model_features(before, part.pixels, device)
+
     right = {
-        name: _right(queries.class_names, gallery.class_names, features)
-        for name, features in (
-            ("model", [_model_features(encoder, part.pixels, device) for part in (queries, gallery)]),
-            ("raw", [raw_features(preprocess, part.pixels) for part in (queries, gallery)]),
-        )
+        name: _right(queries.class_names, gallery.class_names, [of(queries), of(gallery)])
+        for name, of in (("model", lambda part: _model_features(encoder, part.pixels, device)), ("raw", features))
     }
-    raw_is = "vectors" if preprocess.takes_vectors else "pixels"
+    untrained = "vectors" if preprocess.takes_vectors else "pixels"
+    raw_is = untrained if before is None else "network"
     return NeighbourSearch(right, len(gallery), len(np.unique(queries.class_names)), raw_is)
 
 

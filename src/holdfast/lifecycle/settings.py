@@ -158,6 +158,12 @@ class VersionSettings:
         """Whether the method trains into the slots of a simplex."""
         return "slots" in inspect.signature(method_class(self.method)).parameters
 
+    def has_trained_weights(self) -> bool:
+        """Whether the network begins with trained weights."""
+        if self.backbone is None or self.vectors:
+            return False
+        return "weights" in self.backbone_options or named_backbone(self.backbone).input is not None
+
     def build_method(self) -> Method:
         """A new method, without state."""
         slots = {"slots": 0} if self.takes_slots() and self.method_options.get("slots") is None else {}
@@ -203,7 +209,11 @@ def default_settings(
     network: str | NamedBackbone | None = None,
     precision: Precision = "fp32",
 ) -> VersionSettings:
-    """The settings of a first version if none are given: d-Simplex-HOC on a small network, Cosine-HOC on vectors.
+    """The settings of a first version if none are given.
+
+    The method is d-Simplex-HOC on a network that starts from random weights, distillation on one with trained weights,
+    and Cosine-HOC on vectors. A simplex would project the features of a trained network, and training on few classes
+    then loses what they tell of others (``bench/pretrained_method.py``).
 
     vectors: whether the samples are vectors.
     images: number and size of the images, which decide the size that they are scaled to and the epochs.
@@ -219,15 +229,15 @@ def default_settings(
     if vectors and (network is None or network.name == VECTOR_HEAD):
         head = VersionSettings("cosine_hoc", backbone=VECTOR_HEAD, fit=HEAD_FIT, preprocess={"unit": True})
         return start_settings(replace(head, title="Own vectors"), vectors)
-    options = {"lambda": 0.3}
+    simplex = VersionSettings("simplex_hoc", {"lambda": 0.3})
     if vectors:
         assert network is not None
-        settings = VersionSettings(
-            title="Own vectors", backbone=network.name, backbone_options=network.options, method_options=options
-        )
+        settings = replace(simplex, title="Own vectors", backbone=network.name, backbone_options=network.options)
         return start_settings(settings, vectors)
+    trained = network is not None and network.input is not None
+    settings = VersionSettings("distillation", {"softmax": "cosine"}) if trained else simplex
     defaults = vars(image_defaults(images, network, precision=precision))
-    return start_settings(VersionSettings(title="Own images", method_options=options, **defaults), vectors)
+    return start_settings(replace(settings, title="Own images", **defaults), vectors)
 
 
 def start_settings(settings: VersionSettings, vectors: bool) -> VersionSettings:

@@ -18,7 +18,17 @@ from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders import Encoder, Input
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
-from holdfast.events import Event, EventLog, FeaturesBegan, Note, RunEnded, TaskBegan, TaskEvent, TasksPlanned
+from holdfast.events import (
+    Event,
+    EventLog,
+    FeaturesBegan,
+    Note,
+    RunEnded,
+    RunWarning,
+    TaskBegan,
+    TaskEvent,
+    TasksPlanned,
+)
 from holdfast.lifecycle.first_accuracy import LabelledSamples, known_class_accuracy
 from holdfast.lifecycle.held_out_classes import ClassTrial, describe_trials, plan_trials, run_trials
 from holdfast.lifecycle.old_items import images_of_both, measure_old_items
@@ -78,6 +88,12 @@ class VersionJob:
         }
 
 
+ALL_FROZEN = (
+    "the whole network is frozen and has no projection, so training cannot change its vectors; to adapt them, freeze "
+    "fewer parts, or embed the images and train a head on their vectors"
+)
+
+
 def train_version(job: VersionJob, out: Path, device: torch.device, control: RunControl) -> dict[str, Any]:
     """Train into ``out``, unless the version there is complete. Returns the model's ``info``."""
     folder, request, parent, plan = RunFolder(out), job.request(), job.parent, job.plan
@@ -90,10 +106,14 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
     reader = job.settings.check_reader(job.preprocess)
     pixels = plan.checked.pixels(reader, "held-out images")
     encoder, task, method = job.make_encoder(), plan.task, job.settings.build_method()
+    if encoder.frozen and not any(parameter.requires_grad for parameter in encoder.parameters()):
+        control.on_event(RunWarning(ALL_FROZEN))
     old = _reference(parent, encoder, plan)
     if old is None:
         task = replace(task, reference="none")  # features of two sizes cannot be compared
         plan = replace(plan, task=task)
+        if parent is not None:
+            control.on_event(Note(_sizes_differ(parent.encoder.dim, encoder.dim)))
     if parent and parent.number:
         restore_method(method, _task_before(parent, task), encoder.dim, parent.method_state)
     with folder.locked():
@@ -125,7 +145,8 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         inputs = TaskInputs(encoder, method, task, images, old, past, plan.next_rows)
         features = train_task(inputs, options, checkpoint=checkpoint, control=replace(control, on_event=on_event))
         control.on_event(FeaturesBegan(shown_task))
-        known = known_class_accuracy(encoder, _held_out(plan, pixels), _trained(plan), device)
+        before = _network_before(job) if parent is None else None
+        known = known_class_accuracy(encoder, _held_out(plan, pixels), _trained(plan), device, before=before)
         accuracy = {**known, **unseen} if parent else with_advice({**known, **unseen})
         verdict, old_items = None, []
         if parent is not None:
@@ -178,6 +199,21 @@ def _reference(parent: Parent | None, encoder: Encoder, plan: Plan) -> nn.Module
     if parent is None or parent.encoder.dim != encoder.dim:
         return None
     return parent.encoder if parent.stored is None else StoredReference(parent.stored.features(plan.samples)[1])
+
+
+def _network_before(job: VersionJob) -> Encoder | None:
+    """The network with the trained weights that it begins with; None if it begins with random ones."""
+    if not job.settings.has_trained_weights():
+        return None
+    made = job.make_encoder()
+    return Encoder(made.backbone, preprocess=made.preprocess, feature_dim=made.feature_dim).eval()
+
+
+def _sizes_differ(old: int, new: int) -> str:
+    return (
+        f"the new network's features have {new:,} numbers and the old one's {old:,}, so training cannot compare them; "
+        "the old vectors can be searched through a bridge only"
+    )
 
 
 def _held_out(plan: Plan, pixels: np.ndarray) -> LabelledSamples:

@@ -68,9 +68,9 @@ def start(
 
     data: a folder with one folder of images per class, a CSV file of path,label, or vectors (npz, parquet).
     out: folder of the new model. If it holds part of the same training, that training is resumed.
-    settings: method, network and training. Default: d-Simplex-HOC on a small network, with the size of the images and
-        the epochs chosen by the data (``default_settings``). For vectors: Cosine-HOC on a head that begins as
-        the identity.
+    settings: method, network and training. Default: ``default_settings``, with the size of the images and the epochs
+        chosen by the data: d-Simplex-HOC on a small network. For vectors: Cosine-HOC on a head that begins as the
+        identity.
     slots: vertices of the simplex, one for each class now and later. Default: the slots in ``settings``, or twice the
         number of classes and at least 100.
     embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
