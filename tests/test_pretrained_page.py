@@ -150,9 +150,13 @@ def test_in_python(here, timm, monkeypatch):
 
 def test_the_tables_say_what_is_done():
     from holdfast.lifecycle.image_defaults import TRAINED_STEPS, ImageSurvey, image_defaults, pretrained_fit
+    from holdfast.lifecycle.settings import default_settings
 
+    settings = default_settings(vectors=False, network="hf:dinov2")
+    assert (settings.method, settings.method_options) == ("distillation", {"softmax": "cosine"})
+    assert "| method | [distillation](methods/distillation.md) with a cosine classifier" in PAGE
     fit = pretrained_fit()
-    assert f"AdamW, {fit.lr:g} for the projection and a tenth of it" in PAGE
+    assert f"AdamW, {fit.lr:g} for the classifier and a tenth of it" in PAGE
     assert (fit.lr_groups, fit.warmup, fit.crop_scale) == ({"backbone": 0.1}, 0.1, (0.16, 1.0))
     assert (
         f"| length | {fit.epochs} epochs, and up to 50 for fewer than {TRAINED_STEPS} steps of {fit.batch_size} "

@@ -74,7 +74,7 @@ def image_defaults(
     precision: of networks with trained weights.
 
     ``small_resnet`` is trained from random weights by SGD at a high rate. Other networks keep a lower rate that suits
-    most of them. Networks with trained weights are trained as is usual for retrieval: a tenth of the projection's rate
+    most of them. Networks with trained weights are trained as is usual for retrieval: a tenth of the classifier's rate
     for the network, a warm-up, boxes of 16 to 100 % of a photograph, and a centre crop for queries.
     """
     survey = survey or ImageSurvey(2000, SMALL_SIDE)
