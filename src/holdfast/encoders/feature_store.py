@@ -28,6 +28,10 @@ class ModelFeatures(NamedTuple):
         return int(self.query.shape[1] if self.basis is None else self.basis.shape[0])
 
 
+MOST_CLASSES = 2**24
+"""Larger class numbers are damage: arrays with an element for each class would take all memory."""
+
+
 class FeatureStore:
     """A folder of npy files: the labels, and 01/query.npy, 01/gallery.npy and so on, one folder per model.
 
@@ -53,7 +57,15 @@ class FeatureStore:
 
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """The classes of the queries and of the gallery."""
-        return read_array(self.folder / "query_labels.npy"), read_array(self.folder / "gallery_labels.npy")
+        return self._labels("query"), self._labels("gallery")
+
+    def _labels(self, name: str) -> np.ndarray:
+        path = self.folder / f"{name}_labels.npy"
+        found = read_array(path)
+        numbers = found.ndim == 1 and np.issubdtype(found.dtype, np.integer)
+        if not numbers or (len(found) and not (found.min() >= 0 and found.max() < MOST_CLASSES)):
+            raise HoldfastError(f"{path}: not one class number for each image; run the evaluation again")
+        return found
 
     def has(self, number: int) -> bool:
         # The gallery is written last, so both are complete if it exists.
