@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from holdfast import Method
-from holdfast.geometry import unit
-from holdfast.losses import class_means, cosine_logits, cross_entropy, feature_distillation, softened_distillation
+from holdfast.losses import cosine_logits, cross_entropy, feature_distillation, softened_distillation
 from holdfast.methods import Batch, FeaturePhase, Progress, Survey, TaskView
-from holdfast.methods.classifiers import GrowingClassifier, emptied
+from holdfast.methods.classifiers import GrowingClassifier, begin_at_means, emptied
 from holdfast.methods.interface import OldFeatures
 from holdfast.space_map import SpaceMap
 
@@ -70,8 +69,7 @@ class CosineDistillation(Method):
         self.adapter = SpaceMap(dim, dim, self.map_width) if has_map else None
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
-        first = 0 if task.start == "loaded" else task.num_seen - task.num_new
-        self.classifier.weight.detach()[first:] = unit(class_means(*survey.new(), task.num_seen))[first:]
+        begin_at_means(self.classifier, task, survey)
 
     def loss(
         self,

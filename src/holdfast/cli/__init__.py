@@ -18,7 +18,6 @@ from holdfast.cli import (
     export,
     gallery,
     ls,
-    metrics,
     old_spellings,
     pretrain,
     report,
@@ -71,7 +70,7 @@ app.command("adopt")(adopt.adopt)
 app.command("embed")(embed.embed)
 app.command("bridge")(bridge.bridge)
 app.command("check")(check.check)
-app.command("metrics", hidden=True)(metrics.metrics)
+app.command("metrics", hidden=True)(old_spellings.metrics)
 app.command("report")(report.report)
 app.add_typer(slots.app, name="slots")
 app.command("ls")(ls.ls)

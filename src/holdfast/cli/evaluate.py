@@ -8,6 +8,7 @@ import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION
 from holdfast.cli.show import fraction, print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
+from holdfast.errors import HoldfastError
 from holdfast.wording import counted, per_cent
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def evaluate(
     Example: holdfast evaluate runs/mine --scores top5,mAP
     """
     if not run.is_dir() and run.suffix.lower() in MATRIX_SUFFIXES:
-        from holdfast.cli.metrics import print_scores
-
-        print_scores(run, percent, json)
+        print_matrix_scores(run, percent, json)
         return
     from holdfast.bridges.choice import FEWEST_PAIRS
     from holdfast.bridges.runs import fit_run_bridges
@@ -189,3 +188,32 @@ def _print_bridged(bridged: dict[str, Any], extra: Sequence[str]) -> None:
         f"Mean {bridged['measure'] or 'value'} on held-out images: {compared}."
     )
     say("AC-R is counted like AC, with bridged queries. It is not the AC of the paper.")
+
+
+def print_matrix_scores(matrix: Path, percent: bool, json: bool) -> None:
+    """Print AC, AA and ACA of a matrix in a file.
+
+    Only the lower triangle counts. nan marks two models that cannot be compared: AC counts such a pair as not
+    compatible, AA and ACA are then undefined.
+    """
+    from holdfast.metrics import compatibility_summary
+    from holdfast.metrics.matrix_file import read_matrix
+
+    try:
+        scores = read_matrix(matrix, percent)
+    except HoldfastError as error:  # name the option as the command line does
+        raise HoldfastError(str(error).replace("percent=True", "--percent")) from error
+    summary = compatibility_summary(scores)
+    if json:
+        print_json(summary)
+        return
+    rows = [
+        ["AC", fraction(summary["AC"]), "share of (new model, old gallery) pairs that beat the old model itself"],
+        ["AA", f"{per_cent(summary['AA'])} %", "mean of all self- and cross-tests"],
+        ["ACA", f"{per_cent(summary['ACA'])} %", "mean of the cross-tests alone, 0 where not compatible"],
+    ]
+    if "AA_computable" in summary:
+        rows.append(
+            ["AA_computable", f"{per_cent(summary['AA_computable'])} %", "mean of the cells there are; not for ranking"]
+        )
+    print_table([counted(summary["T"], "model"), "", ""], rows, right=(1,))

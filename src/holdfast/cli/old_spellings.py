@@ -1,8 +1,23 @@
-"""Older spellings of commands: ``holdfast schema``, and ``reproduce`` and ``theory``, which say where they are now."""
+"""Older spellings of commands: ``metrics`` and ``schema`` work, ``reproduce`` and ``theory`` say where they are now."""
+
+from pathlib import Path
 
 import typer
 
+from holdfast.cli.evaluate import print_matrix_scores
+from holdfast.cli.options import JSON_OPTION
+
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def metrics(
+    matrix: Path = typer.Argument(..., help="CSV, JSON or NPY; row t = query model, column k = gallery model."),
+    percent: bool = typer.Option(False, "--percent", help="The scores are per cent, not fractions of 1."),
+    json: bool = JSON_OPTION,
+) -> None:
+    """Print AC, AA and ACA of a compatibility matrix. Now: holdfast evaluate FILE."""
+    print_matrix_scores(matrix, percent, json)
+    typer.echo("holdfast metrics is now: holdfast evaluate FILE", err=True)
 
 
 def schema(

@@ -304,21 +304,21 @@ class Connections:
 
     def write(self, work: Work[T]) -> T:
         with self._writing, self._errors_in_one_line():
-            for left in reversed(range(TRIES)):
-                if self._writer.closed:
-                    self._writer = self._reconnect_writer()
+            for _ in range(TRIES - 1):
                 try:
                     return self._run_write(work)
                 except self._psycopg.Error:
-                    if not (left and self._writer.closed):
+                    if not self._writer.closed:
                         raise
-        raise AssertionError("the last try returns or raises")
+            return self._run_write(work)
 
     def close(self) -> None:
         self._writer.close()
         self._readers.close()
 
     def _run_write(self, work: Work[T]) -> T:
+        if self._writer.closed:
+            self._writer = self._reconnect_writer()
         try:
             return work(self._writer)
         except self._psycopg.Error:
@@ -387,16 +387,17 @@ def run_on_pool(pool: Any, error: type[Exception], work: Work[T]) -> T:
 
     error: psycopg's class of errors.
     """
-    for left in reversed(range(TRIES)):
+    for _ in range(TRIES - 1):
         connection = None
         try:
             with pool.connection() as connection:
                 return work(connection)
         except error:
-            if connection is None or not (left and connection.closed):
+            if connection is None or not connection.closed:
                 raise
         pool.check()  # the other idle connections were probably lost with this one
-    raise AssertionError("the last try returns or raises")
+    with pool.connection() as connection:
+        return work(connection)
 
 
 _HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
