@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from holdfast.cuda_streams import SideStream
-from holdfast.errors import HoldfastError
+from holdfast.errors import DivergedError, HoldfastError
 from holdfast.events import Event, RunEnded
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.plan import PlannedRun
-from holdfast.experiments.record import write_record
+from holdfast.experiments.record import write_divergence, write_record
 from holdfast.experiments.schema import Recipe
 from holdfast.experiments.sweep import SweepOptions, Watch, run_all
 from holdfast.run_folder import RunFolder
@@ -135,7 +135,8 @@ def execute_runs(
     watch: called with the name of a run and each of its events.
 
     The record of a run has its ``measures`` too. They are computed beside the training of the runs that follow. Then
-    the features of the run are removed: at 31 tasks and K = 1024 they take 4 GB.
+    the features of the run are removed: at 31 tasks and K = 1024 they take 4 GB. A run that diverges is recorded
+    without scores and not run again.
     """
     planned = [planned_run(run, device) for run in runs]
     by_name = {own.name: (run, own) for run, own in zip(runs, planned, strict=True)}
@@ -181,6 +182,10 @@ def execute_runs(
             )
         for one in recorded:
             one.result()
+        for name, outcome in found.items():
+            if isinstance(outcome, DivergedError):
+                run, own = by_name[name]
+                write_divergence(RunFolder(out / name), results / run.path, own.command, str(outcome))
         return found
     finally:
         if timer:

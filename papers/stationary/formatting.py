@@ -15,7 +15,7 @@ from holdfast.wording import are, counted
 from papers.stationary.result_page import Figure, Row, Table
 from papers.stationary.results import SCORES
 
-MISSING = "missing"
+MISSING, DIVERGED = "missing", "diverged"
 SEEDS_LEGEND = "n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
 LEGEND = f"T: tasks. {SEEDS_LEGEND}"
 INSTANCE_LEGEND = (
@@ -51,18 +51,23 @@ def score(name: str, value: float | None, deviation: float | None = None) -> str
 
 
 def scores(row: Mapping[str, Any]) -> list[str]:
-    """AC, AA and ACA of a row; "missing" and two empty cells if nothing was run."""
+    """AC, AA and ACA of a row; why there are none and two empty cells if no run has scores."""
     if not row["seeds"]:
-        return [MISSING, "", ""]
+        return [unscored(row), "", ""]
     return [score(name, row[name], row["sd"][name]) for name in SCORES]
 
 
 def compatible_pairs(row: Mapping[str, Any]) -> list[str]:
-    """Number of compatible pairs of one run, then its scores; "missing" and empty cells if it was not run."""
+    """Number of compatible pairs of one run, then its scores; why there are none and empty cells if it has none."""
     if not row["seeds"]:
-        return [MISSING, "", "", ""]
+        return [unscored(row), "", "", ""]
     pairs = row["tasks"] * (row["tasks"] - 1) // 2
     return [f"{round(row['AC'] * pairs)} of {pairs}", *scores(row)]
+
+
+def unscored(row: Mapping[str, Any]) -> str:
+    """Why a row has no scores: every run that was tried diverged, or none was tried."""
+    return DIVERGED if row["diverged"] else MISSING
 
 
 def by_instance(row: Mapping[str, Any]) -> str:
@@ -94,6 +99,15 @@ def missing_note(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note with the number of missing runs; none if all were run."""
     count, done = sum(len(row["missing"]) for row in rows), sum(len(row["seeds"]) for row in rows)
     return (f"{count} of {counted(count + done, 'run')} {are(count)} still missing.",) if count else ()
+
+
+def diverged_note(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A note that explains "diverged", if a row has such a run."""
+    return (
+        ("diverged: a loss or a weight became NaN or infinite, so the run has no scores.",)
+        if any(row["diverged"] for row in rows)
+        else ()
+    )
 
 
 def settings_table(title: str, rows: Sequence[Row], notes: Sequence[str]) -> Table:

@@ -27,7 +27,15 @@ class Results:
         self._first_on: dict[str, tuple[str, Path]] = {}
 
     def record(self, run: StudyRun) -> dict[str, Any] | None:
-        """The record of a run; None if it has not been run, or was run with other settings."""
+        """The record of a run with scores; None if it diverged, has not been run, or was run with other settings."""
+        record = self._current_record(run)
+        return None if record is None or "diverged" in record else record
+
+    def diverged(self, run: StudyRun) -> bool:
+        """Whether the run was tried and ended because a loss, a weight or a map became NaN or infinite."""
+        return "diverged" in (self._current_record(run) or {})
+
+    def _current_record(self, run: StudyRun) -> dict[str, Any] | None:
         path = self.root / run.path
         if path not in self._read:
             if not path.is_file():
@@ -79,8 +87,8 @@ class Results:
         return found
 
     def missing(self, runs: Sequence[StudyRun]) -> list[StudyRun]:
-        """The runs without a result, each once; two sets may share a run."""
-        return list({run.path: run for run in reversed(runs) if self.record(run) is None}.values())[::-1]
+        """The runs that were not tried, each once; two sets may share a run."""
+        return list({run.path: run for run in reversed(runs) if self._current_record(run) is None}.values())[::-1]
 
     def minutes(self, runs: Sequence[StudyRun]) -> float:
         """Device minutes of the finished runs: the share of each, or its training time if the share is unknown."""
@@ -128,7 +136,8 @@ def row(runs: Sequence[StudyRun], results: Results, *, paper: Sequence[Any] | No
         **summary(list(found.values())),
         "instance": summary(list(found.values()), "instance"),
         "paper": None if paper is None else {"AC": paper[0], "AA": paper[1] / 100, "ACA": paper[2] / 100},
-        "missing": [run.seed for run in runs if run not in found],
+        "missing": [run.seed for run in results.missing(runs)],
+        "diverged": [run.seed for run in runs if results.diverged(run)],
         "files": [run.path.as_posix() for run in found],
         "commits": [record.get("environment", {}).get("commit") for record in found.values()],
     }

@@ -30,6 +30,10 @@ def _shortened(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 505]} ... {line[-500:]}"
 
 
+class DivergedError(HoldfastError):
+    """A loss, a weight or a learned map became NaN or infinite during training. The same run would fail again."""
+
+
 class UnavailableError(HoldfastError):
     """A server that the call needs is unreachable or failed. The request itself is valid and may be retried."""
 

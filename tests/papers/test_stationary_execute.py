@@ -9,12 +9,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DivergedError, HoldfastError
 from holdfast.experiments.assemble import SharedData
 from holdfast.run_folder import RunFolder
 from papers.stationary import PAGES, ResultPage, Results, StudyRun
 from papers.stationary.__main__ import app
 from papers.stationary.execute import DeviceShare, execute_runs, planned_run
+from papers.stationary.formatting import scores
 from papers.stationary.results import row
 
 
@@ -155,12 +156,29 @@ def test_time_is_up_and_later_it_goes_on(runs, tmp_path, monkeypatch):
     assert one["protocols"] == other["protocols"]
 
 
-def test_a_failure_is_no_record(tiny_recipe, tmp_path):
+def test_a_run_that_diverges_is_recorded_without_scores_and_not_run_again(tiny_recipe, tmp_path):
     bad = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.lr=1e30",), family="tiny")
     (error,) = execute([bad], tmp_path / "runs", tmp_path / "results").values()
-    assert isinstance(error, HoldfastError)
-    assert "NaN" in str(error)
-    assert Results(tmp_path / "results").missing([bad]) == [bad]
+    assert isinstance(error, DivergedError)
+    results = Results(tmp_path / "results")
+    assert results.diverged(bad)
+    assert results.missing([bad]) == []
+    assert results.record(bad) is None
+    line = row([bad], results, paper=None)
+    assert (line["missing"], line["diverged"], line["AC"]) == ([], [0], None)
+    assert scores(line) == ["diverged", "", ""]
+    record = json.loads((tmp_path / "results" / bad.path).read_text())
+    assert record["diverged"] == str(error)
+    assert "protocols" not in record
+
+
+def test_another_failure_is_no_record(runs, tmp_path, monkeypatch):
+    def fail(planned, *_, **__):
+        return {run.name: HoldfastError("no space left on device") for run in planned}
+
+    monkeypatch.setattr("papers.stationary.execute.run_all", fail)
+    execute(runs[:1], tmp_path / "runs", tmp_path / "results")
+    assert Results(tmp_path / "results").missing(runs[:1]) == runs[:1]
 
 
 def test_every_moment_is_shared_out_among_those_that_run(tmp_path, monkeypatch):

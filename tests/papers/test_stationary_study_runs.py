@@ -235,9 +235,10 @@ def test_every_method_has_as_many_tries():
 
 
 def test_the_winner_has_the_highest_aca_then_aa():
-    tries = [{"ACA": 0.3, "AA": 0.5}, {"ACA": 0.4, "AA": 0.4}, {"ACA": 0.4, "AA": 0.45}]
+    tries = [{"ACA": aca, "AA": aa, "diverged": []} for aca, aa in ((0.3, 0.5), (0.4, 0.4), (0.4, 0.45))]
     assert winner(tries) is tries[2]
-    assert winner([*tries, {"ACA": None, "AA": None}]) is None
+    assert winner([*tries, {"ACA": None, "AA": None, "diverged": []}]) is None
+    assert winner([*tries, {"ACA": None, "AA": None, "diverged": [0]}]) is tries[2]
     assert winner([]) is None
 
 

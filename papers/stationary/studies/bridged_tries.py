@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, TRIES
-from papers.stationary.formatting import commit_note, fan_note, method_name, missing_note, score, scores
+from papers.stationary.formatting import commit_note, diverged_note, fan_note, method_name, missing_note, score, scores
 from papers.stationary.readings import GALLERY_PAIRS
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
 from papers.stationary.results import SCORES, Results, row
@@ -107,7 +107,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
         own = [line for line in found if line["method"] == method]
         for by, tries in (
             ("ACA", own),
-            ("ACA with rotation", [{**(line["rotated"] or dict.fromkeys(SCORES)), "of": line} for line in own]),
+            ("ACA with rotation", [{**line, **(line["rotated"] or dict.fromkeys(SCORES)), "of": line} for line in own]),
         ):
             best = winner(tries)
             if best is not None:
@@ -134,6 +134,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " and with rotation; AA decides between equal ACA.",
         *fan_note(rows),
         *commit_note(rows),
+        *diverged_note(rows),
         *missing_note(rows),
     )
     header = ["method", "changed", "AC", "AA %", "ACA %", "AC-R", "AA %, rotated", "ACA %, rotated", "chosen by"]

@@ -11,7 +11,15 @@ from typing import Any
 
 from holdfast.storage import read_json
 from papers.stationary.cifar_runs import paper_run
-from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, paper_scores, score
+from papers.stationary.formatting import (
+    commit_note,
+    diverged_note,
+    method_name,
+    missing_note,
+    paper_scores,
+    score,
+    unscored,
+)
 from papers.stationary.readings import GALLERY_PAIRS, OTHER_PAIRS, PLAIN
 from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import SCORES, Results, row
@@ -244,7 +252,7 @@ def _near(paper: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
 
 def _cells(line: Row, protocol: str) -> list[str]:
     if line["readings"] is None:
-        return [MISSING, *[""] * (len(WAYS) - 1)]
+        return [unscored(line), *[""] * (len(WAYS) - 1)]
     cells = []
     for readout, name, _ in WAYS:
         found = line["readings"].get(f"{readout} {name} {protocol}")
@@ -268,7 +276,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
                 for line in own
             ]
             title = f"Experiment {experiment.number}, by {protocol}: {experiment.question}"
-            notes = (*NOTES, *experiment.notes, *missing_note(own)) if by_template else ()
+            notes = (*NOTES, *experiment.notes, *diverged_note(own), *missing_note(own)) if by_template else ()
             tables.append(Table(title, header + (["paper"] if by_template else []), lines, right=(0,), notes=notes))
     last = tables[-1]
     return [*tables[:-1], replace(last, notes=(*last.notes, *commit_note(rows)))]

@@ -102,10 +102,11 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
 
 
 def winner(rows: list[Row]) -> Row | None:
-    """The try with the highest ACA, then AA, then the first; None while a try is missing or has no score."""
-    if not rows or any(r["ACA"] is None for r in rows):
+    """The try with the highest ACA, then AA, then the first; None while a try is missing or if none has a score."""
+    scored = [r for r in rows if not r["diverged"]]
+    if not scored or any(r["ACA"] is None for r in scored):
         return None
-    return max(rows, key=lambda r: (r["ACA"], r["AA"]))
+    return max(scored, key=lambda r: (r["ACA"], r["AA"]))
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:

@@ -1,4 +1,4 @@
-"""The record of a finished run as one JSON file: command, recipe, environment, data and scores."""
+"""The record of a run as one JSON file: command, recipe, environment, data and scores, or why it has no scores."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,6 +36,24 @@ def write_record(folder: RunFolder, path: Path, command: str, also: Mapping[str,
         "data": metrics["data"],
         "protocols": metrics["protocols"],
         **{part: metrics[part] for part in ("mixed", "bridged") if part in metrics},
+    }
+    write_json(path, record)
+
+
+def write_divergence(folder: RunFolder, path: Path, command: str, reason: str) -> None:
+    """Write the record of a run that has no scores because its loss, weights or maps became NaN or infinite.
+
+    command: the command line that repeats the run.
+    reason: the message of the error.
+    """
+    recipe: dict[str, Any] = read_toml(folder.recipe)
+    record = {
+        "method": recipe["method"]["name"],
+        "seed": recipe["seed"],
+        "command": command,
+        "diverged": reason,
+        "environment": {**read_json(folder.environment), **_executor(folder)},
+        "recipe": recipe,
     }
     write_json(path, record)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DivergedError, HoldfastError
 from holdfast.methods import Method
 from holdfast.methods.interface import TaskView
 from holdfast.randomness import GENERATOR_LOCK
@@ -32,7 +32,7 @@ class TrainingState:
         # Only the method's parameters: its buffers may hold NaN on purpose, for classes without data.
         weights = [*self.encoder.state_dict().values(), *self.method.parameters()]
         if not torch.stack([tensor.isfinite().all() for tensor in weights]).all():
-            raise HoldfastError(
+            raise DivergedError(
                 f"the weights became NaN or infinite in task {task}; the last good checkpoint is kept; try a lower lr"
             )
 

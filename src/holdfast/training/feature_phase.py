@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import DivergedError
 from holdfast.methods import FeaturePhase, Method, Survey
 from holdfast.training.executors import capture, on_stream_to_capture
 
@@ -32,7 +32,7 @@ def train_on_features(method: Method, survey: Survey, *, seed: int, task: int) -
             for rows in torch.randperm(len(z), generator=generator, device=z.device).split(phase.batch_size):
                 run(rows)
     if not bool(step.worst.isfinite()):
-        raise HoldfastError(
+        raise DivergedError(
             f"the map learned after task {task} became NaN or infinite; try a lower learning rate for it"
         )
 

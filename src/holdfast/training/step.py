@@ -13,7 +13,7 @@ from holdfast.cuda_streams import SideStream
 from holdfast.data.augment import augment
 from holdfast.data.device_images import BatchSource, Images
 from holdfast.encoders import Encoder, Input
-from holdfast.errors import HoldfastError
+from holdfast.errors import DivergedError, HoldfastError
 from holdfast.methods import Batch, Method, Progress
 from holdfast.training.kept_features import KeptFeatures
 from holdfast.training.options import FitOptions
@@ -175,7 +175,7 @@ class LossSums:
         step = float(self.first_bad_step)
         if math.isfinite(step):
             epoch, within = divmod(int(step), steps_per_epoch)
-            raise HoldfastError(
+            raise DivergedError(
                 f"the loss became NaN or infinite in task {task}, epoch {epoch + 1}, step {within + 1}; "
                 "the last good checkpoint is kept; try a lower lr"
             )
