@@ -1,7 +1,7 @@
 """Compatibility of models that are trained with pairs only: with and without ``CompatibilityLoss``'s term.
 
     python bench/label_free.py --out DIR --data DIR [--seeds 3] [--weights 0,1] [--epochs 70] [--precision bf16]
-                               [--json FILE]
+                               [--parallel 1] [--json FILE]
 
 CL2R on CIFAR100/10 with 7 tasks, as in Table 2. Labels are hidden: a batch tells only which two of its images belong
 together (two images of one class, drawn at random), so other images of the class are among the negatives of both
@@ -21,16 +21,17 @@ from torch.nn import functional as F
 
 from holdfast.devices import resolve_device
 from holdfast.environment import describe
+from holdfast.errors import HoldfastError
+from holdfast.events import Event, TaskEnded
 from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.execute import execute
 from holdfast.experiments.load import read_recipe
+from holdfast.experiments.plan import PlannedRun
 from holdfast.experiments.schema import check_recipe
+from holdfast.experiments.sweep import SweepOptions, run_all
 from holdfast.geometry import unit
 from holdfast.losses import compatibility_contrast
 from holdfast.methods import Batch, Method, Progress
 from holdfast.methods.interface import OldFeatures, TaskView
-from holdfast.run_folder import RunFolder
-from holdfast.storage import read_json
 
 
 class PairLoss(Method):
@@ -100,16 +101,25 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, help="training images of each class; default: all")
     parser.add_argument("--queries", type=int, help="queries, and gallery items, of each class; default: all")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16 is faster on a GPU")
+    parser.add_argument("--parallel", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    rows = []
-    shared = SharedData(Path(options.data) if options.data else None)
-    for weight in map(float, options.weights.split(",")):
-        for seed in range(options.seeds):
-            rows.append(one_run(options, shared, weight, seed))
-            shown = "weight {weight:g}  seed {seed}  AC {AC:.3f}  AA {AA:.3f}  ACA {ACA:.3f}"
-            print(shown.format(**rows[-1]), flush=True)
+    runs = [
+        (weight, seed, PlannedRun(f"weight-{weight:g}-seed-{seed}", check_recipe(tables(options, weight, seed)), ""))
+        for weight in map(float, options.weights.split(","))
+        for seed in range(options.seeds)
+    ]
+    found = run_all(
+        [run for _, _, run in runs],
+        Path(options.out),
+        SweepOptions(resolve_device(options.device), options.parallel),
+        shared=SharedData(Path(options.data) if options.data else None),
+        watch=print_end_of_task,
+    )
+    rows = [{"weight": weight, "seed": seed, **scores(found[run.name])} for weight, seed, run in runs]
+    for row in rows:
+        print("weight {weight:g}  seed {seed}  AC {AC:.3f}  AA {AA:.3f}  ACA {ACA:.3f}".format(**row))
     for weight in dict.fromkeys(row["weight"] for row in rows):
         own = [row for row in rows if row["weight"] == weight]
         means = "  ".join(f"{name} {mean(row[name] for row in own):.3f}" for name in ("AC", "AA", "ACA"))
@@ -124,13 +134,16 @@ def main() -> None:
         Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
-def one_run(options: argparse.Namespace, shared: SharedData, weight: float, seed: int) -> dict[str, Any]:
-    folder = RunFolder(Path(options.out) / f"weight-{weight:g}-seed-{seed}")
-    if not folder.metrics.exists():
-        recipe = check_recipe(tables(options, weight, seed))
-        execute(recipe, folder, shared=shared, device=options.device, resume=folder.recipe.exists())
-    found = read_json(folder.metrics)["protocols"]["instance"]
-    return {"weight": weight, "seed": seed, **{name: found[name] for name in ("AC", "AA", "ACA")}}
+def print_end_of_task(name: str, event: Event) -> None:
+    if isinstance(event, TaskEnded):
+        print(f"{name}: task {event.task} is done", flush=True)
+
+
+def scores(outcome: dict[str, Any] | HoldfastError) -> dict[str, float]:
+    if isinstance(outcome, HoldfastError):
+        raise outcome
+    found = outcome["protocols"]["instance"]
+    return {name: found[name] for name in ("AC", "AA", "ACA")}
 
 
 def tables(options: argparse.Namespace, weight: float, seed: int) -> dict[str, Any]:
