@@ -1,7 +1,9 @@
 """The bench of training with pairs hides labels, and runs through a whole scenario."""
 
+import json
 from argparse import Namespace
 from pathlib import Path
+from statistics import mean
 
 import pytest
 import torch
@@ -56,3 +58,20 @@ def test_the_recipe_is_that_of_the_table(label_free):
     train = tables["train"]
     assert (tables["scenario"]["tasks"], tables["seed"]) == (7, 2)
     assert (train["executor"], train["precision"]) == ("auto", "bf16")
+
+
+def test_the_guide_shows_what_was_measured():
+    rows = json.loads((BENCH.parent / "results/bench/label_free-h200.json").read_text())["rows"]
+    guide = (BENCH.parent / "docs/pairs-or-clicks.md").read_text(encoding="utf-8")
+    listed = (BENCH / "README.md").read_text(encoding="utf-8")
+    means = {
+        weight: [mean(row[name] for row in rows if row["weight"] == weight) for name in ("AA", "AC")]
+        for weight in (0, 1, 4)
+    }
+    for weight, name in ((0, "0 (your loss alone)"), (1, "1"), (4, "4")):
+        assert sum(row["weight"] == weight for row in rows) == 3
+        aa, ac = means[weight]
+        assert f"| {name} | {100 * aa:.1f} % | {ac:.2f} |" in guide
+    shown = [f"{100 * aa:.1f}" for aa, _ in means.values()]
+    assert f"AA {shown[0]}, {shown[1]} and {shown[2]} %" in listed
+    assert all(row["AC"] > 0 for row in rows if row["weight"] == 4)

@@ -51,6 +51,8 @@ def test_what_is_said_of_the_readout_and_the_length(rows, said):
     assert f"at 16 they have {' and '.join(at_16)}" in said
     fixed = [shown(rows, tasks, "length 20 from the first task", method="simplex_fd") for tasks in (7, 16)]
     assert f"{fixed[0]} at 7 and {fixed[1]} at 16" in said
+    at_16 = [shown(rows, 16, f"λ {value}", "backbone") for value in ("0", "0.05", "0.25", "0.5", "1")]
+    assert f"λ 0, 0.05, 0.25, 0.5 and 1: {', '.join(at_16[:-1])} and {at_16[-1]} (paper" in said
     fd = [r["readings"]["backbone plain template"]["AC"] for r in rows if r["method"] == "simplex_fd" and r["readings"]]
     assert f"AC at most {max(fd):.2f}" in said
 
@@ -77,6 +79,10 @@ def test_what_is_said_of_mixed_batches_and_of_the_linear_softmax(rows, said):
     assert f"CVS at 7: {shown(rows, 7, mixed, method='cvs')}" in said
     others = [shown(rows, 7, mixed, method=name).split()[-1] for name in ("lce", "simplex_fd", "simplex_hoc")]
     assert f"AA {others[0]}, {others[1]} and {others[2]}, far below" in said
+    at_2 = [shown(rows, 2, mixed, method=name).split()[-1] for name in ("lce", "simplex_hoc")]
+    assert f"At 2 LCE-ER and d-Simplex-HOC have AA {' and '.join(at_2)}" in said
+    assert next(r for r in rows if (r["method"], r["tasks"], r["about"]) == ("simplex_fd", 2, mixed))["diverged"]
+    assert f"Maps at 2: {shown(rows, 2, 'learned maps', method='lce')}" in said
     linear = [shown(rows, tasks, "linear softmax", method="lce") for tasks in (7, 16)]
     assert f"Linear at 7 and 16: {' and '.join(linear)}" in said
     assert f"cosine at 7 {shown(rows, 7, 'the recipe', method='lce')}" in said
@@ -104,6 +110,11 @@ def test_what_is_said_of_the_oracle(said):
 def test_the_tables_mark_what_is_reproduced():
     first = PAGE.tables(Results(ROOT / "results"), EVERYTHING)[0]
     assert ["d-Simplex-HOC", "the recipe", "backbone", "no", "no", "yes", "no"] in first.rows
+    by_lambda = {(row[1], row[2]): row[5] for row in first.rows if row[1].startswith("λ") and row[5] and not row[4]}
+    assert [about for (about, readout), found in by_lambda.items() if (readout, found) == ("backbone", "yes")] == [
+        "λ 0", "λ 0.05", "λ 0.25", "λ 0.5",
+    ]  # fmt: skip
+    assert all(found == "no" for (_, readout), found in by_lambda.items() if readout == "simplex")
 
 
 def test_a_run_with_learned_maps_shows_its_own_scores(tmp_path):
