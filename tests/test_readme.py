@@ -35,12 +35,16 @@ def test_the_numbers_are_those_of_the_study():
     for name, strategy, training in (
         ("plain fine-tuning, old index", "plain, old index", "plain"),
         ("plain fine-tuning + bridge", "plain + bridge", "plain"),
-        ("distillation (`holdfast update`) + bridge", "distillation + bridge", "distillation"),
-        ("HOC's contrast + bridge", "ours + bridge", "ours"),
+        ("distillation + bridge", "distillation + bridge", "distillation"),
+        ("Cosine-HOC + bridge", "ours + bridge", "ours"),
     ):
         assert said[name] == [
             lags[strategy][0], lags[strategy][3], grown[strategy][3], networks[strategy][2], own[training][0]
         ], name  # fmt: skip
+    kept_old = [lags["never update"][0], lags["never update"][3], grown["never update"][3], networks["keep lite0"][2]]
+    assert said["keep the old model"] == [*kept_old, grown["never update"][0]]
+    shares = [[round(float(networks[name][at])) for at in (2, 3)] for name in ("plain + bridge", "keep lite0")]
+    assert shares == [[92, 86], [91, 93]]  # in the box of limits
     assert said["re-embed everything"] == ["100.0"] * 4 + [own["plain"][0]]
     head = page[page.index("## Head on a frozen network: unseen") : page.index("## Head on a frozen network: known")]
     known = page[page.index("## Whole network: known") :]
@@ -65,25 +69,57 @@ def test_python(code, tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), {})
 
 
-def test_the_first_commands_on_two_files(tmp_path, monkeypatch):
-    """A new model whose vectors are those of the old one, rotated: the bridge is found and the check passes."""
-    commands = re.findall(r"^holdfast (?:bridge|check) .*", README, re.MULTILINE)
-    assert [line.split()[1] for line in commands] == ["bridge", "check"]
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """The reader's files: a new model whose vectors are those of the old one, rotated. Returns a function of labels."""
     rng = np.random.default_rng(0)
     labels = np.arange(800) % 20
     old = rng.standard_normal((20, 16))[labels] + 0.5 * rng.standard_normal((800, 16))
     new = old @ np.linalg.qr(rng.standard_normal((16, 16)))[0]
     ids, stored, queries = np.arange(800).astype(str), slice(0, 400), slice(400, 800)
     monkeypatch.chdir(tmp_path)
-    np.savez("index.npz", features=old[stored], labels=labels[stored], ids=ids[stored])
-    np.savez("sample.npz", features=new[:300], ids=ids[:300])
-    np.savez("old.npz", features=old[queries], labels=labels[queries], ids=ids[queries])
-    np.savez("new.npz", features=new[queries], labels=labels[queries], ids=ids[queries])
+
+    def write(labelled):
+        def save(name, features, rows, with_labels=labelled):
+            own = {"labels": labels[rows]} if with_labels else {}
+            np.savez(name, features=features[rows], ids=ids[rows], **own)
+
+        save("index.npz", old, stored)
+        save("sample.npz", new, slice(0, 300), with_labels=False)
+        save("old.npz", old, queries)
+        save("new.npz", new, queries)
+
+    return write
+
+
+def run(line):
+    found = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+    assert found.exit_code == 0, (line, found.output)
+    return found.output
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_first_commands_on_two_files(labelled, files):
+    """The bridge is found and the check passes, with labels and, by the option the README names, without."""
+    files(labelled)
+    commands = re.findall(r"^holdfast (?:bridge|check) .*", README, re.MULTILINE)
+    assert [line.split()[1] for line in commands] == ["bridge", "check"]
+    if not labelled:
+        (option,) = re.findall(r"Without labels\nadd `(.*?)`", README)
+        commands[1] += f" {option}"
     for line in commands:
-        found = CliRunner().invoke(app, shlex.split(line)[1:])
-        assert found.exit_code == 0, found.output
-    assert "At most 1 point lost: yes" in found.output
-    assert (tmp_path / "bridges/2-to-1").is_dir()
+        output = run(line)
+    assert ("At most 1 point lost: yes" if labelled else "re-embedding") in output
+    assert Path("bridges/2-to-1").is_dir()
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_commands_for_an_index_and_a_new_model(labelled, files):
+    files(labelled)
+    block = README[README.index("holdfast adopt index.npz") : README.index("holdfast serve shop")]
+    for line in block.strip().splitlines():
+        output = run(line)
+    assert "rotation from 300 pairs" in output
 
 
 def test_commands_name_real_verbs_and_recipes():
