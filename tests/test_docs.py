@@ -128,7 +128,8 @@ def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
             study[study.index(part) :]
             for part in (f"## {title}: unseen", f"## {title}: known", f"## The network is replaced: {title.lower()}")
         )
-        for name, cells in table_after(page, start).items():
+        for shown, cells in table_after(page, start).items():
+            name = shown.replace("Cosine-HOC", "ours")
             own, trained = (table_after(part, "| kept, %")[name] for part in (unseen, known))
             assert cells == [own[0], own[3], trained[3], table_after(rest, "|  | own recall@1")[name][2]], name
     measured = table_after(bridges[bridges.index("lite0 to lite2") :], "| kept, %")["auto"]
@@ -145,6 +146,25 @@ def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
         for part in ("unseen", "known")
     )
     assert f"{better:.1f} points of recall@1 better on new classes and {-worse:.1f} worse on trained ones" in page
+
+
+def test_the_numbers_of_the_comparison_and_of_pretrained_networks_are_those_of_the_study():
+    comparison, pretrained, study = (
+        " ".join((ROOT / "docs" / name).read_text(encoding="utf-8").split()) if "results" not in name
+        else (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("comparison.md", "pretrained.md", "results/quarters.md")
+    )  # fmt: skip
+    unseen = study[study.index("## Whole network: unseen") :]
+    replaced = table_after(study[study.index("## The network is replaced: whole") :], "|  | own recall@1")
+    kept = table_after(unseen, "| kept, %")
+    four, bridge = kept["never update"][3], kept["plain + bridge"][3]
+    assert f"kept {four} % of the mAP (a bridge {bridge} %)" in comparison
+    old, bridged = replaced["keep lite0"], replaced["plain + bridge"]
+    said = f"kept {old[2]} % of the mAP (a bridge {bridged[2]} %) and {old[3]} % of recall@1 (a bridge {bridged[3]} %)"
+    assert said in comparison
+    last = table_after(unseen, "| last version")
+    before, after = last["no training: the network's own vectors"][0], last["distillation"][0]
+    assert f"{before} % before training and {after} % after four updates" in pretrained
 
 
 def test_the_default_method_of_pretrained_networks_is_chosen_by_the_record():

@@ -53,9 +53,10 @@ through the map that Holdfast chooses on pairs, without labels, where "no map" i
 Drift-Adapter does). *Old encoders kept*: each query is embedded by every version that has items in the index, and
 hits are merged by their cosines, as they are or scaled like those of a bridge. *CVS*, *FAN* (its map is applied to
 all stored vectors after each update; reconstructed, with a narrower map), *distillation* of features and logits,
-*d-Simplex-HOC* (1,281 slots, so that features need no projection). *Ours*: what `holdfast update` does on vectors, a
-cosine classifier and HOC's contrast to the previous version, rho 5. FAN and distillation have the cosine classifier of
-plain and ours here; with the linear classifier of their product methods the first version of a head is far worse.
+*d-Simplex-HOC* (1,281 slots, so that features need no projection). *Ours*: Cosine-HOC, a cosine
+classifier and HOC's contrast to the previous version, rho 5; `holdfast update` uses it on vectors and not on whole
+networks. FAN and distillation have the cosine classifier of plain and ours here. `holdfast update` has it too with
+pre-trained networks; with a linear classifier the first version of a head is far worse.
 """
 
 LEGEND = """Lag: updates between the model that embedded the index and the model that embeds the queries; lag 4 has one

@@ -23,7 +23,7 @@ JUDGED = "Judged on unseen items of the classes in these files; classes that are
 
 
 def bridge(
-    folder: Path | None = typer.Argument(None, metavar="[DIR]", help="A bridge to --export."),
+    folder: Path | None = typer.Argument(None, metavar="BRIDGE", help="A bridge to --export."),
     old: Path | None = typer.Option(None, "--old", help="Vectors of the old model: .npz, .npy or .parquet."),
     new: Path | None = typer.Option(None, "--new", help="Vectors of the new model of some of the same items."),
     model: Path | None = typer.Option(None, "--model", help="Instead of --new: the new model, which embeds --images."),
@@ -47,7 +47,7 @@ def bridge(
     """Fit a bridge: new queries search an old model's stored vectors.
 
     No stored vector changes. The bridge is fitted on pairs: items that both models embedded, matched by id as in check
-    (row by row without ids). A hundred are often enough, and the output shows whether more would help. Labels are not
+    (row by row without ids). Use 1,000 or more; the output shows whether more would help. Labels are not
     needed; if the files have them, they decide which kind of bridge is used.
 
     Exit status: 0 written, and it helps (or the two models already share a space), 1 no bridge helps and nothing was

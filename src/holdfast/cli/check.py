@@ -35,16 +35,18 @@ THROUGH_OPTION = typer.Option(
 
 
 def check(
-    run: Path | None = typer.Argument(None, help="A run folder: check its whole history."),
+    run: Path | None = typer.Argument(None, metavar="RUN", help="A run folder: check its whole history."),
     gallery: str | None = typer.Option(None, "--gallery", help="The old model's stored gallery: file or URL."),
     queries_old: Path | None = typer.Option(None, "--queries-old", help="Queries embedded by the old model."),
     queries_new: Path | None = typer.Option(None, "--queries-new", help="The same queries by the new model."),
     gallery_new: Path | None = typer.Option(None, "--gallery-new", help="The gallery by the new model: the ceiling."),
     model: list[str] = typer.Option(
-        [], "--model", help="QUERIES,GALLERY of one model, oldest first; twice or more: a history."
+        [], "--model", metavar="QUERIES,GALLERY", help="Of one model, oldest first; twice or more: a history."
     ),
     mixed: bool = typer.Option(False, "--mixed", help="Judge a gallery of several versions, given by --part."),
-    part: list[str] = typer.Option([], "--part", help="FILE or FILE,BRIDGE: the vectors of one version, oldest first."),
+    part: list[str] = typer.Option(
+        [], "--part", metavar="FILE[,BRIDGE]", help="The vectors of one version, oldest first."
+    ),
     min_exposure: float | None = typer.Option(
         None, "--min-exposure", help="With --mixed: smallest exposure ratio of every version, such as 0.8."
     ),

@@ -45,7 +45,7 @@ def doctor(
     ),
     dim: int = typer.Option(512, "--dim", min=1, help="With --plan: numbers of a vector."),
     versions: int = typer.Option(1, "--versions", min=1, help="With --plan: versions that have items."),
-    engine: str = typer.Option("embedded", "--engine", help="With --plan: the engine of the gallery."),
+    engine: str = typer.Option("embedded", "--engine", help="With --plan: the engine; only embedded is known."),
     rate: float | None = typer.Option(None, "--rate", help="With --plan: items that your model embeds per second."),
     json: bool = JSON_OPTION,
 ) -> None:

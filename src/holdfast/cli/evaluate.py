@@ -23,7 +23,9 @@ MATRIX_SUFFIXES = (".csv", ".json", ".npy")
 
 
 def evaluate(
-    run: Path = typer.Argument(..., help="A run folder, or a matrix: CSV, JSON or NPY (row t: query model)."),
+    run: Path = typer.Argument(
+        ..., metavar="RUN", help="A run folder, or a matrix: CSV, JSON or NPY (row t: query model)."
+    ),
     percent: bool = typer.Option(False, "--percent", help="With a matrix: its scores are per cent."),
     scores: str = typer.Option("", "--scores", help="More scores, separated by commas: top5, mAP, auc, tar@far=0.01."),
     bridge: str = typer.Option(

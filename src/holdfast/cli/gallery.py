@@ -33,7 +33,7 @@ def server_options(namespace: str | None, shards: int | None, replicas: int | No
 
 
 def move(
-    folder: Path = typer.Argument(..., help="The gallery's folder.", show_default=False),
+    folder: Path = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False),
     to: str = typer.Option(..., "--to", help="embedded, postgresql://..., http://... or https://..."),
     keep: bool = typer.Option(False, "--keep", help="Do not drop the vectors where they were."),
     namespace: str | None = NAMESPACE_OPTION,
@@ -45,6 +45,8 @@ def move(
     """Move all vectors to another engine. Both are compared before it takes over; run it again to resume.
 
     If a process serves the gallery, that process moves it, and continues to answer searches.
+
+    Example: holdfast gallery move shop --to postgresql://host/galleries
     """
     options = {"to": to, "keep": keep, **server_options(namespace, shards, replicas)}
     found = run_maintenance("move", folder, options, quiet=quiet or json)
@@ -58,11 +60,11 @@ def move(
 
 
 gallery = typer.Typer(
-    help="Keep an index (gallery) of several models, searched by the newest model.\n\nItems are not embedded again.",
+    help="Keep an index (gallery) of several models, searched by the newest model.\n\nItems are re-embedded only by backfill and rollback.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_FOLDER = typer.Argument(..., help="The gallery's folder.", show_default=False)
+_FOLDER = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False)
 
 
 @gallery.command("create")
@@ -77,7 +79,10 @@ def create(
     device: str = DEVICE_OPTION,
     json: bool = JSON_OPTION,
 ) -> None:
-    """Create an empty gallery with MODEL as its first version."""
+    """Create an empty gallery with MODEL as its first version.
+
+    Example: holdfast gallery create shop --model models/1
+    """
     from holdfast.gallery import Gallery
 
     options = {"device": device, **server_options(namespace, shards, replicas)}
@@ -93,7 +98,7 @@ def create(
 
 @gallery.command("attach")
 def attach(
-    url: str = typer.Argument(..., help="postgresql://..., http(s)://... of Qdrant, or qdrant:FOLDER."),
+    url: str = typer.Argument(..., metavar="URL", help="postgresql://..., http(s)://... of Qdrant, or qdrant:FOLDER."),
     table: str = typer.Option(..., "--table", help="The table (perhaps SCHEMA.TABLE) or collection."),
     id_: str = typer.Option("id", "--id", help="The column of ids; in Qdrant id, or a payload field."),
     vector: str = typer.Option("", "--vector", help="The column of vectors; in Qdrant the name of a vector."),
@@ -107,6 +112,9 @@ def attach(
 
     Then: holdfast gallery search OUT, and holdfast gallery register OUT MODEL for a newer model. A password in URL is
     used now and not kept; later ones come from PGPASSWORD or a password file, Qdrant's key from QDRANT_API_KEY.
+
+    Example: holdfast gallery attach postgresql://host/shop --table items --vector embedding --model models/1
+    --out shop
     """
     from holdfast.gallery import Address, AttachedGallery
 
@@ -124,9 +132,11 @@ def attach(
 @gallery.command("register")
 def register(
     folder: Path = _FOLDER,
-    model: Path = typer.Argument(..., help="The new model's folder."),
+    model: Path = typer.Argument(..., metavar="MODEL", help="The new model's folder."),
     force: bool = typer.Option(
-        False, "--force", help="Even if the check calls it incompatible or, in an attached gallery, no bridge helps."
+        False,
+        "--force",
+        help="Register a model that the check refuses or, in an attached gallery, that no bridge helps.",
     ),
     bridge: str = typer.Option("auto", "--bridge", help="auto, none, or a kind such as rotation."),
     bridge_pairs: int = typer.Option(
@@ -149,6 +159,8 @@ def register(
     re-embedding everything, 0 = never.
 
     If a process serves the gallery, that process registers the model, and continues to answer searches.
+
+    Example: holdfast gallery register shop models/2
     """
     from holdfast.service.served_gallery import open_local_or_served
 
@@ -183,6 +195,7 @@ def add(
     folder: Path = _FOLDER,
     paths: list[str] = typer.Argument(
         ...,
+        metavar="PATHS",
         help="Images, folders of images, one file of vectors (.npz, .npy, .parquet), or a folder of shards.",
         show_default=False,
     ),
@@ -190,7 +203,7 @@ def add(
         False, "--labels-from-folders", help="The name of an image's folder is its label."
     ),
     label: str | None = typer.Option(None, "--label", help="One label for all."),
-    meta: list[str] = typer.Option([], "--meta", help="FIELD=VALUE for all; may be given again."),
+    meta: list[str] = typer.Option([], "--meta", metavar="FIELD=VALUE", help="For all items; may be given again."),
     metadata: Path | None = typer.Option(
         None, "--metadata", help="A CSV file: a column id (or path), as ids are made, and a column for each field."
     ),
@@ -262,11 +275,13 @@ def add(
 @gallery.command("search")
 def search(
     folder: Path = _FOLDER,
-    image: Path | None = typer.Argument(None, help="The image to look for.", show_default=False),
+    image: Path | None = typer.Argument(None, metavar="IMAGE", help="The image to look for.", show_default=False),
     id_: str | None = typer.Option(None, "--id", help="Look for what is like this item instead."),
     k: int = typer.Option(10, "--k", help="How many hits."),
     offset: int = typer.Option(0, "--offset", help="Leave out so many of the best hits, for the next page."),
-    where: list[str] = typer.Option([], "--where", help="FIELD=VALUE that hits must have; may be given again."),
+    where: list[str] = typer.Option(
+        [], "--where", metavar="FIELD=VALUE", help="What hits must have; may be given again."
+    ),
     indexed_by: str | None = typer.Option(
         None, "--indexed-by", metavar="N,N", help="Only items that these versions embedded, such as 1 or 1,2."
     ),
@@ -279,6 +294,8 @@ def search(
     The score is the cosine. Cosines of a version with a bridge are put on the scale of the newest version first, and
     the cosine is then shown too. --indexed-by returns only items that these versions embedded; the newest model still
     embeds the query.
+
+    Example: holdfast gallery search shop query.jpg --k 5
     """
     from holdfast.service.served_gallery import open_local_or_served
 
@@ -310,10 +327,13 @@ def search(
 @gallery.command("delete")
 def delete(
     folder: Path = _FOLDER,
-    ids: list[str] = typer.Argument(..., help="Ids of items.", show_default=False),
+    ids: list[str] = typer.Argument(..., metavar="IDS", help="Ids of items.", show_default=False),
     json: bool = JSON_OPTION,
 ) -> None:
-    """Remove items. Unknown ids are named; the exit status is then 1."""
+    """Remove items. Unknown ids are named; the exit status is then 1.
+
+    Example: holdfast gallery delete shop cats/1.jpg
+    """
     from holdfast.gallery import writable
     from holdfast.service.served_gallery import open_local_or_served
 
@@ -332,7 +352,10 @@ def delete(
 
 @gallery.command("versions")
 def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """List the models, oldest first, with their checks and bridges."""
+    """List the models, oldest first, with their checks and bridges.
+
+    Example: holdfast gallery versions shop
+    """
     from holdfast.service.served_gallery import open_local_or_served
 
     with open_local_or_served(folder) as opened:
@@ -364,7 +387,10 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
 
 @gallery.command("stats")
 def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
-    """Show how many items each version holds, and the size on disk."""
+    """Show how many items each version holds, and the size on disk.
+
+    Example: holdfast gallery stats shop
+    """
     from holdfast.service.served_gallery import open_local_or_served
 
     with open_local_or_served(folder) as opened:
@@ -431,6 +457,8 @@ def backfill(
 
     --new-vectors takes what "holdfast embed" wrote with the version's model; items are matched by id and need no image.
     --ray embeds the images on a Ray cluster; auto is the one on this machine, or a new one.
+
+    Example: holdfast gallery backfill shop --order uncertain --rate 20
     """
     from holdfast.errors import HoldfastError
     from holdfast.locations import absolute
@@ -461,6 +489,8 @@ def rollback(
     """Remove the newest version. The one before it embeds queries, and re-embeds its items from their images.
 
     Refused, with nothing changed, if items have no image. After an interruption the same command resumes.
+
+    Example: holdfast gallery rollback shop
     """
     options = {"drop": drop, "cancel": cancel, "rate": rate}
     done = run_maintenance("rollback", folder, options, device=device, quiet=quiet or json)

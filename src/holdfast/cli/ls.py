@@ -18,7 +18,7 @@ class Kind(StrEnum):
 
 
 def ls(
-    kind: Kind = typer.Argument(..., help="methods, backbones, datasets, recipes or schema."),
+    kind: Kind = typer.Argument(..., metavar="KIND", help="methods, backbones, datasets, recipes or schema."),
     own: bool = typer.Option(False, "--own", help="With schema: the one for holdfast start and update."),
     json: bool = JSON_OPTION,
 ) -> None:

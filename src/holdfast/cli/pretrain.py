@@ -19,7 +19,9 @@ from holdfast.cli.sweep_progress import failure_lines
 
 
 def pretrain(
-    recipes: list[str] = typer.Argument(..., help="TOML files, or built-in recipes such as pretrain/tinyimagenet32."),
+    recipes: list[str] = typer.Argument(
+        ..., metavar="RECIPES", help="TOML files, or built-in recipes such as pretrain/tinyimagenet32."
+    ),
     methods: str = typer.Option(
         "",
         "--methods",

@@ -12,7 +12,7 @@ from holdfast.cli.show import print_json, print_table, say
 
 def report(
     folders: list[Path] = typer.Argument(
-        ..., help="Run folders to compare; or model folders of start and update.", metavar="FOLDERS..."
+        ..., help="Run folders to compare; or model folders of start and update.", metavar="FOLDERS"
     ),
     out: Path = typer.Option(Path("report.html"), "--out", "-o", help="The page to write."),
     title: str | None = typer.Option(None, "--title", help="The title of the page."),

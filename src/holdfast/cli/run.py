@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 def run(
-    recipe: str = typer.Argument(..., help="A TOML file, or a built-in recipe (see: holdfast ls recipes)."),
+    recipe: str = typer.Argument(
+        ..., metavar="RECIPE", help="A TOML file, or a built-in recipe (see: holdfast ls recipes)."
+    ),
     out: Path | None = typer.Option(
         None, "--out", "-o", help="The run folder.", show_default="runs/RECIPE-METHOD-tTASKS-sSEED"
     ),

@@ -15,7 +15,10 @@ def serve(
         None, "--token-file", help="File with lines 'read TOKEN' or 'write TOKEN'; see docs/service.md."
     ),
     allow_host: list[str] = typer.Option(
-        [], "--allow-host", help="Without tokens: a further host name that requests may be sent to; can be repeated."
+        [],
+        "--allow-host",
+        metavar="NAME",
+        help="Without tokens: a further host name that requests may be sent to; can be repeated.",
     ),
     max_body: int = typer.Option(16, "--max-body", min=1, help="Largest request, in MiB."),
     max_pixels: int = typer.Option(32, "--max-pixels", min=1, help="Largest image, in mebipixels."),

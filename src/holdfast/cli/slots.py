@@ -12,7 +12,7 @@ app = typer.Typer(help="Show which class has which slot, or add slots.", no_args
 
 @app.command("show")
 def show(
-    model: Path = typer.Argument(..., help="A model folder, such as RUN/models/01."),
+    model: Path = typer.Argument(..., metavar="MODEL", help="A model folder, such as RUN/models/01."),
     json: bool = JSON_OPTION,
 ) -> None:
     """Show how many slots a model has and which class has which.
@@ -36,7 +36,7 @@ def show(
 
 @app.command("grow")
 def grow(
-    models: list[Path] = typer.Argument(..., help="Model folders."),
+    models: list[Path] = typer.Argument(..., metavar="MODELS", help="Model folders."),
     to: int = typer.Option(..., "--to", help="The new number of slots."),
     out: Path | None = typer.Option(None, "--out", "-o", help="Write copies here.", show_default="in place"),
     json: bool = JSON_OPTION,
@@ -47,6 +47,8 @@ def grow(
     to lie on their vertices of the larger simplex. Vectors already stored need the same multiplication
     (holdfast.geometry.embed_in_larger_simplex); compact ones need none. Nothing is written unless all models can be
     grown.
+
+    Example: holdfast slots grow models/1 models/2 --to 500
     """
     from holdfast.training.slots import grow_models
 

@@ -51,7 +51,7 @@ def start(
         None,
         "--slots",
         min=2,
-        help="Capacity for classes, now and later.",
+        help="Capacity for classes, now and later; not with trained weights or vectors.",
         show_default="twice the classes, at least 100",
     ),
     set_: list[str] = SET_OPTION,
@@ -64,12 +64,11 @@ def start(
 ) -> None:
     """Train version 1 of your own model, on images or vectors.
 
-    A network with trained weights (--backbone, --pretrained) is trained at a tenth of the rate, with a warm-up, crops
-    of photographs and, on a GPU, in bf16; updates distil from the version before. Without one, a small network is
-    trained from random weights by d-Simplex-HOC, and on vectors a head by Cosine-HOC.
-    A fifth of the images is held out; the accuracy on them is printed beside that of no training: of the network with
-    its trained weights, or of raw pixels.
-    Some images of each class are kept for replay.
+    With trained weights (--backbone, --pretrained) the whole network is fine-tuned, and its own features are the
+    vectors; updates distil from the version before. Without them a small network is trained from random weights by
+    d-Simplex-HOC. On vectors a head is trained by Cosine-HOC.
+    A fifth of the images is held out; the accuracy on them is printed beside that of no training. Some images of each
+    class are kept for replay.
     Encoder.from_pretrained and holdfast gallery read the folder; recipe.toml in it holds the settings of training.
     After a kill, run the same command to resume.
 

@@ -21,7 +21,7 @@ from holdfast.cli.sweep_progress import failure_lines
 
 
 def sweep(
-    recipes: list[str] = typer.Argument(..., help="TOML files or built-in recipes."),
+    recipes: list[str] = typer.Argument(..., metavar="RECIPES", help="TOML files or built-in recipes."),
     methods: str = typer.Option("", "--methods", help="Names with commas, or all.", show_default="the recipe's"),
     tasks: str = typer.Option("", "--tasks", help="Numbers of tasks, such as 2,7.", show_default="the recipe's"),
     seeds: str = typer.Option("", "--seeds", help="Seeds, such as 0,1,2.", show_default="the recipe's"),
