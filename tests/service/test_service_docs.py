@@ -1,4 +1,4 @@
-"""What docs/service.md tells a reader to type works, and what it lists is what there is."""
+"""What docs/service.md and docs/reference/http.md tell a reader to type works, and they list what there is."""
 
 import io
 import re
@@ -14,7 +14,8 @@ from holdfast.cli import app
 from holdfast.gallery import Item
 from holdfast.service.admin_tasks import TASKS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("service.md", "reference/http.md"))
 LINES = re.findall(r"^curl .*127\.0\.0\.1:8321.*$", PAGE, re.MULTILINE)
 
 
