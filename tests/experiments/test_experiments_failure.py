@@ -97,3 +97,9 @@ def test_the_class_and_the_text_stay():
     assert type(kept) is RefusedError
     assert str(kept) == "a line"
     assert (kept.__traceback__, kept.__context__, kept.__cause__) == (None, None, None)
+
+
+def test_an_error_of_the_shared_generator_says_what_to_do():
+    error = RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+    assert "as many --processes as --parallel" in str(without_traceback(error))
+    assert "--processes" not in str(without_traceback(RuntimeError("CUDA out of memory")))

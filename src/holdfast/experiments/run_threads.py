@@ -25,6 +25,13 @@ INTERRUPTED = "interrupted"
 """The text of the error of a stopped run. A stopped run has not failed: the same command resumes it."""
 
 
+GENERATOR_ERROR = "Offset increment outside graph capture"
+"""In torch's error when a run draws random numbers on the GPU while another run of the process captures a CUDA graph."""
+SHARED_GENERATOR = (
+    "; runs that draw random numbers (dropout) share a generator on a GPU: take as many --processes as --parallel"
+)
+
+
 class RunThreads:
     """A thread pool for runs. Leaving its block waits until the submitted runs have ended.
 
@@ -130,7 +137,8 @@ def without_traceback(error: Exception) -> HoldfastError:
     run has ended, so that memory would stay allocated.
     """
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}")
+    hint = SHARED_GENERATOR if GENERATOR_ERROR in reason else ""
+    failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}{hint}")
     for each in (error, failure):
         each.__traceback__ = each.__context__ = each.__cause__ = None
     return failure

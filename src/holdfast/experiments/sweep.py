@@ -78,7 +78,9 @@ def run_all(
 
     Finished runs in the folder are read, not repeated; unfinished ones are resumed. The traceback of a failed run is
     written to ``error.txt`` in its folder. A folder that holds something else is left unchanged.
-    Networks with dropout share one random generator: their runs are reproducible only one at a time.
+    Networks with dropout, and methods that draw random numbers, share one generator per process. Their runs are
+    reproducible only one at a time. On a GPU their CUDA graphs cannot be captured beside each other: take as many
+    processes as runs at a time.
     """
     cancel = cancel or Cancellation()
     if options.processes > 1:
