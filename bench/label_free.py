@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--per-class", type=int, help="training images of each class; default: all")
     parser.add_argument("--queries", type=int, help="queries, and gallery items, of each class; default: all")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16 is faster on a GPU")
-    parser.add_argument("--parallel", type=int, default=1, help="runs at a time; 1 on a GPU, where their CUDA graphs share a generator")
+    parser.add_argument("--parallel", type=int, default=1, help="runs at a time; on a GPU only 1")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()

@@ -4,13 +4,16 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from holdfast import Gallery
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
+from holdfast.gallery.engines import embedded
 from holdfast.gallery.versions import read_basis
 
 pytest.importorskip("qdrant_edge")
@@ -176,3 +179,135 @@ def test_only_regular_files_are_in_a_collection(folder, make):
     make(path)
     with pytest.raises(HoldfastError, match="wal/open-1: not a regular file"):
         Gallery.open(folder)
+
+
+@pytest.fixture
+def tries(monkeypatch):
+    """The collections that another process loads first, by name."""
+    found, try_loading = [], embedded._try_loading
+    monkeypatch.setattr(embedded, "_try_loading", lambda at, size: found.append(at.name) or try_loading(at, size))
+    return found
+
+
+def id_tracker(folder):
+    """The file of keys of the segment that has the vectors: records of 13 bytes, which end with a row's number."""
+    return max(folder.glob("vectors/*/segments/*/mutable_id_tracker.mappings"), key=lambda path: path.stat().st_size)
+
+
+def claim_many_rows(folder):
+    path = id_tracker(folder)
+    path.write_bytes(path.read_bytes()[:9] + b"\xff" * 4 + path.read_bytes()[13:])
+
+
+RECORDS = {
+    "closed": lambda folder: None,
+    "of an earlier version": lambda folder: folder.joinpath("vectors/v0001.0001/checksums.json").unlink(),
+}
+
+
+@pytest.mark.parametrize("before", RECORDS.values(), ids=RECORDS)
+def test_an_id_tracker_that_aborts_the_process_is_one_line(folder, before):
+    """The store would allocate memory for 4 billion rows."""
+    before(folder)
+    claim_many_rows(folder)
+    crash = (
+        r"vectors/v0001.0001: vectors are damaged \(the store crashes when it loads them, Aborted: memory allocation"
+    )
+    for _ in range(2):
+        with pytest.raises(HoldfastError, match=crash) as caught:
+            Gallery.open(folder)
+        assert str(caught.value).endswith("; restore the folder from a backup")
+
+
+def test_an_id_tracker_that_fills_the_disk_is_one_line(folder):
+    """The store would write 2 GiB of versions, for as many rows as the damaged number says."""
+    with Gallery.open(folder) as gallery:
+        gallery.build_index()
+    (path,) = folder.glob("vectors/*/segments/*/id_tracker.mappings")
+    content = path.read_bytes()  # the number of keys (8 bytes), then records of 13 bytes
+    path.write_bytes(content[:17] + (2**28).to_bytes(4, "little") + content[21:])
+    with pytest.raises(HoldfastError, match="vectors are damaged"):
+        Gallery.open(folder)
+    assert max(file.stat().st_size for file in folder.rglob("*")) < 2**30
+
+
+def test_a_process_that_is_killed_while_it_tries_a_collection_does_not_mean_damage(folder, monkeypatch, tmp_path):
+    (folder / "vectors" / "v0001.0001" / "checksums.json").unlink()
+    program = tmp_path / "killed"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.executable", str(program))
+        with pytest.raises(UnavailableError, match=r"was interrupted \(Killed\)"):
+            Gallery.open(folder)
+    Gallery.open(folder).close()
+
+
+def test_a_closed_gallery_is_loaded_by_this_process_alone(folder, tries):
+    for _ in range(2):
+        with Gallery.open(folder) as gallery:
+            gallery.add([Item("new", vector=QUERY)])
+            gallery.build_index()
+            gallery.delete(["new"])
+    assert tries == []
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"[]", b'{"segments": {}}', b"{" * 100], ids=["missing", "empty", "list", "other", "torn"]
+)
+def test_a_gallery_without_a_record_of_checksums_is_tried_once(folder, tries, content):
+    record = folder / "vectors" / "v0001.0001" / "checksums.json"
+    record.unlink()
+    if content is not None:
+        record.write_bytes(content)
+    for _ in range(2):
+        with Gallery.open(folder) as gallery:
+            assert len(gallery.search(vector=QUERY, k=30)) == 20
+    assert tries == ["v0001.0001"]
+
+
+def test_an_old_record_of_checksums_refuses_nothing(folder, tries):
+    """As after a kill: the files are newer than the record."""
+    record = folder / "vectors" / "v0001.0001" / "checksums.json"
+    old = record.read_bytes()
+    with Gallery.open(folder) as gallery:
+        gallery.add([Item("new", vector=QUERY)])
+    assert record.read_bytes() != old
+    record.write_bytes(old)
+    with Gallery.open(folder) as gallery:
+        assert gallery.search(vector=QUERY, k=1)[0].id == "new"
+    assert tries == ["v0001.0001"]
+
+
+def test_a_process_that_cannot_try_a_collection_refuses_nothing(folder, tries, monkeypatch):
+    for program in ("/bin/false", "/nothing-here"):
+        (folder / "vectors" / "v0001.0001" / "checksums.json").unlink()
+        monkeypatch.setattr("sys.executable", program)
+        with Gallery.open(folder) as gallery:
+            assert len(gallery.search(vector=QUERY, k=30)) == 20
+    assert tries == ["v0001.0001"] * 2
+
+
+def test_a_collection_that_a_killed_process_still_tries_is_waited_for(folder):
+    """The kernel ends the other process a moment after its parent, and the lock of the log with it."""
+    script = (
+        "import qdrant_edge, sys, time; s = qdrant_edge.EdgeShard.load(sys.argv[1]); print(flush=True); time.sleep(1)"
+    )
+    words = [sys.executable, "-c", script, str(folder / "vectors" / "v0001.0001")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with Gallery.open(folder) as gallery:
+            assert len(gallery.search(vector=QUERY, k=30)) == 20
+
+
+def test_keys_that_are_too_large_and_vectors_that_are_missing_are_one_line(folder):
+    path = id_tracker(folder)
+    content = path.read_bytes()
+    path.write_bytes(content[:1] + b"\xff" * 8 + content[9:])
+    with pytest.raises(HoldfastError, match=r"damaged \(a key is not a number of 63 bits\)"):
+        Gallery.open(folder)
+    path.write_bytes(content)
+    flags = next(folder.glob("vectors/*/segments/*/vector_storage/deleted/flags_a.dat"))
+    flags.write_bytes(b"\xff" * flags.stat().st_size)
+    with Gallery.open(folder) as gallery, pytest.raises(HoldfastError, match=r"damaged \(a key has no vector\)"):
+        gallery._state.engine.fetch("v0001", range(30))

@@ -88,6 +88,27 @@ def last_turn(known: dict, trial: int) -> int:
     return max([turn for turn, _ in known.values() if turn >= trial * 10**6], default=trial * 10**6 - 1)
 
 
+OPEN = """
+note("open")
+(Path(folder) / "vectors" / "v0001.0001" / "checksums.json").unlink(missing_ok=True)
+with Gallery.open(folder) as gallery:
+    gallery.add([Item("new", vector=np.ones(32))])
+while True:
+    pass
+"""
+
+
+def test_killed_while_another_process_tries_the_vectors(model_folders, nursery, tmp_path):
+    """A gallery without a record of checksums, as an earlier version wrote it, is opened and the process killed."""
+    folder, moments = tmp_path / "g", random.Random(0)
+    with Gallery.create(folder, model_folders[0]) as gallery:
+        gallery.add(Item(str(n), vector=row) for n, row in enumerate(np.eye(32) + 0.1))
+    for trial in range(8):
+        nursery.run_and_kill(OPEN, moments, 1, folder=str(folder), seed=trial)
+        with Gallery.open(folder) as gallery:
+            assert len(gallery.search(vector=np.ones(32), k=50)) in (32, 33)
+
+
 def test_what_belongs_to_nobody_is_swept(model_folders, tmp_path):
     """A kill between the engine's write and the catalogue's, and one in the middle of a registration."""
     folder = tmp_path / "g"

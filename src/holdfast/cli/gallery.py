@@ -60,7 +60,8 @@ def move(
 
 
 gallery = typer.Typer(
-    help="Keep an index (gallery) of several models, searched by the newest model.\n\nItems are re-embedded only by backfill and rollback.",
+    help="Keep an index (gallery) of several models, searched by the newest model.\n\n"
+    "Items are re-embedded only by backfill and rollback.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

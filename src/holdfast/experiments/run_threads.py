@@ -26,7 +26,7 @@ INTERRUPTED = "interrupted"
 
 
 GENERATOR_ERROR = "Offset increment outside graph capture"
-"""In torch's error when a run draws random numbers on the GPU while another run of the process captures a CUDA graph."""
+"""In torch's error when a run draws random numbers on the GPU while another one captures a CUDA graph."""
 SHARED_GENERATOR = (
     "; runs that draw random numbers (dropout) share a generator on a GPU: take as many --processes as --parallel"
 )

@@ -4,6 +4,11 @@ No other Python thread runs during a call of qdrant-edge, so calls that take lon
 (``embedded_process``). It indexes a copy, and the copy then replaces the collection. ``v0001.0003`` is the third
 generation of ``v0001``; a new generation appears by a rename, and the last one counts. Nothing is written to a
 collection meanwhile.
+
+The id tracker of a segment says in which row the vector of each key is. A damaged one can make qdrant-edge abort the
+process that loads it. The checksums of all id trackers are recorded when a collection is closed. A collection with
+other checksums, or without a record, is first loaded by another process: after a kill, after damage, and if an earlier
+version wrote it. The record itself never leads to a refusal, so it may be old, torn or missing.
 """
 
 import contextlib
@@ -11,10 +16,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +34,7 @@ from holdfast.gallery.engines.protocol import Found, index_candidates
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
-from holdfast.untrusted_files import whole_number
+from holdfast.untrusted_files import open_regular, whole_number
 from holdfast.wording import printable
 
 EF_SEARCH = 128
@@ -126,11 +133,13 @@ class EdgeEngine:
             with_payload=False,
             with_vector=False,
         )
-        return [Found(point.id, point.score) for point in self._shards[collection].search(request)]
+        points = self._shards[collection].search(request)
+        keys = self._keys(collection, points)
+        return [Found(key, point.score) for key, point in zip(keys, points, strict=True)]
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
         records = self._shards[collection].retrieve(list(keys), with_payload=False, with_vector=True)
-        return {record.id: np.asarray(record.vector, dtype=np.float32) for record in records}
+        return dict(zip(self._keys(collection, records), self._vectors(collection, records), strict=True))
 
     def scan(self, collection: str, *, block: int = 1000, after: int = -1) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         start: int | None = after + 1
@@ -138,8 +147,8 @@ class EdgeEngine:
             request = self._edge.ScrollRequest(offset=start, limit=block, with_payload=False, with_vector=True)
             records, start = self._shards[collection].scroll(request)
             if records:
-                vectors = np.array([record.vector for record in records], dtype=np.float32)
-                yield np.array([record.id for record in records], dtype=np.int64), vectors
+                keys = np.array(self._keys(collection, records), dtype=np.int64)
+                yield keys, np.array(self._vectors(collection, records))
             if start is None:
                 return
 
@@ -170,24 +179,42 @@ class EdgeEngine:
         for collection in list(self._unflushed):
             self._flush(collection)
         while self._shards:
-            self._shards.popitem()[1].close()
+            collection, shard = self._shards.popitem()
+            shard.close()
+            _record_checksums(self._folders.current()[collection])
         self._folders.sweep()
 
     def _load(self, collection: str) -> None:
         folder = self._folders.current()[collection]
-        _check_files(folder)
+        size = _check_files(folder)
         check_disk_space_to_load(folder)
-        newer: list[Any] = []
+        with _explain_damage(folder):
+            checksums = _checksums(folder)
+        if checksums != _recorded_checksums(folder):
+            _try_loading(folder, size)
+        newer: list[int] = []
         start: int | None = self._folders.last_indexed_key(collection) + 1
         with _explain_damage(folder):
-            shard = _Shard(self._edge.EdgeShard.load(str(folder)), folder)
+            shard = _Shard(embedded_process.load_collection(self._edge, str(folder)), folder)
         while start is not None:
             request = self._edge.ScrollRequest(offset=start, limit=10_000, with_payload=False, with_vector=False)
             records, start = shard.scroll(request)
-            newer += [record.id for record in records]
+            newer += self._keys(collection, records)
         self._unindexed[collection] = set(newer)
         self._field_types[collection] = embedded_process.indexed_fields(self._edge, shard)
         self._shards[collection] = shard
+
+    def _keys(self, collection: str, points: Sequence[Any]) -> list[int]:
+        found = [point.id for point in points]
+        if not all(isinstance(key, int) and key < 2**63 for key in found):
+            raise _damaged(self._folders.current()[collection], "a key is not a number of 63 bits")
+        return found
+
+    def _vectors(self, collection: str, records: Sequence[Any]) -> list[np.ndarray]:
+        found = [record.vector for record in records]
+        if not all(isinstance(vector, list) for vector in found):
+            raise _damaged(self._folders.current()[collection], "a key has no vector")
+        return [np.asarray(vector, dtype=np.float32) for vector in found]
 
     def _index_new_fields(self, collection: str, payloads: Sequence[Mapping[str, Value]]) -> None:
         """Index fields that are stored for the first time. In a large collection ``build_index`` does that."""
@@ -239,7 +266,7 @@ class EdgeEngine:
         return edge.FieldCondition(name, range=edge.RangeFloat(gte=float(kept), lte=float(kept)))
 
 
-_LAST_KEY = "last_indexed_key.json"
+_LAST_KEY, _CHECKSUMS = "last_indexed_key.json", "checksums.json"
 
 
 def _sync_log(collection: Path) -> None:
@@ -272,16 +299,27 @@ def _explain_damage(folder: Path) -> Iterator[None]:
         # A panic of Rust is not an Exception, and its class cannot be imported.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise HoldfastError(f"{folder}: vectors are damaged ({reason}); restore the folder from a backup") from error
+        raise _damaged(folder, _first_line(str(error)) or type(error).__name__) from error
 
 
-def _check_files(collection: Path) -> None:
-    """Refuse links, pipes and devices, which qdrant-edge would follow or wait for."""
+def _damaged(folder: Path, reason: str) -> HoldfastError:
+    return HoldfastError(f"{folder}: vectors are damaged ({reason}); restore the folder from a backup")
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or [""])[0][:200]
+
+
+def _check_files(collection: Path) -> int:
+    """Refuse links, pipes and devices, which qdrant-edge would follow or wait for. The sum of the files' sizes."""
+    total = 0
     for path in collection.rglob("*"):
-        kind = path.lstat().st_mode
-        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-            raise HoldfastError(f"{printable(path)}: not a regular file; restore the folder from a backup")
+        with contextlib.suppress(FileNotFoundError):  # removed by a process that is about to end (``load_collection``)
+            found = path.lstat()
+            total += found.st_size
+            if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+                raise HoldfastError(f"{printable(path)}: not a regular file; restore the folder from a backup")
+    return total
 
 
 class _Shard:
@@ -300,13 +338,73 @@ class _Shard:
         return call
 
 
-def _run_process(task: str, folder: Path, *numbers: str) -> None:
+def _process(task: str, folder: Path, *numbers: str) -> subprocess.CompletedProcess[str]:
     """Have another process do a task of ``embedded_process`` in a folder."""
-    words = [sys.executable, embedded_process.__file__, json.dumps(sys.path), task, str(folder), *numbers]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    script, parent = embedded_process.__file__, str(os.getpid())
+    words = [sys.executable, script, json.dumps(sys.path), parent, task, str(folder), *numbers]
+    return subprocess.run(words, capture_output=True, text=True, errors="replace", check=False)
+
+
+def _run_process(task: str, folder: Path, *numbers: str) -> None:
+    """As ``_process``; an error if the process fails."""
+    done = _process(task, folder, *numbers)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
         raise HoldfastError(f"{folder.parent}: the embedded store could not {task} a collection ({last})")
+
+
+def _try_loading(collection: Path, size: int) -> None:
+    """Refuse a collection that another process cannot load, or not within limits.
+
+    With a damaged number qdrant-edge allocates any amount, and writes files of any size. Intact collections took up to
+    nine times the bytes of their segments on disk (20 text fields of each item, without an index), the mapped files and
+    0.2 GiB. The limit of memory is at least twice as much. What the log adds to a file is smaller than the log.
+
+    size: the sum of the files' sizes. Most are mapped.
+    """
+    memory = 3 * 2**29 + 2**26 * (os.cpu_count() or 1) + 2 * size + 32 * bytes_below(collection / "segments")
+    try:
+        done = _process("load", collection, str(memory), str(2**28 + 2 * size))
+    except OSError:
+        return  # the process could not be started, which says nothing about the files
+    if done.returncode == embedded_process.NOT_LOADED:
+        raise _damaged(collection, _first_line(done.stdout))
+    if done.returncode < 0:
+        how = signal.strsignal(-done.returncode)
+        if -done.returncode in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
+            raise UnavailableError(
+                f"{collection}: loading the vectors was interrupted ({how}); is there enough memory?"
+            )
+        said = f"{how}: {_first_line(done.stderr)}".removesuffix(": ")
+        raise _damaged(collection, f"the store crashes when it loads them, {said}")
+
+
+def _checksums(collection: Path) -> dict[str, int]:
+    """The CRC-32 of each file of an id tracker, by its name below the collection's folder."""
+    found = {}
+    for path in sorted(collection.glob("segments/*/*id_tracker.*")):
+        checksum = 0
+        with open_regular(path) as file:
+            while block := file.read(2**20):
+                checksum = zlib.crc32(block, checksum)
+        found[path.relative_to(collection).as_posix()] = checksum
+    return found
+
+
+def _recorded_checksums(collection: Path) -> Any:
+    """What the record says; None if it is missing or damaged."""
+    try:
+        return read_json(collection / _CHECKSUMS)
+    except (HoldfastError, OSError):
+        return None
+
+
+def _record_checksums(collection: Path) -> None:
+    """Record the checksums of a closed collection, if that is possible."""
+    with contextlib.suppress(HoldfastError, OSError):
+        checksums = _checksums(collection)
+        if checksums != _recorded_checksums(collection):
+            (collection / _CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
 
 
 _LOG, _SPARE = 32 * 2**20, 4 * 2**20
@@ -372,6 +470,7 @@ class CollectionFolders:
         path = self._folder / f"{collection}.{number:04d}"
         with replacing_folder(path) as temporary:
             yield temporary
+            _record_checksums(temporary)
         self._current[collection] = path
 
     def last_indexed_key(self, collection: str) -> int:

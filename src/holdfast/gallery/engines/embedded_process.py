@@ -1,7 +1,8 @@
-"""What the embedded engine has done by another process, which runs this file: create a collection, or index one.
+"""What the embedded engine has done by another process, which runs this file: create, index or try a collection.
 
 qdrant-edge holds Python's global lock during every call. An index takes minutes for a large collection, and a new
-collection about 0.1 s of waiting for the disk. No thread of the gallery's process could search meanwhile.
+collection about 0.1 s of waiting for the disk. No thread of the gallery's process could search meanwhile. A collection
+that may be damaged is loaded here first: a crash ends only this process.
 
 This file imports nothing of Holdfast, so that the process starts quickly.
 """
@@ -11,6 +12,7 @@ import ctypes
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,6 +24,10 @@ _INDEX_FROM, _LARGEST_SEGMENT = 1, 1 << 30
 # In kB of vectors that are searched, all or those that match a filter: fewer are compared one by one instead of
 # searching the graph.
 _FULL_SCAN_BELOW = 50_000
+NOT_LOADED = 3
+"""Exit status: a collection cannot be loaded."""
+_LOCKED_S = 2.0
+"""Seconds before a collection counts as loaded by another process."""
 
 
 def create_collection(edge: Any, path: str, dim: int) -> None:
@@ -54,7 +60,7 @@ def index_collection(edge: Any, path: str) -> None:
     the time. The best that are found are compared again in float32. The copies are rotated first, so that a few numbers
     that are much larger than the others do not take all of the 4 bits.
     """
-    shard = edge.EdgeShard.load(path)
+    shard = load_collection(edge, path)
     dim = _dim(edge, shard)
     if 4 * dim * shard.info().points_count > 1000 * _FULL_SCAN_BELOW:
         shard.close()
@@ -65,6 +71,42 @@ def index_collection(edge: Any, path: str) -> None:
     shard.optimize()
     shard.flush()
     shard.close()
+
+
+def load_collection(edge: Any, path: str) -> Any:
+    """Load a collection.
+
+    If the gallery's process was killed while another one tried the collection, that one ends a moment later, and
+    keeps the collection locked until then.
+    """
+    until = time.monotonic() + _LOCKED_S
+    while True:
+        try:
+            return edge.EdgeShard.load(path)
+        except Exception as error:
+            if "WouldBlock" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def try_loading(edge: Any, path: str, memory: int, file_size: int) -> None:
+    """Load a collection and close it. Ends this process with ``NOT_LOADED`` and the reason if that raises.
+
+    memory, file_size: limits in bytes, of the address space and of each file that is written. Beyond them a call
+        raises, or this process aborts. On systems other than Linux there may be no limit.
+    """
+    with contextlib.suppress(AttributeError, ImportError, OSError, ValueError):
+        import resource
+
+        ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX: each thread would reserve 64 MiB of addresses
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: file_size, resource.RLIMIT_AS: memory}
+        for kind, limit in limits.items():
+            resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))
+    try:
+        load_collection(edge, path).close()
+    except BaseException as error:  # a panic of Rust is not an Exception
+        sys.stdout.write(str(error).strip() or type(error).__name__)
+        sys.exit(NOT_LOADED)
 
 
 def _dim(edge: Any, shard: Any) -> int:
@@ -112,20 +154,25 @@ def _fields(edge: Any, shard: Any) -> dict[str, type]:
     return found
 
 
-def _end_with_parent() -> None:
-    """On Linux this process is killed when its parent ends (prctl 1 is PR_SET_PDEATHSIG)."""
+def _end_with_parent(parent: int) -> None:
+    """On Linux this process is killed when its parent ends (prctl 1 is PR_SET_PDEATHSIG), also if it has ended."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(1, 9)
+    if os.getppid() != parent:
+        sys.exit(1)
 
 
 def _main() -> None:
-    search_path, task, path, *numbers = sys.argv[1:]
-    _end_with_parent()
+    search_path, parent, task, path, *numbers = sys.argv[1:]
+    _end_with_parent(int(parent))
     sys.path[:] = json.loads(search_path)
     import qdrant_edge
 
     if task == "create":
         create_collection(qdrant_edge, path, int(numbers[0]))
+        return
+    if task == "load":
+        try_loading(qdrant_edge, path, *map(int, numbers))
         return
     with contextlib.suppress(OSError):
         os.nice(10)  # favours searches
