@@ -159,7 +159,7 @@ def test_the_tables_say_what_is_done():
     assert f"AdamW, {fit.lr:g} for the classifier and a tenth of it" in PAGE
     assert (fit.lr_groups, fit.warmup, fit.crop_scale) == ({"backbone": 0.1}, 0.1, (0.16, 1.0))
     assert (
-        f"| length | {fit.epochs} epochs, and up to 50 for fewer than {TRAINED_STEPS} steps of {fit.batch_size} "
+        f"| length | {fit.epochs} epochs; more, up to 50, if {fit.epochs} epochs have fewer than {TRAINED_STEPS} steps "
         in PAGE
     )
     defaults = image_defaults(None, "hf:dinov2")

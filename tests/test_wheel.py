@@ -113,7 +113,7 @@ def test_the_loop_of_the_readme(clean, tmp_path):
     (tmp_path / "loop.py").write_text(example + "print(features.shape)\n", encoding="utf-8")
     found = run(clean, "python", "loop.py", folder=tmp_path)
     assert found.returncode == 0, found.stderr
-    assert "(4, 99)" in found.stdout.replace("[", "(").replace("]", ")")
+    assert "(4, 64)" in found.stdout.replace("[", "(").replace("]", ")")
 
 
 def test_recipes_are_found(clean, tmp_path):

@@ -25,8 +25,11 @@ def commands(page):
 
 
 def test_both_pages_say_the_same():
-    assert commands("README.md") == commands("docs/own-data.md")
-    assert len(commands("README.md")) == 2
+    def of_models(page):
+        return [line for line in commands(page) if not line.startswith("holdfast gallery")]
+
+    assert of_models("README.md") == of_models("docs/own-data.md")
+    assert len(of_models("README.md")) == 2
 
 
 @pytest.mark.slow
@@ -35,10 +38,10 @@ def test_from_nothing_to_a_second_version(tmp_path, monkeypatch):
     write_folder(letters, (0, 1), tmp_path / "photos" / "spring")
     write_folder(letters, (2, 3), tmp_path / "photos" / "summer")
     typed_commands = [shlex.split(line) for line in commands("README.md")]
-    assert [words[1] for words in typed_commands] == ["start", "update"]
+    assert [words[1] for words in typed_commands] == ["start", "gallery", "gallery", "update", "gallery"]
     monkeypatch.chdir(tmp_path)
     printed = [typed(*words[1:]) for words in typed_commands]
-    assert "version 2, trained on" in printed[-1]
+    assert "version 2, trained on" in printed[3]
     first, second = (Encoder.from_pretrained(tmp_path / "models" / name) for name in ("1", "2"))
     image = next((tmp_path / "photos" / "summer" / "02").iterdir())
     assert first.encode([image]).shape == second.encode([image]).shape

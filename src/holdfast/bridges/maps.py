@@ -38,8 +38,11 @@ class LinearMap:
         """weight: d_new x d_old, or d_new x r and r x d_old, which are kept apart if together they are smaller."""
         if isinstance(weight, tuple) and sum(one.numel() for one in weight) >= len(weight[0]) * weight[1].shape[1]:
             weight = weight[0] @ weight[1]
-        # By columns: a single query is then multiplied faster.
-        self.factors = (weight[0].T.contiguous().T, weight[1]) if isinstance(weight, tuple) else (weight,)
+        # In memory as after loading, so that results are equal. The left factor by columns: single queries are faster.
+        if isinstance(weight, tuple):
+            self.factors: tuple[Tensor, ...] = (weight[0].T.contiguous().T, weight[1].contiguous())
+        else:
+            self.factors = (weight.contiguous(),)
         self.bias = bias
 
     @property
@@ -111,7 +114,7 @@ class Affine(LinearMap):
             return cls(weight, old_mean - new_mean @ weight)
         directions = torch.linalg.eigh(weight.T @ (x.T @ x) @ weight).eigenvectors[:, -rank:]
         short = weight @ directions
-        return cls((short, directions.T.contiguous()), old_mean - new_mean @ short @ directions.T)
+        return cls((short, directions.T), old_mean - new_mean @ short @ directions.T)
 
 
 class LambdaOrthogonal(LinearMap):
