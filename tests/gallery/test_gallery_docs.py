@@ -95,7 +95,7 @@ def test_operating(model_folders, picture_files, pictures, capsys, tmp_path, mon
     """Every command of the way through, in order, then the Python beside it."""
     monkeypatch.chdir(tmp_path)
     for number, folder in enumerate(model_folders, 1):
-        shutil.copytree(folder, tmp_path / "models" / f"{number:02d}")
+        shutil.copytree(folder, tmp_path / "models" / str(number))
     shutil.copytree(picture_files[0].parents[1], tmp_path / "pictures")
     Image.fromarray(pictures[100][..., 0]).save("query.png")
     way, code = re.findall(r"^```\w*\n(.*?)^```", text_of("operating.md"), re.MULTILINE | re.DOTALL)
@@ -112,6 +112,6 @@ def test_operating(model_folders, picture_files, pictures, capsys, tmp_path, mon
     assert "10 items moved to version 2" in said[5]
     assert "30 items moved to version 2" in said[6]
     assert "40 items embedded again, 0 dropped" in said[8]
-    CliRunner().invoke(app, ["gallery", "register", "G", "models/03", "--force"])
+    CliRunner().invoke(app, ["gallery", "register", "G", "models/3", "--force"])
     exec(compile(code, "docs/operating.md", "exec"), {})
     assert capsys.readouterr().out == "3 hits, 100% backfilled\n"

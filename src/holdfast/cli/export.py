@@ -9,7 +9,7 @@ from holdfast.cli.show import print_json
 
 
 def export(
-    model: Path = typer.Argument(..., metavar="MODEL", help="A model's folder, such as RUN/models/03."),
+    model: Path = typer.Argument(..., metavar="MODEL", help="A model folder, such as models/1 or RUN/models/03."),
     onnx: Path | None = typer.Option(None, "--onnx", help="Write an ONNX file."),
     torch_export: Path | None = typer.Option(None, "--torch-export", help="Write a torch.export program (.pt2)."),
     backbone: str | None = typer.Option(

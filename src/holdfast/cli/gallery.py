@@ -71,7 +71,7 @@ _FOLDER = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", s
 @gallery.command("create")
 def create(
     folder: Path = _FOLDER,
-    model: Path = typer.Option(..., "--model", help="A model folder, such as RUN/models/01."),
+    model: Path = typer.Option(..., "--model", help="A model folder, such as models/1 or RUN/models/01."),
     engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept: embedded, or a server's address."),
     mode: str = typer.Option("hnsw", "--mode", help="hnsw: with an index; exact: compare every vector."),
     namespace: str | None = NAMESPACE_OPTION,

@@ -12,7 +12,7 @@ app = typer.Typer(help="Show which class has which slot, or add slots.", no_args
 
 @app.command("show")
 def show(
-    model: Path = typer.Argument(..., metavar="MODEL", help="A model folder, such as RUN/models/01."),
+    model: Path = typer.Argument(..., metavar="MODEL", help="A model folder, such as models/1 or RUN/models/01."),
     json: bool = JSON_OPTION,
 ) -> None:
     """Show how many slots a model has and which class has which.
