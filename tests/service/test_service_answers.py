@@ -15,6 +15,7 @@ from holdfast.gallery import Gallery, Item
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
 from holdfast.service.gallery_jobs import ImageEmbedder
+from holdfast.service.worker_pool import _Worker
 
 PNG = {"Content-Type": "image/png"}
 
@@ -127,6 +128,21 @@ def test_thumbnails(client, gallery, tmp_path):
         answer = client.get("/v1/item/thumbnail", params={"id": name})
         assert answer.status_code == 404
         assert str(tmp_path) not in answer.text
+
+
+def test_a_worker_outlives_the_folder_it_was_started_in(tmp_path, monkeypatch):
+    image, folder = tmp_path / "a.png", tmp_path / "folder"
+    Image.new("RGB", (64, 64)).save(image)
+    folder.mkdir()
+    with monkeypatch.context() as inside:
+        inside.chdir(folder)
+        worker = _Worker()
+    folder.rmdir()
+    task = {"task": "thumbnail", "path": str(image), "side": 16, "max_pixels": 10**6, "memory": 2**28, "seconds": 5}
+    header, made = worker.answer(task, b"")
+    worker.close()
+    assert "reason" not in header
+    assert Image.open(io.BytesIO(made)).size == (16, 16)
 
 
 def test_versions_and_matrix(make_client, gallery, models):

@@ -18,6 +18,7 @@ the task was refused.
 import contextlib
 import io
 import json
+import os
 import resource
 import signal
 import sys
@@ -118,6 +119,7 @@ def _limited(memory: int, seconds: float) -> Iterator[None]:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches this process, too
+    os.chdir("/")  # the folder that the service was started in may be removed; paths are absolute
     decode_with_one_thread()
     source, target = sys.stdin.buffer, sys.stdout.buffer
     write_message(target, {"ready": True})
