@@ -1,7 +1,11 @@
 """What a result says about where it came from."""
 
 import json
+import os
+import subprocess
+from pathlib import Path
 
+from holdfast import environment
 from holdfast.environment import commit, describe, processor, version
 
 
@@ -16,6 +20,15 @@ def test_description_is_plain_json():
 
 def test_versions_and_names():
     assert version("no-such-package-at-all") is None
+    assert processor()
+
+
+def test_the_name_of_a_processor_that_the_kernel_gives_as_numbers(monkeypatch):
+    monkeypatch.setattr(environment, "Path", lambda _: Path(os.devnull))
+    said = "Architecture: aarch64\nVendor ID:   ARM\n  Model name:  Neoverse-N1\n"
+    monkeypatch.setattr(subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 0, said))
+    assert processor() == "ARM Neoverse-N1"
+    monkeypatch.setattr(subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 1, ""))
     assert processor()
 
 

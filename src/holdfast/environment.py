@@ -67,7 +67,19 @@ def processor() -> str:
                 return line.split(":", 1)[1].strip()
     except OSError:
         pass
-    return platform.processor() or platform.machine()
+    return _name_by_lscpu() or platform.processor() or platform.machine()
+
+
+def _name_by_lscpu() -> str | None:
+    """On ARM the kernel gives only numbers; ``lscpu`` knows the names."""
+    try:
+        done = subprocess.run(["lscpu"], capture_output=True, text=True, timeout=10, env={**os.environ, "LC_ALL": "C"})
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = [line.partition(":") for line in done.stdout.splitlines()]
+    fields = {name.strip(): value.strip() for name, _, value in lines}
+    name = fields.get("Model name")
+    return f"{fields.get('Vendor ID', '')} {name}".strip() if name else None
 
 
 def _threads() -> int:
