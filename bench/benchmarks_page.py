@@ -25,21 +25,27 @@ ENGINES = {
 
 
 def render(results: Path = RESULTS) -> str:
-    """The page as Markdown."""
+    """The page as Markdown. Each section ends with the processors of its files."""
+    processors: list[str] = []
 
     def read(name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+        processors.append(found["environment"]["processor"])
         return found
 
-    sections = (_search, _scale, _service, _register, _check, _backfill, _start)
-    return "\n\n".join([INTRODUCTION, *(section(read) for section in sections), END]) + "\n"
+    parts = [INTRODUCTION]
+    for section in (_search, _scale, _service, _register, _check, _backfill, _start):
+        processors.clear()
+        parts.append(section(read))
+        parts.append(f"Processor: {' and '.join(dict.fromkeys(processors))}.")
+    return "\n\n".join([*parts, END]) + "\n"
 
 
 INTRODUCTION = """# Benchmarks
 
-Numbers that somebody who runs an index asks for. All are measured on two cores (Intel Xeon, 2.5 GHz) without a GPU. The
-page is written from [results/bench](../results/bench) by `bench/benchmarks_page.py`; each file names its commit and
-versions. Some runs shared the cores with other work. Repeat a script on your machine before you decide by its numbers.
+Numbers that somebody who runs an index asks for. All are measured on two cores without a GPU. Times of different
+processors cannot be compared. The page is written from [results/bench](../results/bench) by `bench/benchmarks_page.py`;
+each file names its commit and versions. Some runs shared the cores with other work. Repeat a script on your machine before you decide by its numbers.
 
 Accuracy is on other pages: [bridges](results/bridges.md), [four updates](results/quarters.md),
 [methods](methods/README.md)."""
