@@ -1,9 +1,11 @@
 """Hooks of the documentation site (mkdocs.yml).
 
 Pages link to files of the repository that are not part of the site, such as results and recipes. On the site such a
-link becomes its text, because the files are not there. Some files of the repository's root are pages of the site.
+link becomes its text, because the files are not there. Some files of the repository's root, and the notebook with its
+outputs, are pages of the site.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,38 @@ from typing import Any
 DOCS = Path(__file__).parent.resolve()
 ROOT_PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 """File in the repository's root -> its page on the site."""
+NOTEBOOK, NOTEBOOK_PAGE = DOCS / "holdfast-in-ten-minutes.ipynb", "notebook.md"
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?!https?://|#|mailto:)[^)\s#]+)(#[^)]*)?\)")
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the pages that are in the repository's root."""
+    """Add the pages that are in the repository's root, and the notebook."""
     from mkdocs.structure.files import File
 
     for name, page in ROOT_PAGES.items():
         files.append(File.generated(config, page, content=(DOCS.parent / name).read_text(encoding="utf-8")))
+    files.append(File.generated(config, NOTEBOOK_PAGE, content=notebook_page(NOTEBOOK)))
     return files
+
+
+def notebook_page(notebook: Path) -> str:
+    """A notebook as Markdown: its texts, its code, and what the code showed."""
+    parts = []
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        parts += [_shown(output["data"]) for output in cell.get("outputs", []) if "data" in output]
+    return "\n\n".join(parts) + "\n"
+
+
+def _shown(data: dict[str, Any]) -> str:
+    """One output of a cell: as HTML or a picture if it has them, else as text."""
+    forms = {kind: "".join(content) for kind, content in data.items()}
+    if "text/html" in forms:
+        return f'<div class="output">{forms["text/html"]}</div>'
+    if "image/png" in forms:
+        return f'<p><img alt="output" src="data:image/png;base64,{forms["image/png"].strip()}"></p>'
+    return f"```text\n{forms['text/plain']}\n```"
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
@@ -34,6 +58,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         path = (here / target).resolve()
         if path.parent == DOCS.parent and path.name in ROOT_PAGES:
             return f"[{text}]({depth}{ROOT_PAGES[path.name]}{part})"
+        if path == NOTEBOOK:
+            return f"[{text}]({depth}{NOTEBOOK_PAGE})"
         if not path.is_relative_to(DOCS):
             return text
         if here == DOCS.parent:

@@ -34,6 +34,18 @@ def test_a_reference_page_is_up_to_date(writer, page, write):
     assert written == getattr(writer, write)(), "run: python docs/reference/write_reference.py"
 
 
+def test_the_notebook_is_a_page():
+    hooks = loaded(ROOT / "docs/site_hooks.py")
+    page = hooks.notebook_page(hooks.NOTEBOOK)
+    assert page.startswith("# Holdfast in ten minutes\n")
+    assert page.count("```python\n") == 9
+    assert page.count('<div class="output">') == 5
+    assert page.count("data:image/png;base64,") == 1
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="methods/README.md"))
+    linked = hooks.on_page_markdown("[a](../holdfast-in-ten-minutes.ipynb)", page=page, config=None, files=None)
+    assert linked == "[a](../notebook.md)"
+
+
 def test_every_public_name_has_an_entry_and_a_docstring(writer):
     page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
     names = writer.public_names()
