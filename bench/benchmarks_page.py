@@ -45,7 +45,8 @@ INTRODUCTION = """# Benchmarks
 
 Numbers that somebody who runs an index asks for. All are measured on two cores without a GPU. Times of different
 processors cannot be compared. The page is written from [results/bench](../results/bench) by `bench/benchmarks_page.py`;
-each file names its commit and versions. Some runs shared the cores with other work. Repeat a script on your machine before you decide by its numbers.
+each file names its commit and versions. Some runs shared the cores with other work. Repeat a script on your machine
+before you decide by its numbers.
 
 Accuracy is on other pages: [bridges](results/bridges.md), [four updates](results/quarters.md),
 [methods](methods/README.md)."""
