@@ -23,6 +23,9 @@ from holdfast.gallery.filters import Filter, Value
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
 """Edges per node, candidates when building, candidates when searching."""
+FEWEST_RESCORED, FEWEST_RESCORED_OF_FILTERED = 20, 64
+"""The index compares in half precision. So many of the best, and at least twice as many as hits, are compared again in
+float32. By this number the planner chooses between the index and comparing all vectors that match a filter."""
 MOST_INDEXED, MOST_STORED = 4000, 16_000
 """Numbers of a vector that an HNSW index in half precision takes, and that a column takes."""
 _LARGEST_EF = 1000
@@ -121,7 +124,8 @@ class PostgresEngine:
         among: int = 1,
     ) -> list[Found]:
         if not exact and collection in self._with_index:
-            found = self._search(collection, query, k, where, candidates=max(2 * k, EF_SEARCH // 2))
+            fewest = FEWEST_RESCORED if where is None else FEWEST_RESCORED_OF_FILTERED
+            found = self._search(collection, query, k, where, candidates=max(2 * k, fewest))
             if len(found) == k:
                 return found
             # The index returned too few vectors that match the filter: compare all of them.
