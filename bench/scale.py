@@ -173,7 +173,7 @@ def with_gallery(items: np.ndarray, queries: np.ndarray, work: Path, options: ar
 
     engine, _, versions = options.case.rpartition("-")
     spaces = [Space(items.shape[1], seed) for seed in range(int(versions))]
-    if not (work / "built.json").exists():
+    if not (work / "built.json").exists() or engine != "embedded":  # a server of an earlier call is gone
         (work / "built.json").write_text(json.dumps(build_gallery(items, spaces, work, options)), encoding="utf-8")
     row: dict[str, Any] = json.loads((work / "built.json").read_text(encoding="utf-8"))
     began = time.perf_counter()
