@@ -103,7 +103,7 @@ def _service(read: Read) -> str:
 def _scale(read: Read) -> str:
     found = read("scale-2cores")
     rows = []
-    for case, row in found["rows"].items():
+    for case, row in sorted(found["rows"].items()):
         engine, _, versions = case.rpartition("-") if "-" in case else (case, "", "1")
         for side, what in (
             ("gallery", ""),
