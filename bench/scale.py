@@ -8,7 +8,8 @@ A case is an engine and a number of versions. Items are split evenly between the
 are the same features, rotated at random and with noise, as another model would give them; each version is registered
 with bridges from 2,000 items of each older one, and queries are vectors of the newest version. Without --features the
 features are made up: 1,000 classes in 32 dimensions, scattered, and led to --dim by a random layer with ReLU. With it
-the rows of the file are repeated with noise.
+the rows of the file are repeated with noise; with --dim they are first reduced to so many numbers, by their largest
+singular values.
 
 Searches are for the 10 nearest, one by one, also with a filter that keeps one item in a hundred. With one version, the
 engine alone answers the same queries from the same files or table, in turn with the gallery, 100 queries at a time:
@@ -49,7 +50,7 @@ FILTER = {"part": 7}
 def main() -> None:
     parser = argparse.ArgumentParser(description="A gallery of many items in several versions, beside plain engines.")
     parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--dim", type=int, default=512)
+    parser.add_argument("--dim", type=int, help="numbers of a vector; default: 512, or those of --features")
     parser.add_argument("--cases", nargs="+", default=["embedded-1", "embedded-2", "embedded-5", "faiss"])
     parser.add_argument("--queries", type=int, default=500)
     parser.add_argument("--exact-queries", type=int, default=100, help="queries on which recall is measured")
@@ -66,6 +67,7 @@ def main() -> None:
     if options.case:
         print(json.dumps(run_case(options)))
         return
+    options.dim = numbers_of_a_vector(options)
     environment, load = describe("cpu"), os.getloadavg()
     folder = options.reuse or Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
     rows: dict[str, Any] = earlier_rows(options)
@@ -85,6 +87,14 @@ def main() -> None:
     finally:
         if not options.keep and options.reuse is None:
             shutil.rmtree(folder)
+
+
+def numbers_of_a_vector(options: argparse.Namespace) -> int:
+    given = options.features if options.reuse is None else options.reuse / "items.npy"
+    if given is None:
+        return options.dim or 512
+    width = int(np.load(given, mmap_mode="r").shape[1])
+    return min(options.dim or width, width)
 
 
 def earlier_rows(options: argparse.Namespace) -> dict[str, Any]:
@@ -111,7 +121,9 @@ def write_features(folder: Path, options: argparse.Namespace) -> None:
     else:
         given = np.load(options.features).astype(np.float32)
         given /= np.linalg.norm(given, axis=1, keepdims=True)
-        options.dim = given.shape[1]
+        if options.dim < given.shape[1]:
+            given = given @ np.linalg.svd(given, full_matrices=False)[2][: options.dim].T
+            given /= np.linalg.norm(given, axis=1, keepdims=True)
 
         def block(size: int) -> np.ndarray:
             near = given[rng.integers(0, len(given), size)]
