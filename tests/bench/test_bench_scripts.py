@@ -266,3 +266,19 @@ def test_backfill_orders_need_both_files(monkeypatch, capsys):
         with pytest.raises(SystemExit):
             backfill.main()
         assert "give a GALLERY, or both --old and --new" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_scale_with_given_features(tmp_path):
+    pytest.importorskip("qdrant_edge")
+    pytest.importorskip("faiss")
+    np.save(tmp_path / "features.npy", np.random.default_rng(0).standard_normal((300, 40)).astype(np.float32))
+    sizes = ["--items", "3000", "--queries", "20", "--exact-queries", "10", "--dim", "32"]
+    command = [sys.executable, str(BENCH / "scale.py"), *sizes, "--features", str(tmp_path / "features.npy")]
+    words = ["--cases", "embedded-2", "faiss", "--folder", str(tmp_path), "--json", str(tmp_path / "x.json")]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert (found["items"], found["dim"], found["features"]) == (3000, 32, "features.npy")
+    assert found["rows"]["embedded-2"]["gallery"]["recall"] >= 0.9
+    assert found["rows"]["faiss"]["plain"]["recall"] >= 0.9
