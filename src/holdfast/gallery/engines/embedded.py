@@ -30,7 +30,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.engines import embedded_process
-from holdfast.gallery.engines.protocol import Found, index_candidates
+from holdfast.gallery.engines.protocol import Found, first_line, index_candidates
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
@@ -299,15 +299,11 @@ def _explain_damage(folder: Path) -> Iterator[None]:
         # A panic of Rust is not an Exception, and its class cannot be imported.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise _damaged(folder, _first_line(str(error)) or type(error).__name__) from error
+        raise _damaged(folder, first_line(error)) from error
 
 
 def _damaged(folder: Path, reason: str) -> HoldfastError:
-    return HoldfastError(f"{folder}: vectors are damaged ({reason}); restore the folder from a backup")
-
-
-def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0][:200]
+    return HoldfastError(f"{folder}: vectors are damaged ({reason[:200]}); restore the folder from a backup")
 
 
 def _check_files(collection: Path) -> int:
@@ -368,14 +364,14 @@ def _try_loading(collection: Path, size: int) -> None:
     except OSError:
         return  # the process could not be started, which says nothing about the files
     if done.returncode == embedded_process.NOT_LOADED:
-        raise _damaged(collection, _first_line(done.stdout))
+        raise _damaged(collection, done.stdout)
     if done.returncode < 0:
         how = signal.strsignal(-done.returncode)
         if -done.returncode in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
             raise UnavailableError(
                 f"{collection}: loading the vectors was interrupted ({how}); is there enough memory?"
             )
-        said = f"{how}: {_first_line(done.stderr)}".removesuffix(": ")
+        said = ": ".join([str(how), *done.stderr.strip().splitlines()[:1]])
         raise _damaged(collection, f"the store crashes when it loads them, {said}")
 
 

@@ -105,7 +105,7 @@ def try_loading(edge: Any, path: str, memory: int, file_size: int) -> None:
     try:
         load_collection(edge, path).close()
     except BaseException as error:  # a panic of Rust is not an Exception
-        sys.stdout.write(str(error).strip() or type(error).__name__)
+        sys.stdout.write((str(error).strip().splitlines() or [type(error).__name__])[0])
         sys.exit(NOT_LOADED)
 
 

@@ -264,6 +264,6 @@ def _check_no_secret(url: str) -> None:
         raise HoldfastError(f"a password in the address {scheme}://... would be kept in plain sight; use {instead}")
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error's text; its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
