@@ -144,7 +144,10 @@ def compared_with_paper(
 
 
 def _ordered(axis: str, known: Mapping[float, Row], centre: float) -> Iterator[tuple[str, float, float]]:
-    """(score, value, other value): according to the paper the score at the first value is not higher."""
+    """(score, value, other value): according to the paper the score at the first value is not higher.
+
+    A rate is compared with the paper's, a buffer or a number of images with the next larger one.
+    """
     if axis == "rate":
         for rate in sorted(known, reverse=True) if centre in known else ():
             if rate > centre:
@@ -154,17 +157,15 @@ def _ordered(axis: str, known: Mapping[float, Row], centre: float) -> Iterator[t
         return
     names = ("AA",) if axis == "buffer" else ("AC", "ACA")
     for name in names:
-        yield from ((name, fewer, more) for fewer, more in itertools.combinations(sorted(known), 2))
+        yield from ((name, fewer, more) for fewer, more in itertools.pairwise(sorted(known)))
 
 
 def _above(known: Mapping[float, Row], ordered: Sequence[tuple[str, float, float]]) -> Iterator[str]:
-    """Statements where a score is higher than the paper says, with the values it exceeds."""
-    for (name, low), group in itertools.groupby(ordered, key=lambda one: one[:2]):
-        own = known[low][name]
-        exceeded = [high for _, _, high in group if own > known[high][name]]
-        if exceeded:
-            others = " and ".join(f"{high:g} ({score(name, known[high][name])})" for high in exceeded)
-            yield f"{name} at {low:g} ({score(name, own)}) is above that at {others}"
+    """A statement for each score that is higher than the paper says."""
+    for name, low, high in ordered:
+        own, other = known[low][name], known[high][name]
+        if own > other:
+            yield f"{name} at {low:g} ({score(name, own)}) is above that at {high:g} ({score(name, other)})"
 
 
 def _falls(curve: Sequence[float | None], replaced: Sequence[int]) -> Iterator[str]:
