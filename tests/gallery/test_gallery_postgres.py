@@ -72,7 +72,6 @@ def test_index_recall_and_few_that_fit(address, tmp_path):
 def test_a_walk_that_ends_before_enough_fit(address, tmp_path, monkeypatch):
     """The index may end its walk early; the items that fit the filter are found all the same."""
     monkeypatch.setitem(postgres._READ_SETTINGS, "hnsw.iterative_scan", "off")
-    monkeypatch.setitem(postgres._READ_SETTINGS, "hnsw.ef_search", "20")
     monkeypatch.setitem(
         postgres._READ_SETTINGS, "enable_sort", "off"
     )  # or the planner sorts all that fit, without the index
@@ -84,9 +83,27 @@ def test_a_walk_that_ends_before_enough_fit(address, tmp_path, monkeypatch):
     engine.upsert("v0001", range(2_000), some, [{"rare": i >= 1_995} for i in range(2_000)])
     assert engine.build_index("v0001")
     where = parse_filter({"rare": True}, {"rare"})
-    assert engine._search("v0001", some[0], 5, where, candidates=64) == []
+    assert engine._search("v0001", some[0], 5, where, rescored=64, searched=20) == []
     assert index_scans(engine) == 1
     assert [one.key for one in engine.search("v0001", some[0], 5, where)] == [1995, 1996, 1997, 1998, 1999]
+    engine.drop("v0001")
+    engine.close()
+
+
+def test_each_of_several_collections_is_searched_with_fewer_candidates(address, tmp_path):
+    some = np.random.default_rng(0).standard_normal((3_000, 8), dtype=np.float32)
+    engine = made_engine(address, tmp_path)
+    engine.create("v0001", 8)
+    engine.upsert("v0001", range(3_000), some, [{} for _ in some])
+    assert engine.build_index("v0001")
+
+    def searched(k, among):
+        engine.search("v0001", some[0], k, among=among)
+        return int(engine._connections.read(lambda reader: reader.execute("SHOW hnsw.ef_search").fetchone()[0]))
+
+    # With one collection 128; with several fewer, down to a fifth, but not fewer than are compared again.
+    assert [searched(10, among) for among in (1, 2, 5, 8, 1)] == [128, 64, 26, 26, 128]
+    assert [searched(40, 5), searched(2_000, 1)] == [80, 1000]
     engine.drop("v0001")
     engine.close()
 

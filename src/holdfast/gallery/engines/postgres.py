@@ -12,13 +12,14 @@ import logging
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
-from holdfast.gallery.engines.protocol import Found, first_line, plain_name
+from holdfast.gallery.engines.protocol import Found, first_line, index_candidates, plain_name
 from holdfast.gallery.filters import Filter, Value
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
@@ -31,7 +32,6 @@ MOST_INDEXED, MOST_STORED = 4000, 16_000
 _LARGEST_EF = 1000
 _OLDEST_PGVECTOR = (0, 8)
 _READ_SETTINGS = {
-    "hnsw.ef_search": str(EF_SEARCH),
     # Continue along the graph until enough vectors match the filter; they are sorted afterwards by float32 scores.
     "hnsw.iterative_scan": "relaxed_order",
     # Vectors of more than 2,000 numbers are stored outside their rows; the planner then takes a full scan for cheap.
@@ -63,6 +63,7 @@ class PostgresEngine:
         self._namespace, self._indexed = plain_name(namespace), indexed
         self._dims: dict[str, int] = {}
         self._with_index: set[str] = set()
+        self._ef_search: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # by connection
         try:
             tables = self._connections.read(lambda reader: reader.execute(_LIST_TABLES, (namespace,)).fetchall())
             for collection, dim, built in tables:
@@ -125,11 +126,13 @@ class PostgresEngine:
     ) -> list[Found]:
         if not exact and collection in self._with_index:
             fewest = FEWEST_RESCORED if where is None else FEWEST_RESCORED_OF_FILTERED
-            found = self._search(collection, query, k, where, candidates=max(2 * k, fewest))
+            rescored = max(2 * k, fewest)
+            searched = min(_LARGEST_EF, max(rescored, index_candidates(EF_SEARCH, k, among)))
+            found = self._search(collection, query, k, where, rescored=rescored, searched=searched)
             if len(found) == k:
                 return found
             # The index returned too few vectors that match the filter: compare all of them.
-        return self._search(collection, query, k, where, candidates=None)
+        return self._search(collection, query, k, where)
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
         found = self._rows(collection, "key = ANY(%(keys)s)", {"keys": list(keys)})
@@ -193,28 +196,41 @@ class PostgresEngine:
         self._connections.close()
 
     def _search(
-        self, collection: str, query: np.ndarray, k: int, where: Filter | None, *, candidates: int | None
+        self,
+        collection: str,
+        query: np.ndarray,
+        k: int,
+        where: Filter | None,
+        *,
+        rescored: int | None = None,
+        searched: int = EF_SEARCH,
     ) -> list[Found]:
+        """The best ``k`` by the index, or by comparing every vector.
+
+        rescored: how many vectors that the index finds are compared again in float32; None: the index is not used.
+        searched: how many the index keeps while it is searched.
+        """
         table, dim = self._table(collection), self._dims[collection]
         parameters: dict[str, Any] = {"query": encode_vector(query)}
         near = f"SELECT key, vector FROM {table} WHERE {where_clause(where, parameters)}"
-        if candidates is not None:
+        if rescored is not None:
             order = f"vector::halfvec({dim}) <#> %(query)s::vector({dim})::halfvec({dim})"
-            near += f" ORDER BY {order} LIMIT {int(candidates)}"
+            near += f" ORDER BY {order} LIMIT {int(rescored)}"
         statement = (
             f"SELECT key, -(vector <#> %(query)s::vector({dim})) AS score FROM ({near}) AS near "
             f"ORDER BY score DESC, key LIMIT {int(k)}"
         )
 
         def work(connection: Any) -> list[Any]:
-            # Most searches change no settings, so they need no transaction.
-            plain = candidates is not None and candidates <= EF_SEARCH
-            with contextlib.nullcontext() if plain else connection.transaction():
-                if candidates is None:
+            if rescored is None:
+                with connection.transaction():
                     connection.execute(_COMPARE_ALL)
-                elif candidates > EF_SEARCH:
-                    connection.execute(f"SET LOCAL hnsw.ef_search = {min(candidates, _LARGEST_EF)}")
-                return connection.execute(statement, parameters).fetchall()
+                    return connection.execute(statement, parameters).fetchall()
+            # The connection keeps the setting, so most searches need not send it.
+            if self._ef_search.get(connection) != searched:
+                connection.execute(f"SET hnsw.ef_search = {int(searched)}")
+                self._ef_search[connection] = searched
+            return connection.execute(statement, parameters).fetchall()
 
         return [Found(key, score) for key, score in self._connections.read(work)]
 
