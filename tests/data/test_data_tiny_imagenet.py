@@ -11,7 +11,7 @@ from holdfast.data import load_split, open_set
 from holdfast.data.readers.tiny_imagenet import VALIDATION_CLASSES, WNIDS_20
 from holdfast.errors import HoldfastError
 from made_up_sets import picture, tiny_imagenet, tiny_imagenet_20
-from papers.stationary.tiny_counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
+from papers.stationary.cifar_counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
 
 WNIDS = ("n03000000", "n01000000", "n02000000")
 CIFAR_NAMES = """

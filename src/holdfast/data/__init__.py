@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.data.images import ImageSet, canonical, first_per_class
 from holdfast.data.listing import Listing
 from holdfast.data.openset import OpenSet, open_set
-from holdfast.data.readers import cub, tiny_imagenet
+from holdfast.data.readers import cub, mini_imagenet, tiny_imagenet
 from holdfast.data.readers.cifar import cifar10, cifar100
 from holdfast.data.readers.faces import casia_webface, celeba
 from holdfast.data.readers.glyphs import glyphs
@@ -69,6 +69,7 @@ DATASETS: dict[str, Dataset] = {
     "tinyimagenet20": Dataset(
         tiny_imagenet.tinyimagenet20, (tiny_imagenet.FOLDER_20,), list_files=tiny_imagenet.list_files_20
     ),
+    "miniimagenet20": Dataset(mini_imagenet.miniimagenet20, (mini_imagenet.FOLDER,)),
     "cub180": Dataset(cub.cub180, (cub.FOLDER,), list_files=cub.list_files_180),
     "cub20": Dataset(cub.cub20, (cub.FOLDER,), list_files=cub.list_files_20),
     "imagenet32": Dataset(imagenet32, ("imagenet32",)),

@@ -1,4 +1,4 @@
-"""Which TinyImageNet classes look like a class of CIFAR-10 or CIFAR-100, and which do not.
+"""Which classes of TinyImageNet and miniImageNet look like a class of CIFAR-10 or CIFAR-100, and which do not.
 
 Judged generously, by what the pictures show rather than by the word: clothes show people, dishes show plates and bowls,
 and every small animal goes with its nearest. What is left can test a model trained on CIFAR-100 on classes of which it
@@ -212,3 +212,31 @@ WITHOUT_COUNTERPART: dict[str, str] = {
     "n07715103": "cauliflower",
 }
 """The other classes, with their names."""
+
+MINI_WITHOUT_COUNTERPART: dict[str, str] = {
+    "n01910747": "jellyfish",
+    "n02966193": "carousel",
+    "n02971356": "carton",
+    "n03017168": "chime",
+    "n03047690": "clog",
+    "n03075370": "combination lock",
+    "n03127925": "crate",
+    "n03146219": "cuirass",
+    "n03207743": "dishrag",
+    "n03272010": "electric guitar",
+    "n03347037": "fire screen",
+    "n03476684": "hair slide",
+    "n03527444": "holster",
+    "n03676483": "lipstick",
+    "n03908618": "pencil box",
+    "n03924679": "photocopier",
+    "n03998194": "prayer rug",
+    "n04243546": "slot machine",
+    "n04258138": "solar dish",
+    "n04296562": "stage",
+    "n04418357": "theatre curtain",
+    "n06794110": "street sign",
+    "n13133613": "ear of maize",
+}
+"""Classes of miniImageNet that resemble no class of CIFAR-10 or CIFAR-100 and no validation class of TinyImageNet (an
+upright piano resembles the organ, a tobacco shop the butcher shop). Each of its other 77 classes does."""
