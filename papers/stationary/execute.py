@@ -22,13 +22,19 @@ from holdfast.experiments.sweep import SweepOptions, Watch, run_all
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
 from holdfast.training import Cancellation
+from papers.stationary.bridge_scores import bridge_scores
 from papers.stationary.readings import readings
 from papers.stationary.stationarity_measure import theory_numbers
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.toy_measure import toy_numbers
 
 Measure = Callable[[RunFolder, Recipe, SharedData, torch.device], dict[str, Any]]
-MEASURES: dict[str, Measure] = {"readings": readings, "theory": theory_numbers, "toy": toy_numbers}
+MEASURES: dict[str, Measure] = {
+    "readings": readings,
+    "bridged": bridge_scores,
+    "theory": theory_numbers,
+    "toy": toy_numbers,
+}
 """What a record may have besides the scores of its run: name -> function of the finished run's folder."""
 
 KEPT_EVERY = 30.0

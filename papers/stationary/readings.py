@@ -30,37 +30,63 @@ OTHER_IMAGES = {"name": "tinyimagenet32_validation", "split": "train", "part": "
 """The images of protocol B: classes of TinyImageNet that no model was trained on, for models of CIFAR100."""
 
 
+class RunModels:
+    """The models of a finished run, and their features of the images it is tested on.
+
+    The features of the run must still be in its folder.
+    """
+
+    def __init__(self, folder: RunFolder, recipe: Recipe, shared: SharedData, device: torch.device) -> None:
+        numbers = _model_numbers(folder)
+        self.learned = read_space_maps(folder, len(numbers))
+        self._encoders = [Encoder.from_pretrained(folder.model(number)) for number in numbers]
+        self._store = FeatureStore(folder.features)
+        self._recipe, self._shared, self._device = recipe, shared, device
+
+    @property
+    def readouts(self) -> list[Readout]:
+        """A run without a projection has the readout "simplex" only, which is its one feature."""
+        return ["simplex"] if self._encoders[0].projection is None else ["simplex", "backbone"]
+
+    @property
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Classes of the queries and of the gallery."""
+        return self._store.labels()
+
+    def features(self, readout: Readout) -> list[ModelFeatures]:
+        evaluation = self._recipe["evaluation"]
+        if readout == evaluation["readout"] and not evaluation["compact"]:
+            return self._store.read_all()
+        data = self._shared.open_set(self._recipe)
+        query, gallery = (self.vectors(readout, images) for images in (data.query, data.gallery))
+        return [ModelFeatures(*pair) for pair in zip(query, gallery, strict=True)]
+
+    def vectors(self, readout: Readout, images: ImageSet) -> list[np.ndarray]:
+        """Features of other images by each model, oldest first."""
+        for encoder in self._encoders:
+            encoder.readout = readout
+        return [extract(encoder, images, device=self._device) for encoder in self._encoders]
+
+
 def readings(folder: RunFolder, recipe: Recipe, shared: SharedData, device: torch.device) -> dict[str, Any]:
     """Scores of a finished run by readout and map: ``found[readout][map][protocol]`` as ``evaluate_run`` returns them.
 
-    The features of the run must still be in its folder. A run without a projection has the readout "simplex" only,
-    which is its one feature. If a method learns maps of galleries, "plain" uses them and the rotations replace them.
+    If a method learns maps of galleries, "plain" uses them and the rotations replace them.
     """
-    numbers = _model_numbers(folder)
-    learned = read_space_maps(folder, len(numbers))
-    encoders = [Encoder.from_pretrained(folder.model(number)) for number in numbers]
-    store = FeatureStore(folder.features)
-    data = shared.open_set(recipe)
-    readouts: list[Readout] = ["simplex"] if encoders[0].projection is None else ["simplex", "backbone"]
+    run = RunModels(folder, recipe, shared, device)
+    other = other_images(recipe, shared)
     found: dict[str, Any] = {}
-    for readout in readouts:
-        if readout == recipe["evaluation"]["readout"] and not recipe["evaluation"]["compact"]:
-            models = store.read_all()
-        else:
-            models = [
-                ModelFeatures(*(_extracted(one, readout, images, device) for images in (data.query, data.gallery)))
-                for one in encoders
-            ]
-        pairs = {GALLERY_PAIRS: [model.gallery[_sample(len(model.gallery))] for model in models]}
-        other = _other_images(recipe, shared)
+    for readout in run.readouts:
+        models = run.features(readout)
+        pairs = {GALLERY_PAIRS: [model.gallery[sample(len(model.gallery))] for model in models]}
         if other is not None:
-            pairs[OTHER_PAIRS] = [_extracted(one, readout, other, device) for one in encoders]
-        maps = {name: rotations(features, device) for name, features in pairs.items()}
-        own = evaluate_run(models, *store.labels(), maps=learned, device=device)
+            pairs[OTHER_PAIRS] = run.vectors(readout, chosen_images(other, sample(len(other))))
+        own = evaluate_run(models, *run.labels, maps=run.learned, device=device)
         rotated = {
-            name: evaluate_run(models, *store.labels(), query_maps=given, device=device) for name, given in maps.items()
+            name: evaluate_run(models, *run.labels, query_maps=rotations(features, device), device=device)
+            for name, features in pairs.items()
         }
-        found[readout] = {name: _rounded(scores) for name, scores in ({PLAIN: own} | rotated).items()}
+        found[readout] = {name: rounded(scores) for name, scores in ({PLAIN: own} | rotated).items()}
     return found
 
 
@@ -83,30 +109,29 @@ def rotations(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[i
     return {(t, k): rotation(t, k) for t in range(len(vectors)) for k in range(t)}
 
 
-def _extracted(encoder: Encoder, readout: Readout, images: ImageSet, device: torch.device) -> np.ndarray:
-    encoder.readout = readout
-    return extract(encoder, images, device=device)
+def sample(count: int, *, size: int | None = None, seed: int = 0) -> np.ndarray:
+    """Rows of ``size`` of ``count`` images, in ascending order; by default of ``PAIRS``."""
+    return np.sort(np.random.default_rng(seed).choice(count, min(count, size or PAIRS), replace=False))
 
 
-def _sample(count: int) -> np.ndarray:
-    return np.sort(np.random.default_rng(0).choice(count, min(count, PAIRS), replace=False))
-
-
-def _other_images(recipe: Recipe, shared: SharedData) -> ImageSet | None:
-    names = {split: recipe["data"][split]["name"] for split in ("train", "query")}
-    if names["train"] != "cifar100" or names["query"] == OTHER_IMAGES["name"]:
-        return None
-    images = shared.one_set(dataset_section(OTHER_IMAGES, "data"))
-    rows = _sample(len(images))
+def chosen_images(images: ImageSet, rows: np.ndarray) -> ImageSet:
     return replace(images, images=images.images[rows], labels=images.labels[rows], names=None)
 
 
-def _rounded(results: Any) -> Any:
+def other_images(recipe: Recipe, shared: SharedData) -> ImageSet | None:
+    """The images of protocol B; None unless the models are of CIFAR100 and tested on other classes."""
+    names = {split: recipe["data"][split]["name"] for split in ("train", "query")}
+    if names["train"] != "cifar100" or names["query"] == OTHER_IMAGES["name"]:
+        return None
+    return shared.one_set(dataset_section(OTHER_IMAGES, "data"))
+
+
+def rounded(results: Any) -> Any:
     """Scores with five decimals, which is exact for 50,000 queries; NaN as None."""
     if isinstance(results, dict):
-        return {name: _rounded(value) for name, value in results.items()}
+        return {name: rounded(value) for name, value in results.items()}
     if isinstance(results, list):
-        return [_rounded(value) for value in results]
+        return [rounded(value) for value in results]
     if isinstance(results, float):
         return None if np.isnan(results) else round(results, 5)
     return results

@@ -9,10 +9,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from holdfast.encoders import ModelFeatures
 from holdfast.errors import DivergedError, HoldfastError
 from holdfast.experiments.assemble import SharedData
 from holdfast.run_folder import RunFolder
-from papers.stationary import PAGES, ResultPage, Results, StudyRun
+from papers.stationary import PAGES, ResultPage, Results, StudyRun, bridge_scores
 from papers.stationary.__main__ import app
 from papers.stationary.execute import DeviceShare, execute_runs, planned_run
 from papers.stationary.formatting import scores
@@ -63,6 +64,66 @@ def test_readings_of_a_method_with_learned_maps(tiny_recipe, tmp_path):
         )
     maps = list((tmp_path / "runs").rglob("space_map.safetensors"))
     assert len(maps) == 2
+
+
+@pytest.fixture
+def few_pairs(monkeypatch):
+    monkeypatch.setattr("papers.stationary.readings.PAIRS", 6)
+    monkeypatch.setattr("papers.stationary.bridge_scores.PAIR_COUNTS", (3, 6, 100_000))
+
+
+def test_bridge_scores_of_a_method_with_a_simplex(tiny_recipe, tmp_path, few_pairs):
+    """Read from the backbone. The images of other classes and the second test are for models of CIFAR100 only."""
+    run = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, family="tiny", measures=("readings", "bridged"))
+    execute([run], tmp_path / "runs", tmp_path / "results")
+    record = Results(tmp_path / "results").record(run)
+    found, readings = record["bridged"], record["readings"]["backbone"]
+    assert list(found) == ["plain", "rotation_gallery", "draws", "counts", "without_pairs", "reembedded"]
+    for name in ("plain", "rotation_gallery"):
+        for protocol in ("template", "instance"):
+            assert found[name][protocol]["matrix"] == readings[name][protocol]["matrix"]
+            matrix = np.array(found[name][protocol]["matrix"], float)
+            assert found[name][protocol]["self"] == pytest.approx(matrix.diagonal().mean(), abs=1e-4)
+            assert found[name][protocol]["cross"] == pytest.approx(matrix[np.tril_indices(3, -1)].mean(), abs=1e-4)
+    draws = found["draws"]["rotation_gallery"]
+    assert len(draws) == 5
+    assert draws[0] == {name: found["rotation_gallery"]["template"][name] for name in draws[0]}
+    assert list(found["counts"]) == ["3", "6"]  # a count above the gallery's size is left out
+    assert found["counts"]["6"] == draws[0] != found["counts"]["3"]
+    # Self-tests have no rotation and no image embedded again; without the pairs the gallery is smaller.
+    for protocol in ("template", "instance"):
+        own = found["plain"][protocol]["self"]
+        assert found["reembedded"][protocol]["self"] == found["rotation_gallery"][protocol]["self"] == own
+    smaller = found["without_pairs"]
+    assert smaller["plain"]["instance"]["self"] == smaller["rotation_gallery"]["instance"]["self"]
+    assert smaller["plain"]["instance"] != {name: found["plain"]["instance"][name] for name in draws[0]}
+
+
+def test_images_embedded_again_and_learned_maps_in_single_cells():
+    """By hand: two models that differ by the order of their numbers, and one gallery image for each of two classes."""
+    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    first = ModelFeatures(np.eye(2), np.eye(2))
+    test = bridge_scores._Test([first, ModelFeatures(swap, swap)], (np.arange(2), np.arange(2)), torch.device("cpu"))
+    assert test.scores()["instance"]["cross"] == 0
+    assert test.reembedded(np.array([], dtype=int))["instance"]["cross"] == 0
+    assert test.reembedded(np.array([0, 1]))["instance"]["cross"] == 1
+    wrong = torch.tensor([[-1.0, 0.0], [0.0, 1.0]])  # a learned map that is of no use alone
+    maps = [None, lambda gallery: gallery @ wrong]
+    assert test.scores(maps=maps)["instance"]["cross"] < 1
+    assert test.mapped_and_rotated(maps, np.array([0, 1]))["instance"] == {
+        "AC": 0.0, "AA": 1.0, "ACA": 0.0, "self": 1.0, "cross": 1.0,
+    }  # fmt: skip
+
+
+def test_bridge_scores_of_a_method_with_learned_maps(tiny_recipe, tmp_path, few_pairs):
+    run = StudyRun(
+        "paper", str(tiny_recipe), "fan", 3, family="tiny", settings=("method={name='fan'}",), measures=("bridged",)
+    )
+    execute([run], tmp_path / "runs", tmp_path / "results")
+    record = Results(tmp_path / "results").record(run)
+    found = record["bridged"]
+    assert found["plain"]["template"]["AA"] == pytest.approx(record["protocols"]["template"]["AA"], abs=1e-4)
+    assert found["map_and_rotation"]["template"]["self"] == found["plain"]["template"]["self"]
 
 
 def execute(runs, folder, results, **options):
