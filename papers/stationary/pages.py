@@ -9,6 +9,7 @@ from papers.stationary.fig10 import FIG10
 from papers.stationary.matrix_figures import FIG4, FIG7
 from papers.stationary.result_page import Figure, ResultPage
 from papers.stationary.settings_tables import TABLE1, TABLE5
+from papers.stationary.studies.bridged_table import BRIDGED_TABLE
 from papers.stationary.studies.bridged_tries import BRIDGED_TRIES
 from papers.stationary.studies.feature_length import FEATURE_LENGTH
 from papers.stationary.studies.goals import GOALS_PAGE
@@ -65,6 +66,7 @@ PAGES: dict[str, ResultPage] = {
     "parts": METHOD_PARTS,
     "tries": VALIDATION_TRIES,
     "search": BRIDGED_TRIES,
+    "bridged": BRIDGED_TABLE,
     "questions": OPEN_DETAILS,
     "experiments": TABLE2_EXPERIMENTS,
     "stride": UPDATE_GAIN,

@@ -163,6 +163,7 @@ PAGE_TITLES = {
     "goals": "goals of the tuned set",
     "tries": "how the tuned settings were chosen",
     "search": "tries with and without a rotation",
+    "bridged": "Table 2 with chosen settings and a rotation",
     "front": "AC against AA for several lambda",
     "parts": "our own method without each of its parts",
     "questions": "details the paper leaves open",
@@ -244,13 +245,24 @@ def run_missing(
 
 
 def _refuse_without_data(missing: "list[StudyRun]", root: Path | None) -> None:
-    """Refuse a missing data root once, before any run starts. Runs check for their own data set."""
-    from holdfast.data import data_root
+    """Refuse a missing data root once, before any run starts, and what a record needs after its run has ended.
+
+    Runs check for their own data set.
+    """
+    from holdfast.data import DATASETS, data_root
     from holdfast.data.root import require_data_root
+    from holdfast.errors import HoldfastError
+    from papers.stationary.bridge_scores import SECOND_TEST
+    from papers.stationary.readings import OTHER_IMAGES
 
     needed = [name for run in missing if (name := str(run.recipe["data"]["train"]["name"])) not in DRAWN_SETS]
     if needed:
         require_data_root(data_root(root), *dict.fromkeys(needed))
+    if any("bridged" in run.measures and run.recipe["data"]["train"]["name"] == "cifar100" for run in missing):
+        for name in (str(OTHER_IMAGES["name"]), str(SECOND_TEST["name"])):
+            if DATASETS[name].find(data_root(root)) is None:
+                looked_for = " or ".join(DATASETS[name].files)
+                raise HoldfastError(f"{data_root(root)}: has no {looked_for}, which the scores of these runs need")
 
 
 def _outcome(runs: int, unfinished: int, failed: int) -> str:

@@ -273,7 +273,7 @@ def test_a_part_can_be_chosen():
     replaced = {"replaced", "none", "architectures", "celeba", "celeba-none"}
     assert changed == {"paper", "ablation", "questions", "experiments", "small", "theory", "toy", *replaced}
     assert list(pages_named("all")) == list(PAGES)
-    known = "all, experiments, fig1, fig2, .* fig9, fig10, fig11"
+    known = "all, bridged, experiments, fig1, fig2, .* fig9, fig10, fig11"
     with pytest.raises(HoldfastError, match=f"unknown table or figure 'table99'; known: {known}"):
         pages_named("table99")
 

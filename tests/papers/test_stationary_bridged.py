@@ -1,0 +1,92 @@
+"""Page ``bridged``: the settings are those that page ``search`` chose; its tables from made-up results."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import HoldfastError
+from papers.stationary import PAGES, Results
+from papers.stationary.cifar_runs import OURS
+from papers.stationary.reproduce import _refuse_without_data
+from papers.stationary.result_page import EVERYTHING, Selection
+from papers.stationary.studies.bridged_table import CHOSEN, METHODS, WITH, WITHOUT
+
+PAGE = PAGES["bridged"]
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def test_the_settings_are_those_that_the_tries_chose():
+    rows = PAGES["search"].rows(Results(RESULTS), EVERYTHING)
+    chosen = {(row["method"], by): tuple(row["settings"]) for row in rows for by in row["chosen"]}
+    assert chosen == {(method, by): CHOSEN[method][by] for method in METHODS for by in (WITHOUT, WITH)}
+
+
+def test_the_runs():
+    runs = PAGE.runs()
+    assert len({run.path for run in runs}) == len(runs)
+    assert all(run.measures == ("bridged",) and run.recipe["train"]["executor"] == "fused" for run in runs)
+    assert {run.recipe["data"]["query"]["name"] for run in runs} == {"cifar10"}
+    seeds = {(run.method, run.tasks): set() for run in runs}
+    for run in runs:
+        seeds[run.method, run.tasks].add(run.seed)
+    assert set(seeds) == {(method, tasks) for method in METHODS for tasks in (2, 7, 16, 31)}
+    assert all(seeds[method, tasks] == {0, 1, 2} for method in METHODS for tasks in (7, 16))
+    assert {method for method in METHODS if len(seeds[method, 31]) == 3} == {
+        "er", "cvs", "fan", "distillation", "simplex_hoc", OURS,
+    }  # fmt: skip
+
+
+def bridged(aa, *, maps=False):
+    found = {"AC": 1.0, "AA": aa, "ACA": aa, "self": aa, "cross": aa}
+    both = {"template": found, "instance": {**found, "AA": aa - 0.05}}
+    rotated = {"template": {**found, "AA": aa + 0.02}, "instance": both["instance"]}
+    return {
+        "plain": both,
+        "rotation_gallery": rotated,
+        "rotation_other": rotated,
+        "draws": {"rotation_gallery": [{**found, "AA": aa + 0.01 * draw} for draw in range(5)]},
+        "counts": dict.fromkeys(("100", "200", "500", "1000", "2000", "5000"), found),
+        "without_pairs": {"plain": both, "rotation_gallery": both},
+        "reembedded": both,
+        "second_test": dict.fromkeys(("plain", "rotation_gallery", "rotation_other"), both),
+        **({"map_and_rotation": both} if maps else {}),
+    }
+
+
+def test_the_tables_of_made_up_results(fake, tmp_path):
+    chosen = Selection(methods=["fan", OURS], tasks=[7])
+    for run in chosen.of(PAGE.runs()):
+        record = fake(run, tmp_path)
+        ours = run.method == OURS
+        record["bridged"] = bridged((0.45 if ours else 0.4) + 0.01 * run.seed * ours, maps=not ours)
+        (tmp_path / run.path).write_text(json.dumps(record))
+    tables = {table.title: table for table in PAGE.tables(Results(tmp_path), chosen)}
+    fan, ours = tables["With rotated queries, natural class order"].rows
+    assert fan[:4] == ["7", "FAN", "3", "1.00 42.00 40.00"]
+    assert ours[3] == "1.00 48.00 46.00"
+    fan, ours = tables["Rotated queries: the pairs of protocol A"].rows
+    assert fan[3] == "1.58"  # the deviation of 0, 1, 2, 3 and 4 points
+    assert (fan[-1], ours[-1]) == ("1.00 40.00 40.00", "–")
+    ((tasks, method, n, first, _),) = tables["Our own method less each other method"].rows
+    assert (tasks, method, n) == ("7", "FAN", "3")
+    assert first == "+6.00 (+3.52 to +8.48)"  # 5, 6 and 7 points: 4.303 x 1 / sqrt(3) on either side
+    assert len(tables["A second test: miniImageNet"].rows) == 2
+
+
+def test_missing_results_leave_the_plain_and_the_rotated_table():
+    tables = PAGE.tables(Results(Path("nowhere")), EVERYTHING)
+    assert [table.title for table in tables] == [
+        "Without rotation, natural class order",
+        "Without rotation, iCaRL's class order",
+        "With rotated queries, natural class order",
+    ]
+    assert all(row[3] == "missing" for table in tables for row in table.rows)
+
+
+def test_what_a_record_needs_is_asked_for_before_the_first_run(tmp_path):
+    (tmp_path / "tinyimagenet32.npz").touch()
+    with pytest.raises(HoldfastError, match="has no mini-imagenet, which the scores of these runs need"):
+        _refuse_without_data(PAGE.runs()[:1], tmp_path)
+    (tmp_path / "mini-imagenet").mkdir()
+    _refuse_without_data(PAGE.runs()[:1], tmp_path)
