@@ -66,7 +66,7 @@ def bridge_scores(folder: RunFolder, recipe: Recipe, shared: SharedData, device:
     found["draws"] = {GALLERY_PAIRS: [test.by_template(gallery_rotations(seed=seed)) for seed in range(DRAWS)]}
     counts = [count for count in PAIR_COUNTS if count <= len(models[0].gallery)]
     found["counts"] = {str(count): test.by_template(gallery_rotations(size=count)) for count in counts}
-    found["without_pairs"] = test.without(rows).both(rotations([model.gallery[rows] for model in models], device))
+    found["without_pairs"] = test.without(rows).both(run.learned, gallery_rotations())
     found["reembedded"] = test.reembedded(rows)
     if any(one is not None for one in run.learned):
         found["map_and_rotation"] = test.mapped_and_rotated(run.learned, rows)
@@ -88,7 +88,7 @@ def bridge_scores(folder: RunFolder, recipe: Recipe, shared: SharedData, device:
     second = _Test([ModelFeatures(*pair) for pair in pairs], (query.labels, gallery.labels), device)
     chosen = sample(len(gallery))
     found["second_test"] = {
-        **second.both(rotations([model.gallery[chosen] for model in second.models], device)),
+        **second.both(run.learned, rotations([model.gallery[chosen] for model in second.models], device)),
         OTHER_PAIRS: second.scores(query_maps=other_rotations()),
     }
     return dict(rounded(found))
@@ -124,9 +124,9 @@ class _Test:
     def by_template(self, query_maps: QueryMaps) -> Scores:
         return _summary(compatibility_matrix(self.models, *self._labels, query_maps=query_maps, device=self._device))
 
-    def both(self, query_maps: QueryMaps) -> dict[str, dict[str, Scores]]:
-        """Without and with a rotation fitted on gallery images, by protocol."""
-        return {PLAIN: self.scores(), GALLERY_PAIRS: self.scores(query_maps=query_maps)}
+    def both(self, maps: Sequence[FeatureMap | None], query_maps: QueryMaps) -> dict[str, dict[str, Scores]]:
+        """With learned maps, and with a rotation fitted on gallery images in their place, by protocol."""
+        return {PLAIN: self.scores(maps=maps), GALLERY_PAIRS: self.scores(query_maps=query_maps)}
 
     def without(self, rows: np.ndarray) -> "_Test":
         """The same test without these gallery images."""
