@@ -23,7 +23,7 @@ from papers.stationary.study_runs import same_run
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 READ = Results(RESULTS)  # reads each file once
-TESTED = {"cifar100-10": "cifar10", "iam": "cifar10", "tinyimagenet200-20": "tinyimagenet20", "cub180-20": "cub20"}
+TESTED = {"cifar100-10": "cifar10", "iam": "cifar10", "tinyimagenet200-20": "miniimagenet20", "cub180-20": "cub20"}
 TESTED_IN_STUDY = {
     "validation": "tinyimagenet32_validation",
     "search": "tinyimagenet32_validation",
