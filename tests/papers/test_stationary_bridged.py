@@ -74,6 +74,28 @@ def test_the_tables_of_made_up_results(fake, tmp_path):
     assert len(tables["A second test: miniImageNet"].rows) == 2
 
 
+def test_goals_are_judged_when_their_runs_are_there(fake, tmp_path):
+    """Made up: ours has 45 % and d-Simplex-HOC 40 %, each 2 points more with a rotation; the others 30 %."""
+    level = {OURS: 0.45, "simplex_hoc": 0.4}
+    chosen = Selection(tasks=[7])
+
+    def goals():
+        tables = {table.title: table for table in PAGE.tables(Results(tmp_path), chosen)}
+        return [tuple(row[1:]) for row in tables["Goals"].rows] if "Goals" in tables else []
+
+    runs = chosen.of(PAGE.runs())
+    for run in [one for one in runs if one.method == OURS]:
+        record = fake(run, tmp_path)
+        (tmp_path / run.path).write_text(json.dumps(record | {"bridged": bridged(level[OURS])}))
+    assert ("rotation A, by template", "AC", "0.95", "1.00", "0.05", "met") in goals()
+    assert not any(score == "AA" and where.startswith("rotation") for where, score, *_ in goals())  # no rival yet
+    for run in [one for one in runs if one.method != OURS]:
+        record = fake(run, tmp_path)
+        (tmp_path / run.path).write_text(json.dumps(record | {"bridged": bridged(level.get(run.method, 0.3))}))
+    assert ("rotation A, by template", "AA", "42.00", "47.00", "5.00", "met") in goals()
+    assert next(row for row in goals() if "iCaRL" in row[0])[-1] == "met"  # equal scores: at least as good
+
+
 def test_missing_results_leave_the_plain_and_the_rotated_table():
     tables = PAGE.tables(Results(Path("nowhere")), EVERYTHING)
     assert [table.title for table in tables] == [
