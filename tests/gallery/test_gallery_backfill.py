@@ -56,6 +56,37 @@ def test_every_image_moves_and_keeps_what_it_had(upgraded, model_folders, pictur
     assert (again.progress.moved, again.progress.total) == (0, 0)
 
 
+def test_each_version_is_searched_by_the_share_of_items_it_holds(upgraded, picture_files, pictures, monkeypatch):
+    """An empty version takes no candidates from the others. The shares follow every change without a new count."""
+    asked = []
+    engine = upgraded._state.engine
+    search = type(engine).search
+
+    def watch(self, collection, *words, share, **options):
+        asked.append((collection, round(share, 3)))
+        return search(self, collection, *words, share=share, **options)
+
+    monkeypatch.setattr(type(engine), "search", watch)
+
+    def shares():
+        asked.clear()
+        upgraded.search(pictures[100], k=3)
+        catalogue = upgraded._state.catalogue
+        counts = {version: count for version, count in catalogue.estimated_counts().items() if count}
+        assert counts == catalogue.counts()
+        return [share for _, share in sorted(asked)]
+
+    assert shares() == [1.0, 0.0]
+    upgraded.backfill(limit=32)
+    assert shares() == [round(9 / 41, 3), round(32 / 41, 3)]
+    upgraded.delete(["bare"])
+    upgraded.add([Item("034", path=picture_files[34]), Item("new", path=picture_files[0])])  # one is replaced
+    counts = upgraded._state.catalogue.counts()
+    assert shares() == [round(counts[version] / sum(counts.values()), 3) for version in (1, 2)]
+    upgraded.rollback()
+    assert shares() == [1.0]
+
+
 def test_accuracy_is_nearest_neighbour_by_label(upgraded, model_folders, picture_files, pictures):
     """Against plain loops over full features, before and after."""
     encoders = [Encoder.from_pretrained(folder) for folder in model_folders[:2]]

@@ -97,13 +97,13 @@ def test_each_of_several_collections_is_searched_with_fewer_candidates(address, 
     engine.upsert("v0001", range(3_000), some, [{} for _ in some])
     assert engine.build_index("v0001")
 
-    def searched(k, among):
-        engine.search("v0001", some[0], k, among=among)
+    def searched(k, share):
+        engine.search("v0001", some[0], k, share=share)
         return int(engine._connections.read(lambda reader: reader.execute("SHOW hnsw.ef_search").fetchone()[0]))
 
-    # With one collection 128; with several fewer, down to a fifth, but not fewer than are compared again.
-    assert [searched(10, among) for among in (1, 2, 5, 8, 1)] == [128, 64, 26, 26, 128]
-    assert [searched(40, 5), searched(2_000, 1)] == [80, 1000]
+    # For all vectors 128; for a part fewer, down to a fifth, but not fewer than are compared again.
+    assert [searched(10, share) for share in (1.0, 0.5, 0.2, 0.0, 1.0)] == [128, 64, 26, 26, 128]
+    assert [searched(40, 0.2), searched(2_000, 1.0)] == [80, 1000]
     engine.drop("v0001")
     engine.close()
 

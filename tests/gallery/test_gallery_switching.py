@@ -13,7 +13,7 @@ class SlowEngine:
     def __init__(self, name):
         self.name, self.begun, self.let = name, threading.Event(), threading.Event()
 
-    def search(self, collection, query, k, where=None, *, exact=False, among=1):
+    def search(self, collection, query, k, where=None, *, exact=False, share=1.0):
         self.begun.set()
         assert self.let.wait(30)
         return self.name

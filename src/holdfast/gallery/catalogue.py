@@ -84,6 +84,7 @@ class Catalogue:
         self._path = path
         self._lock = _ExplainingLock(path)
         self._key_changes = 0
+        self._estimates: Counter[int] | None = None
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -168,9 +169,7 @@ class Catalogue:
         """Give the keys to their items; how many items existed before and lost their earlier key."""
         with self._change() as change:
             _put_receipts(change, receipts)
-            released = [
-                key for chunk in _chunks([item.id for item in items]) for key, _ in _release_keys(change, chunk)
-            ]
+            released = [one for chunk in _chunks([item.id for item in items]) for one in _release_keys(change, chunk)]
             change.executemany("DELETE FROM unsettled WHERE key = ?", [(item.key,) for item in items])
             change.executemany(
                 f"INSERT INTO items ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
@@ -180,16 +179,19 @@ class Catalogue:
             change.executemany("INSERT OR IGNORE INTO fields VALUES (?)", [(name,) for name in fields])
             # Under the lock of look-ups: two readings of the counter show every change in between.
             self._key_changes += bool(released)
+            self._estimate(gone=[one.version for one in released], new=[item.version for item in items])
         self._fields |= fields
         return len(released)
 
     def remove(self, ids: Sequence[str], receipt: Callable[[list[str]], Receipt] | None = None) -> list[str]:
         """Remove items; the ids that existed. ``receipt`` is called with them, and its result is stored."""
         with self._change() as change:
-            gone = [name for chunk in _chunks(list(dict.fromkeys(ids))) for _, name in _release_keys(change, chunk)]
+            released = [one for chunk in _chunks(list(dict.fromkeys(ids))) for one in _release_keys(change, chunk)]
+            gone = [one.id for one in released]
             change.executemany("DELETE FROM hits WHERE id = ?", [(name,) for name in gone])
             _put_receipts(change, () if receipt is None else (receipt(gone),))
             self._key_changes += bool(gone)
+            self._estimate(gone=[one.version for one in released])
         return gone
 
     def change_version(self, items: Sequence[Stored], keys: Sequence[int], version: int) -> int:
@@ -197,7 +199,7 @@ class Catalogue:
 
         Their new keys stay unsettled, because the vectors belong to their earlier content.
         """
-        moved = 0
+        moved: list[int] = []  # the versions they had
         with self._change() as change:
             for item, key in zip(items, keys, strict=True):
                 values = (key, version, item.key)
@@ -205,9 +207,10 @@ class Catalogue:
                     change.execute(
                         "UPDATE unsettled SET key = ?, version = ? WHERE key = ?", (item.key, item.version, key)
                     )
-                    moved += 1
+                    moved.append(item.version)
             self._key_changes += bool(moved)
-        return moved
+            self._estimate(gone=moved, new=[version] * len(moved))
+        return len(moved)
 
     def receipt(self, key: str) -> Receipt | None:
         """The receipt with this key; None if there is none, or if it is too old."""
@@ -291,6 +294,19 @@ class Catalogue:
         with self._lock:
             return dict(self._connection.execute("SELECT version, count(*) FROM items GROUP BY version").fetchall())
 
+    def estimated_counts(self) -> Mapping[int, int]:
+        """As ``counts``, without reading the file again. A change that could not be written may be included."""
+        with self._lock:
+            if self._estimates is None:
+                self._estimates = Counter(self.counts())
+            return self._estimates
+
+    def _estimate(self, *, gone: Sequence[int] = (), new: Sequence[int] = ()) -> None:
+        """Count items of these versions that were removed, and that were added. The lock must be held."""
+        if self._estimates is not None:
+            self._estimates.subtract(gone)
+            self._estimates.update(new)
+
     def label_and_path_counts(self) -> dict[str, int]:
         """How many items have a label, and how many have the path of an image."""
         with self._lock:
@@ -369,12 +385,19 @@ def _put_receipts(change: sqlite3.Connection, receipts: Sequence[Receipt]) -> No
         )
 
 
-def _release_keys(change: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[int, str]]:
-    """Delete these ids and record their keys as unsettled; (key, id) of those that existed."""
+class _Released(NamedTuple):
+    key: int
+    version: int
+    id: str
+
+
+def _release_keys(change: sqlite3.Connection, ids: Sequence[str]) -> list[_Released]:
+    """Delete these ids and record their keys as unsettled; those that existed."""
     marks = ", ".join("?" * len(ids))
     rows = change.execute(f"DELETE FROM items WHERE id IN ({marks}) RETURNING key, version, id", list(ids)).fetchall()
-    change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(key, version) for key, version, _ in rows])
-    return [(key, name) for key, _, name in rows]
+    released = [_Released(*row) for row in rows]
+    change.executemany("INSERT INTO unsettled VALUES (?, ?)", [(one.key, one.version) for one in released])
+    return released
 
 
 def _stored(row: Sequence[Any]) -> Stored:

@@ -123,9 +123,13 @@ def _ask_engine(
 ) -> list[list[Found]]:
     """The best ``arguments.k`` vectors of each version; all versions at once if the engine can."""
 
+    counts = state.catalogue.estimated_counts() if len(versions) > 1 else {}
+    total = sum(counts.get(version.number, 0) for version in versions)
+
     def ask(version: Version, query: VersionQuery) -> list[Found]:
         k, where, exact = arguments.k, arguments.where, arguments.exact
-        return state.engine.search(version.collection, query.vector, k, where, exact=exact, among=len(versions))
+        share = counts.get(version.number, 0) / total if total else 1.0
+        return state.engine.search(version.collection, query.vector, k, where, exact=exact, share=share)
 
     pairs = list(zip(versions, queries, strict=True))
     if len(pairs) < 2 or not state.engine.parallel:

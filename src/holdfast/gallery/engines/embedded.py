@@ -113,15 +113,15 @@ class EdgeEngine:
         where: Filter | None = None,
         *,
         exact: bool = False,
-        among: int = 1,
+        share: float = 1.0,
     ) -> list[Found]:
         edge = self._edge
         if exact or not self._has_field_indexes(collection, where):
             params = edge.SearchParams(exact=True, quantization=edge.QuantizationSearchParams(ignore=True))
         else:
-            rescored = index_candidates(max(RESCORED_PER_HIT * k, FEWEST_RESCORED), k, among)
+            rescored = index_candidates(max(RESCORED_PER_HIT * k, FEWEST_RESCORED), k, share)
             params = edge.SearchParams(
-                hnsw_ef=index_candidates(EF_SEARCH, k, among),
+                hnsw_ef=index_candidates(EF_SEARCH, k, share),
                 acorn=None if where is None else self._filtered,
                 quantization=edge.QuantizationSearchParams(rescore=True, oversampling=rescored / k),
             )

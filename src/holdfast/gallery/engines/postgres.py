@@ -122,12 +122,12 @@ class PostgresEngine:
         where: Filter | None = None,
         *,
         exact: bool = False,
-        among: int = 1,
+        share: float = 1.0,
     ) -> list[Found]:
         if not exact and collection in self._with_index:
             fewest = FEWEST_RESCORED if where is None else FEWEST_RESCORED_OF_FILTERED
             rescored = max(2 * k, fewest)
-            searched = min(_LARGEST_EF, max(rescored, index_candidates(EF_SEARCH, k, among)))
+            searched = min(_LARGEST_EF, max(rescored, index_candidates(EF_SEARCH, k, share)))
             found = self._search(collection, query, k, where, rescored=rescored, searched=searched)
             if len(found) == k:
                 return found

@@ -59,7 +59,7 @@ class Engine(Protocol):
         where: Filter | None = None,
         *,
         exact: bool = False,
-        among: int = 1,
+        share: float = 1.0,
     ) -> list[Found]:
         """The ``k`` vectors with the largest inner product, best first, among those with fields that match ``where``.
 
@@ -67,7 +67,8 @@ class Engine(Protocol):
         normalises the query multiplies the scores by that length.
 
         exact: compare all vectors in float32.
-        among: how many collections are searched for the best ``k`` of all; see ``index_candidates``.
+        share: of the vectors of all collections that are searched for the best ``k``, the share that this one holds;
+            see ``index_candidates``.
         """
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
@@ -92,15 +93,20 @@ class Engine(Protocol):
         """Close all files and connections."""
 
 
-def index_candidates(most: int, k: int, among: int) -> int:
-    """How many candidates are kept while one of ``among`` collections is searched for the best ``k`` of all.
+FEWEST_CANDIDATES = 0.2
+"""The least part of the candidates that a small collection is searched with."""
 
-    Each collection has a part of the best only, so fewer candidates find them, down to a fifth: with five collections
-    of 200,000 vectors recall@10 is above 0.99 (``bench/scale.py``).
+
+def index_candidates(most: int, k: int, share: float) -> int:
+    """How many candidates are kept while one of several collections is searched for the best ``k`` of all.
+
+    A collection that holds a part of the vectors has a part of the best only, so fewer candidates find them, down to a
+    fifth: with five collections of 200,000 vectors recall@10 is above 0.98 (``bench/scale.py``).
 
     most: the number if there is one collection.
+    share: of all vectors, those that the collection holds.
     """
-    return max(k, round(most / min(among, 5)))
+    return max(k, round(most * min(1.0, max(share, FEWEST_CANDIDATES))))
 
 
 class SwitchingEngine:
@@ -161,10 +167,10 @@ class SwitchingEngine:
         where: Filter | None = None,
         *,
         exact: bool = False,
-        among: int = 1,
+        share: float = 1.0,
     ) -> list[Found]:
         with self.in_use() as engine:
-            return engine.search(collection, query, k, where, exact=exact, among=among)
+            return engine.search(collection, query, k, where, exact=exact, share=share)
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
         with self.in_use() as engine:

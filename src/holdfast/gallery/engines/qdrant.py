@@ -101,10 +101,10 @@ class QdrantEngine:
         where: Filter | None = None,
         *,
         exact: bool = False,
-        among: int = 1,
+        share: float = 1.0,
     ) -> list[Found]:
         models = self._models
-        candidates = index_candidates(EF_SEARCH, k, among)
+        candidates = index_candidates(EF_SEARCH, k, share)
         params = models.SearchParams(exact=True) if exact else models.SearchParams(hnsw_ef=candidates)
         answer = self._call(
             lambda: self._client.query_points(
