@@ -131,8 +131,8 @@ def _scale_of_real_features(read: Read) -> str:
         f"Search {found['items']:,} vectors made of real features",
         f"The same searches of features of photographs (`{found['features']}`), reduced to {found['dim']} numbers and "
         "repeated with noise: each photograph has many near-duplicates (`scale_cub-2cores`). The engine alone is "
-        "faster here, so the fixed cost of several versions is a larger share: bridges, a search of each version, and "
-        "the catalogue.",
+        "faster here, so what the gallery adds is a larger share: the catalogue and, with several versions, the "
+        "bridges and a search of each version.",
         SCALE_HEADS,
         _scale_rows(found),
     )
@@ -142,7 +142,8 @@ def _scale_on_postgresql(read: Read) -> str:
     found = read("scale_postgresql-2cores")
     return _section(
         f"Search {found['items']:,} vectors in several versions on PostgreSQL",
-        "With made-up vectors (`bench/scale.py`, `scale_postgresql-2cores`).",
+        "The same searches of made-up vectors (`bench/scale.py`, `scale_postgresql-2cores`). The load was above 2: a "
+        "quiet machine is faster.",
         SCALE_HEADS,
         _scale_rows(found),
     )

@@ -47,7 +47,7 @@ def bridge_scores(folder: RunFolder, recipe: Recipe, shared: SharedData, device:
     draws: the same by template for five draws of the pairs, by name.
     counts: A by template for other numbers of pairs, by number.
     without_pairs: plain and A on the gallery without the images of the pairs, by protocol.
-    reembedded: without a rotation, but with the gallery images of the pairs embedded by the new model, by protocol.
+    reembedded: as plain, but with the gallery images of the pairs embedded by the new model, by protocol.
     map_and_rotation: for learned maps, with a rotation to the mapped gallery, fitted as in A, by protocol.
     second_test: plain, A and B on ``SECOND_TEST``, by name and protocol. For models of CIFAR100 only.
     """
@@ -67,7 +67,7 @@ def bridge_scores(folder: RunFolder, recipe: Recipe, shared: SharedData, device:
     counts = [count for count in PAIR_COUNTS if count <= len(models[0].gallery)]
     found["counts"] = {str(count): test.by_template(gallery_rotations(size=count)) for count in counts}
     found["without_pairs"] = test.without(rows).both(run.learned, gallery_rotations())
-    found["reembedded"] = test.reembedded(rows)
+    found["reembedded"] = test.reembedded(run.learned, rows)
     if any(one is not None for one in run.learned):
         found["map_and_rotation"] = test.mapped_and_rotated(run.learned, rows)
     other = other_images(recipe, shared)
@@ -134,11 +134,11 @@ class _Test:
         models = [ModelFeatures(model.query, model.gallery[kept]) for model in self.models]
         return _Test(models, (self._labels[0], self._labels[1][kept]), self._device)
 
-    def reembedded(self, rows: np.ndarray) -> dict[str, Scores]:
-        """Plain queries on galleries in which the new model has embedded these images."""
+    def reembedded(self, maps: Sequence[FeatureMap | None], rows: np.ndarray) -> dict[str, Scores]:
+        """Plain queries on galleries in which the new model has embedded these images; the others are mapped."""
 
         def cell(t: int, k: int) -> tuple[Tensor, Tensor]:
-            gallery = self._unit(self.models[k].gallery).clone()
+            gallery = self._carried(maps, t, k).clone()
             gallery[rows] = self._unit(self.models[t].gallery[rows])
             return self._unit(self.models[t].query), gallery
 
@@ -148,19 +148,23 @@ class _Test:
         """Galleries through the learned maps, queries through a rotation fitted on these images, mapped."""
 
         def cell(t: int, k: int) -> tuple[Tensor, Tensor]:
-            gallery, query = self._unit(self.models[k].gallery), self._unit(self.models[t].query)
-            for number in range(k + 1, t + 1):
-                step = maps[number]
-                carried = gallery if step is None else mapped(gallery, step)
-                if carried is None:
-                    raise AssertionError("a learned map takes features of another size")
-                gallery = carried
+            gallery, query = self._carried(maps, t, k), self._unit(self.models[t].query)
             if k < t:
                 fitted = Rotation.fit(self._unit(self.models[t].gallery[rows]).cpu(), gallery[rows].cpu())
                 query = unit(fitted(query.cpu())).to(self._device)
             return query, gallery
 
         return self._cells(cell)
+
+    def _carried(self, maps: Sequence[FeatureMap | None], t: int, k: int) -> Tensor:
+        """The gallery of model k through the learned maps up to model t; as it is without maps."""
+        gallery = self._unit(self.models[k].gallery)
+        for step in maps[k + 1 : t + 1]:
+            carried = gallery if step is None else mapped(gallery, step)
+            if carried is None:
+                raise AssertionError("a learned map takes features of another size")
+            gallery = carried
+        return gallery
 
     def _unit(self, features: np.ndarray) -> Tensor:
         return unit(torch.tensor(features, device=self._device).float())

@@ -105,8 +105,8 @@ def test_images_embedded_again_and_learned_maps_in_single_cells():
     first = ModelFeatures(np.eye(2), np.eye(2))
     test = bridge_scores._Test([first, ModelFeatures(swap, swap)], (np.arange(2), np.arange(2)), torch.device("cpu"))
     assert test.scores()["instance"]["cross"] == 0
-    assert test.reembedded(np.array([], dtype=int))["instance"]["cross"] == 0
-    assert test.reembedded(np.array([0, 1]))["instance"]["cross"] == 1
+    assert test.reembedded([], np.array([], dtype=int))["instance"]["cross"] == 0
+    assert test.reembedded([], np.array([0, 1]))["instance"]["cross"] == 1
     wrong = torch.tensor([[-1.0, 0.0], [0.0, 1.0]])  # a learned map that is of no use alone
     maps = [None, lambda gallery: gallery @ wrong]
     assert test.scores(maps=maps)["instance"]["cross"] < 1
