@@ -110,43 +110,42 @@ def _service(read: Read) -> str:
     )
 
 
-SCALE_HEADS = ["engine", "versions", "p50, ms", "p99, ms", "recall@10, %", "load"]
-
-
 def _scale(read: Read) -> str:
     found = read("scale-2cores")
-    return _section(
+    return _scale_section(
         f"Search {found['items']:,} vectors of {found['dim']} numbers in one and several versions",
         f"{found['queries']} searches for ten hits, one after another, with bridges to all older versions "
         "(`bench/scale.py`, `scale-2cores`). Recall is against an exact search by the same scores. Load: of the two "
         "cores, by all processes, in the minute before; with a load above 2 a quiet machine is faster.",
-        SCALE_HEADS,
-        _scale_rows(found),
+        found,
     )
 
 
 def _scale_of_real_features(read: Read) -> str:
     found = read("scale_cub-2cores")
-    return _section(
+    return _scale_section(
         f"Search {found['items']:,} vectors made of real features",
         f"The same searches of features of photographs (`{found['features']}`), reduced to {found['dim']} numbers and "
         "repeated with noise: each photograph has many near-duplicates (`scale_cub-2cores`). The engine alone is "
         "faster here, so what the gallery adds is a larger share: the catalogue and, with several versions, the "
         "bridges and a search of each version.",
-        SCALE_HEADS,
-        _scale_rows(found),
+        found,
     )
 
 
 def _scale_on_postgresql(read: Read) -> str:
     found = read("scale_postgresql-2cores")
-    return _section(
+    return _scale_section(
         f"Search {found['items']:,} vectors in several versions on PostgreSQL",
         "The same searches of made-up vectors (`bench/scale.py`, `scale_postgresql-2cores`). The load was above 2: a "
         "quiet machine is faster.",
-        SCALE_HEADS,
-        _scale_rows(found),
+        found,
     )
+
+
+def _scale_section(title: str, text: str, found: Mapping[str, Any]) -> str:
+    heads = ["engine", "versions", "p50, ms", "p99, ms", "recall@10, %", "load"]
+    return _section(title, text, heads, _scale_rows(found))
 
 
 def _scale_rows(found: Mapping[str, Any]) -> list[list[str]]:

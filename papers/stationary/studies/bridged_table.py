@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS, REST, TASKS, TUNED
+from papers.stationary.cifar_runs import OURS, REST, TASKS, TUNED
 from papers.stationary.formatting import commit_note, fan_note, method_name, missing_note, score, scores, unscored
 from papers.stationary.readings import GALLERY_PAIRS, OTHER_PAIRS, PLAIN
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
 from papers.stationary.results import SCORES, Results, grouped_by_seed, row
+from papers.stationary.studies.bridged_tries import METHODS, name_of_change
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.table8 import COMPACT
 
-METHODS = (*PAPER_METHODS, "distillation", OURS)
 WITHOUT, WITH = "ACA", "ACA with rotation"
 """What settings were chosen by, as page ``search`` names it."""
 
@@ -54,7 +54,6 @@ OTHER_ORDER = ("simplex_hoc", OURS)
 
 def _run(method: str, by: str, tasks: int, seed: int = 0, order: str = "natural") -> StudyRun:
     settings = CHOSEN[method][by]
-    changed = [text.partition(".")[2].replace("=", "-") for text in settings if text != COMPACT]
     return StudyRun(
         "bridged",
         f"cifar100-10/{method}",
@@ -62,7 +61,7 @@ def _run(method: str, by: str, tasks: int, seed: int = 0, order: str = "natural"
         tasks,
         order,
         seed,
-        change="-".join(changed) or "as-is",
+        change=name_of_change(settings),
         settings=settings,
         stage=TUNED if seed == 0 else REST,
         set_name="tuned",

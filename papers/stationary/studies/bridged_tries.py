@@ -64,14 +64,19 @@ SEARCHED: dict[str, tuple[tuple[str, ...], ...]] = {
 METHODS = (*PAPER_METHODS, "distillation", OURS)
 
 
-def _try(method: str, settings: tuple[str, ...]) -> StudyRun:
+def name_of_change(settings: tuple[str, ...]) -> str:
+    """A short name of changed settings, for the file of a run."""
     changed = [text.partition(".")[2].replace("=", "-") for text in settings if text != COMPACT]
+    return "-".join(changed) or "as-is"
+
+
+def _try(method: str, settings: tuple[str, ...]) -> StudyRun:
     return StudyRun(
         "search",
         f"cifar100-10/{method}",
         method,
         TASKS,
-        change="-".join(changed) or "as-is",
+        change=name_of_change(settings),
         settings=(*COMMON, *settings),
         stage=TRIES,
         set_name="validation",
