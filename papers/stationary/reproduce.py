@@ -163,7 +163,7 @@ PAGE_TITLES = {
     "goals": "goals of the tuned set",
     "tries": "how the tuned settings were chosen",
     "search": "tries with and without a rotation",
-    "bridged": "Table 2 with chosen settings and a rotation",
+    "bridged": "Table 2 from one commit, and a rotation",
     "front": "AC against AA for several lambda",
     "parts": "our own method without each of its parts",
     "questions": "details the paper leaves open",

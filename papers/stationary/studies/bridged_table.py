@@ -1,7 +1,8 @@
-"""Page ``bridged``: every method with the settings that page ``search`` chose, without a map and with rotated queries.
+"""Page ``bridged``: Table 2 from one commit, with the paper's and with chosen settings, plain and with rotated queries.
 
-Each method has two settings: those with the highest ACA on the validation set, and those with the highest ACA of
-rotated queries. All rotated scores are those of the network's own feature (``bridge_scores``).
+Each method has up to three settings: the paper's, those with the highest ACA on the validation set, and those with the
+highest ACA of rotated queries there (page ``search``). All rotated scores are those of the network's own feature
+(``bridge_scores``).
 """
 
 import functools
@@ -9,20 +10,29 @@ import math
 import operator
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from papers.stationary.cifar_runs import OURS, REST, TASKS, TUNED
-from papers.stationary.formatting import commit_note, fan_note, method_name, missing_note, score, scores, unscored
+from papers.stationary.cifar_runs import OURS, QUESTIONS, REST, TASKS, TUNED
+from papers.stationary.formatting import (
+    commit_note,
+    fan_note,
+    method_name,
+    missing_note,
+    paper_scores,
+    score,
+    scores,
+    unscored,
+)
 from papers.stationary.readings import GALLERY_PAIRS, OTHER_PAIRS, PLAIN
-from papers.stationary.result_page import ResultPage, Row, Selection, Table
+from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import SCORES, Results, grouped_by_seed, row
 from papers.stationary.studies.bridged_tries import METHODS, name_of_change
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.table8 import COMPACT
 
-WITHOUT, WITH = "ACA", "ACA with rotation"
-"""What settings were chosen by, as page ``search`` names it."""
+PAPER, WITHOUT, WITH = "paper", "ACA", "ACA with rotation"
+"""Where settings come from: the paper, or the score they were chosen by, as page ``search`` names it."""
 
 CHOSEN: dict[str, dict[str, tuple[str, ...]]] = {
     "er": {WITHOUT: (), WITH: ()},
@@ -51,11 +61,25 @@ SEVERAL_AT_31 = ("er", "fan", "cvs", "simplex_hoc", "distillation", OURS)
 OTHER_ORDER = ("simplex_hoc", OURS)
 """Methods that are also run in iCaRL's class order, at 7 and 16 tasks."""
 
+BOTH_EXECUTORS = ("er", "simplex_hoc")
+"""Methods that are also run with torch's kernels, at 7 tasks and three seeds."""
 
-def _run(method: str, by: str, tasks: int, seed: int = 0, order: str = "natural") -> StudyRun:
-    settings = CHOSEN[method][by]
+
+def settings_of(method: str, source: str) -> tuple[str, ...]:
+    """The settings that are changed in the recipe, which has the paper's.
+
+    Our own method is not in the paper; beside the paper's settings it has those with the highest ACA.
+    """
+    if source == PAPER:
+        return CHOSEN[method][WITHOUT] if method == OURS else ()
+    return CHOSEN[method][source]
+
+
+def _run(method: str, source: str, tasks: int, seed: int = 0, order: str = "natural") -> StudyRun:
+    settings = settings_of(method, source)
+    first = QUESTIONS if source == PAPER else TUNED
     return StudyRun(
-        "bridged",
+        "table2",
         f"cifar100-10/{method}",
         method,
         tasks,
@@ -63,8 +87,8 @@ def _run(method: str, by: str, tasks: int, seed: int = 0, order: str = "natural"
         seed,
         change=name_of_change(settings),
         settings=settings,
-        stage=TUNED if seed == 0 else REST,
-        set_name="tuned",
+        stage=first if seed == 0 else REST,
+        set_name="paper" if source == PAPER else "tuned",
         measures=("bridged",),
     )
 
@@ -74,29 +98,48 @@ def _seeds(method: str, tasks: int) -> tuple[int, ...]:
     return (0, *MORE_SEEDS) if several else (0,)
 
 
-def _runs_by(by: str) -> list[StudyRun]:
-    """In the natural order. The two lists share the runs of methods for which both scores chose the same settings."""
-    return [_run(method, by, tasks, seed) for tasks in TASKS for method in METHODS for seed in _seeds(method, tasks)]
+def _runs_of(source: str) -> list[StudyRun]:
+    """In the natural order. The lists share the runs of methods that have the same settings in both."""
+    return [
+        _run(method, source, tasks, seed) for tasks in TASKS for method in METHODS for seed in _seeds(method, tasks)
+    ]
 
 
-def _runs_in_other_order() -> list[StudyRun]:
-    return [_run(method, WITHOUT, tasks, order="icarl") for tasks in (7, 16) for method in OTHER_ORDER]
+def _runs_in_other_order(source: str) -> list[StudyRun]:
+    return [_run(method, source, tasks, order="icarl") for tasks in (7, 16) for method in OTHER_ORDER]
+
+
+def _runs_with_graph() -> list[tuple[StudyRun, StudyRun]]:
+    """Pairs of runs: with the fused kernels, and with torch's kernels in a CUDA graph."""
+    pairs = []
+    for method in BOTH_EXECUTORS:
+        for seed in (0, *MORE_SEEDS):
+            fused = _run(method, PAPER, 7, seed)
+            settings = (*fused.settings, "train.executor=graph")
+            graph = replace(fused, change=f"{fused.change}-graph", settings=settings, stage=REST, measures=())
+            pairs.append((fused, graph))
+    return pairs
 
 
 def _runs() -> list[StudyRun]:
-    every = [*_runs_by(WITHOUT), *_runs_by(WITH), *_runs_in_other_order()]
-    return list({run.path: run for run in every}.values())
+    sources = (WITHOUT, WITH, PAPER)
+    every = [run for source in sources for run in _runs_of(source)]
+    every += [run for source in (WITHOUT, PAPER) for run in _runs_in_other_order(source)]
+    every += [graph for _, graph in _runs_with_graph()]
+    return list({run.path: run for run in reversed(every)}.values())[::-1]  # of equal paths the first
 
 
-def _rows_of(runs: Sequence[StudyRun], by: str, results: Results) -> list[Row]:
-    """Rows with ``chosen_by`` and ``bridged``: the ``bridged`` of each finished run, by seed."""
+def _rows_of(runs: Sequence[StudyRun], source: str, results: Results) -> list[Row]:
+    """Rows with ``source`` and ``bridged``: the ``bridged`` of each finished run, by seed."""
+    printed = printed_in_paper("table2")
     found = []
     for group in grouped_by_seed(runs):
         records = {run.seed: record for run in group if (record := results.record(run)) is not None}
         bridged = {seed: record["bridged"] for seed, record in records.items()}
         matrices = [record["protocols"]["template"]["matrix"] for record in records.values()]
-        line = row(group, results, paper=None)
-        found.append({**line, "chosen_by": by, "bridged": bridged, "tests": [_tests(matrix) for matrix in matrices]})
+        first = group[0]
+        line = row(group, results, paper=printed.get(first.method, {}).get(str(first.tasks)))
+        found.append({**line, "source": source, "bridged": bridged, "tests": [_tests(matrix) for matrix in matrices]})
     return found
 
 
@@ -110,52 +153,70 @@ def _tests(matrix: Sequence[Sequence[float | None]]) -> dict[str, float]:
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
-    plain = _rows_of(selection.of([*_runs_by(WITHOUT), *_runs_in_other_order()]), WITHOUT, results)
-    return [*plain, *_rows_of(selection.of(_runs_by(WITH)), WITH, results)]
+    found = []
+    for source in (PAPER, WITHOUT, WITH):
+        runs = _runs_of(source) + ([] if source == WITH else _runs_in_other_order(source))
+        found += _rows_of(selection.of(runs), source, results)
+    return found
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
     every = _rows(results, selection)
-    plain = [line for line in every if line["chosen_by"] == WITHOUT]
-    rotated = [line for line in every if line["chosen_by"] == WITH]
-    natural, other = ([line for line in plain if line["order"] == order] for order in ("natural", "icarl"))
+
+    def chosen(source: str, order: str = "natural") -> list[Row]:
+        return [line for line in every if line["source"] == source and line["order"] == order]
+
+    natural, other, rotated = chosen(WITHOUT), chosen(WITHOUT, "icarl"), chosen(WITH)
     made = [
-        _plain_table("Without rotation, natural class order", natural),
-        _plain_table("Without rotation, iCaRL's class order", other),
-        _rotated_table(rotated, results),
+        _plain_table(f"The paper's settings, {NATURAL}", chosen(PAPER), FROM_PAPER),
+        _plain_table(f"The paper's settings, {ICARL}", chosen(PAPER, "icarl"), FROM_PAPER),
+        _rotated_table(f"The paper's settings with rotated queries, {NATURAL}", chosen(PAPER), FROM_PAPER),
+        _plain_table(f"Chosen settings, {NATURAL}", natural, BY_ACA),
+        _plain_table(f"Chosen settings, {ICARL}", other, BY_ACA),
+        _rotated_table(f"Chosen settings with rotated queries, {NATURAL}", rotated, BY_ROTATED_ACA),
         _pairs_table(rotated),
         _second_table(rotated),
         _difference_table(rotated),
+        _executor_table(results, selection),
         _goals_table(natural, other, rotated),
     ]
-    return [table for table in made if table.rows]
+    tables = [table for table in made if table.rows]
+    minutes = f"GPU minutes of all runs of this page: {results.minutes(_runs()):.1f}."
+    return [*tables[:-1], replace(tables[-1], notes=(*tables[-1].notes, minutes))] if tables else []
 
 
+NATURAL, ICARL = "natural class order", "iCaRL's class order"
+FROM_PAPER = (
+    "The paper's settings. Distillation and our own method are not in the paper; ours has the settings with the highest"
+    " ACA on the validation set."
+)
+BY_ACA = "Settings with the highest ACA on the validation set."
+BY_ROTATED_ACA = "Settings with the highest ACA of rotated queries on the validation set."
 TRAINING = "Our own method has 40 epochs and two passes of each image, the others 70 epochs and one."
 
 
-def _plain_table(title: str, rows: Sequence[Row]) -> Table:
+def _plain_table(title: str, rows: Sequence[Row], settings: str) -> Table:
     lines = []
     for line in rows:
         tests = ["", "", ""]
         if line["seeds"]:
             means = [statistics.fmean(one[name] for one in line["tests"]) for name in ("self", "cross")]
             tests = [*(score("AA", mean) for mean in means), _cell(line["instance"])]
-        lines.append([*_head(line), *scores(line), *tests])
+        lines.append([*_head(line), *scores(line), paper_scores(line), *tests])
     notes = (
-        "Settings with the highest ACA on the validation set. AC, AA and ACA by template, with the feature that the"
-        " recipe names. self, cross: means of the self-tests and of the cross-tests. n: seeds; mean±standard deviation"
-        " where there are several.",
+        f"{settings} AC, AA and ACA by template, with the feature that the recipe names. paper: its AC, AA % and ACA %."
+        " self, cross: means of the self-tests and of the cross-tests. n: seeds; mean±standard deviation where there"
+        " are several.",
         TRAINING,
         *fan_note(rows),
         *commit_note(rows),
         *missing_note(rows),
     )
-    header = ["T", "method", "n", "AC", "AA %", "ACA %", "self %", "cross %", "by instance"]
-    return Table(title, header, lines, right=(0, 2, 3, 4, 5, 6, 7), notes=notes)
+    header = ["T", "method", "n", "AC", "AA %", "ACA %", "paper", "self %", "cross %", "by instance"]
+    return Table(title, header, lines, right=(0, 2, 3, 4, 5, 7, 8), notes=notes)
 
 
-def _rotated_table(rows: Sequence[Row], results: Results) -> Table:
+def _rotated_table(title: str, rows: Sequence[Row], settings: str) -> Table:
     lines = []
     for line in rows:
         cells = [
@@ -166,17 +227,15 @@ def _rotated_table(rows: Sequence[Row], results: Results) -> Table:
         tests = [_mean(line, GALLERY_PAIRS, "template", name) for name in ("self", "cross")]
         lines.append([*_head(line), *_or_missing(line, [*cells[:2], *tests, *cells[2:]])])
     notes = (
-        "Settings with the highest ACA of rotated queries on the validation set. Each cell: AC-R, AA % and ACA %. Every"
-        " query on an older gallery is turned by a matrix fitted without labels on 1,000 gallery images (A), or on"
-        " 1,000 images of 20 TinyImageNet classes (B). All methods are read from their network's own feature. self,"
-        " cross: means of the self-tests and of the cross-tests of A.",
+        f"{settings} Each cell: AC-R, AA % and ACA %. Every query on an older gallery is turned by a matrix fitted"
+        " without labels on 1,000 gallery images (A), or on 1,000 images of 20 TinyImageNet classes (B). All methods"
+        " are read from their network's own feature. self, cross: means of the self-tests and of the cross-tests of A.",
         TRAINING,
         *commit_note(rows),
         *missing_note(rows),
-        f"GPU minutes of all runs of this page: {results.minutes(_runs()):.1f}.",
     )
     header = ["T", "method", "n", "A", "A by instance", "self %", "cross %", "B", "B by instance"]
-    return Table("With rotated queries, natural class order", header, lines, right=(0, 2, 5, 6), notes=notes)
+    return Table(title, header, lines, right=(0, 2, 5, 6), notes=notes)
 
 
 def _pairs_table(rows: Sequence[Row]) -> Table:
@@ -256,13 +315,40 @@ def _difference(own: Row, other: Row, name: str) -> str:
     found = [
         own["bridged"][seed][name]["template"]["AA"] - other["bridged"][seed][name]["template"]["AA"] for seed in shared
     ]
-    if not found:
+    return _interval("AA", found)
+
+
+def _interval(name: str, differences: Sequence[float]) -> str:
+    """The mean difference of a score and, for several, its 95 % interval; empty if there is none."""
+    if not differences:
         return ""
-    mean = statistics.fmean(found)
-    if len(found) < 2:
-        return f"{100 * mean:+.2f}"
-    half = T_975[len(found)] * statistics.stdev(found) / math.sqrt(len(found))
-    return f"{100 * mean:+.2f} ({100 * (mean - half):+.2f} to {100 * (mean + half):+.2f})"
+    factor = 1 if name == "AC" else 100
+    mean = statistics.fmean(differences)
+    if len(differences) < 2:
+        return f"{factor * mean:+.2f}"
+    half = T_975[len(differences)] * statistics.stdev(differences) / math.sqrt(len(differences))
+    return f"{factor * mean:+.2f} ({factor * (mean - half):+.2f} to {factor * (mean + half):+.2f})"
+
+
+def _executor_table(results: Results, selection: Selection) -> Table:
+    """Scores with the fused kernels less those with torch's kernels, paired by seed."""
+    lines = []
+    for method in BOTH_EXECUTORS:
+        pairs = [pair for pair in _runs_with_graph() if pair[0].method == method and selection.of(list(pair))]
+        found = [
+            (fused["protocols"]["template"], graph["protocols"]["template"])
+            for fused, graph in (tuple(map(results.record, pair)) for pair in pairs)
+            if fused is not None and graph is not None
+        ]
+        if found:
+            cells = [_interval(name, [fused[name] - graph[name] for fused, graph in found]) for name in SCORES]
+            lines.append(["7", method_name(method), str(len(found)), *cells])
+    notes = (
+        "Scores by template of the paper's settings with the fused kernels, which all other tables of this page use,"
+        " less those with torch's kernels in a CUDA graph; paired by seed, 95 % interval by Student's t.",
+    )
+    header = ["T", "method", "n", "AC", "AA", "ACA"]
+    return Table("Fused kernels less torch's kernels", header, lines, right=(0, 2), notes=notes)
 
 
 @dataclass(frozen=True)
@@ -362,4 +448,4 @@ def _mean(line: Row, *keys: str) -> str:
     return score("AA", statistics.fmean(found)) if found else ""
 
 
-BRIDGED_TABLE = ResultPage("Table 2 with chosen settings and rotated queries", _runs, _rows, _tables)
+BRIDGED_TABLE = ResultPage("Table 2 from one commit, without and with rotated queries", _runs, _rows, _tables)
