@@ -4,7 +4,8 @@ Every method is read from its network's own feature: with a simplex that is the 
 rotation is used in every cell t > k and never chosen cell by cell, so the AC of rotated queries is AC-R.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import torch
 from torch import Tensor
 
 from holdfast.bridges.maps import Rotation
+from holdfast.data import ImageSet
 from holdfast.encoders import ModelFeatures
-from holdfast.evaluation.matrix import FeatureMap, QueryMaps, compatibility_matrix, mapped
-from holdfast.evaluation.protocols import gallery_of, top_k
+from holdfast.evaluation.matrix import FeatureMap, mapped
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.schema import Recipe, dataset_section
 from holdfast.geometry import unit
@@ -25,15 +26,15 @@ from papers.stationary.readings import (
     OTHER_PAIRS,
     PLAIN,
     RunModels,
+    chosen_images,
     other_images,
-    rotations,
     rounded,
     sample,
 )
 
 DRAWS = 5
 PAIR_COUNTS = (100, 200, 500, 1000, 2000, 5000)
-PROTOCOLS = ("template", "instance")
+TEMPLATE, INSTANCE = PROTOCOLS = ("template", "instance")
 SECOND_TEST = {"name": "miniimagenet20", "classes": "outside_cifar", "size": 32}
 """A test of models of CIFAR100 on classes that no setting was chosen by."""
 
@@ -54,132 +55,264 @@ def bridge_scores(folder: RunFolder, recipe: Recipe, shared: SharedData, device:
     run = RunModels(folder, recipe, shared, device)
     readout = run.readouts[-1]
     models = run.features(readout)
-    test = _Test(models, run.labels, device)
-    rows = sample(len(models[0].gallery))
-    found: dict[str, Any] = {PLAIN: test.scores(maps=run.learned, with_matrix=True)}
-
-    def gallery_rotations(size: int | None = None, seed: int = 0) -> QueryMaps:
-        chosen = sample(len(models[0].gallery), size=size, seed=seed)
-        return rotations([model.gallery[chosen] for model in models], device)
-
-    found[GALLERY_PAIRS] = test.scores(query_maps=gallery_rotations(), with_matrix=True)
-    found["draws"] = {GALLERY_PAIRS: [test.by_template(gallery_rotations(seed=seed)) for seed in range(DRAWS)]}
-    counts = [count for count in PAIR_COUNTS if count <= len(models[0].gallery)]
-    found["counts"] = {str(count): test.by_template(gallery_rotations(size=count)) for count in counts}
-    found["without_pairs"] = test.without(rows).both(run.learned, gallery_rotations())
-    found["reembedded"] = test.reembedded(run.learned, rows)
-    if any(one is not None for one in run.learned):
-        found["map_and_rotation"] = test.mapped_and_rotated(run.learned, rows)
+    images = len(models[0].gallery)
+    galleries = [model.gallery for model in models]
+    # One draw of each size, and further draws of the usual size. The first is protocol A.
+    sizes = {GALLERY_PAIRS: sample(images)}
+    sizes |= {f"{GALLERY_PAIRS} {draw}": sample(images, seed=draw) for draw in range(1, DRAWS)}
+    sizes |= {f"count {size}": sample(images, size=size) for size in PAIR_COUNTS if size <= images}
+    pairs = {name: [gallery[rows] for gallery in galleries] for name, rows in sizes.items()}
     other = other_images(recipe, shared)
-    if other is None:
-        return dict(rounded(found))
-    vectors = run.vectors(readout, other)
+    if other is not None:
+        pairs |= _pairs_of_other_images(run, readout, other)
+    by_name = {name: rotation_matrices(features, device) for name, features in pairs.items()}
+    test = Searches(models, run.labels, sizes[GALLERY_PAIRS], learned=run.learned, device=device)
+    found = test.scores(by_name, by_instance=(GALLERY_PAIRS, OTHER_PAIRS))
+    scores = {
+        **{name: _with_matrix(found[name]) for name in (PLAIN, GALLERY_PAIRS, OTHER_PAIRS) if name in found},
+        "draws": {
+            name: [_summary(found[f"{name} {draw}" if draw else name][TEMPLATE]) for draw in range(DRAWS)]
+            for name in (GALLERY_PAIRS, OTHER_PAIRS)
+            if name in found
+        },
+        "counts": {
+            str(size): _summary(found[f"count {size}"][TEMPLATE]) for size in PAIR_COUNTS if f"count {size}" in found
+        },
+        "without_pairs": {name: _summaries(found[without_pairs(name)]) for name in (PLAIN, GALLERY_PAIRS)},
+        **{name: _summaries(found[name]) for name in (REEMBEDDED, MAP_AND_ROTATION) if name in found},
+    }
+    if other is not None:
+        scores["second_test"] = _second_test(run, readout, shared, by_name[OTHER_PAIRS], device)
+    return dict(rounded(scores))
 
-    def other_rotations(seed: int = 0) -> QueryMaps:
-        chosen = sample(len(other), seed=seed)
-        return rotations([one[chosen] for one in vectors], device)
 
-    found[OTHER_PAIRS] = test.scores(query_maps=other_rotations(), with_matrix=True)
-    found["draws"][OTHER_PAIRS] = [test.by_template(other_rotations(seed)) for seed in range(DRAWS)]
+def _pairs_of_other_images(run: RunModels, readout: Any, other: ImageSet) -> dict[str, list[np.ndarray]]:
+    """Features of five draws of 1,000 images. Only the images that a draw has are embedded."""
+    draws = [sample(len(other), seed=draw) for draw in range(DRAWS)]
+    needed = np.unique(np.concatenate(draws))
+    vectors = run.vectors(readout, chosen_images(other, needed))
+    return {
+        f"{OTHER_PAIRS} {draw}" if draw else OTHER_PAIRS: [one[np.searchsorted(needed, rows)] for one in vectors]
+        for draw, rows in enumerate(draws)
+    }
+
+
+def _second_test(
+    run: RunModels, readout: Any, shared: SharedData, other_rotations: "Rotations", device: torch.device
+) -> dict[str, Any]:
     query, gallery = (
         shared.one_set(dataset_section({**SECOND_TEST, "split": split}, "data")) for split in ("train", "val")
     )
-    pairs = zip(run.vectors(readout, query), run.vectors(readout, gallery), strict=True)
-    second = _Test([ModelFeatures(*pair) for pair in pairs], (query.labels, gallery.labels), device)
-    chosen = sample(len(gallery))
-    found["second_test"] = {
-        **second.both(run.learned, rotations([model.gallery[chosen] for model in second.models], device)),
-        OTHER_PAIRS: second.scores(query_maps=other_rotations()),
+    vectors = zip(run.vectors(readout, query), run.vectors(readout, gallery), strict=True)
+    models = [ModelFeatures(*pair) for pair in vectors]
+    rows = sample(len(gallery))
+    rotations = {
+        GALLERY_PAIRS: rotation_matrices([model.gallery[rows] for model in models], device),
+        OTHER_PAIRS: other_rotations,
     }
-    return dict(rounded(found))
+    test = Searches(models, (query.labels, gallery.labels), rows, learned=run.learned, device=device)
+    found = test.scores(rotations, by_instance=tuple(rotations))
+    return {name: _summaries(found[name]) for name in (PLAIN, *rotations)}
+
+
+Rotations = Mapping[tuple[int, int], Tensor]
+"""By (t, k), k < t: the matrix R, d_t x d_k, that turns queries of model t into the space of model k."""
+
+
+def rotation_matrices(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], Tensor]:
+    """Fitted on ``pairs``: features of the same images by each model, N x d_t, oldest first."""
+    vectors = [unit(torch.tensor(features).float()) for features in pairs]
+    fitted = {(t, k): Rotation.fit(vectors[t], vectors[k]).weight for t in range(len(vectors)) for k in range(t)}
+    # One copy to the device for all: beside training, hundreds of small ones would wait for each other.
+    flat = torch.cat([matrix.flatten() for matrix in fitted.values()] or [torch.empty(0)]).to(device)
+    parts = flat.split([matrix.numel() for matrix in fitted.values()])
+    return {cell: part.view(fitted[cell].shape) for cell, part in zip(fitted, parts, strict=True)}
+
+
+REEMBEDDED, MAP_AND_ROTATION = "reembedded", "map_and_rotation"
+
+
+def without_pairs(name: str) -> str:
+    return f"{name} without pairs"
+
+
+Matrices = dict[str, dict[str, np.ndarray]]
+"""Compatibility matrices by way of search and protocol."""
+
+
+class Searches:
+    """Searches of every model's queries on every older model's gallery, in many ways at once.
+
+    The scores are those of ``compatibility_matrix`` up to rounding. One search for each way and cell would take longer
+    than training the models. Here the class means of all ways and of all galleries are searched with one product for
+    each query model, and single images once for the ways that share them. A rotation is applied to the gallery: the
+    order of the products (q R) g and q (R g) is the same.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[ModelFeatures],
+        labels: tuple[np.ndarray, np.ndarray],
+        pairs: np.ndarray,
+        *,
+        learned: Sequence[FeatureMap | None] = (),
+        device: torch.device,
+    ) -> None:
+        """labels: classes of the queries and of the gallery.
+
+        pairs: rows of the gallery images that a rotation is fitted on.
+        learned: for each model the map of older galleries into its space, or None; empty for none.
+        """
+        classes = np.unique(np.concatenate(labels))
+        query_classes, gallery_classes = (np.searchsorted(classes, one) for one in labels)
+        is_pair = np.isin(np.arange(len(gallery_classes)), pairs)
+        order = np.lexsort((gallery_classes, is_pair))  # first those that are not pairs, each part by class
+        in_order = torch.tensor(gallery_classes[order], device=device)
+        self._kept = int((~is_pair).sum())
+        self._parts = [_segments(part, len(classes)) for part in np.split(gallery_classes[order], [self._kept])]
+        self._members = (in_order == torch.arange(len(classes), device=device)[:, None]).float()  # classes x images
+        self._right = torch.tensor(query_classes, device=device)
+        self._learned = learned or [None] * len(models)
+
+        def on_device(features: np.ndarray) -> Tensor:
+            return unit(torch.tensor(np.asarray(features), device=device).float())
+
+        self._queries = [on_device(model.query) for model in models]
+        self._galleries = [on_device(model.gallery)[torch.tensor(order, device=device)] for model in models]
+
+    @torch.no_grad()
+    def scores(self, rotations: Mapping[str, Rotations], *, by_instance: Sequence[str]) -> Matrices:
+        """The matrices of: plain, each of ``rotations``, plain and A without the pairs, re-embedded pairs, and, for
+        learned maps, a map and a rotation.
+
+        by_instance: names of rotations that also search single images; the others search class means only.
+        """
+        size = len(self._queries)
+        shares: dict[tuple[str, str], list[list[Tensor]]] = {}
+        carried: list[Tensor] = []
+        for t, learned in enumerate(self._learned):
+            if learned is not None:
+                carried = [_mapped(gallery, learned) for gallery in carried]
+            carried.append(self._galleries[t])
+            means = [self._class_means(t, k, carried[k], rotations) for k in range(t + 1)]
+            for name in means[0]:
+                shares.setdefault((name, TEMPLATE), []).append(self._shares_of_means(t, [one[name] for one in means]))
+            best = [dict(self._best_of_images(t, k, carried[k], rotations, by_instance)) for k in range(t + 1)]
+            for name in best[0]:
+                shares.setdefault((name, INSTANCE), []).append([self._share(one[name]) for one in best])
+        found: Matrices = {}
+        for (name, protocol), rows in shares.items():
+            matrix = np.full((size, size), np.nan)
+            for t, row in enumerate(rows):
+                matrix[t, : t + 1] = torch.stack(row).cpu().numpy()
+            found.setdefault(name, {})[protocol] = matrix
+        return found
+
+    def _turned(self, vectors: Tensor, rotations: Rotations, t: int, k: int) -> Tensor:
+        """Vectors of model k's space in that of model t's queries."""
+        return vectors if k == t else vectors @ rotations[t, k].T
+
+    def _with_pairs_again(self, t: int, gallery: Tensor) -> Tensor:
+        return torch.cat([gallery[: self._kept], self._galleries[t][self._kept :]])
+
+    def _fitted_on_pairs(self, t: int, k: int, gallery: Tensor) -> Rotations:
+        """The rotation to a gallery that learned maps have carried to model t's space."""
+        new, old = (vectors[self._kept :].cpu() for vectors in (self._galleries[t], gallery))
+        return {(t, k): Rotation.fit(new, old).weight.to(gallery.device)} if k < t else {}
+
+    @property
+    def _maps(self) -> bool:
+        return any(one is not None for one in self._learned)
+
+    def _class_means(self, t: int, k: int, carried: Tensor, rotations: Mapping[str, Rotations]) -> dict[str, Tensor]:
+        """By way of search: the class means of gallery k in the space of model t's queries, C x d."""
+        stored = self._galleries[k]
+        means, kept = self._means(stored), self._means(stored[: self._kept])
+        found = {PLAIN: self._means(carried), without_pairs(PLAIN): self._means(carried[: self._kept])}
+        found |= {name: self._turned(means, one, t, k) for name, one in rotations.items()}
+        found[without_pairs(GALLERY_PAIRS)] = self._turned(kept, rotations[GALLERY_PAIRS], t, k)
+        found[REEMBEDDED] = self._means(self._with_pairs_again(t, carried))
+        if self._maps:
+            found[MAP_AND_ROTATION] = self._turned(found[PLAIN], self._fitted_on_pairs(t, k, carried), t, k)
+        return found
+
+    def _means(self, vectors: Tensor) -> Tensor:
+        """Unit means of the classes, of a gallery or of its part without pairs; zero for a class without images."""
+        return unit(self._members[:, : len(vectors)] @ vectors)
+
+    def _shares_of_means(self, t: int, means: Sequence[Tensor]) -> list[Tensor]:
+        """For each gallery the share of model t's queries whose nearest class mean is of their class."""
+        classes = len(means[0])
+        cosines = (torch.cat(list(means)) @ self._queries[t].T).view(len(means), classes, -1)
+        empty = torch.stack(list(means)).eq(0).all(2)
+        cosines.masked_fill_(empty[:, :, None], -torch.inf)
+        return list((cosines.argmax(1) == self._right).double().mean(1))
+
+    def _best_of_images(
+        self, t: int, k: int, carried: Tensor, rotations: Mapping[str, Rotations], by_instance: Sequence[str]
+    ) -> Iterator[tuple[str, Tensor]]:
+        """By way of search: the highest cosine of each query with an image of each class, C x Q."""
+        kept, pairs = self._best(t, carried)
+        yield PLAIN, torch.maximum(kept, pairs)
+        yield without_pairs(PLAIN), kept
+        yield REEMBEDDED, torch.maximum(kept, self._best_in(t, self._galleries[t][self._kept :], self._parts[1]))
+        for name in by_instance:
+            if name in rotations:
+                turned = self._turned(self._galleries[k], rotations[name], t, k)
+                kept, pairs = self._best(t, turned)
+                yield name, torch.maximum(kept, pairs)
+                if name == GALLERY_PAIRS:
+                    yield without_pairs(name), kept
+        if self._maps:
+            turned = self._turned(carried, self._fitted_on_pairs(t, k, carried), t, k)
+            yield MAP_AND_ROTATION, torch.maximum(*self._best(t, turned))
+
+    def _best(self, t: int, gallery: Tensor) -> tuple[Tensor, Tensor]:
+        """For the images that are not pairs, and for the pairs."""
+        kept, pairs = gallery[: self._kept], gallery[self._kept :]
+        return self._best_in(t, kept, self._parts[0]), self._best_in(t, pairs, self._parts[1])
+
+    def _best_in(self, t: int, images: Tensor, segments: Sequence[slice]) -> Tensor:
+        queries = self._queries[t]
+        best = queries.new_full((len(segments), len(queries)), -torch.inf)
+        at_once = max(1, COSINES_AT_ONCE // max(1, len(images)))
+        for start in range(0, len(queries), at_once):
+            cosines = images @ queries[start : start + at_once].T
+            for number, rows in enumerate(segments):
+                if rows.stop > rows.start:
+                    torch.amax(cosines[rows], 0, out=best[number, start : start + at_once])
+        return best
+
+    def _share(self, best: Tensor) -> Tensor:
+        return (best.argmax(0) == self._right).double().mean()
+
+
+COSINES_AT_ONCE = 1 << 29
+"""2 GB of float32."""
+
+
+def _segments(classes: np.ndarray, count: int) -> list[slice]:
+    """The rows of each class, in sorted classes 0 to ``count`` - 1."""
+    starts = np.searchsorted(classes, np.arange(count + 1))
+    return [slice(int(start), int(stop)) for start, stop in itertools.pairwise(starts)]
+
+
+def _mapped(gallery: Tensor, learned: FeatureMap) -> Tensor:
+    found = mapped(gallery, learned)
+    if found is None:
+        raise AssertionError("a learned map takes features of another size")
+    return found
 
 
 Scores = dict[str, Any]
 
 
-class _Test:
-    """Models' features of one set of queries and one gallery."""
+def _summaries(matrices: Mapping[str, np.ndarray]) -> dict[str, Scores]:
+    return {protocol: _summary(matrix) for protocol, matrix in matrices.items()}
 
-    def __init__(
-        self, models: Sequence[ModelFeatures], labels: tuple[np.ndarray, np.ndarray], device: torch.device
-    ) -> None:
-        self.models, self._labels, self._device = models, labels, device
 
-    def scores(
-        self,
-        *,
-        maps: Sequence[FeatureMap | None] = (),
-        query_maps: QueryMaps | None = None,
-        with_matrix: bool = False,
-    ) -> dict[str, Scores]:
-        """By protocol."""
-        found = {}
-        for protocol in PROTOCOLS:
-            matrix = compatibility_matrix(
-                self.models, *self._labels, protocol=protocol, maps=maps, query_maps=query_maps, device=self._device
-            )
-            found[protocol] = _summary(matrix) | ({"matrix": matrix.tolist()} if with_matrix else {})
-        return found
-
-    def by_template(self, query_maps: QueryMaps) -> Scores:
-        return _summary(compatibility_matrix(self.models, *self._labels, query_maps=query_maps, device=self._device))
-
-    def both(self, maps: Sequence[FeatureMap | None], query_maps: QueryMaps) -> dict[str, dict[str, Scores]]:
-        """With learned maps, and with a rotation fitted on gallery images in their place, by protocol."""
-        return {PLAIN: self.scores(maps=maps), GALLERY_PAIRS: self.scores(query_maps=query_maps)}
-
-    def without(self, rows: np.ndarray) -> "_Test":
-        """The same test without these gallery images."""
-        kept = np.setdiff1d(np.arange(len(self._labels[1])), rows)
-        models = [ModelFeatures(model.query, model.gallery[kept]) for model in self.models]
-        return _Test(models, (self._labels[0], self._labels[1][kept]), self._device)
-
-    def reembedded(self, maps: Sequence[FeatureMap | None], rows: np.ndarray) -> dict[str, Scores]:
-        """Plain queries on galleries in which the new model has embedded these images; the others are mapped."""
-
-        def cell(t: int, k: int) -> tuple[Tensor, Tensor]:
-            gallery = self._carried(maps, t, k).clone()
-            gallery[rows] = self._unit(self.models[t].gallery[rows])
-            return self._unit(self.models[t].query), gallery
-
-        return self._cells(cell)
-
-    def mapped_and_rotated(self, maps: Sequence[FeatureMap | None], rows: np.ndarray) -> dict[str, Scores]:
-        """Galleries through the learned maps, queries through a rotation fitted on these images, mapped."""
-
-        def cell(t: int, k: int) -> tuple[Tensor, Tensor]:
-            gallery, query = self._carried(maps, t, k), self._unit(self.models[t].query)
-            if k < t:
-                fitted = Rotation.fit(self._unit(self.models[t].gallery[rows]).cpu(), gallery[rows].cpu())
-                query = unit(fitted(query.cpu())).to(self._device)
-            return query, gallery
-
-        return self._cells(cell)
-
-    def _carried(self, maps: Sequence[FeatureMap | None], t: int, k: int) -> Tensor:
-        """The gallery of model k through the learned maps up to model t; as it is without maps."""
-        gallery = self._unit(self.models[k].gallery)
-        for step in maps[k + 1 : t + 1]:
-            carried = gallery if step is None else mapped(gallery, step)
-            if carried is None:
-                raise AssertionError("a learned map takes features of another size")
-            gallery = carried
-        return gallery
-
-    def _unit(self, features: np.ndarray) -> Tensor:
-        return unit(torch.tensor(features, device=self._device).float())
-
-    def _cells(self, cell: Callable[[int, int], tuple[Tensor, Tensor]]) -> dict[str, Scores]:
-        """Scores by protocol of the matrix whose queries and galleries ``cell`` returns."""
-        query_labels, gallery_labels = (torch.tensor(labels, device=self._device) for labels in self._labels)
-        matrices = {protocol: np.full((len(self.models), len(self.models)), np.nan) for protocol in PROTOCOLS}
-        for t in range(len(self.models)):
-            for k in range(t + 1):
-                query, gallery = cell(t, k)
-                for protocol, matrix in matrices.items():
-                    searched, classes = gallery_of(protocol, gallery, gallery_labels)
-                    matrix[t, k] = top_k(query, query_labels, searched, classes)
-        return {protocol: _summary(matrix) for protocol, matrix in matrices.items()}
+def _with_matrix(matrices: Mapping[str, np.ndarray]) -> dict[str, Scores]:
+    return {protocol: {**_summary(matrix), "matrix": matrix.tolist()} for protocol, matrix in matrices.items()}
 
 
 def _summary(matrix: np.ndarray) -> Scores:

@@ -9,8 +9,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from holdfast.bridges.maps import Rotation
 from holdfast.encoders import ModelFeatures
 from holdfast.errors import DivergedError, HoldfastError
+from holdfast.evaluation.matrix import compatibility_matrix
 from holdfast.experiments.assemble import SharedData
 from holdfast.run_folder import RunFolder
 from papers.stationary import PAGES, ResultPage, Results, StudyRun, bridge_scores
@@ -99,20 +101,74 @@ def test_bridge_scores_of_a_method_with_a_simplex(tiny_recipe, tmp_path, few_pai
     assert smaller["plain"]["instance"] != {name: found["plain"]["instance"][name] for name in draws[0]}
 
 
-def test_images_embedded_again_and_learned_maps_in_single_cells():
-    """By hand: two models that differ by the order of their numbers, and one gallery image for each of two classes."""
-    swap = np.array([[0.0, 1.0], [1.0, 0.0]])
-    first = ModelFeatures(np.eye(2), np.eye(2))
-    test = bridge_scores._Test([first, ModelFeatures(swap, swap)], (np.arange(2), np.arange(2)), torch.device("cpu"))
-    assert test.scores()["instance"]["cross"] == 0
-    assert test.reembedded([], np.array([], dtype=int))["instance"]["cross"] == 0
-    assert test.reembedded([], np.array([0, 1]))["instance"]["cross"] == 1
-    wrong = torch.tensor([[-1.0, 0.0], [0.0, 1.0]])  # a learned map that is of no use alone
-    maps = [None, lambda gallery: gallery @ wrong]
-    assert test.scores(maps=maps)["instance"]["cross"] < 1
-    assert test.mapped_and_rotated(maps, np.array([0, 1]))["instance"] == {
-        "AC": 0.0, "AA": 1.0, "ACA": 0.0, "self": 1.0, "cross": 1.0,
-    }  # fmt: skip
+def made_up_models(count=3, *, queries=40, gallery=30, dim=6):
+    """Models that differ by a rotation and noise, with classes of different sizes, and class 5 in the gallery only."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice([1, 2, 4], queries), rng.choice([1, 2, 4, 5], gallery, p=[0.5, 0.2, 0.2, 0.1])
+    centres = {label: rng.normal(size=dim) for label in (1, 2, 4, 5)}
+    base = [np.stack([centres[one] for one in part]) + rng.normal(size=(len(part), dim)) for part in labels]
+
+    def model():
+        turn = np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+        return ModelFeatures(*((part + 0.3 * rng.normal(size=part.shape)) @ turn for part in base))
+
+    return [model() for _ in range(count)], labels
+
+
+def searched(models, labels, pairs, learned=()):
+    cpu = torch.device("cpu")
+    fitted = {"rotation_gallery": bridge_scores.rotation_matrices([one.gallery[pairs] for one in models], cpu)}
+    test = bridge_scores.Searches(models, labels, pairs, learned=learned, device=cpu)
+    return test.scores(fitted, by_instance=list(fitted)), fitted["rotation_gallery"]
+
+
+@pytest.mark.parametrize("protocol", ["template", "instance"])
+def test_many_searches_at_once_have_the_scores_of_the_compatibility_matrix(protocol):
+    models, labels = made_up_models()
+    pairs = np.arange(0, 30, 3)
+    found, matrices = searched(models, labels, pairs)
+
+    def turn(matrix):
+        return lambda queries: queries @ matrix
+
+    maps = {cell: turn(matrix) for cell, matrix in matrices.items()}
+    kept = np.setdiff1d(np.arange(30), pairs)
+    fewer = [ModelFeatures(one.query, one.gallery[kept]) for one in models], (labels[0], labels[1][kept])
+    expected = {
+        "plain": compatibility_matrix(models, *labels, protocol=protocol),
+        "rotation_gallery": compatibility_matrix(models, *labels, protocol=protocol, query_maps=maps),
+        "plain without pairs": compatibility_matrix(fewer[0], *fewer[1], protocol=protocol),
+        "rotation_gallery without pairs": compatibility_matrix(fewer[0], *fewer[1], protocol=protocol, query_maps=maps),
+    }
+    assert set(found) == {*expected, "reembedded"}
+    for name, matrix in expected.items():
+        np.testing.assert_allclose(found[name][protocol], matrix, atol=1e-9)
+    assert not np.allclose(expected["plain"], expected["rotation_gallery"], equal_nan=True)
+    # Images embedded again, one cell by hand: queries and pairs of model 3, the other images of model 1.
+    mixed = models[0].gallery / np.linalg.norm(models[0].gallery, axis=1, keepdims=True)
+    mixed[pairs] = (models[2].gallery / np.linalg.norm(models[2].gallery, axis=1, keepdims=True))[pairs]
+    alone = compatibility_matrix([(models[2].query, mixed)], *labels, protocol=protocol)
+    assert found["reembedded"][protocol][2, 0] == pytest.approx(alone[0, 0])
+
+
+@pytest.mark.parametrize("protocol", ["template", "instance"])
+def test_many_searches_at_once_with_learned_maps(protocol):
+    models, labels = made_up_models()
+    weights = [torch.randn(6, 6, generator=torch.Generator().manual_seed(n)) for n in range(2)]
+    learned = [None, *((lambda gallery, one=one: gallery @ one) for one in weights)]
+    pairs = np.arange(12)
+    found, _ = searched(models, labels, pairs, learned)
+    plain = compatibility_matrix(models, *labels, protocol=protocol, maps=learned)
+    np.testing.assert_allclose(found["plain"][protocol], plain, atol=1e-9)
+    # A map and a rotation, one cell: model 1's gallery through both maps, turned from the pairs of model 3.
+    carried = torch.tensor(models[0].gallery).float()
+    for one in weights:
+        carried = torch.nn.functional.normalize(torch.nn.functional.normalize(carried, dim=1) @ one, dim=1)
+    own = torch.nn.functional.normalize(torch.tensor(models[2].gallery).float(), dim=1)
+    rotation = Rotation.fit(own[pairs], carried[pairs]).weight
+    queries = torch.tensor(models[2].query).float() @ rotation
+    alone = compatibility_matrix([(queries, carried)], *labels, protocol=protocol)
+    assert found["map_and_rotation"][protocol][2, 0] == pytest.approx(alone[0, 0])
 
 
 def test_bridge_scores_of_a_method_with_learned_maps(tiny_recipe, tmp_path, few_pairs):
