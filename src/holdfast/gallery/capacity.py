@@ -19,11 +19,11 @@ _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """What was measured for an engine, with one version.
+    """What was measured for an engine, with one version unless noted.
 
     vector_bytes: bytes on disk per number of a vector, index included.
     item_bytes: other bytes on disk per item: graph, fields, catalogue.
-    searching_bytes: bytes in memory per number of a vector for fast searches.
+    searching_bytes: bytes in memory per number of a vector for fast searches, by number of versions.
     stored_per_s: items stored per second.
     index_cpu_s: processor seconds to index all vectors, in ``index_versions`` versions.
     index_gb: memory of the process that builds the index, in GB.
@@ -32,7 +32,7 @@ class EngineFigures:
 
     vector_bytes: float
     item_bytes: float
-    searching_bytes: float
+    searching_bytes: dict[int, float]
     stored_per_s: float
     index_cpu_s: float
     index_versions: int
@@ -44,7 +44,7 @@ FIGURES: dict[str, EngineFigures] = {
     "embedded": EngineFigures(
         vector_bytes=4.5,
         item_bytes=325,
-        searching_bytes=10,
+        searching_bytes={1: 13.8, 2: 9.7, 5: 10.0},
         stored_per_s=7150,
         index_cpu_s=400,
         index_versions=5,
@@ -122,7 +122,7 @@ def plan_capacity(
         engine=engine,
         disk_gb=disk,
         index_disk_gb=disk / versions,
-        memory_gb=items * dim * measured.searching_bytes / 1e9,
+        memory_gb=items * dim * _between(measured.searching_bytes, versions) / 1e9,
         index_memory_gb=measured.index_gb * share,
         store_s=items / measured.stored_per_s * (0.5 + 0.5 * dim / MEASURED_DIM),
         index_s=versions * share * depth * measured.index_cpu_s / CORES,
