@@ -51,7 +51,10 @@ METHODS_EXAMPLE = (
 def command_line() -> str:
     """The page of the command line: every verb, in the order of ``holdfast --help``."""
     lines = ["# Command line", "", "Written from the verbs' own `--help`.", ""]
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    group = get_command(app)
+    commands = group.commands  # type: ignore[attr-defined]
+    lines += ["Before the verb:", "", "| option | meaning |", "|---|---|"]
+    lines += [*(_row(one) for one in group.params if "completion" not in str(one.name)), ""]
     for title, names in SECTIONS.items():
         lines += [f"## {title}", ""]
         for name in names:

@@ -1,23 +1,38 @@
 """The user's own code, named as ``package.module:name``.
 
-Importing code executes it. Only a local recipe or a Python call may name code, never a model folder.
+Importing code executes it. A local recipe or a Python call may name code. A model folder may name only code that the
+user trusts: the names in the variable ``HOLDFAST_CODE``, separated by spaces.
 """
 
 import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
 
+TRUSTED_CODE = "HOLDFAST_CODE"
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 def is_named_code(name: str) -> bool:
     """Whether ``name`` is written as ``package.module:name``."""
     return _NAME.fullmatch(name) is not None
+
+
+def trusted_code() -> list[str]:
+    """The names of code that model folders may use."""
+    return os.environ.get(TRUSTED_CODE, "").split()
+
+
+def trust_code(names: Sequence[str]) -> None:
+    """Add ``names`` to the trusted ones, for this process and those that it starts."""
+    for name in names:
+        if not is_named_code(name):
+            raise HoldfastError(f"--code {name}: must be written as package.module:function")
+    os.environ[TRUSTED_CODE] = " ".join([*trusted_code(), *names])
 
 
 def import_named(kind: str, name: str) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from holdfast import Encoder, Preprocess, build_backbone
 from holdfast.cli.gallery import describe_numbers
 from holdfast.errors import HoldfastError
 
@@ -107,3 +108,34 @@ def test_the_gallery_outlives_the_run(holdfast_json, tiny_run, shown, tmp_path):
 )
 def test_versions_in_a_row_are_told_by_the_ends(numbers, text):
     assert describe_numbers(numbers) == text
+
+
+OWN_CODE = """
+from torch import nn
+
+
+def flat(side=16):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(side * side, 8))
+    network.feature_dim = 8
+    return network
+"""
+
+
+def test_a_network_of_ones_own_code(command, holdfast, shown, tmp_path, monkeypatch):
+    """The code that a model folder names is imported only if it is named on the command line or in the environment."""
+    (tmp_path / "flat_net.py").write_text(OWN_CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    preprocess = Preprocess(size=16, mean=(0.5,), std=(0.5,), colour="grey")
+    Encoder(build_backbone("flat_net:flat", side=16), preprocess=preprocess).save_pretrained(tmp_path / "model")
+    (shown / "broken.jpg").unlink()
+
+    refused = command("gallery", "create", "g", "--model", "model", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "run holdfast --code flat_net:flat" in refused.stderr
+    made = command("--code", "flat_net:flat", "gallery", "create", "g", "--model", "model", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    added = command("gallery", "add", "g", "shown", cwd=tmp_path, HOLDFAST_CODE="flat_net:flat")
+    assert "12 added" in added.stdout
+    with pytest.raises(HoldfastError, match="--code flat_net: must be written as"):
+        holdfast("--code", "flat_net", "gallery", "stats", tmp_path / "g")

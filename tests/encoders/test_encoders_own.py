@@ -86,13 +86,26 @@ def test_a_model_folder_cannot_name_code_to_run(own_module, tmp_path, monkeypatc
     assert again.feature_dim == 5
 
 
+def test_a_model_folder_may_name_code_that_the_user_trusts(own_module, tmp_path, monkeypatch):
+    encoder = Encoder(build_backbone("my_nets:tiny", width=5))
+    encoder.save_pretrained(tmp_path / "model")
+    _built.clear()  # as in another process
+    sys.modules.pop("my_nets")
+    monkeypatch.setenv("HOLDFAST_CODE", "other_nets:tiny my_nets:other")
+    with pytest.raises(HoldfastError, match=r"run holdfast --code my_nets:tiny .*set HOLDFAST_CODE=my_nets:tiny"):
+        Encoder.from_pretrained(tmp_path / "model")
+    assert "my_nets" not in sys.modules
+    monkeypatch.setenv("HOLDFAST_CODE", "other_nets:tiny my_nets:tiny")
+    assert Encoder.from_pretrained(tmp_path / "model").feature_dim == 5
+
+
 def test_a_folder_may_not_choose_other_options_for_known_code(own_module, tmp_path):
     Encoder(build_backbone("my_nets:tiny", width=5)).save_pretrained(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     described = json.loads(config.read_text())
     described["backbone"]["options"]["width"] = 6
     config.write_text(json.dumps(described))
-    with pytest.raises(HoldfastError, match="code named in a model folder is never imported"):
+    with pytest.raises(HoldfastError, match="only imported if you trust it"):
         Encoder.from_pretrained(tmp_path / "model")
 
 

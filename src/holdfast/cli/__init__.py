@@ -99,8 +99,17 @@ def _options(
     version: bool = typer.Option(
         False, "--version", help="Print the version and exit.", is_eager=True, callback=_print_version
     ),
+    code: list[str] = typer.Option(
+        [],
+        metavar="PACKAGE.MODULE:FUNCTION",
+        help="Your own network's code, which model folders may then name; may be given several times.",
+        show_default=False,
+    ),
 ) -> None:
-    pass
+    if code:
+        from holdfast.named_code import trust_code
+
+        trust_code(code)
 
 
 def _remedy(error: Exception) -> str:

@@ -2,7 +2,8 @@
 
 A network may also come from transformers (``hf:``), from timm (``timm:``) or from the user's own code
 (``package.module:function``). Importing code executes it, so a model folder, which may come from anywhere, never causes
-an import: own code is rebuilt only if this process has already built the same function with the same options.
+an import by itself: own code is rebuilt only if the user has named it as trusted, or if this process has already built
+the same function with the same options.
 """
 
 import inspect
@@ -16,7 +17,7 @@ from holdfast.encoders.resnet import resnet18, resnet32, resnet50
 from holdfast.encoders.small_networks import identity, lenet_plus_plus, linear, mlp, residual, small, small_resnet
 from holdfast.encoders.squeeze_excite import regnety_400mf, senet18
 from holdfast.errors import HoldfastError, how_to_install, unknown_name
-from holdfast.named_code import import_named, is_named_code
+from holdfast.named_code import TRUSTED_CODE, import_named, is_named_code, trusted_code
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "identity": identity,
@@ -85,14 +86,14 @@ def backbone_builder(name: str) -> Callable[..., nn.Module] | None:
 
 
 def rebuild_backbone(spec: Any) -> nn.Module:
-    """Build the architecture of a saved ``backbone_spec``, offline, without importing code that it names."""
+    """Build the architecture of a saved ``backbone_spec``, offline. Own code that it names is imported if trusted."""
     if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
         raise HoldfastError(f"not a backbone description: {spec!r}")
     name, options = spec["name"], spec.get("options", {})
     if not isinstance(options, Mapping):
         raise HoldfastError(f"backbone {name}: options must be an object, found {options!r}")
     if is_own_code(name):
-        _check_built_before(name, options)
+        _check_trusted(name, options)
     if name.startswith("timm:"):
         return _with_spec(build_backbone(name, **{**options, "pretrained": False}), dict(spec))
     if not name.startswith("hf:"):
@@ -149,14 +150,16 @@ def _build_own_code(name: str, options: Mapping[str, Any]) -> nn.Module:
     return network
 
 
-def _check_built_before(name: str, options: Mapping[str, Any]) -> None:
-    """Refuse own code that the user has not built in this process with the same options."""
-    if _key(name, options) not in _built:
-        given = "".join(f", {key}={value!r}" for key, value in options.items())
-        raise HoldfastError(
-            f"its backbone is code, {name}, and code named in a model folder is never imported; "
-            f"if you trust it, pass from_pretrained(..., backbone=build_backbone({name!r}{given}))"
-        )
+def _check_trusted(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse own code that is not named as trusted and was not built in this process with the same options."""
+    if name in trusted_code() or _key(name, options) in _built:
+        return
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    raise HoldfastError(
+        f"its backbone is code, {name}, and code named in a model folder is only imported if you trust it: run "
+        f"holdfast --code {name} ..., set {TRUSTED_CODE}={name}, or in Python pass from_pretrained(..., "
+        f"backbone=build_backbone({name!r}{given}))"
+    )
 
 
 def _key(name: str, options: Mapping[str, Any]) -> str:
