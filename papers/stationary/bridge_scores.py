@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holdfast.bridges.maps import Rotation
 from holdfast.data import ImageSet
-from holdfast.encoders import ModelFeatures
+from holdfast.encoders import ModelFeatures, Readout
 from holdfast.evaluation.matrix import FeatureMap, mapped
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.schema import Recipe, dataset_section
@@ -86,7 +86,7 @@ def bridge_scores(folder: RunFolder, recipe: Recipe, shared: SharedData, device:
     return dict(rounded(scores))
 
 
-def _pairs_of_other_images(run: RunModels, readout: Any, other: ImageSet) -> dict[str, list[np.ndarray]]:
+def _pairs_of_other_images(run: RunModels, readout: Readout, other: ImageSet) -> dict[str, list[np.ndarray]]:
     """Features of five draws of 1,000 images. Only the images that a draw has are embedded."""
     draws = [sample(len(other), seed=draw) for draw in range(DRAWS)]
     needed = np.unique(np.concatenate(draws))
@@ -98,7 +98,7 @@ def _pairs_of_other_images(run: RunModels, readout: Any, other: ImageSet) -> dic
 
 
 def _second_test(
-    run: RunModels, readout: Any, shared: SharedData, other_rotations: "Rotations", device: torch.device
+    run: RunModels, readout: Readout, shared: SharedData, other_rotations: "Rotations", device: torch.device
 ) -> dict[str, Any]:
     query, gallery = (
         shared.one_set(dataset_section({**SECOND_TEST, "split": split}, "data")) for split in ("train", "val")
@@ -194,12 +194,14 @@ class Searches:
             if learned is not None:
                 carried = [_mapped(gallery, learned) for gallery in carried]
             carried.append(self._galleries[t])
-            means = [self._class_means(t, k, carried[k], rotations) for k in range(t + 1)]
+            on_mapped = [self._rotation_to_mapped(t, k, carried[k]) for k in range(t + 1)]
+            means = [self._class_means(t, k, carried[k], rotations, on_mapped[k]) for k in range(t + 1)]
             for name in means[0]:
                 shares.setdefault((name, TEMPLATE), []).append(self._shares_of_means(t, [one[name] for one in means]))
-            best = [dict(self._best_of_images(t, k, carried[k], rotations, by_instance)) for k in range(t + 1)]
-            for name in best[0]:
-                shares.setdefault((name, INSTANCE), []).append([self._share(one[name]) for one in best])
+            for k in range(t + 1):
+                for name, best in self._best_of_images(t, k, carried[k], rotations, on_mapped[k], by_instance):
+                    rows = shares.setdefault((name, INSTANCE), [[] for _ in self._queries])
+                    rows[t].append(self._share(best))
         found: Matrices = {}
         for (name, protocol), rows in shares.items():
             matrix = np.full((size, size), np.nan)
@@ -215,16 +217,16 @@ class Searches:
     def _with_pairs_again(self, t: int, gallery: Tensor) -> Tensor:
         return torch.cat([gallery[: self._kept], self._galleries[t][self._kept :]])
 
-    def _fitted_on_pairs(self, t: int, k: int, gallery: Tensor) -> Rotations:
-        """The rotation to a gallery that learned maps have carried to model t's space."""
-        new, old = (vectors[self._kept :].cpu() for vectors in (self._galleries[t], gallery))
-        return {(t, k): Rotation.fit(new, old).weight.to(gallery.device)} if k < t else {}
+    def _rotation_to_mapped(self, t: int, k: int, carried: Tensor) -> Rotations | None:
+        """The rotation to gallery k as learned maps have carried it to model t; None if the method learns none."""
+        if all(one is None for one in self._learned):
+            return None
+        new, old = (vectors[self._kept :].cpu() for vectors in (self._galleries[t], carried))
+        return {(t, k): Rotation.fit(new, old).weight.to(carried.device)} if k < t else {}
 
-    @property
-    def _maps(self) -> bool:
-        return any(one is not None for one in self._learned)
-
-    def _class_means(self, t: int, k: int, carried: Tensor, rotations: Mapping[str, Rotations]) -> dict[str, Tensor]:
+    def _class_means(
+        self, t: int, k: int, carried: Tensor, rotations: Mapping[str, Rotations], on_mapped: Rotations | None
+    ) -> dict[str, Tensor]:
         """By way of search: the class means of gallery k in the space of model t's queries, C x d."""
         stored = self._galleries[k]
         means, kept = self._means(stored), self._means(stored[: self._kept])
@@ -232,8 +234,8 @@ class Searches:
         found |= {name: self._turned(means, one, t, k) for name, one in rotations.items()}
         found[without_pairs(GALLERY_PAIRS)] = self._turned(kept, rotations[GALLERY_PAIRS], t, k)
         found[REEMBEDDED] = self._means(self._with_pairs_again(t, carried))
-        if self._maps:
-            found[MAP_AND_ROTATION] = self._turned(found[PLAIN], self._fitted_on_pairs(t, k, carried), t, k)
+        if on_mapped is not None:
+            found[MAP_AND_ROTATION] = self._turned(found[PLAIN], on_mapped, t, k)
         return found
 
     def _means(self, vectors: Tensor) -> Tensor:
@@ -249,7 +251,13 @@ class Searches:
         return list((cosines.argmax(1) == self._right).double().mean(1))
 
     def _best_of_images(
-        self, t: int, k: int, carried: Tensor, rotations: Mapping[str, Rotations], by_instance: Sequence[str]
+        self,
+        t: int,
+        k: int,
+        carried: Tensor,
+        rotations: Mapping[str, Rotations],
+        on_mapped: Rotations | None,
+        by_instance: Sequence[str],
     ) -> Iterator[tuple[str, Tensor]]:
         """By way of search: the highest cosine of each query with an image of each class, C x Q."""
         kept, pairs = self._best(t, carried)
@@ -263,9 +271,8 @@ class Searches:
                 yield name, torch.maximum(kept, pairs)
                 if name == GALLERY_PAIRS:
                     yield without_pairs(name), kept
-        if self._maps:
-            turned = self._turned(carried, self._fitted_on_pairs(t, k, carried), t, k)
-            yield MAP_AND_ROTATION, torch.maximum(*self._best(t, turned))
+        if on_mapped is not None:
+            yield MAP_AND_ROTATION, torch.maximum(*self._best(t, self._turned(carried, on_mapped, t, k)))
 
     def _best(self, t: int, gallery: Tensor) -> tuple[Tensor, Tensor]:
         """For the images that are not pairs, and for the pairs."""
