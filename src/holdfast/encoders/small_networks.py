@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from holdfast.encoders.arm_convolution import Convolution
 from holdfast.encoders.initialise import check_positive, kaiming_convolutions
 from holdfast.errors import HoldfastError
 
@@ -33,7 +34,7 @@ class SmallNet(nn.Module):
 
 
 def _small_stage(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.Sequential:
-    convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
+    convolution = Convolution(inputs, outputs, kernel, stride)
     return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
@@ -48,9 +49,9 @@ class PooledStage(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.conv1 = Convolution(inputs, outputs, 3)
         self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.conv2 = Convolution(outputs, outputs, 3)
         self.bn2 = nn.BatchNorm2d(outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ class SmallResNet(nn.Module):
     def __init__(self, in_channels: int, width: int, stem_stride: int) -> None:
         super().__init__()
         self.feature_dim = 4 * width
-        self.stem = nn.Conv2d(in_channels, width, 3, stem_stride, padding=1, bias=False)
+        self.stem = Convolution(in_channels, width, 3, stem_stride)
         self.stem_bn = nn.BatchNorm2d(width)
         self.stages = nn.Sequential(
             PooledStage(width, width), PooledStage(width, 2 * width), PooledStage(2 * width, 4 * width)
