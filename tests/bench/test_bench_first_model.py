@@ -64,3 +64,20 @@ def test_the_whole_measurement(bench, monkeypatch):
     above = 100 * (found["accuracy"]["model"] - found["accuracy"]["hand-made"])
     assert found["points above hand-made"] == pytest.approx(above, abs=0.01)
     assert found["printed by start"]["known classes"]["raw_is"] == "pixels"
+
+
+def test_an_update_after_a_share_of_the_steps(bench, monkeypatch):
+    import update_steps
+
+    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 2)
+    monkeypatch.setattr(image_defaults, "MOST_EPOCHS", 2)
+    for name, images in (("FIRST", 5), ("MORE", 3), ("QUERIES", 3)):
+        monkeypatch.setattr(update_steps, name, images)
+    labels = np.repeat(np.arange(100), 11)
+    pixels = np.random.default_rng(0).integers(0, 256, (1100, 32, 32, 3)).astype(np.uint8)
+    whole, half = update_steps.measure(pixels, labels, 0, [1.0, 0.5])
+    assert [row["epochs"] for row in (whole, half)] == [2, 1]
+    assert whole["steps"] == 2 * half["steps"]
+    old = "known classes, old queries and gallery"
+    assert whole[old] == half[old]
+    assert update_steps.accuracy(np.eye(2), np.array([0, 1]), np.eye(2), np.array([0, 0])) == 0.5

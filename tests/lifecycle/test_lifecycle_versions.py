@@ -1,6 +1,7 @@
 """What a version is made of, and what it hands on to the next."""
 
 import json
+import math
 import shutil
 import tomllib
 from collections import Counter
@@ -75,6 +76,28 @@ def test_an_update_has_about_as_many_steps_as_the_version_before(first, photos, 
         "number"
     ]
     assert trained("given", overrides=["train.epochs=2"])[:2] == (2, [])
+
+
+def test_the_first_update_of_the_default_network_has_half_the_steps(photos, tmp_path, monkeypatch):
+    """Version 1: 4 epochs. An epoch of an update has as many steps as one of version 1 or more."""
+    monkeypatch.setattr("holdfast.lifecycle.versions.FEWEST_EPOCHS", 1)
+    small = ["train.batch_size=8", "backbone.width=4", "buffer.per_class=3", "held_out.share=0.3", "train.epochs=4"]
+    start(photos / "1", tmp_path / "1", overrides=small, device="cpu")
+    told, steps = [], {}
+    for number, data in ((2, "1"), (3, "all")):
+        model, out = tmp_path / str(number - 1), tmp_path / str(number)
+        extra = ["train.batch_size=8"]  # a setting that is not about the length
+        info = update(model, photos / data, out, device="cpu", overrides=extra, on_event=told.append)
+        recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
+        per_epoch = steps_per_epoch(info["data"]["images"], info["data"]["replayed"], 8)
+        steps[number] = recipe["train"]["epochs"], per_epoch
+    first = Encoder.from_pretrained(tmp_path / "1").info["data"]["images"]
+    half = 4 * steps_per_epoch(first, 0, 8) / 2
+    assert steps[2][0] == math.ceil(half / steps[2][1]) < 4
+    assert steps[3][0] == 1  # as many steps as version 2, and its epochs are longer
+    said = [one.text.partition(";")[0] for one in told if isinstance(one, Note) and "epoch" in one.text]
+    assert said[0].endswith("instead of 4: about half as many steps as the model before was trained")
+    assert said[1:] in ([], [f"1 epoch instead of {steps[2][0]}: about as many steps as the model before was trained"])
 
 
 def test_an_update_with_fewer_images_keeps_the_epochs(first, second):

@@ -162,7 +162,7 @@ def update_from_recipe(
         data,
         out,
         settings=VersionSettings.from_tables(checked.tables),
-        same_steps=not epochs_given,
+        limit_steps=not epochs_given,
         **options,
     )
 

@@ -25,6 +25,9 @@ SMALL_SIDE, LARGE_SIDE = 32, 64
 STEPS, FEWEST_EPOCHS, MOST_EPOCHS = 1200, 15, 300
 """Training takes about ``STEPS`` steps, but not fewer or more epochs than these: minutes on two CPU cores for up to
 20,000 images, and in proportion to the images above that."""
+FIRST_UPDATE = 0.5
+"""The first update of ``DEFAULT_NETWORK`` begins with trained weights and takes this share of the steps of ``start``.
+Chosen on validation classes by bench/update_steps.py."""
 TRAINED_STEPS = 400
 """Least number of steps for networks with trained weights, within 10 and 50 epochs."""
 _SIZES_READ = 100

@@ -1,5 +1,6 @@
 """Train version 1 of a model on one's own images or vectors, and then each next version, compatible with the last."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,14 @@ from holdfast.evaluation.check import RESAMPLES, check_options
 from holdfast.evaluation.verdict import bounds_asked
 from holdfast.events import Note, OnEvent, RunWarning, ignore_event
 from holdfast.lifecycle.adopted_parent import adopted_network, adopted_parent, adopted_settings
-from holdfast.lifecycle.image_defaults import FEWEST_EPOCHS, ImageSurvey, photograph_advice, survey_images
+from holdfast.lifecycle.image_defaults import (
+    DEFAULT_NETWORK,
+    FEWEST_EPOCHS,
+    FIRST_UPDATE,
+    ImageSurvey,
+    photograph_advice,
+    survey_images,
+)
 from holdfast.lifecycle.parent import Parent, SampleSet, describe_model, is_adopted
 from holdfast.lifecycle.plan import Plan, VersionContext, draw_buffer, plan_version
 from holdfast.lifecycle.samples import (
@@ -136,7 +144,7 @@ def update(
     out: str | Path,
     *,
     settings: VersionSettings | None = None,
-    same_steps: bool | None = None,
+    limit_steps: bool | None = None,
     replace_with: str | Path | None = None,
     embed_buffer: bool = False,
     buffer_from: str | Path | None = None,
@@ -159,9 +167,9 @@ def update(
     out: folder of the new model. If it holds part of the same training, that training is resumed.
     settings: method, network and training. Default: those that ``model`` was trained with; after an adopted model, the
         defaults for the data with a method that trains into its space.
-    same_steps: train for about as many steps as ``model`` was trained, with fewer epochs than ``settings`` have if an
-        epoch takes more steps now. Default: if ``settings`` is None. Without effect on vectors, on an adopted model,
-        and if the network is replaced.
+    limit_steps: use fewer epochs than ``settings`` have if they take more steps than ``model`` was trained for, or more
+        than half of them if ``model`` is a first version of the default network. Default: if ``settings`` is None.
+        Without effect on vectors, on an adopted model, and if the network is replaced.
     replace_with: name of another backbone, a file of its weights, or the folder of another model, to train instead of
         the model's own network. ``hf:`` and ``timm:`` start from their trained weights.
     embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
@@ -191,7 +199,7 @@ def update(
     """
     model, data, out = Path(model), Path(data), Path(out)
     replace_with = None if replace_with is None else str(replace_with)
-    same_steps = settings is None if same_steps is None else same_steps
+    limit_steps = settings is None if limit_steps is None else limit_steps
     check_options("instance", 0.95, bounds_asked(max_loss, min_gain)[1], RESAMPLES)
     parent, settings = _parent_and_settings(model, data, settings, replace_with, stored, split_folders)
     torch_device = resolve_device(device)
@@ -220,8 +228,8 @@ def update(
         plan = replace(plan, checked=_without_trained(found[-1].samples, trained, on_event))
     plan = replace(plan, skipped=sum(len(one.problems) for one in found))
     _warn(_without_vectors(parent, plan), on_event)
-    if same_steps and parent.adopted is None and not replaced:
-        settings = _with_steps(settings, trained_steps(model), plan, on_event)
+    if limit_steps and parent.adopted is None and not replaced:
+        settings = _with_steps(settings, parent, plan, on_event)
     size = trained_size(plan.images, settings.fit)
     preprocess, build = parent.preprocess, _network(parent, settings, replacement, replace_with)
     if parent.adopted is not None:
@@ -280,17 +288,19 @@ def _parent_and_settings(
     )
 
 
-def _with_steps(settings: VersionSettings, steps: int | None, plan: Plan, on_event: OnEvent) -> VersionSettings:
-    """``settings`` with fewer epochs if all of them would take more than ``steps`` steps, but not fewer than 15."""
+def _with_steps(settings: VersionSettings, parent: Parent, plan: Plan, on_event: OnEvent) -> VersionSettings:
+    """``settings`` with fewer epochs if all of them would take too many steps, but not fewer than 15."""
+    steps = trained_steps(parent.folder)
     if steps is None:
         return settings
+    network = (describe_model(parent.folder)["backbone"] or {}).get("name")
+    first = parent.number == 1 and network == DEFAULT_NETWORK
+    share, words = (FIRST_UPDATE, "about half as many steps as") if first else (1, "about as many steps as")
     fit = settings.fit
     per_epoch = steps_per_epoch(len(plan.task.new_indices), len(plan.task.buffer_indices), fit.batch_size)
-    epochs = min(fit.epochs, max(FEWEST_EPOCHS, -(-steps // per_epoch)))
+    epochs = min(fit.epochs, max(FEWEST_EPOCHS, math.ceil(share * steps / per_epoch)))
     if epochs < fit.epochs:
-        text = (
-            f"{counted(epochs, 'epoch')} instead of {fit.epochs}: about as many steps as the model before was trained"
-        )
+        text = f"{counted(epochs, 'epoch')} instead of {fit.epochs}: {words} the model before was trained"
         on_event(Note(f"{text}; --set train.epochs=N sets another number"))
     return replace(settings, fit=replace(fit, epochs=epochs))
 
