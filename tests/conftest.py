@@ -1,7 +1,9 @@
 """One tiny experiment that every layer above the loop is tested with."""
 
+import logging
 import os
 import tomllib
+from collections.abc import ValuesView
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,17 @@ hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+
+
+class CopiedValues(dict[str, Any]):
+    """A dict that can grow while its values are read."""
+
+    def values(self) -> ValuesView[Any]:
+        return dict(self).values()
+
+
+# Before each test pytest reads the table of loggers, to which a service's thread may add one by an import.
+logging.root.manager.loggerDict = CopiedValues(logging.root.manager.loggerDict)
 
 
 @pytest.fixture(autouse=True)
