@@ -25,16 +25,18 @@ from papers.stationary.readings import (
     GALLERY_PAIRS,
     OTHER_PAIRS,
     PLAIN,
+    Rotations,
     RunModels,
     chosen_images,
     other_images,
+    rotation_matrices,
     rounded,
     sample,
 )
 
 DRAWS = 5
 PAIR_COUNTS = (100, 200, 500, 1000, 2000, 5000)
-TEMPLATE, INSTANCE = PROTOCOLS = ("template", "instance")
+TEMPLATE, INSTANCE = "template", "instance"
 SECOND_TEST = {"name": "miniimagenet20", "classes": "outside_cifar", "size": 32}
 """A test of models of CIFAR100 on classes that no setting was chosen by."""
 
@@ -98,7 +100,7 @@ def _pairs_of_other_images(run: RunModels, readout: Readout, other: ImageSet) ->
 
 
 def _second_test(
-    run: RunModels, readout: Readout, shared: SharedData, other_rotations: "Rotations", device: torch.device
+    run: RunModels, readout: Readout, shared: SharedData, other_rotations: Rotations, device: torch.device
 ) -> dict[str, Any]:
     query, gallery = (
         shared.one_set(dataset_section({**SECOND_TEST, "split": split}, "data")) for split in ("train", "val")
@@ -113,20 +115,6 @@ def _second_test(
     test = Searches(models, (query.labels, gallery.labels), rows, learned=run.learned, device=device)
     found = test.scores(rotations, by_instance=tuple(rotations))
     return {name: _summaries(found[name]) for name in (PLAIN, *rotations)}
-
-
-Rotations = Mapping[tuple[int, int], Tensor]
-"""By (t, k), k < t: the matrix R, d_t x d_k, that turns queries of model t into the space of model k."""
-
-
-def rotation_matrices(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], Tensor]:
-    """Fitted on ``pairs``: features of the same images by each model, N x d_t, oldest first."""
-    vectors = [unit(torch.tensor(features).float()) for features in pairs]
-    fitted = {(t, k): Rotation.fit(vectors[t], vectors[k]).weight for t in range(len(vectors)) for k in range(t)}
-    # One copy to the device for all: beside training, hundreds of small ones would wait for each other.
-    flat = torch.cat([matrix.flatten() for matrix in fitted.values()] or [torch.empty(0)]).to(device)
-    parts = flat.split([matrix.numel() for matrix in fitted.values()])
-    return {cell: part.view(fitted[cell].shape) for cell, part in zip(fitted, parts, strict=True)}
 
 
 REEMBEDDED, MAP_AND_ROTATION = "reembedded", "map_and_rotation"
@@ -145,8 +133,8 @@ class Searches:
 
     The scores are those of ``compatibility_matrix`` up to rounding. One search for each way and cell would take longer
     than training the models. Here the class means of all ways and of all galleries are searched with one product for
-    each query model, and single images once for the ways that share them. A rotation is applied to the gallery: the
-    order of the products (q R) g and q (R g) is the same.
+    each query model, and single images once for the ways that share them. A rotation R is applied to the gallery
+    instead of the queries: q R times g is q times R g.
     """
 
     def __init__(

@@ -6,12 +6,13 @@ The rotation is used in every cell t > k and never chosen cell by cell, so the A
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from holdfast.bridges.maps import Rotation
 from holdfast.data import ImageSet
@@ -95,18 +96,27 @@ def _model_numbers(folder: RunFolder) -> list[int]:
     return list(itertools.takewhile(lambda number: folder.model(number).is_dir(), itertools.count(1)))
 
 
-def rotations(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], Rotation]:
+Rotations = Mapping[tuple[int, int], Tensor]
+"""By (t, k), k < t: the matrix R, d_t x d_k, that turns queries of model t into the space of model k."""
+
+
+def rotation_matrices(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], Tensor]:
     """A rotation from each model's space to each earlier one's.
 
     pairs: features of the same images by each model, N x d_t, oldest first.
     """
     vectors = [unit(torch.tensor(features).float()) for features in pairs]
+    fitted = {(t, k): Rotation.fit(vectors[t], vectors[k]).weight for t in range(len(vectors)) for k in range(t)}
+    # One copy to the device for all: beside training, hundreds of small ones would wait for each other.
+    flat = torch.cat([matrix.flatten() for matrix in fitted.values()] or [torch.empty(0)]).to(device)
+    parts = flat.split([matrix.numel() for matrix in fitted.values()])
+    return {cell: part.view(fitted[cell].shape) for cell, part in zip(fitted, parts, strict=True)}
 
-    def rotation(t: int, k: int) -> Rotation:
-        fitted = Rotation.fit(vectors[t], vectors[k])
-        return Rotation.from_tensors({name: tensor.to(device) for name, tensor in fitted.tensors().items()})
 
-    return {(t, k): rotation(t, k) for t in range(len(vectors)) for k in range(t)}
+def rotations(pairs: Sequence[np.ndarray], device: torch.device) -> dict[tuple[int, int], Rotation]:
+    """``rotation_matrices`` as maps of queries."""
+    matrices = rotation_matrices(pairs, device)
+    return {cell: Rotation(matrix, matrix.new_zeros(matrix.shape[1])) for cell, matrix in matrices.items()}
 
 
 def sample(count: int, *, size: int | None = None, seed: int = 0) -> np.ndarray:

@@ -83,11 +83,11 @@ def test_the_first_update_of_the_default_network_has_half_the_steps(photos, tmp_
     monkeypatch.setattr("holdfast.lifecycle.versions.FEWEST_EPOCHS", 1)
     small = ["train.batch_size=8", "backbone.width=4", "buffer.per_class=3", "held_out.share=0.3", "train.epochs=4"]
     start(photos / "1", tmp_path / "1", overrides=small, device="cpu")
-    told, steps = [], {}
+    events, steps = [], {}
     for number, data in ((2, "1"), (3, "all")):
         model, out = tmp_path / str(number - 1), tmp_path / str(number)
         extra = ["train.batch_size=8"]  # a setting that is not about the length
-        info = update(model, photos / data, out, device="cpu", overrides=extra, on_event=told.append)
+        info = update(model, photos / data, out, device="cpu", overrides=extra, on_event=events.append)
         recipe = tomllib.loads((out / "recipe.toml").read_text(encoding="utf-8"))
         per_epoch = steps_per_epoch(info["data"]["images"], info["data"]["replayed"], 8)
         steps[number] = recipe["train"]["epochs"], per_epoch
@@ -95,9 +95,9 @@ def test_the_first_update_of_the_default_network_has_half_the_steps(photos, tmp_
     half = 4 * steps_per_epoch(first, 0, 8) / 2
     assert steps[2][0] == math.ceil(half / steps[2][1]) < 4
     assert steps[3][0] == 1  # as many steps as version 2, and its epochs are longer
-    said = [one.text.partition(";")[0] for one in told if isinstance(one, Note) and "epoch" in one.text]
-    assert said[0].endswith("instead of 4: about half as many steps as the model before was trained")
-    assert said[1:] in ([], [f"1 epoch instead of {steps[2][0]}: about as many steps as the model before was trained"])
+    notes = [one.text.partition(";")[0] for one in events if isinstance(one, Note) and "epoch" in one.text]
+    assert notes[0].endswith("instead of 4: about half as many steps as the model before was trained")
+    assert notes[1:] in ([], [f"1 epoch instead of {steps[2][0]}: about as many steps as the model before was trained"])
 
 
 def test_an_update_with_fewer_images_keeps_the_epochs(first, second):

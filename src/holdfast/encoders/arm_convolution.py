@@ -1,8 +1,8 @@
 """A convolution that trains faster on ARM processors.
 
-There torch computes the gradients of a convolution by oneDNN, which takes 1.4 to 2.5 times as long as torch's own
-kernel (measured for the networks of ``small_networks`` with torch 2.13). Which kernel is used is a setting of the whole
-process, so it is chosen here for a single layer.
+There torch 2.13 computes the gradients of a convolution by oneDNN, which takes longer than torch's own kernel for the
+networks of ``small_networks``. Which kernel is used is a setting of the whole process, so it is chosen here for each
+layer.
 """
 
 import platform
