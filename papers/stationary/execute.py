@@ -1,17 +1,19 @@
 """Execute runs of the study with a sweep. Each finished run is written to its JSON file at once."""
 
+import functools
+import multiprocessing
 import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from holdfast.cuda_streams import SideStream
 from holdfast.errors import DivergedError, HoldfastError
 from holdfast.events import Event, RunEnded
 from holdfast.experiments.assemble import SharedData
@@ -36,6 +38,36 @@ MEASURES: dict[str, Measure] = {
     "toy": toy_numbers,
 }
 """What a record may have besides the scores of its run: name -> function of the finished run's folder."""
+
+
+def measured(
+    names: Sequence[str], folder: RunFolder, recipe: Recipe, shared: SharedData, device: torch.device
+) -> dict[str, Any]:
+    return {name: MEASURES[name](folder, recipe, shared, device) for name in names}
+
+
+def measured_in_process(
+    names: Sequence[str], folder: RunFolder, recipe: Recipe, root: Path | None, models: Path, device: torch.device
+) -> dict[str, Any]:
+    """As ``measured``, in a process of its own, which reads the data once for all its runs."""
+    return measured(names, folder, recipe, _data_of_process(root, models), device)
+
+
+@functools.cache
+def _data_of_process(root: Path | None, models: Path) -> SharedData:
+    return SharedData(root, models)
+
+
+def measuring_processes(runs: Sequence[StudyRun], device: torch.device) -> ProcessPoolExecutor | None:
+    """Processes for ``measures`` beside training on a GPU; None if there is nothing to measure, or no GPU.
+
+    Measures are many short operations. In threads of the process that trains, each would wait for the threads that
+    train: a record of 31 models took 20 minutes.
+    """
+    if device.type != "cuda" or not any(run.measures for run in runs):
+        return None
+    return ProcessPoolExecutor(RECORDED_AT_ONCE, multiprocessing.get_context("spawn"))  # CUDA does not survive a fork
+
 
 KEPT_EVERY = 30.0
 RECORDED_AT_ONCE = 2
@@ -140,14 +172,15 @@ def execute_runs(
         checkpoint; waiting runs are not started. None: no limit.
     watch: called with the name of a run and each of its events.
 
-    The record of a run has its ``measures`` too. They are computed beside the training of the runs that follow. Then
-    the features of the run are removed: at 31 tasks and K = 1024 they take 4 GB. A run that diverges is recorded
-    without scores and not run again.
+    The record of a run has its ``measures`` too. They are computed beside the training of the runs that follow, on a
+    GPU in processes of their own. Then the features of the run are removed: at 31 tasks and K = 1024 they take 4 GB. A
+    run that diverges is recorded without scores and not run again.
     """
     planned = [planned_run(run, device) for run in runs]
     by_name = {own.name: (run, own) for run, own in zip(runs, planned, strict=True)}
     share, cancel = DeviceShare(), Cancellation()
     pool, recorded = ThreadPoolExecutor(RECORDED_AT_ONCE), list[Future[None]]()
+    measuring = measuring_processes(runs, device)
 
     def leave(name: str) -> None:
         share.leave(RunFolder(out / name))
@@ -155,11 +188,11 @@ def execute_runs(
     def record(name: str, event: RunEnded, seconds: float) -> None:
         folder, (run, own) = RunFolder(out / name), by_name[name]
         also: dict[str, Any] = {"gpu_minutes": round(seconds / 60, 2), "runs_at_once": parallel}
-        if run.measures:
-            # A stream of its own: on the default stream it would disturb runs that capture a CUDA graph.
-            own_stream = SideStream(device).stream if device.type == "cuda" else None
-            with torch.cuda.stream(own_stream):
-                also |= {one: MEASURES[one](folder, own.recipe, shared, device) for one in run.measures}
+        if measuring is not None and run.measures:
+            arguments = (run.measures, folder, own.recipe, shared.root, shared.models, device)
+            also |= measuring.submit(measured_in_process, *arguments).result()
+        else:
+            also |= measured(run.measures, folder, own.recipe, shared, device)
         write_record(folder, results / run.path, own.command, also)
         shutil.rmtree(folder.features, ignore_errors=True)
         watch(name, event)
@@ -176,7 +209,7 @@ def execute_runs(
         timer.daemon = True
         timer.start()
     try:
-        with pool:
+        with measuring or nullcontext(), pool:
             found = run_all(
                 planned,
                 out,

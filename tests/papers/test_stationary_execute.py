@@ -1,8 +1,11 @@
 """Cells that are really run: recorded at once, never repeated, stopped and gone on with to the same numbers."""
 
 import json
+import multiprocessing
 import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ from holdfast.experiments.assemble import SharedData
 from holdfast.run_folder import RunFolder
 from papers.stationary import PAGES, ResultPage, Results, StudyRun, bridge_scores
 from papers.stationary.__main__ import app
-from papers.stationary.execute import DeviceShare, execute_runs, planned_run
+from papers.stationary.execute import DeviceShare, execute_runs, measuring_processes, planned_run
 from papers.stationary.formatting import scores
 from papers.stationary.results import row
 
@@ -66,6 +69,28 @@ def test_readings_of_a_method_with_learned_maps(tiny_recipe, tmp_path):
         )
     maps = list((tmp_path / "runs").rglob("space_map.safetensors"))
     assert len(maps) == 2
+
+
+def test_measures_in_a_process_of_their_own_are_the_same(tiny_recipe, tmp_path, monkeypatch):
+    """As on a GPU, where a thread of the process that trains would be slow."""
+    run = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, family="tiny", measures=("readings",))
+    execute([run], tmp_path / "runs", tmp_path / "in_thread")
+    pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+    monkeypatch.setattr("papers.stationary.execute.measuring_processes", lambda runs, device: pool)
+    execute([run], tmp_path / "again", tmp_path / "in_process")
+    in_thread, in_process = (Results(tmp_path / name).record(run) for name in ("in_thread", "in_process"))
+    assert in_process["readings"] == in_thread["readings"]
+    with pytest.raises(RuntimeError, match="shutdown"):
+        pool.submit(len, "")  # the processes ended with the sweep
+
+
+def test_processes_are_for_a_gpu_and_for_runs_with_measures(runs):
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    measured = [replace(runs[0], measures=("readings",))]
+    assert measuring_processes(measured, cpu) is None
+    assert measuring_processes(runs, gpu) is None
+    with measuring_processes(measured, gpu) as pool:  # no process starts before the first run has ended
+        assert pool is not None
 
 
 @pytest.fixture
