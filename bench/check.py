@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.environment import describe
+from holdfast.storage import write_json
 
 
 def main() -> None:
@@ -74,7 +75,7 @@ def report(folder: Path, options: argparse.Namespace) -> None:
             key: getattr(options, key) for key in ("gallery", "queries", "dim", "classes", "repeats", "threads")
         }
         record = {"bench": "check", "environment": environment, **settings, "rows": rows, "ratio": ratio}
-        Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(Path(options.json), record)
 
 
 def write_features(folder: Path, gallery: int, queries: int, dim: int, classes: int) -> None:

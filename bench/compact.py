@@ -16,7 +16,6 @@ smaller with its basis counted; None where an item alone does not shrink by as m
 """
 
 import argparse
-import json
 import math
 import statistics
 import time
@@ -32,6 +31,7 @@ from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder, Preprocess, build_backbone, change_basis, compact_basis, extract, to_compact
 from holdfast.environment import describe
 from holdfast.geometry import nearest, unit
+from holdfast.storage import write_json
 
 
 class Side(NamedTuple):
@@ -86,17 +86,15 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:24} {shown(value)}")
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            asked = {
-                "real_images": bool(options.data),
-                "trained_models": bool(options.models),
-                "models": [named(folder) for folder in options.models] if options.models else None,
-                "repeats": options.repeats,
-            }
-            sides = {"gallery": stored.model, "queries": asking.model}
-            record = {"bench": "compact", "environment": environment, "options": asked, "sides": sides, "found": found}
-            json.dump(record, file, indent=2)
-            file.write("\n")
+        asked = {
+            "real_images": bool(options.data),
+            "trained_models": bool(options.models),
+            "models": [named(folder) for folder in options.models] if options.models else None,
+            "repeats": options.repeats,
+        }
+        sides = {"gallery": stored.model, "queries": asking.model}
+        record = {"bench": "compact", "environment": environment, "options": asked, "sides": sides, "found": found}
+        write_json(Path(options.json), record)
 
 
 def shown(value: float | int | None) -> str:

@@ -9,10 +9,10 @@ from the number of cells.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ import torch
 from holdfast.devices import resolve_device
 from holdfast.environment import describe
 from holdfast.evaluation import compatibility_matrix
+from holdfast.storage import write_json
 
 
 def main() -> None:
@@ -65,14 +66,9 @@ def main() -> None:
     ratio = rows["instance"]["cell_s"] / rows["bare product and argmax"]["cell_s"]
     print(f"instance protocol over bare arithmetic: {ratio:.2f} x")
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            settings = {key: value for key, value in vars(options).items() if key != "json"}
-            json.dump(
-                {"bench": "evaluation", "environment": environment, **settings, "rows": rows, "ratio": ratio},
-                file,
-                indent=2,
-            )
-            file.write("\n")
+        settings = {key: value for key, value in vars(options).items() if key != "json"}
+        record = {"bench": "evaluation", "environment": environment, **settings, "rows": rows, "ratio": ratio}
+        write_json(Path(options.json), record)
 
 
 def bare(models: list, device: torch.device, chunk: int = 1677) -> None:

@@ -9,7 +9,6 @@ set, and the largest singular value of the projection.
 """
 
 import argparse
-import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from holdfast.environment import describe
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.schema import check_recipe
 from holdfast.run_folder import RunFolder
+from holdfast.storage import write_json
 from holdfast.training.survey import image_features
 
 
@@ -48,7 +48,7 @@ def main() -> None:
             "images": options.images,
             "rows": rows,
         }
-        Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(Path(options.json), record)
 
 
 def of_run(folder: RunFolder, shared: SharedData, count: int, device: torch.device) -> list[dict[str, Any]]:

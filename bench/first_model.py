@@ -41,6 +41,7 @@ from holdfast.environment import describe
 from holdfast.events import EpochEnded, Event
 from holdfast.lifecycle.image_defaults import survey_images
 from holdfast.lifecycle.settings import default_settings
+from holdfast.storage import write_json
 
 CLASSES, VALIDATION_SETS, SHUFFLE = 20, 2, 24
 COLOUR_WEIGHT = 0.5
@@ -80,7 +81,7 @@ def main() -> None:
             "part": options.part,
             "rows": rows,
         }
-        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, record)
 
 
 def row_of_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:

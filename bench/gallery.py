@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.environment import describe
+from holdfast.storage import write_json
 
 K = 10
 Search = Callable[[np.ndarray], list[int]]
@@ -93,7 +94,7 @@ def report(folder: Path, engine: str, options: argparse.Namespace) -> None:
         made = "made" if options.features is None else options.features.name
         record = {"bench": "gallery", "environment": environment, "items": items, "dim": dim, "features": made}
         record["engine"] = engine
-        Path(options.json).write_text(json.dumps({**record, **settings, "load": load, "rows": rows}, indent=2) + "\n")
+        write_json(Path(options.json), {**record, **settings, "load": load, "rows": rows})
 
 
 def write_features(folder: Path, options: argparse.Namespace) -> None:

@@ -10,7 +10,6 @@ a group. Printed for each weight and seed: AC, AA and ACA of the instance protoc
 """
 
 import argparse
-import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -32,6 +31,7 @@ from holdfast.geometry import unit
 from holdfast.losses import compatibility_contrast
 from holdfast.methods import Batch, Method, Progress
 from holdfast.methods.interface import OldFeatures, TaskView
+from holdfast.storage import write_json
 
 
 class PairLoss(Method):
@@ -131,7 +131,7 @@ def main() -> None:
             "options": {key: value for key, value in vars(options).items() if key not in ("out", "data", "json")},
             "rows": rows,
         }
-        Path(options.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(Path(options.json), record)
 
 
 def print_end_of_task(name: str, event: Event) -> None:

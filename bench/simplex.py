@@ -8,12 +8,12 @@ fresh process each, with the cross-entropy (Linux).
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from holdfast.environment import describe
 from holdfast.geometry import DSimplex
+from holdfast.storage import write_json
 
 
 def main() -> None:
@@ -48,9 +49,7 @@ def main() -> None:
         print(f"peak memory   {name:9} {size:9.0f} MB")
     print(f"largest difference of the logits {result['difference']:.1e}")
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"bench": "simplex", "environment": environment, **result}, file, indent=2)
-            file.write("\n")
+        write_json(Path(options.json), {"bench": "simplex", "environment": environment, **result})
 
 
 def measure(classes: int, batch: int, repeats: int) -> dict:

@@ -7,12 +7,13 @@ costs. Also how far each estimate lies from the closed form, in standard errors.
 """
 
 import argparse
-import json
 import math
 import statistics
 import time
+from pathlib import Path
 
 from holdfast.environment import describe
+from holdfast.storage import write_json
 from holdfast.theory import study_caps
 from papers.stationary.theory_figures import DIMS
 
@@ -48,9 +49,7 @@ def main() -> None:
             "processor_s": processor,
             "largest_deviation_se": worst,
         }
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
-            file.write("\n")
+        write_json(Path(options.json), result)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """What the timing scripts share: steps by a host clock around a synchronised device, and figures written as JSON."""
 
 import argparse
-import json
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from holdfast.storage import write_json
 
 FILES = ("json", "profile", "folder", "lock", "keep", "reuse", "case", "url")
 """Options that name places on one machine; they say nothing about a figure and are not written with it."""
@@ -33,6 +35,4 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
 def write_figures(
     path: str, bench: str, environment: dict[str, Any], options: argparse.Namespace, **found: Any
 ) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump({"bench": bench, "environment": environment, **settings(options), **found}, file, indent=2)
-        file.write("\n")
+    write_json(Path(path), {"bench": bench, "environment": environment, **settings(options), **found})

@@ -30,6 +30,7 @@ from holdfast.events import EpochEnded
 from holdfast.lifecycle import VersionSettings
 from holdfast.lifecycle.image_defaults import survey_images
 from holdfast.lifecycle.settings import default_settings, recorded_tables
+from holdfast.storage import write_json
 
 FIRST, MORE, QUERIES, KNOWN = 100, 40, 100, 15
 """Images of a class for its first version and for the next, queries of a class, and classes of the first version."""
@@ -57,7 +58,7 @@ def main() -> None:
             "environment": describe("cpu"),
             "rows": rows,
         }
-        options.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, record)
 
 
 def measure(pixels: np.ndarray, labels: np.ndarray, seed: int, shares: list[float]) -> list[dict[str, Any]]:

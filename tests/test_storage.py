@@ -85,6 +85,16 @@ def test_a_kill_leaves_only_what_the_sweep_removes(call, tmp_path):
     assert os.listdir(tmp_path) == ["mine.txt"]
 
 
+def test_a_list_of_numbers_takes_one_line(tmp_path):
+    path = tmp_path / "x.json"
+    value = {"matrix": [[1, 2.5], [None, True]], "names": ["a", "[\n1\n]"], "empty": [], "rows": [{"n": 1}]}
+    write_json(path, value)
+    assert read_json(path) == value
+    lines = path.read_text().splitlines()
+    assert lines[1:5] == ['  "matrix": [', "    [1, 2.5],", "    [null, true]", "  ],"]
+    assert '    "a",' in lines  # texts keep a line each
+
+
 def test_json_is_strict(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"nan": math.nan, "inf": [-math.inf, 1], "array": np.array([[1.0, np.nan]]), "path": path, 3: "é"})

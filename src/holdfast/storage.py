@@ -8,6 +8,7 @@ that nothing reads.
 import contextlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -89,8 +90,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as strict JSON: NaN and infinities become null."""
-    write_text(path, json.dumps(without_nan(value), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    """Write ``value`` as strict JSON: NaN and infinities become null. A list of numbers takes one line."""
+    text = json.dumps(without_nan(value), indent=2, allow_nan=False, ensure_ascii=False)
+    write_text(path, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
+
+
+_NUMBERS = re.compile(r'\[\n([^"\[\]{}]+)\]')
+"""A list of numbers, true, false and null in indented JSON. No string contains a line break."""
 
 
 def read_json(path: Path) -> Any:
