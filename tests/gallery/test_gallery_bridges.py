@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -396,3 +397,69 @@ def test_a_damaged_bridge_says_so(bridged_models, tmp_path):
         query = full_features(bridged_models[1], np.ones((1, 32)))[0]
         with pytest.raises(HoldfastError, match="to-0001: not a bridge, or a damaged one"):
             gallery.search(vector=query)
+
+
+def test_a_version_without_items_needs_no_bridge(filled, bridged_models):
+    """Without images there is nothing to fit one on. All items are moved to the second of three sizes."""
+    gallery, h, _ = filled
+    one, other, third = bridged_models[0], bridged_models[2], bridged_models[3]
+
+    def given(model):
+        return feature_set("new", full_features(model, h), ids=np.arange(40))
+
+    gallery.register(other, new_vectors=given(other), force=True)
+    gallery.backfill(vectors=replace(given(other), model=gallery.newest().weights_sha256))
+    assert [row["items"] for row in gallery.stats()["versions"]] == [0, 40]
+    version = gallery.register(third, new_vectors=given(third), force=True)
+    assert [record["version"] for record in version.bridges] == [2]
+    assert version.unreachable == [1]
+    query = full_features(third, h[:1])[0]
+    assert len(gallery.search(vector=query, k=40)) == 40
+    assert gallery.search(vector=query, k=40, indexed_by=1) == []
+    first = full_features(one, h[:1])[0]
+    with pytest.raises(
+        HoldfastError, match="queries of version 1 cannot search items of version 3; query with version 3"
+    ):
+        gallery.search(vector=first, version=1)
+    with pytest.raises(
+        HoldfastError, match="version 1 cannot take items: version 3 has no bridge to it; use version 3"
+    ):
+        gallery.add([Item("late", vector=first)], version=1)
+    with pytest.raises(HoldfastError, match="version 1 cannot take items"):
+        gallery.backfill(to=1)
+    assert gallery.rollback(drop=True)["finished"]
+    assert len(gallery.search(vector=first, version=1, k=40)) == 40  # version 2 has a bridge to version 1
+    gallery.add([Item("late", vector=first)], version=1)
+
+
+def test_the_version_before_the_newest_always_needs_a_bridge(filled, bridged_models):
+    """A rollback would give it items again."""
+    gallery, h, _ = filled
+    other, third = bridged_models[2], bridged_models[3]
+    given = feature_set("new", full_features(other, h), ids=np.arange(40))
+    gallery.register(other, new_vectors=given, force=True)
+    given = feature_set("new", full_features(third, h), ids=np.arange(40))
+    with pytest.raises(HoldfastError, match="0 items of version 2, and a bridge needs 10"):
+        gallery.register(third, new_vectors=given, force=True)
+
+
+def test_vectors_of_another_model_are_refused(filled, bridged_models):
+    gallery, h, _ = filled
+    features = full_features(bridged_models[2], h)
+    given = replace(feature_set("new", features, ids=np.arange(40)), model="f" * 64)
+    with pytest.raises(HoldfastError, match="new: these vectors were made by the model ffffffffffff, but version 2 is"):
+        gallery.register(bridged_models[2], new_vectors=given)
+    assert len(gallery.versions()) == 1
+
+
+def test_registrations_of_two_galleries_leave_the_switch_interval_as_it_was():
+    import sys
+
+    from holdfast.gallery.registration import _SHORT_TURNS
+
+    usual = sys.getswitchinterval()
+    with _SHORT_TURNS:
+        with _SHORT_TURNS:
+            assert sys.getswitchinterval() < usual
+        assert sys.getswitchinterval() < usual
+    assert sys.getswitchinterval() == usual

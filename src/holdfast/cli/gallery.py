@@ -4,6 +4,7 @@ Commands go to the process that serves the gallery, if there is one; otherwise t
 """
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +172,7 @@ def register(
         line.show({"stage": stage, "done": done, "total": total})
 
     with open_local_or_served(folder, device) as opened:
-        older = opened.versions()
+        older = opened.stats()["versions"]
         version = opened.register(
             model,
             force=force,
@@ -188,7 +189,8 @@ def register(
     print_checks(version)
     if not version.checks:
         typer.echo("not checked: no older version holds items with labels and image paths")
-    print_bridges(version, [one.number for one in older] if bridge != "none" else [])
+    with_items = [one["version"] for one in older if one["items"]] if bridge != "none" else []
+    print_bridges(version, with_items, attached=older[0]["version"] == 0)
 
 
 @gallery.command("add")
@@ -253,7 +255,7 @@ def add(
         raise HoldfastError("--version and --embed go with a file of vectors; the newest version embeds images")
     given: dict[str, Any] = {
         "label": label,
-        "metadata": _parse_pairs(meta),
+        "metadata": _parse_metadata(meta),
         "table": None if metadata is None else read_metadata(metadata),
         "quiet": quiet or json,
     }
@@ -281,7 +283,10 @@ def search(
     k: int = typer.Option(10, "--k", help="How many hits."),
     offset: int = typer.Option(0, "--offset", help="Leave out so many of the best hits, for the next page."),
     where: list[str] = typer.Option(
-        [], "--where", metavar="FIELD=VALUE", help="What hits must have; may be given again."
+        [],
+        "--where",
+        metavar="FIELD=VALUE",
+        help="What hits must have; may be given again, for other fields or bounds.",
     ),
     indexed_by: str | None = typer.Option(
         None, "--indexed-by", metavar="N,N", help="Only items that these versions embedded, such as 1 or 1,2."
@@ -303,7 +308,7 @@ def search(
     among = None if indexed_by is None else int_list("--indexed-by", indexed_by)
     with open_local_or_served(folder, device) as opened:
         hits = opened.search(
-            image, id=id_, k=k, filter=_parse_pairs(where), indexed_by=among, exact=exact, offset=offset
+            image, id=id_, k=k, filter=_parse_conditions(where), indexed_by=among, exact=exact, offset=offset
         )
     if json:
         print_json([hit.as_json() for hit in hits])
@@ -383,7 +388,7 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
     for one in known:
         if one.bridges:
             typer.echo(f"bridges of version {one.number}:")
-            print_bridges(one, [])
+            print_bridges(one)
 
 
 @gallery.command("stats")
@@ -414,23 +419,52 @@ def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
             typer.echo(EXPOSURE_TEXT)
 
 
-def _parse_pairs(words: list[str]) -> dict[str, Any]:
+def _parse_metadata(words: list[str]) -> dict[str, Any]:
+    from holdfast.errors import HoldfastError
+
+    found: dict[str, Any] = {}
+    for word in words:
+        field, value = _parse_pair(word)
+        if field in found:
+            raise HoldfastError(f"{word!r}: {field} is given twice")
+        found[field] = value
+    return found
+
+
+def _parse_conditions(words: list[str]) -> dict[str, Any]:
+    """A filter. Bounds of one field, such as price={"gt": 5} and price={"lt": 20}, are combined. Labels are text."""
+    from holdfast.errors import HoldfastError
+
+    found: dict[str, Any] = {}
+    for word in words:
+        field, value = _parse_pair(word)
+        if field == "label" and not isinstance(value, str | list | dict):
+            value = word.partition("=")[2]
+        earlier = found.get(field, {})
+        if field in found and not (
+            isinstance(value, dict) and isinstance(earlier, dict) and not value.keys() & earlier
+        ):
+            raise HoldfastError(
+                f"{word!r}: {field} has a condition already; a list, such as {field}=[1, 2], means any of"
+            )
+        found[field] = earlier | value if isinstance(value, dict) else value
+    return found
+
+
+def _parse_pair(word: str) -> tuple[str, Any]:
     """Parse FIELD=VALUE; a value that is JSON (3, true, {"lt": 20}) is read as JSON, any other is text."""
     import json
 
     from holdfast.errors import HoldfastError
 
-    found: dict[str, Any] = {}
-    for word in words:
-        field, sign, text = word.partition("=")
-        if not sign or not field:
-            raise HoldfastError(f"{word!r}: wanted FIELD=VALUE")
-        try:
-            value = json.loads(text, parse_constant=lambda name: name)
-        except ValueError:
-            value = text
-        found[field] = text if value is None else value
-    return found
+    field, sign, text = word.partition("=")
+    if not sign or not field:
+        raise HoldfastError(f"{word!r}: wanted FIELD=VALUE")
+    try:
+        value = json.loads(text, parse_constant=lambda name: name)
+    except ValueError:
+        value = text
+    return field, text if value is None else value
 
 
 _RATE = typer.Option(None, "--rate", help="At most so many items a second.", show_default="as fast as it goes")
@@ -481,7 +515,7 @@ def backfill(
 def rollback(
     folder: Path = _FOLDER,
     drop: bool = typer.Option(False, "--drop", help="Delete items that cannot be embedded again."),
-    cancel: bool = typer.Option(False, "--cancel", help="Let a version that is half taken out stay, as the newest."),
+    cancel: bool = typer.Option(False, "--cancel", help="Stop an unfinished rollback: keep the version as the newest."),
     rate: float | None = _RATE,
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
@@ -499,9 +533,15 @@ def rollback(
         print_json(done)
     elif cancel:
         typer.echo(f"{folder}: version {done['cancelled']} stays and is the newest")
-    else:
-        typer.echo(f"{folder}: version {done['version']} is out, version {done['newest']} is the newest")
+    elif done["finished"]:
+        typer.echo(f"{folder}: version {done['version']} was removed, version {done['newest']} is the newest")
         typer.echo(f"{counted(done['moved'], 'item')} embedded again, {done['dropped']} dropped")
+    else:
+        moved = f"{counted(done['moved'], 'item')} embedded again"
+        typer.echo(f"{folder}: the rollback of version {done['version']} was stopped, {moved}", err=True)
+        typer.echo("run rollback again to resume, or with --cancel to keep the version", err=True)
+    if not cancel and not done["finished"]:
+        raise typer.Exit(1)
 
 
 def run_maintenance(
@@ -552,13 +592,21 @@ def relative_to_cwd(path: str) -> str:
 EXPOSURE_TEXT = "Exposure: 1 = shown as often as after re-embedding, 0 = never shown."
 
 
-def print_bridges(version: "Version", older: list[int]) -> None:
-    """Print the bridges of a version; ``older``: all older versions, to name those without a bridge."""
+def print_bridges(version: "Version", with_items: Sequence[int] = (), *, attached: bool = False) -> None:
+    """Print the bridges of a version, and which others have none.
+
+    with_items: older versions that have items.
+    attached: whether the gallery is an attached store, whose bridge is fitted on vectors that the user gives.
+    """
     for record in version.bridges:
         typer.echo("\n".join(describe_bridge(record)))
-    missing = sorted(set(older) - {record["version"] for record in version.bridges})
+    missing = sorted(set(with_items) - {record["version"] for record in version.bridges})
     if missing:
-        typer.echo(f"version {describe_numbers(missing)}: no bridge, because fewer than 10 items could be embedded")
+        reason = "give --new-vectors for one" if attached else "because fewer than 10 items could be embedded"
+        typer.echo(f"version {describe_numbers(missing)}: no bridge, {reason}")
+    if version.unreachable:
+        has = "has no items and no bridge, and cannot take items any more"
+        typer.echo(f"version {describe_numbers(version.unreachable)}: {has}")
     if any(record["exposure"] for record in version.bridges):
         typer.echo(EXPOSURE_TEXT)
 

@@ -109,6 +109,7 @@ def backfill(state: GalleryState, options: BackfillOptions, on_progress: Callabl
     target = state.models.version(options.to)
     if target.number == state.models.rollback_version:
         raise HoldfastError(f"version {target.number} is being rolled back; nothing can move to it")
+    state.models.refuse_unreachable(target)
     rate_limit = RateLimit(options.rate, options.stop)
     progress, blocks = _blocks(state, target, options, rate_limit)
     probes = None

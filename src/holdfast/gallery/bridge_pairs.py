@@ -16,6 +16,7 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation import FeatureSet
 from holdfast.evaluation.feature_files import read_features
 from holdfast.evaluation.feature_set import shorten
+from holdfast.gallery.given_vectors import check_model
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import forward_batch_size, preprocess_image, stored_form, unit_row
 from holdfast.gallery.state import GalleryState
@@ -106,9 +107,12 @@ class NewVectors:
     def stored(self, rows: Sequence[int], version: Version, basis: Tensor | None) -> np.ndarray:
         """These rows as ``version`` stores them, N x stored_dim.
 
-        Refused: vectors of another size, and one of these that is zero or not finite.
+        Refused: vectors that say they were made by another model, vectors of another size, and one of these that is
+        zero or not finite.
         basis: the version's compact basis.
         """
+        if self._features.model is not None:
+            check_model(self.name, self._features.model, version)
         width, ids = self._features.dim, self._features.names()
         if width not in (version.dim, version.stored_dim):
             sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))

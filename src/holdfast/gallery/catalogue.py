@@ -214,7 +214,8 @@ class Catalogue:
 
     def receipt(self, key: str) -> Receipt | None:
         """The receipt with this key; None if there is none, or if it is too old."""
-        rows = self.read("SELECT request, answer FROM receipts WHERE key = ?", (key,))
+        oldest = time.time() - RECEIPT_SECONDS
+        rows = self.read("SELECT request, answer FROM receipts WHERE key = ? AND made >= ?", (key, oldest))
         return Receipt(key, rows[0][0], json.loads(rows[0][1])) if rows else None
 
     def add_hits(self, counts: Mapping[str, int]) -> None:
@@ -335,7 +336,7 @@ class Catalogue:
 
 
 class _ExplainingLock:
-    """A lock that one thread may take several times. Damage found while it is held is reported in one line."""
+    """A lock that one thread may take several times. Errors of the database while it is held become one line."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.RLock()
@@ -345,6 +346,11 @@ class _ExplainingLock:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._lock.release()
+        if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+            raise HoldfastError(f"{self._path.parent}: the gallery is closed") from error
+        # The general code is that of a missing table or column; the others are a full disk, a lock, or failed reading.
+        if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+            raise UnavailableError(f"{self._path}: {error}; try again") from error
         if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
             with explain_damage(self._path):
                 raise error

@@ -93,6 +93,15 @@ class Models:
             raise unknown_name("version", str(number), self._versions)
         return found
 
+    def refuse_unreachable(self, version: Version) -> None:
+        """Refuse new items of a version that queries of a newer one cannot search."""
+        for newer in self.versions():
+            if newer.number > version.number and not newer.can_compare(version):
+                raise HoldfastError(
+                    f"version {version.number} cannot take items: version {newer.number} has no bridge to it; use "
+                    f"version {self.newest().number}"
+                )
+
     def add_version(self, version: Version, encoder: Encoder) -> None:
         """Add a registered version. Other threads see either the old or the new versions."""
         self._encoders[version.number] = encoder

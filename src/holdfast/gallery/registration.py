@@ -4,6 +4,7 @@ import contextlib
 import gc
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -90,7 +91,7 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
     with _delete_model_on_error(state, version):
         # Copied first, because the source folder may change while the model embeds.
         copy_model(candidate, state.folder.version(version.number))
-        with _short_garbage_collections(), _short_turns():
+        with _short_garbage_collections(), _SHORT_TURNS:
             found = _of_current_versions(state, registration.run())
         refused = [one.check for one in found if one.check is not None and refuses(one.check)]
         if refused and not options.force:
@@ -111,7 +112,12 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
                 version,
                 checks=[one.check for one in found if one.check is not None],
                 bridges=[bridge_record(one.old.number, one.to) for one in found if one.to is not None],
+                unreachable=[one.old.number for one in found if one.unreachable],
             )
+            counts = state.catalogue.counts()
+            for number in version.unreachable:
+                if counts.get(number):
+                    raise HoldfastError(f"{model}: items of version {number} were added meanwhile; register it again")
             if version.collection not in state.engine.collections():  # the gallery moved to another engine meanwhile
                 state.engine.create(version.collection, version.stored_dim)
         state.catalogue.put_version(version.number, version.as_json(), {})
@@ -135,18 +141,32 @@ def _short_garbage_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-@contextlib.contextmanager
-def _short_turns() -> Iterator[None]:
-    """Let threads take turns every 0.5 ms within the block, not every 5 ms.
+class _ShortTurns:
+    """While any registration is inside, the threads of this process take turns every 0.5 ms, not every 5 ms.
 
     A search or write of another thread releases the interpreter tens of times and waits for it as often.
     """
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(min(usual, 0.0005))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._before = 0.0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, 0.0005))
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                sys.setswitchinterval(self._before)
+
+
+_SHORT_TURNS = _ShortTurns()
 
 
 @contextlib.contextmanager
@@ -191,12 +211,14 @@ class Finding:
 
     to: the bridge for queries of the new model; back: the bridge for vectors of the older version. None without one.
     check: the check of the new model's queries on the older version's items; None if there was nothing to check on.
+    unreachable: the older version has no items, and the new model's queries could not search any.
     """
 
     old: Version
     to: Bridge | None
     back: Bridge | None
     check: dict[str, Any] | None
+    unreachable: bool
 
     def save(self, version_folder: Path) -> None:
         if self.to is not None and self.back is not None:
@@ -260,9 +282,10 @@ class _Registration:
         """Refuse a model that cannot be compared with every older version if no bridge is wanted."""
         if self._options.bridge != NONE:
             return
+        counts = self._state.catalogue.counts()
         for old in self._state.models.versions():
             conflict = self._conflict(old)
-            if conflict is not None:
+            if conflict is not None and not self._can_be_unreachable(old, counts.get(old.number, 0)):
                 raise self._unreachable(old, conflict, "leave out --bridge none (in Python bridge='none')")
 
     def run(self) -> list[Finding]:
@@ -272,8 +295,13 @@ class _Registration:
         for one in sampled:
             pairs = self._pairs(one)
             to, back = self._fit(one, pairs)
-            findings.append(Finding(one.old, to, back, self._check(one, to)))
+            unreachable = one.conflict is not None and to is None
+            findings.append(Finding(one.old, to, back, self._check(one, to), unreachable))
         return findings
+
+    def _can_be_unreachable(self, old: Version, items: int) -> bool:
+        """Whether ``old`` needs no bridge: it has no items, and a rollback of the new model would not give it any."""
+        return not items and old != self._state.models.versions()[-1]
 
     def _conflict(self, old: Version) -> str | None:
         registry = read_registry(self._state.folder.version(old.number))
@@ -349,16 +377,18 @@ class _Registration:
         return pairs_of(chosen.items, old, new)
 
     def _fit(self, one: _Sampled, pairs: Pairs) -> tuple[Bridge | None, Bridge | None]:
-        """The bridges to and from an older version; None without enough pairs, if vectors can be compared as they are.
+        """The bridges to and from an older version.
 
-        The second bridge is of the kind that was chosen for the first.
+        None without enough pairs, if vectors can be compared as they are or if the version can be unreachable. The
+        second bridge is of the kind that was chosen for the first.
         """
         old, new, options = one.old, self._new, self._options
+        can_be_unreachable = self._can_be_unreachable(old, one.items)
         if options.bridge == NONE:
             return None, None
         if len(pairs) < FEWEST_PAIRS:
             asked = options.bridge != AUTO or self._new_vectors is not None
-            if one.conflict is None and not (asked and one.items):
+            if can_be_unreachable or (one.conflict is None and not (asked and one.items)):
                 return None, None
             raise self._too_few(one, len(pairs))
         same = one.conflict is None
@@ -375,6 +405,8 @@ class _Registration:
             models={"new": new.weights_sha256, "old": old.weights_sha256},
         )
         if not to.helps and not same:
+            if can_be_unreachable:
+                return None, None
             judged = f"judged on {to.evidence.held_out} of {counted(len(pairs), 'pair')}"
             what = f"no bridge helps, {judged}; embed the items again with this model in a gallery of their own"
             raise self._unreachable(old, str(one.conflict), what)

@@ -94,10 +94,17 @@ def stored_item(state: GalleryState, id: str) -> tuple[Version, np.ndarray]:
 
 def _search(state: GalleryState, arguments: SearchArguments) -> tuple[list[Hit], int]:
     """The hits, and the catalogue's count of changes when their keys were looked up."""
-    among, k = arguments.indexed_by, arguments.k
+    among, k, source = arguments.indexed_by, arguments.k, arguments.source
     versions = [one for one in state.models.versions() if among is None or one.number in among]
+    for other in versions:
+        if other.number > source.number and not source.can_compare(other):
+            raise HoldfastError(
+                f"queries of version {source.number} cannot search items of version {other.number}; query with version "
+                f"{other.number}"
+            )
+    versions = [one for one in versions if source.can_compare(one)]
     # All before the engine is asked: a bridge may have to be read from disk first.
-    queries = state.models.queries_for(arguments.vector, arguments.source, versions)
+    queries = state.models.queries_for(arguments.vector, source, versions)
     wanted = k + (arguments.exclude_id is not None)
     while True:
         answers = _ask_engine(state, versions, queries, replace(arguments, k=wanted))

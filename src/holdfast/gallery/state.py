@@ -118,7 +118,8 @@ class Writer:
         if not embedded:
             return 0, 0
         if version.number == self._models.rollback_version or version not in self._models.versions():
-            raise HoldfastError(f"version {version.number} is taken out by a rollback; add with another version")
+            raise HoldfastError(f"version {version.number} is being rolled back; add with another version")
+        self._models.refuse_unreachable(version)
         keys = self._catalogue.reserve(len(embedded), version.number)
         items = [replace(one.item, key=key) for one, key in zip(embedded, keys, strict=True)]
         vectors = np.stack([one.vector for one in embedded])

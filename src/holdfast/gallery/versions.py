@@ -37,6 +37,7 @@ class Version:
     checks: one compatibility check for each older version that could be checked.
     backbone: the network's name; None in galleries created by early versions.
     bridges: one record for each older version that has a bridge; see ``version_bridges.bridge_record``.
+    unreachable: older versions that have no items, and whose vectors queries of this version could not search.
     """
 
     number: int
@@ -49,6 +50,12 @@ class Version:
     checks: list[dict[str, Any]] = field(default_factory=list)
     backbone: str | None = None
     bridges: list[dict[str, Any]] = field(default_factory=list)
+    unreachable: list[int] = field(default_factory=list)
+
+    def can_compare(self, other: "Version") -> bool:
+        """Whether queries of one of the two versions can search items of the other."""
+        newer, older = (self, other) if self.number > other.number else (other, self)
+        return older.number not in newer.unreachable
 
     @property
     def collection(self) -> str:
