@@ -92,8 +92,14 @@ def test_bad_input_is_two(files, tmp_path, holdfast, command):
         [*words(files), "--score", "best"],
         ["check", "--model", "one"],
         ["check", tmp_path, "--relevance", files["old"]],
+        [*words(files), "--id", "name"],
+        ["check", tmp_path, "--far", "0.1"],
+        ["check", tmp_path, "--pairs", "100"],
+        ["check", tmp_path, "--threshold", "0.5"],
     ):
         holdfast(*wrong, status=2)
+    refused = command("check", tmp_path, "--threshold", "0.5").stderr
+    assert refused == "holdfast: --threshold judges one pair of models; leave it out to check a history\n"
 
 
 @pytest.mark.parametrize("dim", [12, 24])

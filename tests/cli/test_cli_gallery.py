@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from holdfast import Encoder, Preprocess, build_backbone
-from holdfast.cli.gallery import describe_numbers
+from holdfast.cli.version_text import describe_numbers
 from holdfast.errors import HoldfastError
 
 pytest.importorskip("qdrant_edge")
@@ -139,3 +139,38 @@ def test_a_network_of_ones_own_code(command, holdfast, shown, tmp_path, monkeypa
     assert "12 added" in added.stdout
     with pytest.raises(HoldfastError, match="--code flat_net: must be written as"):
         holdfast("--code", "flat_net", "gallery", "stats", tmp_path / "g")
+
+
+def test_conditions_of_one_field(holdfast, holdfast_json, tiny_run, shown, tmp_path):
+    folder = tmp_path / "g"
+    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01", "--mode", "exact")
+    image = shown / "kind0" / "00.png"
+    for label, price in (("3", 1), ("4", 5), ("true", 9)):
+        other = tmp_path / f"{price}.png"
+        shutil.copyfile(image, other)
+        holdfast("gallery", "add", folder, other, "--label", label, "--meta", f"price={price}")
+
+    def found(*conditions):
+        words = [word for one in conditions for word in ("--where", one)]
+        return sorted(hit["label"] for hit in holdfast_json("gallery", "search", folder, image, *words))
+
+    assert found("label=3") == ["3"]  # a label is text, also if it looks like a number
+    assert found("label=true") == ["true"]
+    assert found('label=["3", "4"]') == ["3", "4"]
+    assert found('price={"gt": 1}', 'price={"lt": 9}') == ["4"]
+    for words in (("label=3", "label=4"), ("price=1", 'price={"lt": 9}'), ('price={"lt": 5}', 'price={"lt": 9}')):
+        with pytest.raises(HoldfastError, match="has a condition already"):
+            found(*words)
+    with pytest.raises(HoldfastError, match="price is given twice"):
+        holdfast("gallery", "add", folder, image, "--meta", "price=1", "--meta", "price=2")
+
+
+def test_a_stopped_rollback_is_not_reported_as_finished(holdfast, tiny_run, shown, tmp_path, monkeypatch):
+    folder = tmp_path / "g"
+    holdfast("gallery", "create", folder, "--model", tiny_run / "models" / "01", "--mode", "exact")
+    stopped = {"version": 2, "newest": 1, "moved": 3, "dropped": 0, "finished": False}
+    monkeypatch.setattr("holdfast.cli.gallery_maintenance.run_maintenance", lambda *given, **options: stopped)
+    text = holdfast("gallery", "rollback", folder, status=1)
+    assert "was removed" not in text
+    with pytest.raises(HoldfastError, match="--drop does not go with --cancel"):
+        holdfast("gallery", "rollback", folder, "--cancel", "--drop")

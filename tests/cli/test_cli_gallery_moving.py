@@ -41,7 +41,7 @@ def test_there_and_back(holdfast, holdfast_json, upgraded, tmp_path):
     assert items(holdfast_json, upgraded) == [(1, 0), (2, 12)]
 
     text = holdfast("gallery", "rollback", upgraded)
-    assert "version 2 is out, version 1 is the newest" in text
+    assert "version 2 was removed, version 1 is the newest" in text
     assert "12 items embedded again, 0 dropped" in text
     assert items(holdfast_json, upgraded) == [(1, 12)]
     with pytest.raises(HoldfastError, match="none before it"):

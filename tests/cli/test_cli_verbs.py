@@ -185,6 +185,12 @@ def test_doctor_looks_for_every_extra(holdfast_json, tmp_path):
     assert {modules.get(name, name) for name in packages} <= checks
 
 
+def test_doctor_looks_for_every_library_that_is_needed(holdfast_json, tmp_path):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {re.match(r"[\w-]+", need)[0] for need in project["dependencies"]}
+    assert needed <= {check["name"] for check in holdfast_json("doctor", "--data", tmp_path)}
+
+
 def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):
     monkeypatch.setattr("holdfast.environment.version", lambda name: None)
     assert "BROKEN" in holdfast("doctor", status=1)

@@ -141,6 +141,22 @@ def test_payloads_that_are_damaged_are_found_by_a_filter(folder):
     assert "\n" not in str(caught.value)
 
 
+def test_a_closed_gallery_is_not_called_damaged(folder):
+    gallery = Gallery.open(folder)
+    gallery.close()
+    with pytest.raises(HoldfastError, match="g: the gallery is closed"):
+        gallery.get(["a"])
+
+
+def test_a_catalogue_that_cannot_be_read_now_is_not_called_damaged(folder, monkeypatch):
+    with Gallery.open(folder) as gallery:
+        catalogue = gallery._state.catalogue
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+        with pytest.raises(UnavailableError, match="disk I/O error; try again"), catalogue.locked():
+            raise error
+
+
 def test_a_page_of_the_catalogue_that_is_damaged_is_found_by_a_later_call(folder):
     path = folder / "catalogue.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:

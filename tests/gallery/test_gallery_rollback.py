@@ -71,7 +71,7 @@ def test_images_that_turn_out_broken(gallery, model_folders, picture_files, tmp_
     assert gallery.models.newest().number == 1
     for refused, reason in (
         (lambda: gallery.register(model_folders[2]), "finish or cancel"),
-        (lambda: gallery.add([Item("x", vector=np.ones(32))], version=2), "taken out by a rollback"),
+        (lambda: gallery.add([Item("x", vector=np.ones(32))], version=2), "version 2 is being rolled back; add"),
         (lambda: gallery.backfill(2), "being rolled back"),
     ):
         with pytest.raises(HoldfastError, match=reason):

@@ -9,6 +9,7 @@ from holdfast import Bridge, check, check_history, check_mixed
 from holdfast.reports import check_markdown, render_check
 from holdfast.reports.check_page import scale_sentence
 from holdfast.reports.check_text import headline, lead_sentences
+from holdfast.reports.figures import interval_plot
 
 EVIL = '<script>alert("x")</script>'
 
@@ -212,3 +213,11 @@ def test_wide_windows_show_two_columns_and_every_heading_has_a_section():
     assert page.count("<section>") == page.count("<h2>") == page.count("</section>")
     assert "columns:2" in page
     assert "let in the same share of wrong pairs" in re.sub(r"\s+", " ", page)
+
+
+def test_a_score_without_a_value_is_left_out_of_the_plot():
+    """The share that is kept of a score of 0."""
+    rows = [("kept", {"value": None, "low": None, "high": None}), ("score", {"value": 0.0, "low": 0.0, "high": 0.1})]
+    drawn = interval_plot(rows, "%")
+    assert "score" in drawn
+    assert "kept" not in drawn

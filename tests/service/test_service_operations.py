@@ -200,6 +200,7 @@ def test_receipts_are_kept_for_a_day(tmp_path, monkeypatch):
     catalogue.remove([], lambda gone: Receipt("second", "r", {}))
     assert catalogue.receipt("first") == Receipt("first", "r", {"deleted": []})
     now[0] += 800
+    assert catalogue.receipt("first") is None  # also before the next write deletes it
     catalogue.remove([], lambda gone: Receipt("third", "r", {}))
     assert catalogue.receipt("first") is None
     assert catalogue.receipt("second") is not None

@@ -16,7 +16,7 @@ from holdfast.cli import (
     embed,
     evaluate,
     export,
-    gallery,
+    gallery_maintenance,
     ls,
     old_spellings,
     pretrain,
@@ -77,10 +77,7 @@ app.command("ls")(ls.ls)
 app.command("schema", hidden=True)(old_spellings.schema)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
-gallery.gallery.command("backfill")(gallery.backfill)
-gallery.gallery.command("rollback")(gallery.rollback)
-gallery.gallery.command("move")(gallery.move)
-app.add_typer(gallery.gallery, name="gallery")
+app.add_typer(gallery_maintenance.gallery, name="gallery")
 app.command("serve")(serve.serve)
 for moved in (old_spellings.reproduce, old_spellings.theory):
     app.command(moved.__name__, hidden=True, context_settings=old_spellings.PASS_ON)(moved)

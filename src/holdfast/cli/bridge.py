@@ -39,7 +39,7 @@ def bridge(
     ),
     no_labels: bool = typer.Option(False, "--no-labels", help="Ignore labels in the files."),
     seed: int = typer.Option(0, "--seed", help="Seed of the choice and of the split of pairs."),
-    export: Path | None = typer.Option(None, "--export", help="Write DIR as FILE.npz or FILE.onnx."),
+    export: Path | None = typer.Option(None, "--export", help="Write BRIDGE as FILE.npz or FILE.onnx."),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,
     json: bool = JSON_OPTION,
@@ -59,7 +59,7 @@ def bridge(
         if folder is not None or export is not None:
             fit_options = (old, new, model, old_model, images, out, pairs, items)
             if any(given is not None for given in fit_options) or kind != "auto":
-                raise HoldfastError("--export writes a bridge that exists: holdfast bridge DIR --export FILE")
+                raise HoldfastError("--export writes a bridge that exists: holdfast bridge BRIDGE --export FILE")
             written = _export(folder, export)
             print_json(written) if json else typer.echo(f"{written['file']}: {written['bytes']:,} bytes")
             return
@@ -94,7 +94,7 @@ def _export(folder: Path | None, file: Path | None) -> dict[str, Any]:
     from holdfast.bridges import Bridge, export_bridge
 
     if folder is None or file is None:
-        raise HoldfastError("name a bridge and a file: holdfast bridge DIR --export FILE.npz or FILE.onnx")
+        raise HoldfastError("name a bridge and a file: holdfast bridge BRIDGE --export FILE.npz or FILE.onnx")
     export_bridge(Bridge.load(folder), file)
     return {"bridge": str(folder), "file": str(file), "bytes": file.stat().st_size}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, refuse_given
 from holdfast.cli.progress import LINE_SECONDS, clock
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
@@ -25,16 +25,17 @@ _LISTED = 5
 """How many lost queries, classes or undecided pairs are printed."""
 
 TABLE_OPTION = typer.Option(None, "--table", help="If --gallery is a URL: the table or collection.")
-ID_OPTION = typer.Option("id", "--id", help="Likewise: the column of ids.")
-VECTOR_OPTION = typer.Option("", "--vector", help="Likewise: the column of vectors.")
-LABEL_OPTION = typer.Option(None, "--label", help="Likewise: the column of classes.")
-SAMPLE_OPTION = typer.Option(None, "--sample", help="Likewise: how many stored vectors to take, at random by --seed.")
+ID_OPTION = typer.Option("id", "--id", help="If --gallery is a URL: the column of ids.")
+VECTOR_OPTION = typer.Option("", "--vector", help="If --gallery is a URL: the column of vectors.")
+LABEL_OPTION = typer.Option(None, "--label", help="If --gallery is a URL: the column of classes.")
+SAMPLE_OPTION = typer.Option(None, "--sample", help="If --gallery is a URL: take so many vectors, at random by --seed.")
 THROUGH_OPTION = typer.Option(
     None, "--through", help="An adopted model: its projection is applied to gallery and old queries."
 )
 
 
 def check(
+    context: typer.Context,
     run: Path | None = typer.Argument(None, metavar="RUN", help="A run folder: check its whole history."),
     gallery: str | None = typer.Option(None, "--gallery", help="The old model's stored gallery: file or URL."),
     queries_old: Path | None = typer.Option(None, "--queries-old", help="Queries embedded by the old model."),
@@ -121,6 +122,14 @@ def check(
     with exit_on_failure("check", json=json and not markdown, refuse=_refusal(markdown and not json)):
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
+        from holdfast.gallery.attached.source import is_url
+
+        if gallery is None or not is_url(gallery):
+            refuse_given(
+                context,
+                ("table", "id_", "vector", "label", "sample"),
+                "needs a --gallery that is the URL of a store",
+            )
         stored: Any = _gallery_source(gallery, table, id_, vector, label, sample, seed)
         if through is not None and (stored is None or queries_old is None):
             raise HoldfastError("--through needs --gallery and --queries-old")
@@ -138,8 +147,12 @@ def check(
                 raise HoldfastError(
                     "--mixed goes with --part, --queries-new, --gallery-new, --min-exposure, --min-kept"
                 )
+            refuse_given(context, ("far", "pairs"), "judges one pair of models; leave it out with --mixed")
             result = _judge_mixed(part, files, {**given, **asked, "relevance": relevance}, device, quiet)
         else:
+            if run is not None or model:
+                names = ("relevance", "bridge", "leave_one_out", "far", "threshold", "pairs")
+                refuse_given(context, names, "judges one pair of models; leave it out to check a history")
             pair["bridge"] = _load_bridge(bridge)
             result = _judge(run, model, files, given, pair, device, quiet)
         record = result.as_json()
@@ -200,10 +213,6 @@ def _judge(
             if gallery is None or old is None or new is None:
                 raise HoldfastError("--gallery, --queries-old and --queries-new are needed together")
             return check(gallery, old, new, gallery_new, **pair, **settings)
-        for name in ("relevance", "bridge", "leave_one_out"):
-            if pair[name] not in (None, False):
-                option = f"--{name.replace('_', '-')}"
-                raise HoldfastError(f"{option} judges one pair of models; leave it out to check a history")
         return check_history(run if run is not None else [_model_files(text) for text in model], **settings)
 
 
@@ -245,14 +254,11 @@ def _gallery_source(
     sample: int | None,
     seed: int,
 ) -> "Path | FeatureSet | None":
-    """The gallery as a file, or as a sample of the store at a URL. Options of a store are refused beside a file."""
+    """The gallery as a file, or as a sample of the store at a URL."""
     from holdfast.gallery.attached import stored_sample
     from holdfast.gallery.attached.source import Address, is_url
 
     if gallery is None or not is_url(gallery):
-        for name, given in (("--table", table), ("--label", label), ("--sample", sample)):
-            if given is not None:
-                raise HoldfastError(f"{name} needs a --gallery that is the URL of a store")
         return None if gallery is None else Path(gallery)
     if table is None:
         raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: name the table or collection with --table")
@@ -260,11 +266,9 @@ def _gallery_source(
 
 
 def _carried_through(
-    adopted: Path | None, gallery: "Path | FeatureSet", queries_old: "Path | FeatureSet"
-) -> "tuple[Path | FeatureSet, Path | FeatureSet]":
-    """Gallery and old queries after the projection of an adopted model; unchanged if ``adopted`` is None."""
-    if adopted is None:
-        return gallery, queries_old
+    adopted: Path, gallery: "Path | FeatureSet", queries_old: "Path | FeatureSet"
+) -> "tuple[FeatureSet, FeatureSet]":
+    """Gallery and old queries after the projection of an adopted model."""
     import torch
 
     from holdfast.evaluation import feature_set

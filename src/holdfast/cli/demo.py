@@ -20,9 +20,9 @@ from holdfast.cli.demo_story import (
     remove_demo,
     run_demo,
 )
-from holdfast.cli.gallery import print_bridges
 from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
 from holdfast.cli.show import print_json, print_table, say
+from holdfast.cli.version_text import print_bridges
 from holdfast.errors import HoldfastError
 from holdfast.wording import per_cent
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from holdfast.cli.options import DATA_OPTION, JSON_OPTION
+from holdfast.cli.options import DATA_OPTION, JSON_OPTION, refuse_given
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.wording import counted
 
@@ -27,7 +27,7 @@ EXTRAS = {
     "fastapi": "holdfast serve",
     "uvicorn": "holdfast serve",
     "prometheus_client": "holdfast serve",
-    "httptools": "holdfast serve, faster",
+    "httptools": "holdfast serve",
     "uvloop": "holdfast serve, faster",
     "psycopg": "holdfast gallery on postgresql://",
     "psycopg_pool": "holdfast gallery on postgresql://",
@@ -38,6 +38,7 @@ EXTRAS = {
 
 
 def doctor(
+    context: typer.Context,
     data: Path | None = DATA_OPTION,
     full: bool = typer.Option(False, "--full", help="Also import torch and every optional library (slow)."),
     plan: str | None = typer.Option(
@@ -45,7 +46,6 @@ def doctor(
     ),
     dim: int = typer.Option(512, "--dim", min=1, help="With --plan: numbers of a vector."),
     versions: int = typer.Option(1, "--versions", min=1, help="With --plan: versions that have items."),
-    engine: str = typer.Option("embedded", "--engine", help="With --plan: the engine; only embedded is known."),
     rate: float | None = typer.Option(None, "--rate", help="With --plan: items that your model embeds per second."),
     json: bool = JSON_OPTION,
 ) -> None:
@@ -59,8 +59,9 @@ def doctor(
     Example: holdfast doctor --plan 20M --dim 512 --versions 3
     """
     if plan is not None:
-        _print_plan(plan, dim, versions, engine, rate, json)
+        _print_plan(plan, dim, versions, rate, json)
         return
+    refuse_given(context, ("dim", "versions", "rate"), "goes with --plan")
     checks = [*_software(full), *_devices(full), *_data(data), *_extras(full)]
     if json:
         print_json(checks)
@@ -73,14 +74,15 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _print_plan(items: str, dim: int, versions: int, engine: str, rate: float | None, json: bool) -> None:
-    from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, PAIRS, parse_count, plan_capacity
+def _print_plan(items: str, dim: int, versions: int, rate: float | None, json: bool) -> None:
+    from holdfast.gallery.capacity import MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
+    from holdfast.gallery.protocol import MOST_PAIRS
 
-    found = plan_capacity(parse_count(items), dim, versions=versions, engine=engine, embedded_per_s=rate)
+    found = plan_capacity(parse_count(items), dim, versions=versions, embedded_per_s=rate)
     if json:
         print_json(vars(found))
         return
-    say(f"{found.items:,} vectors of {dim} numbers in {counted(versions, 'version')}, engine {engine}, two cores:")
+    say(f"{found.items:,} vectors of {dim} numbers in {counted(versions, 'version')}, engine embedded, two cores:")
     rows = [
         ["disk", f"{found.disk_gb:,.1f} GB", "vectors, index and catalogue"],
         ["free disk", f"{found.index_disk_gb:,.1f} GB", "building the index of one version"],
@@ -94,7 +96,7 @@ def _print_plan(items: str, dim: int, versions: int, engine: str, rate: float | 
         rows.append(["disk", f"{found.bridges_mb:,.0f} MB", "bridges between the versions"])
     if found.reembed_s is not None and found.bridge_s is not None:
         rows.append(["time", _duration(found.reembed_s), "re-embedding all items"])
-        what = f"embedding {PAIRS:,} items of each older version"
+        what = f"embedding {MOST_PAIRS:,} items of each older version"
         rows.append(["time", _duration(found.bridge_s), what])
     print_table(["", "estimate", "for"], rows)
     say(f"Estimated from {MEASURED_ITEMS:,} vectors of {MEASURED_DIM} numbers; more cores are faster.")
@@ -116,10 +118,14 @@ NEEDED = {
     "numpy": "numpy",
     "pillow": "PIL",
     "safetensors": "safetensors",
+    "filelock": "filelock",
     "pydantic": "pydantic",
     "typer": "typer",
     "rich": "rich",
     "matplotlib": "matplotlib",
+    "lazy_loader": "lazy_loader",
+    "scipy": "scipy",
+    "tomli-w": "tomli_w",
 }
 """Libraries that every run needs, and their modules."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, refuse_given
 from holdfast.cli.show import fraction, print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
 from holdfast.errors import HoldfastError
 from holdfast.wording import counted, per_cent
@@ -23,6 +23,7 @@ MATRIX_SUFFIXES = (".csv", ".json", ".npy")
 
 
 def evaluate(
+    context: typer.Context,
     run: Path = typer.Argument(
         ..., metavar="RUN", help="A run folder, or a matrix: CSV, JSON or NPY (row t: query model)."
     ),
@@ -58,8 +59,12 @@ def evaluate(
     Example: holdfast evaluate runs/mine --scores top5,mAP
     """
     if not run.is_dir() and run.suffix.lower() in MATRIX_SUFFIXES:
+        refuse_given(context, ("scores", "bridge", "bridge_pairs", "mixed", "arrival"), "goes with a run, not a matrix")
         print_matrix_scores(run, percent, json)
         return
+    refuse_given(context, ("percent",), "goes with a matrix, not a run")
+    if not mixed:
+        refuse_given(context, ("arrival",), "goes with --mixed")
     from holdfast.bridges.choice import FEWEST_PAIRS
     from holdfast.bridges.runs import fit_run_bridges
     from holdfast.devices import resolve_device

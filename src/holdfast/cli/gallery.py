@@ -1,10 +1,8 @@
-"""``holdfast gallery``: create, fill, search and maintain a gallery.
+"""``holdfast gallery``: create, fill and search a gallery; ``gallery_maintenance`` has backfill, rollback and move.
 
 Commands go to the process that serves the gallery, if there is one; otherwise the gallery is opened here.
 """
 
-import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +11,22 @@ import typer
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, int_list
 from holdfast.cli.progress import ProgressLine
 from holdfast.cli.show import print_json, print_table
-from holdfast.cli.version_checks import describe_checks, describe_numbers, print_checks
-from holdfast.wording import are, counted, per_cent
+from holdfast.cli.version_text import (
+    EXPOSURE_TEXT,
+    describe_bridge,
+    describe_checks,
+    describe_sizes,
+    print_bridges,
+    print_checks,
+)
+from holdfast.wording import counted
 
 if TYPE_CHECKING:
-    from holdfast.gallery import Version
+    pass
 
 
 NAMESPACE_OPTION = typer.Option(
-    None, "--namespace", help="On a server: begins the names of what the gallery keeps there; made up by default."
+    None, "--namespace", help="Prefix of the gallery's tables or collections on the server; default: a random name."
 )
 SHARDS_OPTION = typer.Option(None, "--shards", help="On a Qdrant cluster: parts of each collection.")
 REPLICAS_OPTION = typer.Option(None, "--replicas", help="On a Qdrant cluster: copies of each part.")
@@ -33,45 +38,18 @@ def server_options(namespace: str | None, shards: int | None, replicas: int | No
     return {name: value for name, value in given.items() if value is not None}
 
 
-def move(
-    folder: Path = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False),
-    to: str = typer.Option(..., "--to", help="embedded, postgresql://..., http://... or https://..."),
-    keep: bool = typer.Option(False, "--keep", help="Do not drop the vectors where they were."),
-    namespace: str | None = NAMESPACE_OPTION,
-    shards: int | None = SHARDS_OPTION,
-    replicas: int | None = REPLICAS_OPTION,
-    quiet: bool = QUIET_OPTION,
-    json: bool = JSON_OPTION,
-) -> None:
-    """Move all vectors to another engine. Both are compared before it takes over; run it again to resume.
-
-    If a process serves the gallery, that process moves it, and continues to answer searches.
-
-    Example: holdfast gallery move shop --to postgresql://host/galleries
-    """
-    options = {"to": to, "keep": keep, **server_options(namespace, shards, replicas)}
-    found = run_maintenance("move", folder, options, quiet=quiet or json)
-    if json:
-        print_json({"gallery": str(folder), "kept": keep, **found})
-        return
-    total = sum(row["count"] for row in found["collections"].values())
-    versions = counted(len(found["collections"]), "version")
-    typer.echo(f"{folder}: {counted(total, 'vector')} of {versions} {are(total)} on {found['engine']} now")
-    typer.echo("the same by count and checksum" + (f"; those on {found['from']} were kept" if keep else ""))
-
-
 gallery = typer.Typer(
     help="Keep an index (gallery) of several models, searched by the newest model.\n\n"
     "Items are re-embedded only by backfill and rollback.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-_FOLDER = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False)
+FOLDER = typer.Argument(..., metavar="GALLERY", help="The gallery's folder.", show_default=False)
 
 
 @gallery.command("create")
 def create(
-    folder: Path = _FOLDER,
+    folder: Path = FOLDER,
     model: Path = typer.Option(..., "--model", help="A model folder, such as models/1 or RUN/models/01."),
     engine: str = typer.Option("embedded", "--engine", help="Where vectors are kept: embedded, or a server's address."),
     mode: str = typer.Option("hnsw", "--mode", help="hnsw: with an index; exact: compare every vector."),
@@ -133,7 +111,7 @@ def attach(
 
 @gallery.command("register")
 def register(
-    folder: Path = _FOLDER,
+    folder: Path = FOLDER,
     model: Path = typer.Argument(..., metavar="MODEL", help="The new model's folder."),
     force: bool = typer.Option(
         False,
@@ -171,16 +149,20 @@ def register(
     def progress(stage: str, done: int, total: int) -> None:
         line.show({"stage": stage, "done": done, "total": total})
 
-    with open_local_or_served(folder, device) as opened:
-        older = opened.stats()["versions"]
-        version = opened.register(
-            model,
-            force=force,
-            bridge=bridge,
-            bridge_pairs=bridge_pairs,
-            new_vectors=new_vectors,
-            progress=progress,
-        )
+    try:
+        with open_local_or_served(folder, device) as opened:
+            older = opened.stats()["versions"]
+            version = opened.register(
+                model,
+                force=force,
+                bridge=bridge,
+                bridge_pairs=bridge_pairs,
+                new_vectors=new_vectors,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"holdfast: stopped; holdfast gallery versions {folder} shows whether it is registered", err=True)
+        raise typer.Exit(130) from None
     line.clear()
     if json:
         print_json(version.as_json())
@@ -195,7 +177,7 @@ def register(
 
 @gallery.command("add")
 def add(
-    folder: Path = _FOLDER,
+    folder: Path = FOLDER,
     paths: list[str] = typer.Argument(
         ...,
         metavar="PATHS",
@@ -277,7 +259,7 @@ def add(
 
 @gallery.command("search")
 def search(
-    folder: Path = _FOLDER,
+    folder: Path = FOLDER,
     image: Path | None = typer.Argument(None, metavar="IMAGE", help="The image to look for.", show_default=False),
     id_: str | None = typer.Option(None, "--id", help="Look for what is like this item instead."),
     k: int = typer.Option(10, "--k", help="How many hits."),
@@ -332,7 +314,7 @@ def search(
 
 @gallery.command("delete")
 def delete(
-    folder: Path = _FOLDER,
+    folder: Path = FOLDER,
     ids: list[str] = typer.Argument(..., metavar="IDS", help="Ids of items.", show_default=False),
     json: bool = JSON_OPTION,
 ) -> None:
@@ -357,7 +339,7 @@ def delete(
 
 
 @gallery.command("versions")
-def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
+def versions(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
     """List the models, oldest first, with their checks and bridges.
 
     Example: holdfast gallery versions shop
@@ -392,7 +374,7 @@ def versions(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
 
 
 @gallery.command("stats")
-def stats(folder: Path = _FOLDER, json: bool = JSON_OPTION) -> None:
+def stats(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
     """Show how many items each version holds, and the size on disk.
 
     Example: holdfast gallery stats shop
@@ -467,180 +449,7 @@ def _parse_pair(word: str) -> tuple[str, Any]:
     return field, text if value is None else value
 
 
-_RATE = typer.Option(None, "--rate", help="At most so many items a second.", show_default="as fast as it goes")
-
-
-def backfill(
-    folder: Path = _FOLDER,
-    to: int | None = typer.Option(None, "--to", help="The version to move to.", show_default="the newest"),
-    order: str = typer.Option("oldest", "--order", help="oldest, most-hit or uncertain (by the bridge) first."),
-    rate: float | None = _RATE,
-    limit: int | None = typer.Option(None, "--limit", help="At most so many items in all.", show_default="all"),
-    probes: int = typer.Option(200, "--probes", help="Labelled images that measure accuracy on the way; 0 for none."),
-    new_vectors: str | None = typer.Option(
-        None, "--new-vectors", help="Vectors by id instead of images: a folder of shards, .npz, .npy or .parquet."
-    ),
-    ray: str | None = typer.Option(None, "--ray", metavar="ADDRESS", help="Embed on a Ray cluster, or auto."),
-    device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
-    json: bool = JSON_OPTION,
-) -> None:
-    """Re-embed items of older versions by a newer version.
-
-    It can be interrupted: finished items are kept, and the same command resumes. Items without an image stay in their
-    version and remain searchable.
-
-    --new-vectors takes what "holdfast embed" wrote with the version's model; items are matched by id and need no image.
-    --ray embeds the images on a Ray cluster; auto is the one on this machine, or a new one.
-
-    Example: holdfast gallery backfill shop --order uncertain --rate 20
-    """
-    from holdfast.errors import HoldfastError
-    from holdfast.locations import absolute
-
-    options: dict[str, Any] = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
-    if ray is not None and new_vectors is not None:
-        raise HoldfastError("--ray embeds images, and --new-vectors are embedded already; choose one")
-    if ray is not None:
-        options["ray"] = ray
-    if new_vectors is not None:
-        options["vectors"] = absolute(new_vectors)
-    found = run_maintenance("backfill", folder, options, device=device, quiet=quiet or json)
-    if json:
-        print_json(found)
-    else:
-        _print_backfill(folder, found)
-
-
-def rollback(
-    folder: Path = _FOLDER,
-    drop: bool = typer.Option(False, "--drop", help="Delete items that cannot be embedded again."),
-    cancel: bool = typer.Option(False, "--cancel", help="Stop an unfinished rollback: keep the version as the newest."),
-    rate: float | None = _RATE,
-    device: str = DEVICE_OPTION,
-    quiet: bool = QUIET_OPTION,
-    json: bool = JSON_OPTION,
-) -> None:
-    """Remove the newest version. The one before it embeds queries, and re-embeds its items from their images.
-
-    Refused, with nothing changed, if items have no image. After an interruption the same command resumes.
-
-    Example: holdfast gallery rollback shop
-    """
-    options = {"drop": drop, "cancel": cancel, "rate": rate}
-    done = run_maintenance("rollback", folder, options, device=device, quiet=quiet or json)
-    if json:
-        print_json(done)
-    elif cancel:
-        typer.echo(f"{folder}: version {done['cancelled']} stays and is the newest")
-    elif done["finished"]:
-        typer.echo(f"{folder}: version {done['version']} was removed, version {done['newest']} is the newest")
-        typer.echo(f"{counted(done['moved'], 'item')} embedded again, {done['dropped']} dropped")
-    else:
-        moved = f"{counted(done['moved'], 'item')} embedded again"
-        typer.echo(f"{folder}: the rollback of version {done['version']} was stopped, {moved}", err=True)
-        typer.echo("run rollback again to resume, or with --cancel to keep the version", err=True)
-    if not cancel and not done["finished"]:
-        raise typer.Exit(1)
-
-
-def run_maintenance(
-    verb: str, folder: Path, options: dict[str, Any], *, device: str = "auto", quiet: bool
-) -> dict[str, Any]:
-    """Run a backfill, rollback or move in the process that serves the gallery, or here on ``device``; its result."""
-    from holdfast.gallery import open_gallery
-    from holdfast.service.admin_tasks import TASKS
-    from holdfast.service.served_gallery import check_device_option, is_served, run_on_server
-
-    if is_served(folder):
-        check_device_option(folder, device)
-    line = ProgressLine(verb, quiet=quiet)
-    try:
-        done = run_on_server(folder, verb, on_progress=line.show, **options)
-        if done is None:
-            with open_gallery(folder, device=device) as opened:
-                done = TASKS[verb](opened, threading.Event(), line.show, **options)
-    except KeyboardInterrupt:
-        typer.echo(f"holdfast: stopped; finished work is kept: run {verb} again to resume", err=True)
-        raise typer.Exit(130) from None
-    line.clear()
-    return dict(done)
-
-
-def _print_backfill(folder: Path, done: dict[str, Any]) -> None:
-    items = counted(done["moved"], "item")
-    typer.echo(f"{folder}: {items} moved to version {done['to']} at {done['rate']:.1f} items/s")
-    without = f"{done['without_image']} without an image"
-    if done["without_vector"] is not None:
-        without = f"{done['without_vector']} without a vector"
-    stay = f"{done['left']} still to move, {without}, {done['unreadable']} unreadable"
-    typer.echo(f"{per_cent(done['share'])} % backfilled; {stay}")
-    for bad in done["reasons"]:
-        typer.echo(f"unreadable: {bad['reason']}", err=True)
-    if done["accuracy"]:
-        rows = [[per_cent(point["share"]), per_cent(point["accuracy"])] for point in done["accuracy"]]
-        print_table(["backfilled %", "accuracy %"], rows, right=(0, 1))
-        typer.echo("Accuracy: labelled images whose nearest labelled item, itself left out, has their label.")
-
-
 def relative_to_cwd(path: str) -> str:
     """The path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
-
-
-EXPOSURE_TEXT = "Exposure: 1 = shown as often as after re-embedding, 0 = never shown."
-
-
-def print_bridges(version: "Version", with_items: Sequence[int] = (), *, attached: bool = False) -> None:
-    """Print the bridges of a version, and which others have none.
-
-    with_items: older versions that have items.
-    attached: whether the gallery is an attached store, whose bridge is fitted on vectors that the user gives.
-    """
-    for record in version.bridges:
-        typer.echo("\n".join(describe_bridge(record)))
-    missing = sorted(set(with_items) - {record["version"] for record in version.bridges})
-    if missing:
-        reason = "give --new-vectors for one" if attached else "because fewer than 10 items could be embedded"
-        typer.echo(f"version {describe_numbers(missing)}: no bridge, {reason}")
-    if version.unreachable:
-        has = "has no items and no bridge, and cannot take items any more"
-        typer.echo(f"version {describe_numbers(version.unreachable)}: {has}")
-    if any(record["exposure"] for record in version.bridges):
-        typer.echo(EXPOSURE_TEXT)
-
-
-def describe_bridge(record: dict[str, Any]) -> list[str]:
-    """One or two lines about the bridge to an older version; see ``gallery.version_bridges.bridge_record``."""
-    bridged = record["kind"] != "none"
-    scaled = record["exposure_without"] not in (None, record["exposure"])  # of queries as they are: by their scores
-    what = record["kind"] if bridged else f"queries as they are, {'scores scaled, ' if scaled else ''}judged"
-    measured = f"{record['measure']} {record['value']:.2f}"
-    if bridged and record["without"] is not None:
-        measured += f" ({record['without']:.2f} without)"
-    lines = [f"version {record['version']}: {what} from {counted(record['pairs'], 'pair')}; {measured}"]
-    if record["exposure"]:
-        shown = describe_exposures(record["exposure"])
-        without = record["exposure_without"]
-        plain = "not found" if without is None else ", ".join(map(_ratio, without.values()))
-        without_text = f" ({plain} without)" if bridged or scaled else ""
-        lines.append(f"  expected exposure of its items: {shown}{without_text}")
-    else:
-        lines.append("  exposure not measured: that takes about 170 pairs")
-    if not record["helps"]:
-        lines.append("  it finds no more than random hits would")
-    return lines
-
-
-def describe_exposures(ratios: dict[str, float | None]) -> str:
-    """Exposure by number of first places: "0.91 at 1, 0.93 at 10"."""
-    return ", ".join(f"{_ratio(ratio)} at {k}" for k, ratio in ratios.items())
-
-
-def _ratio(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.2f}"
-
-
-def describe_sizes(version: "Version") -> str:
-    return f"features of {counted(version.dim, 'number')}, stored as {version.stored_dim}"

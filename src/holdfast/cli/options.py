@@ -1,6 +1,6 @@
 """Options that several verbs share, and the values of options that take lists. Nothing heavy is imported here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import typer
@@ -21,6 +21,19 @@ QUIET_OPTION = typer.Option(False, "--quiet", "-q", help="No progress on stderr.
 JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of text.")
 
 Number = TypeVar("Number", int, float)
+
+
+def refuse_given(context: typer.Context, parameters: Sequence[str], reason: str) -> None:
+    """Refuse options that were given on the command line and would have no effect.
+
+    parameters: names of the command's parameters.
+    reason: what follows the option's name in the message.
+    """
+    options = {one.name: one.opts[-1] for one in context.command.params}
+    for name in parameters:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise HoldfastError(f"{options[name]} {reason}")
 
 
 def yes_or_no(option: str, text: str | None) -> bool | None:

@@ -232,7 +232,7 @@ def _answer(entry: dict[str, Any]) -> str:
 
 
 def _print_old_items(entries: list[dict[str, Any]]) -> None:
-    from holdfast.cli.gallery import EXPOSURE_TEXT, describe_bridge
+    from holdfast.cli.version_text import EXPOSURE_TEXT, describe_bridge
 
     typer.echo("Items of older versions in one gallery, by the images that both models embed:")
     for entry in entries:

@@ -9,17 +9,17 @@ import math
 import re
 from dataclasses import dataclass
 
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError
+from holdfast.gallery.protocol import MOST_PAIRS
 
 MEASURED_ITEMS, MEASURED_DIM = 1_000_000, 512
 CORES = 2
-PAIRS = 2000
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000, "b": 1_000_000_000}
 
 
 @dataclass(frozen=True)
 class EngineFigures:
-    """What was measured for an engine, with one version unless noted.
+    """What was measured, with one version unless noted.
 
     vector_bytes: bytes on disk per number of a vector, index included.
     item_bytes: other bytes on disk per item: graph, fields, catalogue.
@@ -40,26 +40,25 @@ class EngineFigures:
     search_ms: dict[int, float]
 
 
-FIGURES: dict[str, EngineFigures] = {
-    "embedded": EngineFigures(
-        vector_bytes=4.5,
-        item_bytes=325,
-        searching_bytes={1: 13.8, 2: 9.7, 5: 10.0},
-        stored_per_s=7150,
-        index_cpu_s=400,
-        index_versions=5,
-        index_gb=9.73,
-        search_ms={1: 1.01, 2: 1.44, 5: 2.38},
-    ),
-}
+MEASURED = EngineFigures(
+    vector_bytes=4.5,
+    item_bytes=325,
+    searching_bytes={1: 13.8, 2: 9.7, 5: 10.0},
+    stored_per_s=7150,
+    index_cpu_s=400,
+    index_versions=5,
+    index_gb=9.73,
+    search_ms={1: 1.01, 2: 1.44, 5: 2.38},
+)
+"""Of the embedded engine."""
 
 
 @dataclass(frozen=True)
 class CapacityPlan:
     """An estimate for a gallery.
 
-    items, dim, versions, engine: as asked for.
-    disk_gb: all files of the gallery, or the size of the database.
+    items, dim, versions: as asked for.
+    disk_gb: all files of the gallery.
     index_disk_gb: free disk that building the index of the largest version needs.
     memory_gb: memory for fast searches.
     index_memory_gb: memory to build the index of the largest version.
@@ -73,7 +72,6 @@ class CapacityPlan:
     items: int
     dim: int
     versions: int
-    engine: str
     disk_gb: float
     index_disk_gb: float
     memory_gb: float
@@ -86,15 +84,14 @@ class CapacityPlan:
     bridge_s: float | None
 
 
-def plan_capacity(
-    items: int, dim: int, *, versions: int = 1, engine: str = "embedded", embedded_per_s: float | None = None
-) -> CapacityPlan:
-    """Estimate what a gallery takes, on two cores; the items are split evenly between the versions.
+def plan_capacity(items: int, dim: int, *, versions: int = 1, embedded_per_s: float | None = None) -> CapacityPlan:
+    """Estimate what a gallery on the embedded engine takes, on two cores.
+
+    The items are split evenly between the versions.
 
     items: how many items.
     dim: numbers of a stored vector.
     versions: how many model versions have items.
-    engine: one of ``FIGURES``.
     embedded_per_s: items that the newest model embeds per second; gives the time to re-embed.
 
     >>> from holdfast.gallery.capacity import plan_capacity
@@ -107,9 +104,7 @@ def plan_capacity(
             raise HoldfastError(f"{name} must be at least 1, got {value}")
     if embedded_per_s is not None and not embedded_per_s > 0:
         raise HoldfastError(f"the number of items embedded per second must be above 0, got {embedded_per_s}")
-    if engine not in FIGURES:
-        raise unknown_name("engine", engine, FIGURES)
-    measured = FIGURES[engine]
+    measured = MEASURED
     largest = math.ceil(items / versions)
     older = versions - 1
     disk = items * (dim * measured.vector_bytes + measured.item_bytes) / 1e9
@@ -119,7 +114,6 @@ def plan_capacity(
         items=items,
         dim=dim,
         versions=versions,
-        engine=engine,
         disk_gb=disk,
         index_disk_gb=disk / versions,
         memory_gb=items * dim * _between(measured.searching_bytes, versions) / 1e9,
@@ -129,7 +123,7 @@ def plan_capacity(
         search_ms=_between(measured.search_ms, versions) * math.log(max(items, 2)) / math.log(MEASURED_ITEMS),
         bridges_mb=versions * older * dim * dim * 4 / 1e6,
         reembed_s=None if embedded_per_s is None else items / embedded_per_s,
-        bridge_s=None if embedded_per_s is None else older * PAIRS / embedded_per_s,
+        bridge_s=None if embedded_per_s is None else older * MOST_PAIRS / embedded_per_s,
     )
 
 
@@ -140,7 +134,8 @@ def parse_count(text: str) -> int:
     >>> parse_count("1.5M")
     1500000
     """
-    found = re.fullmatch(r"([0-9][0-9_,]*(?:\.[0-9]+)?)\s*([kmb]?)", text.strip().lower())
+    whole = r"[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,3}(?:_[0-9]{3})+|[0-9]+"
+    found = re.fullmatch(rf"((?:{whole})(?:\.[0-9]+)?)\s*([kmb]?)", text.strip().lower())
     if found is None:
         raise HoldfastError(f"{text!r}: give a number of items, such as 250000, 20M or 1.5B")
     return round(float(found[1].replace(",", "").replace("_", "")) * _UNITS[found[2]])
@@ -149,8 +144,6 @@ def parse_count(text: str) -> int:
 def _between(measured: dict[int, float], versions: int) -> float:
     """The value for a number of versions, on the line between the nearest measured ones; beyond them, continued."""
     known = sorted(measured)
-    if len(known) == 1:
-        return measured[known[0]] * versions / known[0]
     low = max([one for one in known[:-1] if one <= versions], default=known[0])
     high = known[known.index(low) + 1]
     return measured[low] + (measured[high] - measured[low]) * (versions - low) / (high - low)

@@ -10,7 +10,7 @@ and the same call continues; after step 5 it is on the new one.
 import contextlib
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +31,13 @@ BLOCK = 1000
 class MigrationOptions:
     """keep: do not drop the vectors on the old engine.
 
+    given: what the user asked for by name, of namespace, shards and replicas.
     stop: ends the migration after the current block, with an error.
     on_progress: called with the number of vectors of each copied block.
     """
 
     keep: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
     stop: threading.Event = field(default_factory=threading.Event)
     on_progress: Callable[[int], None] = lambda copied: None
 
@@ -45,7 +47,7 @@ def migrate(state: GalleryState, wanted: EngineAddress, options: MigrationOption
 
     The caller holds ``state.maintenance``.
     """
-    address, target = _open_target(state, wanted)
+    address, target = _open_target(state, wanted, options.given)
     try:
         for version in state.models.versions():
             _copy(state, version, target, options)
@@ -113,8 +115,11 @@ def collection_checksum(engine: Engine, collection: str) -> CollectionChecksum:
     return CollectionChecksum(np.concatenate(blocks), digest.hexdigest())
 
 
-def _open_target(state: GalleryState, wanted: EngineAddress) -> tuple[EngineAddress, Engine]:
-    """Address and engine of an unfinished migration to the same URL, or of a new one, which is then recorded."""
+def _open_target(state: GalleryState, wanted: EngineAddress, given: Mapping[str, Any]) -> tuple[EngineAddress, Engine]:
+    """Address and engine of an unfinished migration to the same URL, or of a new one, which is then recorded.
+
+    given: as in ``MigrationOptions``; refused if the unfinished migration has another value.
+    """
     catalogue = state.catalogue
     here, unfinished = current_address(catalogue), catalogue.setting("move")
     if wanted.url == here.url == EMBEDDED:
@@ -124,6 +129,12 @@ def _open_target(state: GalleryState, wanted: EngineAddress) -> tuple[EngineAddr
     if unfinished is not None:
         pending = EngineAddress(unfinished["url"], **unfinished["place"])
         if pending.url == wanted.url:
+            for name, value in given.items():
+                if pending.options[name] != value:
+                    raise HoldfastError(
+                        f"an unfinished move to {pending.url} has {name} {pending.options[name]}, not {value}; leave "
+                        f"{name} out to resume it"
+                    )
             return pending, _open_at(pending, state.folder, catalogue)
         with contextlib.suppress(HoldfastError):  # its server may be the reason for another target
             _drop_all(_open_at(pending, state.folder, catalogue))

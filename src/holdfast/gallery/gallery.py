@@ -436,8 +436,9 @@ class Gallery:
         options: namespace, shards and replicas on a server; see ``new_engine_address``.
         """
         address = new_engine_address(to, **options)
+        given = {name: value for name, value in options.items() if value is not None}
         with self._state.maintenance.hold("move"):
-            found = migrate(self._state, address, MigrationOptions(keep, stop or threading.Event(), progress))
+            found = migrate(self._state, address, MigrationOptions(keep, given, stop or threading.Event(), progress))
         self.engine = found["engine"]
         return found
 

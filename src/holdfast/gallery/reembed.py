@@ -5,6 +5,7 @@ new vectors first, then one transaction that gives them to their items, and the 
 that was replaced or deleted meanwhile is left alone.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -88,18 +89,16 @@ def reembed(
     target: Version,
     *,
     rate: float | None = None,
-    limit: int | None = None,
     stop: threading.Event,
     on_progress: Callable[[ReembedProgress], None],
 ) -> ReembedProgress:
     """Embed the items with these keys by ``target``, in this order.
 
     rate: at most so many items per second; None for no limit.
-    limit: at most so many items; None for all.
     stop: ends the call after the current batch.
     on_progress: called after every batch that is on disk.
     """
-    rate_limit, progress = RateLimit(rate, stop), ReembedProgress(len(keys), limit)
+    rate_limit, progress = RateLimit(rate, stop), ReembedProgress(len(keys))
     size = rate_limit.batch_size(state.models.sizes.reembed)
     blocks = image_blocks(state, keys, target, size, progress)
     return store_blocks(state, target, blocks, progress, rate_limit=rate_limit, stop=stop, on_progress=on_progress)
@@ -191,7 +190,7 @@ class RateLimit:
     """
 
     def __init__(self, rate: float | None, stop: threading.Event) -> None:
-        if rate is not None and not rate > 0:
+        if rate is not None and not 0 < rate < math.inf:
             raise HoldfastError(f"a rate is a number of items a second above 0, got {rate}")
         self._rate, self._stop = rate, stop
         self._next = time.monotonic()

@@ -44,7 +44,7 @@ def write_check(record: dict[str, Any], out: Path) -> None:
 
 def render_check(record: dict[str, Any]) -> str:
     """The whole page as HTML."""
-    mood = _mood(record)
+    mood = headline_style(record)
     body = [
         f"<h1>{_TITLE[record['kind']]}</h1>",
         f'<div class="headline {mood}"><p>{text(headline(record))}</p>'
@@ -60,7 +60,7 @@ def render_check(record: dict[str, Any]) -> str:
     return document(_TITLE[record["kind"]], check_style(), body, "Made with Holdfast: holdfast check.")
 
 
-def _mood(record: dict[str, Any]) -> str:
+def headline_style(record: dict[str, Any]) -> str:
     """The style class of the headline, by the answer that it gives."""
     answer = str((record.get("loss") or {}).get("answer"))
     moods = {"yes": "compatible", "no": "incompatible", "not shown": "not-shown"}

@@ -224,12 +224,13 @@ def _colour_share(value: float, low: float, high: float) -> float:
 _INTERVAL_WIDTH, _INTERVAL_LEFT, _INTERVAL_RIGHT, _INTERVAL_ROW = 440, 12, 16, 40
 
 
-def interval_plot(rows: Sequence[tuple[str, dict[str, float]]], label: str, mark: float | None = None) -> str:
+def interval_plot(rows: Sequence[tuple[str, dict[str, Any]]], label: str, mark: float | None = None) -> str:
     """A dot with its interval per row, under its name, on a common axis in per cent.
 
-    rows: (name, {"value", "low", "high"}), in [0, 1].
+    rows: (name, {"value", "low", "high"}), in [0, 1]; those without a value are left out.
     mark: a value where a vertical line is drawn.
     """
+    rows = [(name, found) for name, found in rows if found["value"] is not None]
     ends = [100 * found[key] for _, found in rows for key in ("low", "high", "value")]
     ends += [100 * mark] if mark is not None else []
     low, high, step = _axis(min(ends), max(ends))

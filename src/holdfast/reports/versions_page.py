@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.reports.check_page import history_body
+from holdfast.reports.check_page import headline_style, history_body
 from holdfast.reports.check_text import (
     NOT_COVERED,
     basis_sentence,
@@ -36,7 +36,7 @@ def render_versions(record: dict[str, Any], title: str | None = None) -> str:
     """The whole page as HTML."""
     history = record["history"]
     title = title or "Versions of one model: which may search which gallery?"
-    mood = str(history["verdict"]).replace(" ", "-")
+    mood = headline_style(history)
     body = [
         f"<h1>{text(title)}</h1>",
         f'<div class="headline {mood}"><p>{text(headline(history))}</p>'

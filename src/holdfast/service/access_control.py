@@ -19,7 +19,6 @@ Scope = Literal["read", "write"]
 
 SHORTEST_TOKEN = 16
 TOKEN_VARIABLES: dict[Scope, str] = {"read": "HOLDFAST_READ_TOKEN", "write": "HOLDFAST_WRITE_TOKEN"}
-_LOOPBACK_NAMES = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 class AccessControl:
@@ -31,7 +30,7 @@ class AccessControl:
 
     def __init__(self, tokens: Mapping[bytes, Scope], hosts: Collection[str] = ()) -> None:
         self._tokens = dict(tokens)
-        self._hosts = _LOOPBACK_NAMES | {name.lower() for name in hosts}
+        self._hosts = frozenset(name.lower() for name in hosts)
 
     @property
     def has_tokens(self) -> bool:
@@ -76,10 +75,14 @@ class AccessControl:
         """
         if self.has_tokens:
             return
-        if _host_name(f"//{host or ''}") not in self._hosts:
+        if not self._is_own(_host_name(f"//{host or ''}")):
             raise RequestError(421, "the Host header names another host; a reverse proxy's name needs --allow-host")
-        if origin is not None and _host_name(origin) not in self._hosts:
+        if origin is not None and not self._is_own(_host_name(origin)):
             raise RequestError(403, "the Origin header names another site")
+
+    def _is_own(self, name: str) -> bool:
+        """Whether a host's name is an address of this machine that no other can reach, or one of ``hosts``."""
+        return name in self._hosts or _is_loopback(name)
 
 
 def read_tokens(file: Path | None, environment: Mapping[str, str] = os.environ) -> dict[bytes, Scope]:

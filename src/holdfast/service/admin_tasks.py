@@ -22,6 +22,8 @@ def _register(
     gallery: OpenGallery, stop: threading.Event, on_progress: OnProgress, *, model: str, **options: Any
 ) -> Any:
     def progress(stage: str, done: int, total: int) -> None:
+        if stop.is_set():
+            raise HoldfastError("stopped; the model was not registered")
         on_progress({"stage": stage, "done": done, "total": total})
 
     return gallery.register(Path(model), progress=progress, **options).as_json()

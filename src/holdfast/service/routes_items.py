@@ -126,7 +126,8 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
             files = (decode_base64(item.image or "", "image") for item in images)
             found = await jobs.embed_all(files, access.client(request))
             versions = {version for _, version in found} or {newest if body.version is None else body.version}
-            if len(versions) > 1:
+            with_vectors = body.version is not None or len(images) < len(body.items)
+            if len(versions) > 1 or (with_vectors and images and versions != {newest}):
                 raise RequestError(409, "a version was registered meanwhile; send the items again")
             embedded = {item.id: vector for item, (vector, _) in zip(images, found, strict=True)}
             items = [

@@ -8,6 +8,8 @@ from typing import Any
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
+from holdfast.service.request_bodies import IMAGE_TYPES
+
 
 class Hit(BaseModel):
     id: str
@@ -59,7 +61,7 @@ class Error(BaseModel):
 
 
 _REFERENCE = "#/components/schemas/{model}"
-_ERROR_STATUSES = (400, 401, 403, 404, 408, 413, 414, 415, 421, 422, 503, 504)
+_ERROR_STATUSES = (400, 401, 403, 404, 408, 409, 413, 414, 415, 421, 422, 503, 504)
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {status: {"model": Error} for status in _ERROR_STATUSES}
 NO_TOKEN_NEEDED: dict[str, Any] = {"security": []}
 _MODELS: dict[str, type[BaseModel]] = {}
@@ -75,8 +77,7 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
 def image_body() -> dict[str, Any]:
     """The description of a body that is the bytes of an image file."""
     raw = {"schema": {"type": "string", "format": "binary"}}
-    kinds = ("application/octet-stream", "image/jpeg", "image/png", "image/webp")
-    return {"requestBody": {"required": True, "content": dict.fromkeys(kinds, raw)}}
+    return {"requestBody": {"required": True, "content": dict.fromkeys(IMAGE_TYPES, raw)}}
 
 
 def keyed(extra: dict[str, Any] | None = None) -> dict[str, Any]:
