@@ -107,6 +107,8 @@ def run(
     for name in chosen:
         if name not in {one.name for one in STRATEGIES}:
             raise HoldfastError(f"--strategies {name!r}: use {', '.join(one.name for one in STRATEGIES)}")
+    if render and docs is None:
+        raise HoldfastError("--render needs --docs, the folder of the page")
     if not render:
         from papers.quarters.workers import Workplace
 

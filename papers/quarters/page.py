@@ -196,6 +196,8 @@ def best_line(records: Records, table: str) -> str:
     """Which strategies that re-embed nothing have the highest mAP in the grown gallery, and which fair exposure."""
     shown = [one for one in STRATEGIES if one.search not in ("never", "reembedded") and records.seeds(one.name)]
     found = {one.title: statistics.fmean(records.mixed(one.name, table, "mAP")) for one in shown}
+    if len(found) < 3:
+        return ""
     first, second, third = sorted(found, key=lambda title: -found[title])[:3]
     fair = [one.title for one in shown if all_fair(version_means(records, one.name, table))]
     return (
@@ -206,6 +208,8 @@ def best_line(records: Records, table: str) -> str:
 
 def head_hurts(records: Records, table: str) -> str:
     """A warning if the raw vectors find more than the last head; empty otherwise."""
+    if not (records.seeds("raw") and records.seeds(CEILING)):
+        return ""
     raw, plain = (statistics.fmean(records.own(name, table, "mAP")) for name in ("raw", CEILING))
     if raw <= plain:
         return ""

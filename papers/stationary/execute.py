@@ -179,7 +179,7 @@ def execute_runs(
     planned = [planned_run(run, device) for run in runs]
     by_name = {own.name: (run, own) for run, own in zip(runs, planned, strict=True)}
     share, cancel = DeviceShare(), Cancellation()
-    pool, recorded = ThreadPoolExecutor(RECORDED_AT_ONCE), list[Future[None]]()
+    pool, recorded = ThreadPoolExecutor(RECORDED_AT_ONCE), dict[str, Future[None]]()
     measuring = measuring_processes(runs, device)
 
     def leave(name: str) -> None:
@@ -200,7 +200,7 @@ def execute_runs(
     def watch_and_record(name: str, event: Event) -> None:
         seconds = share.see(RunFolder(out / name), event.kind)
         if isinstance(event, RunEnded):
-            recorded.append(pool.submit(record, name, event, seconds))
+            recorded[name] = pool.submit(record, name, event, seconds)
         else:
             watch(name, event)
 
@@ -219,12 +219,13 @@ def execute_runs(
                 ended=leave,
                 cancel=cancel,
             )
-        for one in recorded:
-            one.result()
         for name, outcome in found.items():
             if isinstance(outcome, DivergedError):
                 run, own = by_name[name]
                 write_divergence(RunFolder(out / name), results / run.path, own.command, str(outcome))
+        for name, one in recorded.items():
+            if (error := one.exception()) is not None:  # the others keep their records
+                found[name] = HoldfastError(f"the record of {name} failed: {type(error).__name__}: {error}")
         return found
     finally:
         if timer:

@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -26,11 +26,6 @@ from holdfast.wording import per_cent
 from papers.stationary.stationarity_measure import measure_stationarity
 from papers.stationary.toy_measure import loss_curves
 
-if TYPE_CHECKING:
-    from holdfast.experiments.schema import Recipe
-    from holdfast.run_folder import RunFolder
-
-
 PER_CLASS_OPTION = typer.Option(20, "--per-class", help="Training images of each class to look at.")
 
 
@@ -47,7 +42,6 @@ def stationarity(
     RUN/report.html.
     """
     from holdfast.reports.stationarity import verdict
-    from holdfast.run_folder import RunFolder
 
     record = _measure(RunFolder(run), per_class=per_class, data=data, device=device)
     if json:
@@ -135,7 +129,6 @@ def proposition1(
 def _train_both(
     source: str, command: str, out: Path, *, set_: list[str], data: Path | None, device: str, quiet: bool
 ) -> dict[str, Any]:
-    from holdfast.run_folder import RunFolder
 
     recipes = both_recipes(source, set_)
     folders = {name: RunFolder(out / name) for name in recipes}
@@ -147,14 +140,14 @@ def _train_both(
     return pair_record(folders, recipes["hoc"], command)
 
 
-def _run(recipe: "Recipe", folder: "RunFolder", *, data: Path | None, device: str, quiet: bool) -> None:
+def _run(recipe: Recipe, folder: RunFolder, *, data: Path | None, device: str, quiet: bool) -> None:
     from holdfast.cli.progress import decoding_lines
 
     shared = SharedData(data, decoding=decoding_lines(quiet=quiet))
     execute_with_progress(recipe, folder.path, shared=shared, device=device, resume=folder.path.exists(), quiet=quiet)
 
 
-def _measure(folder: "RunFolder", *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:
+def _measure(folder: RunFolder, *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:
     from holdfast.devices import resolve_device
     from holdfast.reports import write_report
     from holdfast.storage import write_json

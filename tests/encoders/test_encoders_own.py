@@ -10,6 +10,7 @@ from torch import nn
 
 from holdfast.encoders import Encoder, build_backbone, load_weights
 from holdfast.encoders.backbones import _built
+from holdfast.encoders.named_backbone import named_backbone
 from holdfast.errors import HoldfastError
 
 MODULE = """
@@ -190,7 +191,7 @@ def test_other_shapes_files_and_kinds(tmp_path):
     with pytest.raises(HoldfastError, match=r"unknown kind of weights .* known: \.pt, \.pth, \.safetensors"):
         load_weights(build_backbone("small"), tmp_path / "w.ckpt")
     (tmp_path / "cut.pt").write_bytes(b"PK\x03\x04 cut short")
-    with pytest.raises(HoldfastError, match="contains other objects than tensors"):
+    with pytest.raises(HoldfastError, match=r"cannot be read as a file of torch\.save \(.*not a ZIP archive"):
         load_weights(build_backbone("small"), tmp_path / "cut.pt")
 
 
@@ -222,3 +223,17 @@ def test_all_of_the_backbone_may_be_frozen_and_unknown_parts_may_not():
         encoder.freeze(["stage"])
     assert encoder.frozen == ("*",)
     assert not any(m.training for m in encoder.train().modules() if isinstance(m, nn.BatchNorm2d))
+
+
+def test_weights_of_a_network_that_needs_options(tmp_path):
+    """One for vectors cannot be built by its name alone."""
+    torch.save(build_backbone("linear", in_channels=4, width=5).state_dict(), tmp_path / "head.pt")
+    found = named_backbone("linear", tmp_path / "head.pt")
+    assert (found.name, found.options) == ("linear", {"weights": str(tmp_path / "head.pt")})
+
+
+def test_a_text_file_is_no_file_of_weights(tmp_path):
+    (tmp_path / "w.pt").write_text("not weights")
+    with pytest.raises(HoldfastError, match=r"not a file of torch\.save, or it contains other objects") as refused:
+        load_weights(build_backbone("small"), tmp_path / "w.pt")
+    assert "weights_only" not in str(refused.value)

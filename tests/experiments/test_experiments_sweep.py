@@ -1,6 +1,7 @@
 """Many runs: planned, carried out side by side, one failure at a time."""
 
 import itertools
+import multiprocessing
 import shlex
 import shutil
 import sys
@@ -14,7 +15,7 @@ from holdfast.events import RunFailed
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.plan import plan
 from holdfast.experiments.run_threads import distinct_streams
-from holdfast.experiments.sweep import SweepOptions, run_all
+from holdfast.experiments.sweep import NO_MORE, SweepOptions, _next_message, run_all
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json
 
@@ -177,3 +178,11 @@ def test_no_two_threads_get_the_same_stream(wanted, given):
     few = itertools.cycle([SimpleNamespace(cuda_stream=number) for number in (7, 8, 9)])
     found = distinct_streams(lambda: next(few), wanted)
     assert len({stream.cuda_stream for stream in found}) == len(found) == given
+
+
+def test_a_worker_ends_if_its_parent_was_killed_with_unread_events():
+    """The connection is then reset, which is another error than its end."""
+    here, there = multiprocessing.Pipe()
+    here.send("unread")
+    there.close()
+    assert _next_message(here) == NO_MORE

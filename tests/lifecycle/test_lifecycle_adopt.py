@@ -268,6 +268,12 @@ def test_a_new_model_that_did_not_give_the_new_features(files, tmp_path):
     assert not (tmp_path / "v0").exists()
 
 
+def test_arrays_in_memory_cannot_be_read_again(tmp_path):
+    adopt(vectors_of(1.0, 1), out=tmp_path / "v0", way="unchanged")
+    with pytest.raises(HoldfastError, match="v0: was adopted from arrays in memory; adopt a file"):
+        read_adopted(tmp_path / "v0").stored()
+
+
 GOOD = vectors_of(1.0, 1)
 LABELS = np.repeat(np.arange(CLASSES), EACH)
 WITH_NAN = GOOD.copy()
@@ -290,6 +296,9 @@ WITH_NAN[[3, 5]] = np.nan
         (GOOD, LABELS, {"way": "bridge"}, "needs a new model's vectors"),
         (GOOD, LABELS, {"slots": DIM + 1}, "take one more"),
         (GOOD, LABELS, {"slots": 10}, "no slot left for class"),
+        (GOOD, LABELS, {"slots": 0}, "slots 0: a number of at least 2"),
+        (GOOD, LABELS, {"slots": 900, "way": "unchanged"}, "slots 900: a number of at least 2, for the ways that use"),
+        (GOOD, LABELS, {"new_model": "m"}, "new_model goes with new"),
         (GOOD, None, {"new": GOOD[:5], "way": "bridge"}, "5 vectors, but 480 in features"),
         (GOOD[:5], None, {"new": GOOD[:5]}, "5 pairs are too few for a bridge"),
         (GOOD, LABELS, {"held_out": 1.5}, "between 0 and 1, got 1.5"),

@@ -101,6 +101,16 @@ def test_broken_features_do_not_lose_the_training():
     assert "NaN" in found["not_measured"] or "finite" in found["not_measured"]
 
 
+def test_a_device_without_memory_does_not_lose_the_training(monkeypatch):
+    def extract(*given, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+
+    monkeypatch.setattr("holdfast.lifecycle.old_items.extract", extract)
+    old = made_encoder(0, dim=12)
+    (found,) = measure_old_items(parent_of(old), old, made_images(60), CPU)
+    assert found["not_measured"] == "CUDA out of memory."
+
+
 @pytest.fixture(scope="module")
 def third(second, photos, tmp_path_factory):
     folder = second.parent / "3"

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Note, RunWarning
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
+from holdfast.lifecycle import report_versions
 from holdfast.lifecycle import start as start_in_python
 from holdfast.lifecycle import update as update_in_python
 from holdfast.lifecycle.image_defaults import ImageSurvey, mixed_precision, photograph_advice
@@ -243,6 +244,10 @@ def test_own_code_with_a_preprocess_counts_as_trained(photos, tmp_path, monkeypa
     info = update(tmp_path / "1", photos / "2", tmp_path / "2", backbone="own_trained_nets:net", device="cpu",
                   overrides=["train.epochs=1"])  # fmt: skip
     assert info["start"] == "previous"
+    with pytest.raises(HoldfastError, match=r"reports and galleries take holdfast --code own_trained_nets:net"):
+        report_versions([tmp_path / "2"], device="cpu")
+    monkeypatch.setenv("HOLDFAST_CODE", "own_trained_nets:net")
+    assert len(report_versions([tmp_path / "2"], device="cpu")["versions"]) == 2
 
 
 def cache_network(cache, name, config, size):

@@ -5,6 +5,7 @@ import math
 import shutil
 import tomllib
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -138,6 +139,8 @@ def test_which_images_are_held_out_depends_on_their_content_alone(photos):
     assert np.flatnonzero(held_out_mask(pictures, 0.0, wanted)).tolist() == [5]
     alone = [pictures[row] for row in np.flatnonzero(held)[:1]]
     assert not held_out_mask(alone, 0.3, frozenset()).any()  # a class is never held out as a whole
+    copies = [alone[0], alone[0], replace(alone[0], class_name="other")]
+    assert not held_out_mask(copies, 0.3, frozenset()).any()  # one content is trained on or held out, not both
 
 
 def test_new_images_of_known_classes_alone(first, letters, photos, tmp_path):

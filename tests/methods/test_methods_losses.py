@@ -8,7 +8,7 @@ import torch
 from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.losses import cross_entropy, feature_distillation, hoc_terms, simplex_cross_entropy
-from holdfast.methods import ER, METHODS, Batch, Method, Progress, SimplexFD, SimplexHOC
+from holdfast.methods import ER, METHODS, Batch, Method, Progress, SimplexFD, SimplexHOC, SimplexHOCViews
 
 
 @dataclass
@@ -63,11 +63,28 @@ def test_er_keeps_old_rows_and_grows_by_the_new_classes():
     assert method.classifier.weight.requires_grad
 
 
-@pytest.mark.parametrize(("task", "expected"), [(FIRST, 0.0), (SECOND, 5 * (2 / 4) ** 0.5), (Toy(2, 90, 100), 15.0)])
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (FIRST, 0.0),
+        (SECOND, 5 * (2 / 4) ** 0.5),
+        (Toy(2, 90, 100), 15.0),
+        (Toy(2, 0, 4), 5 * (1 / 4) ** 0.5),  # images of known classes only count as one new class
+        (Toy(1, 4, 4, loaded=True), 5 * 4**0.5),  # an adopted model as one old class
+    ],
+)
 def test_fd_weight_is_base_times_root_of_new_over_old(task, expected):
     method = SimplexFD(slots=100, base=5.0)
     method.begin(task, 99)
     assert method.weight == pytest.approx(expected)
+
+
+def test_views_train_cross_entropy_without_new_classes():
+    method = SimplexHOCViews(slots=10)
+    method.begin(Toy(2, 0, 6), 9)
+    without = method.lambda_
+    method.begin(Toy(2, 1, 6), 9)
+    assert without == method.lambda_ > 0
 
 
 def test_fd_distils_the_replayed_half_only():

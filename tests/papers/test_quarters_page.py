@@ -172,6 +172,19 @@ def test_without_results_the_page_says_so(tmp_path):
     assert CAPTION not in written
 
 
+def test_with_some_strategies_the_page_has_what_is_there(tmp_path):
+    folder = tmp_path / "quarters"
+    folder.mkdir()
+    (folder / "tries.json").write_text((RESULTS / "quarters" / "tries.json").read_text())
+    for file in (RESULTS / "quarters" / PHOTOGRAPHS).glob("plain-reembedded-s*.json"):
+        (folder / PHOTOGRAPHS).mkdir(exist_ok=True)
+        (folder / PHOTOGRAPHS / file.name).write_text(file.read_text())
+    write_page(tmp_path, tmp_path / "docs")
+    written = (tmp_path / "docs" / "results" / "quarters.md").read_text()
+    assert "Each model on its own gallery:" in written
+    assert "the highest mAP in the grown gallery has" not in written
+
+
 def test_numbers_over_seeds():
     assert spread([0.5]) == "50.0"
     assert spread([0.4, 0.6], digits=2) == "50.00±14.14"

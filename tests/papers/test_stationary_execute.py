@@ -20,7 +20,7 @@ from holdfast.experiments.assemble import SharedData
 from holdfast.run_folder import RunFolder
 from papers.stationary import PAGES, ResultPage, Results, StudyRun, bridge_scores
 from papers.stationary.__main__ import app
-from papers.stationary.execute import DeviceShare, execute_runs, measuring_processes, planned_run
+from papers.stationary.execute import MEASURES, DeviceShare, execute_runs, measuring_processes, planned_run
 from papers.stationary.formatting import scores
 from papers.stationary.results import row
 
@@ -296,6 +296,26 @@ def test_time_is_up_and_later_it_goes_on(runs, tmp_path, monkeypatch):
     execute(runs[:1], tmp_path / "other", tmp_path / "whole")
     one, other = (Results(tmp_path / folder).record(runs[0]) for folder in ("results", "whole"))
     assert one["protocols"] == other["protocols"]
+
+
+def test_a_record_that_fails_leaves_the_others(tiny_recipe, tmp_path, monkeypatch):
+    good, failing = (
+        StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, seed=seed, family="tiny", measures=measures)
+        for seed, measures in ((0, ()), (1, ("readings",)))
+    )
+    bad = StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3, settings=("train.lr=1e30",), family="tiny", seed=2)
+
+    def broken(*given):
+        raise RuntimeError("no memory")
+
+    monkeypatch.setitem(MEASURES, "readings", broken)
+    found = execute([failing, bad, good], tmp_path / "runs", tmp_path / "results")
+    results = Results(tmp_path / "results")
+    assert results.missing([good, failing, bad]) == [failing]
+    assert results.diverged(bad)
+    error = found[planned_run(failing, torch.device("cpu")).name]
+    assert isinstance(error, HoldfastError)
+    assert str(error).endswith("failed: RuntimeError: no memory")
 
 
 def test_a_run_that_diverges_is_recorded_without_scores_and_not_run_again(tiny_recipe, tmp_path):

@@ -103,7 +103,7 @@ def _received(end: Connection, process: "multiprocessing.process.BaseProcess") -
     try:
         message: int | str | Embedded | None = end.recv()
         return message
-    except EOFError:
+    except (EOFError, OSError):
         process.join()
         raise HoldfastError(
             f"a process that embeds ended with status {process.exitcode}; finished shards are kept: "

@@ -85,8 +85,10 @@ def hf_backbone(
     If the hub cannot be reached, a model of the hub is read from the local cache, or refused at once.
     """
     transformers = _transformers(name)
+    if name.startswith("~"):
+        name = str(Path(name).expanduser())
     path = Path(name)
-    local = path.exists() or name.startswith((".", "/", "~")) or name.endswith(".json")
+    local = path.exists() or name.startswith((".", "/")) or name.endswith(".json")
     is_type = not local and name in transformers.CONFIG_MAPPING
     if config is not None and not is_type:
         raise HoldfastError(f"backbone hf:{name}: config overrides only a model type's fields; edit its config.json")

@@ -3,7 +3,8 @@
 The result has the options that load trained weights, and says how images are prepared for them.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,8 @@ def _hf_input(name: str) -> NetworkInput:
     The image processor's crop counts before the configuration's size: DINOv2 is configured for 518 pixels and used at
     224.
     """
-    folder = Path(name) if Path(name).is_dir() else cached_snapshot(name) or hub_settings(name)
+    local = Path(name).expanduser()
+    folder = local if local.is_dir() else cached_snapshot(name) or hub_settings(name)
     if folder is None:
         return NetworkInput(mean=None, std=None)
     config, processor = (_json_object(folder / file) for file in (CONFIG_FILE, "preprocessor_config.json"))
@@ -216,7 +218,7 @@ def _of_timm_file(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
 
 def _recognised_for(name: str, file: Path) -> NamedBackbone | None:
     """``name`` with the weights of ``file``, if all its weights are there below one prefix; other names are skipped."""
-    if name not in BACKBONES:
+    if name not in BACKBONES or _needs_options(BACKBONES[name]):
         return None
     with without_memory():
         expected = {key: tuple(value.shape) for key, value in BACKBONES[name]().state_dict().items()}
@@ -230,6 +232,11 @@ def _recognised_for(name: str, file: Path) -> NamedBackbone | None:
             options = {"weights": str(file)} | ({"weights_prefix": prefix} if prefix else {})
             return NamedBackbone(name, options | ({"weights_skip": skip} if skip else {}), _plain_input(name))
     return None
+
+
+def _needs_options(builder: Callable[..., Any]) -> bool:
+    """Whether a network cannot be built by its name alone, such as one for vectors, which needs their size."""
+    return any(one.default is one.empty for one in inspect.signature(builder).parameters.values())
 
 
 def _plain_input(name: str) -> NetworkInput:

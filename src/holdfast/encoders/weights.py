@@ -48,11 +48,15 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
         return read_tensors(path)[0]
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except pickle.UnpicklingError as error:
+        # Not torch's own message: it recommends to unpickle any object.
         raise HoldfastError(
-            f"{path}: contains other objects than tensors, which are not unpickled ({reason})"
+            f"{path}: not a file of torch.save, or it contains other objects than tensors, which are not unpickled; "
+            "save only model.state_dict()"
         ) from error
+    except (RuntimeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise HoldfastError(f"{path}: cannot be read as a file of torch.save ({reason})") from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         held = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise HoldfastError(f"{path}: not a state dict, it contains {held}; save only model.state_dict()")

@@ -307,5 +307,5 @@ def _work(
 def _next_message(connection: Connection) -> Any:
     try:
         return connection.recv()
-    except EOFError:  # the parent was killed
+    except (EOFError, OSError):  # the parent was killed; with unread events of ours the connection is reset
         return NO_MORE

@@ -151,7 +151,9 @@ def update_from_recipe(
     if named is not None:
         own = raw.get("backbone") if isinstance(raw.get("backbone"), dict) else {}
         assert isinstance(own, dict)
-        raw["backbone"] = {**named.table, **(own if own.get("name", named.name) == named.name else {})}
+        if own.get("name", named.name) != named.name:
+            raise HoldfastError(f"--backbone {named.name}, but the recipe names {own['name']}; name one network")
+        raw["backbone"] = {**named.table, **own}
         if replaced:
             options["replace_with"] = named.name
     vectors = holds_vectors(data) if adopted else takes_vectors(description)

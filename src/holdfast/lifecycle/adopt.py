@@ -120,6 +120,10 @@ def adopt(
     """
     check_options("instance", confidence, min_gain, resamples)
     _refuse_options(way, new is not None, held_out, bridge_pairs, max_queries)
+    if new_model is not None and (new is None or way == UNCHANGED):
+        raise HoldfastError("new_model goes with new, the vectors it made of some of the same items; give both")
+    if slots is not None and (slots < 2 or way in (BRIDGE, UNCHANGED)):
+        raise HoldfastError(f"slots {slots}: a number of at least 2, for the ways that use classes only")
     progress("reading", 0, 1)
     stored = read_stored(features, labels)
     if way in NEEDS_CLASSES and stored.labels is None:
@@ -199,7 +203,7 @@ def _refuse_options(way: str | None, has_new: bool, held_out: float, bridge_pair
 
 def _registry(stored: StoredVectors, slots: int | None) -> SlotRegistry:
     """A slot for every class."""
-    num_slots = slots or max(2 * len(stored.class_names), stored.dim + 2)
+    num_slots = slots if slots is not None else max(2 * len(stored.class_names), stored.dim + 2)
     if num_slots == stored.dim + 1:
         raise HoldfastError(
             f"slots {num_slots}: its simplex has the vectors' own {stored.dim} dimensions; take one more"
@@ -279,10 +283,10 @@ class _Judging:
             slots, simplex = _slot_of(stored, registry), DSimplex(registry.num_slots)
             slots = slots if self.paired is None else slots[torch.from_numpy(self.paired.rows)]
         split = split.sampled(self.max_queries, MAX_CHOOSING, seed)
-        number = 2 if by_class else 1
+        question = f"question {2 if by_class else 1} of 2: " if self.paired is not None else ""
 
         def progress(stage: str, done: int, total: int) -> None:
-            self.progress(f"question {number} of 2: {stage}", done, total)
+            self.progress(f"{question}{stage}", done, total)
 
         return Trial(old, new, labels, slots, simplex, split, by_class, **self.settings, progress=progress)
 

@@ -93,6 +93,11 @@ class Adopted:
             raise HoldfastError(
                 "method.name: this method reads no old features, so it cannot stay compatible with the stored vectors"
             )
+        if method.old_features == "replayed":
+            raise HoldfastError(
+                "method.name: this method reads old features of replayed images only, and an adopted model has none; "
+                "set method.on to all"
+            )
 
     def on_store(self, z: Tensor) -> Tensor:
         """New models' features (N x ``dim``) as queries (N x D) for a search of the unchanged vectors; not normalised.
@@ -124,9 +129,10 @@ class Adopted:
     def stored(self, features: str | Path | None = None) -> StoredVectors:
         """The adopted vectors, read from their file."""
         source = self.record["features"]
-        path = Path(features or source["path"])
         if source["sha256"] is None:
-            raise HoldfastError(f"{self.folder}: was adopted from arrays in memory; adopt a file to train against it")
+            what = "arrays in memory" if source["path"] is None else f"the folder {source['path']}"
+            raise HoldfastError(f"{self.folder}: was adopted from {what}; adopt a file to train against it")
+        path = Path(features or source["path"])
         if not path.is_file():
             raise HoldfastError(f"{path}: no such file; give the present location of the adopted features")
         if sha256_of(path) != source["sha256"]:

@@ -158,8 +158,8 @@ class Trial:
         """A new model's queries against the old ones. untouched: its queries for a search without the projection."""
         before, after = self.as_stored, self.outcomes(queries, gallery, what)
         gain = self.gain(before, after)
-        what = "classes of queries" if self.by_class else "queries"
-        decision, reason = verdict(gain, self.min_gain, units(self.resampling(), before), what)
+        counted_by = "classes of queries" if self.by_class else "queries"
+        decision, reason = verdict(gain, self.min_gain, units(self.resampling(), before), counted_by)
         as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old, what))
         return Later(self.score(after), gain, decision, reason, as_is)
 

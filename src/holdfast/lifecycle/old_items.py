@@ -63,8 +63,8 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
                 bridge = _fit(ours, _embedded(encoder, images, device), images, new.dim == encoder.dim)
                 found.append({**record, **bridge.summary()})
                 continue
-            except HoldfastError as error:
-                reason = str(error)
+            except (HoldfastError, RuntimeError) as error:  # RuntimeError: no memory on the device, or a failed SVD
+                reason = str(error).splitlines()[0]
         found.append({**record, "not_measured": reason})
     return found
 

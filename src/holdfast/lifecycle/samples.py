@@ -228,7 +228,8 @@ def held_out_mask(samples: Sequence[Sample], share: float, already: Collection[s
     for name in np.unique(names):
         rows = np.flatnonzero(names == name)
         if held[rows].all() and not any(samples[int(row)].sha256 in already for row in rows):
-            held[rows[position[rows].argmax()]] = False
+            released = samples[int(rows[position[rows].argmax()])].sha256
+            held &= np.array([one.sha256 != released for one in samples])  # with all its copies
     return held
 
 

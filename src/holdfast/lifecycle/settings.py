@@ -28,6 +28,7 @@ from holdfast.lifecycle.parent import (
 )
 from holdfast.lifecycle.samples import ImageFiles, Reader, VectorRows
 from holdfast.methods import Method, method_class
+from holdfast.named_code import trusted_code
 from holdfast.pixels import Colour
 from holdfast.randomness import GENERATOR_LOCK
 from holdfast.training import FitOptions
@@ -394,12 +395,13 @@ def _build_own_code(description: Mapping[str, Any], settings: VersionSettings, m
     Code that only the model folder names is never run.
     """
     code = own_code_of(description)
-    if code is None:
+    if code is None or code in trusted_code():
         return
     if settings.backbone != code:
         raise HoldfastError(
             f"{model}: its network is code of your own, {code}, which no model folder may name; give --backbone "
-            f'{code}, or --recipe with backbone.name = "{code}" (backbone="{code}" in Python)'
+            f'{code}, or --recipe with backbone.name = "{code}" (backbone="{code}" in Python); reports and galleries '
+            f"take holdfast --code {code}"
         )
     _built_spec(settings, input_from_json(description["preprocess"]))
 

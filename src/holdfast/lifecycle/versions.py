@@ -298,9 +298,11 @@ def _with_steps(settings: VersionSettings, parent: Parent, plan: Plan, on_event:
     share, words = (FIRST_UPDATE, "about half as many steps as") if first else (1, "about as many steps as")
     fit = settings.fit
     per_epoch = steps_per_epoch(len(plan.task.new_indices), len(plan.task.buffer_indices), fit.batch_size)
-    epochs = min(fit.epochs, max(FEWEST_EPOCHS, math.ceil(share * steps / per_epoch)))
+    wanted = math.ceil(share * steps / per_epoch)
+    epochs = min(fit.epochs, max(FEWEST_EPOCHS, wanted))
     if epochs < fit.epochs:
-        text = f"{counted(epochs, 'epoch')} instead of {fit.epochs}: {words} the model before was trained"
+        why = f"{words} the model before was trained" if wanted >= epochs else "the fewest that are used by default"
+        text = f"{counted(epochs, 'epoch')} instead of {fit.epochs}: {why}"
         on_event(Note(f"{text}; --set train.epochs=N sets another number"))
     return replace(settings, fit=replace(fit, epochs=epochs))
 

@@ -76,9 +76,9 @@ class SlotLabels(nn.Module):
 
 
 def old_class_features(task: TaskView, survey: Survey) -> tuple[Tensor, Tensor] | None:
-    """The loaded model's features of the buffer's images, and their labels.
+    """The loaded model's features of the task's images of old classes, most of them the buffer's, and their labels.
 
-    The buffer is all that is known of old classes in the space of a model that was loaded. None if no model was loaded,
+    They are all that is known of old classes in the space of a model that was loaded. None if no model was loaded,
     in the first task, and without a buffer. A method then leaves out the terms that need these features.
     """
     num_old = task.num_seen - task.num_new

@@ -68,8 +68,12 @@ class SimplexFD(Method):
 
     def begin(self, task: TaskView, dim: int) -> None:
         self.vertex.assign(list(task.slots))
-        num_old = task.num_seen - task.num_new
-        self.weight = self.base * math.sqrt(task.num_new / num_old) if num_old else 0.0
+        if task.reference == "none":
+            self.weight = 0.0
+            return
+        # An update with images of known classes only counts as one new class, an adopted model as one old class.
+        num_new, num_old = max(1, task.num_new), max(1, task.num_seen - task.num_new)
+        self.weight = self.base * math.sqrt(num_new / num_old)
 
     def loss(
         self,

@@ -116,7 +116,8 @@ class SimplexHOCViews(Method):
 
     def begin(self, task: TaskView, dim: int) -> None:
         self.vertex.assign(list(task.slots))
-        rule = lambda_of_share(task.num_new / task.num_seen, scale=self.lambda_scale, power=self.lambda_power)
+        # An update with images of known classes only counts as one new class: cross-entropy is still trained.
+        rule = lambda_of_share(max(1, task.num_new) / task.num_seen, scale=self.lambda_scale, power=self.lambda_power)
         self.lambda_ = rule if self.fixed_lambda is None else self.fixed_lambda
         # A second view costs a second pass through the network, so it is computed only if its weight is above 0.
         self.reads_view = (self.first_view if task.reference == "none" else self.view_weight) > 0

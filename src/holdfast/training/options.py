@@ -20,7 +20,8 @@ Executor = Literal["auto", "eager", "compiled", "graph", "fused"]
 class FitOptions:
     """Optimisation, batches, augmentation and checkpoints of one task.
 
-    epochs: passes over the task's new images; default 70.
+    epochs: default 70. An epoch has (new images + images of the buffer) / batch_size steps; if there is a buffer, half
+        of each batch is new.
     batch_size: images per step, of all ranks together; default 128.
     optimizer: "sgd" (default) or "adamw".
     lr: learning rate at the start of every task; default 0.1.
