@@ -1,6 +1,5 @@
 """The runs that several CIFAR100/10 tables share: with the paper's settings, with changes, or with tuned settings."""
 
-from holdfast.methods import METHODS
 from papers.stationary.study_runs import StudyRun
 
 PAPER_METHODS = ("er", "fan", "bct", "lce", "advbct", "cvs", "simplex_fd", "simplex_hoc")
@@ -35,8 +34,3 @@ def tuned_run(method: str, tasks: int, *, order: str = "natural", seed: int = 0,
     """A run with the settings chosen for a method."""
     study, folder = ("paper", "") if method in UNCHANGED else ("tuned", "tuned/")
     return StudyRun(study, f"cifar100-10/{folder}{method}", method, tasks, order, seed, stage=stage, set_name="tuned")
-
-
-def known(methods: tuple[str, ...]) -> list[str]:
-    """The ones of ``methods`` that this version has."""
-    return [method for method in methods if method in METHODS]

@@ -1,7 +1,7 @@
 """The runs that the tables and figures of IAM-CL2R share: recipe, pre-trained models, position in the running order."""
 
 from holdfast.experiments.load import read_recipe
-from papers.stationary.cifar_runs import OURS, REST, known
+from papers.stationary.cifar_runs import OURS, REST
 from papers.stationary.results import Results
 from papers.stationary.study_runs import StudyRun
 
@@ -54,7 +54,7 @@ def iam_run(
 
 
 def with_ours(methods: tuple[str, ...]) -> list[str]:
-    return [*methods, *known((OURS,))]
+    return [*methods, OURS]
 
 
 def pretrained_models(study: str) -> list[str]:

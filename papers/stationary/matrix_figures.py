@@ -3,7 +3,7 @@
 Both show four methods and ours. Figure 4 also shows the tuned settings, there with the strongest other method.
 """
 
-from papers.stationary.cifar_runs import OUR_OWN, OURS, known, paper_run, tuned_run
+from papers.stationary.cifar_runs import OUR_OWN, OURS, paper_run, tuned_run
 from papers.stationary.formatting import compatible_pairs, method_name, missing_note
 from papers.stationary.iam_runs import SHORT_TASKS, iam_run, pretraining_note, with_ours
 from papers.stationary.plots import draw_matrices
@@ -19,7 +19,7 @@ TASKS = 7
 def _fig4_runs() -> list[StudyRun]:
     paper = [paper_run(method, TASKS) for method in METHODS]
     tuned = [tuned_run(method, TASKS) for method in (RIVAL, *METHODS)]
-    return [*paper, *tuned, *(tuned_run(method, TASKS, stage=OUR_OWN) for method in known((OURS,)))]
+    return [*paper, *tuned, tuned_run(OURS, TASKS, stage=OUR_OWN)]
 
 
 def _fig4_rows(results: Results, selection: Selection) -> list[Row]:

@@ -9,7 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.methods import ER, FeaturePhase, Method
 from holdfast.training.feature_phase import train_on_features
 from holdfast.training.fit import arrival_labels
-from holdfast.training.survey import ImageSurvey
+from holdfast.training.survey import TaskFeatures
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def survey_of(glyph_images, two_tasks, make_small):
         images, task = DeviceImages(glyph_images), two_tasks.tasks[1]
         encoder = make_small(5, seed=1).train()
         labels = arrival_labels(task, images)
-        return ImageSurvey(encoder, encoder.preprocess, old, images, labels, task, flips=flips)
+        return TaskFeatures(encoder, encoder.preprocess, old, images, labels, task, flips=flips)
 
     return make
 

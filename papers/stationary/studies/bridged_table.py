@@ -27,7 +27,8 @@ from papers.stationary.formatting import (
 from papers.stationary.readings import GALLERY_PAIRS, OTHER_PAIRS, PLAIN
 from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import SCORES, Results, grouped_by_seed, row
-from papers.stationary.studies.bridged_tries import METHODS, name_of_change
+from papers.stationary.studies.bridged_tries import METHODS
+from papers.stationary.studies.validation_tries import name_of_change
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.table8 import COMPACT
 

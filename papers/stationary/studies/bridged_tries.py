@@ -13,7 +13,7 @@ from papers.stationary.formatting import commit_note, diverged_note, fan_note, m
 from papers.stationary.readings import GALLERY_PAIRS
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
 from papers.stationary.results import SCORES, Results, row
-from papers.stationary.studies.validation_tries import COMMON, EPOCHS, TASKS, TRIED, winner
+from papers.stationary.studies.validation_tries import COMMON, EPOCHS, TASKS, TRIED, name_of_change, winner
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.table8 import COMPACT
 
@@ -62,12 +62,6 @@ SEARCHED: dict[str, tuple[tuple[str, ...], ...]] = {
 """Method -> its six tries, each a tuple of settings. The empty tuple is the unchanged recipe."""
 
 METHODS = (*PAPER_METHODS, "distillation", OURS)
-
-
-def name_of_change(settings: tuple[str, ...]) -> str:
-    """A short name of changed settings, for the file of a run."""
-    changed = [text.partition(".")[2].replace("=", "-") for text in settings if text != COMPACT]
-    return "-".join(changed) or "as-is"
 
 
 def _try(method: str, settings: tuple[str, ...]) -> StudyRun:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from papers.stationary import table8
-from papers.stationary.cifar_runs import OURS, REST, known, tuned_run
+from papers.stationary.cifar_runs import OURS, REST, tuned_run
 from papers.stationary.formatting import SET_LEGEND, commit_note, method_name, missing_note, scores
 from papers.stationary.plots import IN_THE_PAPER, draw_tradeoff
 from papers.stationary.result_page import EVERYTHING, Figure, ResultPage, Row, Selection, Table
@@ -16,8 +16,6 @@ VALUES = (0.2, 0.35, 0.5, 0.68, 0.85, 1.0)
 
 
 def _ours() -> list[tuple[float, StudyRun]]:
-    if not known((OURS,)):
-        return []
     own = tuned_run(OURS, table8.TASKS)
     chosen = float(own.recipe["method"][SCALE])
     found = [(chosen, own)]

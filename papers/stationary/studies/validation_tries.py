@@ -6,8 +6,7 @@ tasks, 40 epochs and seed 0 with some settings changed. The highest ACA wins; AA
 
 from collections.abc import Mapping
 
-from holdfast.data import DATASETS
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS, TRIES, known
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS, TRIES
 from papers.stationary.formatting import commit_note, fan_note, method_name, missing_note, scores
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, row
@@ -56,16 +55,19 @@ BESIDE: dict[str, tuple[tuple[str, ...], ...]] = {
 """Runs on the same classes that do not count as tries, because the other methods had none for this setting."""
 
 
-def _cell(method: str, settings: tuple[str, ...]) -> StudyRun:
+def name_of_change(settings: tuple[str, ...]) -> str:
+    """A short name of changed settings, for the file of a run."""
     changed = [text.partition(".")[2].replace("=", "-") for text in settings if text != COMPACT]
-    change = "-".join(changed) or "as-is"
-    source = f"cifar100-10/{method}"
+    return "-".join(changed) or "as-is"
+
+
+def _cell(method: str, settings: tuple[str, ...]) -> StudyRun:
     return StudyRun(
         "validation",
-        source,
+        f"cifar100-10/{method}",
         method,
         TASKS,
-        change=change,
+        change=name_of_change(settings),
         settings=(*COMMON, *settings),
         stage=TRIES,
         set_name="validation",
@@ -73,13 +75,11 @@ def _cell(method: str, settings: tuple[str, ...]) -> StudyRun:
 
 
 def _runs() -> list[StudyRun]:
-    if VALIDATION not in DATASETS:
-        return []
     return [run for listed in (TRIED, BESIDE) for run in _listed(listed)]
 
 
 def _listed(tries: Mapping[str, tuple[tuple[str, ...], ...]]) -> list[StudyRun]:
-    return [_cell(method, settings) for method in known((*PAPER_METHODS, OURS)) for settings in tries.get(method, ())]
+    return [_cell(method, settings) for method in (*PAPER_METHODS, OURS) for settings in tries.get(method, ())]
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
@@ -111,15 +111,14 @@ def winner(rows: list[Row]) -> Row | None:
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
     rows = _rows(results, selection)
-    absent = () if VALIDATION in DATASETS else (f"This version cannot read {VALIDATION}: nothing to try on.",)
     title = f"Tries on the validation set: {TASKS} tasks, {EPOCHS} epochs, seed 0"
-    tables = [_table(title, [r for r in rows if r["counted"]], absent)]
+    tables = [_table(title, [r for r in rows if r["counted"]])]
     if beside := [r for r in rows if not r["counted"]]:
-        tables.append(_table("Not counted as tries: the other methods had none for this setting", beside, ()))
+        tables.append(_table("Not counted as tries: the other methods had none for this setting", beside))
     return tables
 
 
-def _table(title: str, rows: list[Row], absent: tuple[str, ...]) -> Table:
+def _table(title: str, rows: list[Row]) -> Table:
     lines = [
         [
             method_name(r["method"]),
@@ -130,7 +129,7 @@ def _table(title: str, rows: list[Row], absent: tuple[str, ...]) -> Table:
         for r in rows
     ]
     header = ["method", "AC", "AA %", "ACA %", "", "changed"]
-    notes = (*absent, *fan_note(rows), *commit_note(rows), *missing_note(rows))
+    notes = (*fan_note(rows), *commit_note(rows), *missing_note(rows))
     return Table(title, header, lines, right=(1, 2, 3), notes=notes)
 
 

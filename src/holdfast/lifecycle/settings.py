@@ -99,7 +99,7 @@ class VersionSettings:
             raise HoldfastError(f"size must be at least 1 pixel, got {self.size}")
 
     @classmethod
-    def from_tables(cls, tables: Mapping[str, Any], *, vectors: bool | None = None) -> "VersionSettings":
+    def from_tables(cls, tables: Mapping[str, Any]) -> "VersionSettings":
         """From the tables of a recipe; keys that are missing take the defaults."""
         method, backbone = dict(tables["method"]), dict(tables.get("backbone") or {})
         data, held_out = tables.get("data", {}), tables.get("held_out", {})
@@ -117,7 +117,6 @@ class VersionSettings:
             fit=fit,
             preprocess={key: value for key, value in tables.get("preprocess", {}).items() if value is not None},
             title=tables.get("title", ""),
-            vectors=vectors,
             **{key: data[key] for key in ("size", "colour", "features", "labels") if data.get(key) is not None},
             **{key: value for key, value in numbers.items() if value is not None},
         )

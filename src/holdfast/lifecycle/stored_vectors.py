@@ -48,17 +48,15 @@ class StoredVectors:
 def read_stored(
     features: str | Path | FeatureSet | ArrayLike,
     labels: str | Path | ArrayLike | None = None,
-    ids: ArrayLike | None = None,
 ) -> StoredVectors:
     """Vectors from a file (``read_features``), a FeatureSet or an array, with their classes if there are any.
 
     features: N x D.
     labels: a file (npy, or text with one label a line) or an array; None takes those in the features' file, if any.
-    ids: N, for an array of features.
 
     Refused: another number of labels than of vectors, vectors that are zero or not finite.
     """
-    found = _open(features, ids)
+    found = _open(features)
     given = found.labels if labels is None else _labels(labels)
     if given is not None and given.shape != (len(found),):
         raise HoldfastError(f"{found.name}: {len(found)} vectors but labels of shape {given.shape}; one each is needed")
@@ -207,12 +205,12 @@ def _shared_classes(labels: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.bincount(labels) >= 2)
 
 
-def _open(features: str | Path | FeatureSet | ArrayLike, ids: ArrayLike | None) -> FeatureSet:
+def _open(features: str | Path | FeatureSet | ArrayLike) -> FeatureSet:
     if isinstance(features, FeatureSet):
         return features
     if isinstance(features, str | Path):
         return read_features(features, "gallery")
-    return feature_set("features", features, None, ids)
+    return feature_set("features", features)
 
 
 def _labels(given: str | Path | ArrayLike) -> np.ndarray:

@@ -37,7 +37,7 @@ from holdfast.training.schedule import (
 )
 from holdfast.training.slots import record_slots
 from holdfast.training.step import Augment, LossSums, TrainingStep
-from holdfast.training.survey import ImageSurvey, StoredReference
+from holdfast.training.survey import StoredReference, TaskFeatures
 
 PULSE_SECONDS = 0.25
 """Least time between two ``StepsDone`` events."""
@@ -272,9 +272,10 @@ def _check_stored(old: StoredReference, images: int, dim: int) -> None:
         raise HoldfastError(f"stored vectors of {old.dim} numbers, but the model in training gives {dim}")
 
 
-def task_survey(step: TrainingStep, task: Task) -> ImageSurvey:
+def task_survey(step: TrainingStep, task: Task) -> TaskFeatures:
     """Gives the method features of all images of the task under the step's networks."""
-    return ImageSurvey(step.encoder, step.preprocess, step.old, step.images, step.labels, task, flips=step.options.flip)
+    flips = step.options.flip
+    return TaskFeatures(step.encoder, step.preprocess, step.old, step.images, step.labels, task, flips=flips)
 
 
 def _batches(task: Task, options: FitOptions, epoch: int) -> EpochBatches:

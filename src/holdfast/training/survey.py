@@ -16,7 +16,7 @@ BATCH = 512
 
 
 @dataclass
-class ImageSurvey:
+class TaskFeatures:
     """Features of the task's new and buffered images: raw, float32, in eval mode, of the centre of larger images.
 
     Each call runs the network, so a method calls it once. ``mirrored`` adds the mirrored images, if training flips.

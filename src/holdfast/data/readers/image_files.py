@@ -208,9 +208,9 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
     return canonical(images, listing.labels, listing.class_names, source=f"{table}, split {split}", names=names)
 
 
-def find_in_csv(table: Path, split: str = "train") -> FoundImages:
+def find_in_csv(table: Path) -> FoundImages:
     """The images that ``csv_list`` reads, and the files that are named but missing."""
-    rows, _ = _chosen(table, split)
+    rows, _ = _chosen(table, "train")
     problems = _bad_rows(table, rows)
     bad = {one.origin for one in problems}
     found = [(row.file, row.label) for row in rows if row.origin(table) not in bad]
