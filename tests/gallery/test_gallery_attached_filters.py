@@ -1,6 +1,7 @@
 """Filters, pages and parallel searches of attached stores. The reference is a loop over the rows in memory."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +274,22 @@ def test_a_server_that_is_gone_is_unavailable():
     with pytest.raises(UnavailableError, match="items: "):
         source.search(np.ones(DIM, dtype=np.float32), 3)
     source.close()
+
+
+@pytest.mark.parametrize("place", ["table", "collection"])
+def test_labels_of_items_and_how_many_have_one(place, request):
+    """Every seventh row has no shop, which is the label here."""
+    address = replace(request.getfixturevalue(place), label="shop")
+    source = open_source(address)
+    try:
+        assert source.labels(["item-001", "item-007", "nothing"]) == {"item-001": "south", "item-007": None}
+        assert source.count() == len(ROWS)
+        assert source.count(labelled=True) == sum("shop" in row["fields"] for row in ROWS)
+    finally:
+        source.close()
+    bare = open_source(replace(address, label=None))
+    try:
+        assert bare.labels(["item-001"]) == {"item-001": None}
+        assert bare.count(labelled=True) == 0
+    finally:
+        bare.close()

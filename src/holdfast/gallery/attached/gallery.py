@@ -324,9 +324,9 @@ class AttachedGallery:
         return self._models
 
     def get(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Which of these ids are stored."""
-        found = self._source.fetch(list(ids))
-        return {name: {"version": 0, "label": None, "metadata": {}, "path": None} for name in found}
+        """Which of these ids are stored, with their labels."""
+        found = self._source.labels(list(ids))
+        return {name: {"version": 0, "label": label, "metadata": {}, "path": None} for name, label in found.items()}
 
     def versions(self) -> list[Version]:
         """Version 0, the stored vectors' model, and the models registered after it."""
@@ -361,7 +361,7 @@ class AttachedGallery:
             }
             for one in self.versions()
         ]
-        shown = {"items": count, "labelled": count if self._record["address"]["label"] else 0, "with_path": 0}
+        shown = {"items": count, "labelled": self._source.count(labelled=True), "with_path": 0}
         about = {"fields": self._source.fields, "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
         return {**shown, **about, "bytes_on_disk": bytes_below(self._folder), "versions": rows}
 

@@ -202,6 +202,10 @@ class PostgresSource:
         vectors = decode_vectors([raw for _, raw in rows])
         return {name: vector for (name, _), vector in zip(rows, vectors, strict=True)}
 
+    def labels(self, ids: list[str]) -> dict[str, str | None]:
+        statement = "SELECT {id}::text, {label} FROM {table} WHERE {id}::text = ANY(%s) AND {vector} IS NOT NULL"
+        return dict(self._fetch_all(self._sql(statement), (list(ids),)))
+
     def sample(self, count: int | None, seed: int = 0) -> Sample:
         # By a hash of the id: independent of the order on disk, without a copy of the table.
         statement = """SELECT {id}::text, {vector}::vector, {label} FROM {table} WHERE {vector} IS NOT NULL
@@ -216,8 +220,9 @@ class PostgresSource:
             labels = np.array([label for _, _, label in rows])
         return Sample(np.array([name for name, _, _ in rows]), vectors, labels)
 
-    def count(self) -> int:
-        return int(self._fetch_all(self._sql("SELECT count({vector}) FROM {table}"))[0][0])
+    def count(self, *, labelled: bool = False) -> int:
+        only = " WHERE {label} IS NOT NULL" if labelled else ""
+        return int(self._fetch_all(self._sql("SELECT count({vector}) FROM {table}" + only))[0][0])
 
     def close(self) -> None:
         self._pool.close()

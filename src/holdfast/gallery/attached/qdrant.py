@@ -90,24 +90,30 @@ class QdrantSource:
         return sorted(nearby, key=lambda one: (-one.cosine, one.id))
 
     def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:
+        return {self._id(point): self._vector(point) for point in self._points(ids, with_vectors=self._vectors())}
+
+    def labels(self, ids: list[str]) -> dict[str, str | None]:
+        return {self._id(point): self._label(point) for point in self._points(ids, with_vectors=False)}
+
+    def _points(self, ids: list[str], *, with_vectors: Any) -> list[Any]:
+        """The points of those ids that exist, with their payload."""
         if self._address.id == OWN_ID:
             given = [own for own in map(_point_id, ids) if own is not None]
-            points = self._call("retrieve", ids=given, with_vectors=self._vectors(), with_payload=False)
-        else:
-            numbers = [int(name) for name in ids if _is_number(name)]
-            conditions = [
-                self._models.FieldCondition(key=self._address.id, match=self._models.MatchAny(any=wanted))
-                for wanted in (ids, numbers)  # Qdrant takes no list of both kinds
-                if wanted
-            ]
-            points, _ = self._call(
-                "scroll",
-                scroll_filter=self._models.Filter(should=conditions),
-                limit=len(ids) + len(numbers),
-                with_vectors=self._vectors(),
-                with_payload=True,
-            )
-        return {self._id(point): self._vector(point) for point in points}
+            return list(self._call("retrieve", ids=given, with_vectors=with_vectors, with_payload=True))
+        numbers = [int(name) for name in ids if _is_number(name)]
+        conditions = [
+            self._models.FieldCondition(key=self._address.id, match=self._models.MatchAny(any=wanted))
+            for wanted in (ids, numbers)  # Qdrant takes no list of both kinds
+            if wanted
+        ]
+        points, _ = self._call(
+            "scroll",
+            scroll_filter=self._models.Filter(should=conditions),
+            limit=len(ids) + len(numbers),
+            with_vectors=with_vectors,
+            with_payload=True,
+        )
+        return list(points)
 
     def sample(self, count: int | None, seed: int = 0) -> Sample:
         # Qdrant has no reproducible sample: read all ids and take those with the smallest hashes.
@@ -129,8 +135,13 @@ class QdrantSource:
             labels = np.array(given)
         return Sample(np.array([self._id(point) for point in found]), vectors, labels)
 
-    def count(self) -> int:
-        return int(self._call("count", exact=True).count)
+    def count(self, *, labelled: bool = False) -> int:
+        if not labelled:
+            return int(self._call("count", exact=True).count)
+        if self._address.label is None:
+            return 0
+        empty = self._models.IsEmptyCondition(is_empty=self._models.PayloadField(key=self._address.label))
+        return int(self._call("count", exact=True, count_filter=self._models.Filter(must_not=[empty])).count)
 
     def close(self) -> None:
         self._client.close()

@@ -55,11 +55,14 @@ class AttachedSource(Protocol):
     def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:
         """The vectors of those ids that exist."""
 
+    def labels(self, ids: list[str]) -> dict[str, str | None]:
+        """The labels of those ids that exist; None for one without a label."""
+
     def sample(self, count: int | None, seed: int = 0) -> Sample:
         """``count`` random vectors, the same for the same seed; None for all."""
 
-    def count(self) -> int:
-        """Number of stored vectors."""
+    def count(self, *, labelled: bool = False) -> int:
+        """Number of stored vectors, or of those with a label."""
 
     def close(self) -> None:
         """Close the connection."""
