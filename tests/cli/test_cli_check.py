@@ -165,27 +165,6 @@ def test_page_and_markdown(files, tmp_path, tiny_run, holdfast):
     assert "| query model" in text
 
 
-def test_lines_and_bar(capsys, monkeypatch):
-    from holdfast.cli import check
-    from holdfast.cli.check import CheckProgress
-
-    now = [0.0]
-    monkeypatch.setattr(check.time, "monotonic", lambda: now[0])
-    with CheckProgress(quiet=False) as progress:
-        for done in (10, 20, 30):
-            now[0] += 11
-            progress("gallery.npz", done, 100)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [
-        "check: gallery.npz, 10 %",
-        "check: gallery.npz, 20 %, 1:28 left",
-        "check: gallery.npz, 30 %, 1:17 left",
-    ]
-    with CheckProgress(quiet=True) as progress:
-        progress("gallery.npz", 1, 2)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_crash_is_no_verdict(files, holdfast, monkeypatch, capsys):
     def broken(*args, **options):
         raise RuntimeError("out of memory")

@@ -140,6 +140,21 @@ def test_a_stage_that_reports_nothing_shows_that_it_lives(now, line, monkeypatch
     assert stream.getvalue().endswith(" so far\n")
 
 
+def test_the_time_left_in_a_stage(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    display = StageProgress("check", quiet=False)
+    for done in (10, 20, 30):
+        now[0] += 11
+        display("gallery.npz", done, 100)
+    stream = OneLine(display)
+    display._print_lines(stream)
+    assert stream.getvalue() == "check: gallery.npz, 30 %, 1:17 left\n"
+    display("queries.npz", 50, 100)
+    assert display._left() == ""  # the first block of another stage only starts its clock
+
+
 def test_stages_in_quiet(capsys, monkeypatch):
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     with StageProgress("adopt", quiet=True) as shown:

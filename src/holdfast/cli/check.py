@@ -1,17 +1,14 @@
 """``holdfast check``: compare a new model with the old one on the old gallery, and say whether it may replace it."""
 
-import sys
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, refuse_given
-from holdfast.cli.progress import LINE_SECONDS, clock
+from holdfast.cli.progress import StageProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.errors import HoldfastError
@@ -206,7 +203,7 @@ def _judge(
         raise HoldfastError(
             "give a run folder, or --model twice or more, or --gallery, --queries-old and --queries-new"
         )
-    with CheckProgress(quiet=quiet) as progress:
+    with StageProgress("check", quiet=quiet) as progress:
         settings = {**given, "device": resolve_device(device), "progress": progress}
         if ways[2]:
             gallery, old, new, gallery_new = files
@@ -234,7 +231,7 @@ def _judge_mixed(
         bridge = Bridge.load(folder) if folder else None
         opened.append((file, bridge, None if bridge is None else bridge.scale))
     known = {name: value for name, value in given.items() if name not in ("protocol", "max_loss", "min_gain")}
-    with CheckProgress(quiet=quiet) as progress:
+    with StageProgress("check", quiet=quiet) as progress:
         return check_mixed(opened, queries, gallery_new, **known, device=resolve_device(device), progress=progress)
 
 
@@ -291,51 +288,6 @@ def _carried_through(
         return feature_set(found.name, carried.numpy(), found.labels, found.ids)
 
     return projected(gallery, "gallery"), projected(queries_old, "query")
-
-
-class CheckProgress:
-    """Progress of a check on stderr: a bar in a terminal, else a line every ten seconds; nothing if ``quiet``.
-
-    Called with (stage, done, total). The time left is estimated for each stage separately.
-    """
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._stage = ""
-        self._started = self._printed = time.monotonic()
-        self._bar: Any = None
-
-    def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}")
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._row = self._bar.add_task("reading", total=None, left="")
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        if self._quiet:
-            return
-        now = time.monotonic()
-        if stage != self._stage:
-            self._stage, self._started, self._before = stage, now, done
-        # The first block of a stage starts the clock, so its own time is not counted.
-        fresh = done - self._before
-        left = f"{clock((now - self._started) / fresh * (total - done))} left" if fresh > 0 else ""
-        if self._bar is not None:
-            shown = stage if len(stage) <= 40 else f"...{stage[-37:]}"
-            self._bar.update(self._row, description=shown.replace("[", "\\["), completed=done, total=total, left=left)
-        elif now - self._printed > LINE_SECONDS:
-            self._printed = now
-            sys.stderr.write(f"check: {stage}, {100 * done / total:.0f} %{', ' if left else ''}{left}\n")
-            sys.stderr.flush()
 
 
 def _print_check(record: dict[str, Any], html: Path | None) -> None:

@@ -304,9 +304,10 @@ class CountProgress(Display):
 
 
 class StageProgress(Display):
-    """The stage, the share that is done and the time on stderr: a bar in a terminal, else a line every few seconds.
+    """The stage, the share done and the time left on stderr: a bar in a terminal, else a line every few seconds.
 
-    Called with (stage, done, total). Lines come from a thread, also if a stage does not report for a while.
+    Called with (stage, done, total). Lines come from a thread, also if a stage does not report for a while. The clock
+    of a stage starts at its first call, so that the time of its first block is not counted.
 
     name: of the verb.
     quiet: show nothing.
@@ -316,6 +317,7 @@ class StageProgress(Display):
         self._name, self._quiet = name, quiet
         self._began = time.monotonic()
         self._stage, self._done, self._total = "starting", 0, 0
+        self._stage_began, self._done_before = self._began, 0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._bar: Any = None
@@ -327,10 +329,15 @@ class StageProgress(Display):
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-            columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]}"),
+            )
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._bar.start()
-            self._row = self._bar.add_task(self._stage, total=None)
+            self._row = self._bar.add_task(self._stage, total=None, left="")
         else:
             self._thread = threading.Thread(target=self._print_lines, args=(sys.stderr,), daemon=True)
             self._thread.start()
@@ -344,15 +351,27 @@ class StageProgress(Display):
             self._thread.join()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self._stage_began, self._done_before = time.monotonic(), done
         self._stage, self._done, self._total = stage, done, total
         if self._bar is not None:
             known = {"completed": done, "total": total} if done else {"completed": 0, "total": None}
-            self._bar.update(self._row, description=stage.replace("[", "\\["), **known)
+            shown = stage if len(stage) <= 40 else f"...{stage[-37:]}"
+            self._bar.update(self._row, description=shown.replace("[", "\\["), left=self._left(), **known)
+
+    def _left(self) -> str:
+        """The time left in the stage; empty while it is unknown."""
+        done = self._done - self._done_before
+        if done <= 0:
+            return ""
+        return f"{clock((time.monotonic() - self._stage_began) / done * (self._total - self._done))} left"
 
     def _print_lines(self, stream: TextIO) -> None:
         while not self._ended.wait(LINE_SECONDS):
-            share = f", {100 * self._done / self._total:.0f} %" if self._done and self._total else ""
-            stream.write(f"{self._name}: {self._stage}{share}, {clock(time.monotonic() - self._began)} so far\n")
+            share = f"{100 * self._done / self._total:.0f} %" if self._done and self._total else ""
+            time_left = self._left() or f"{clock(time.monotonic() - self._began)} so far"
+            parts = [self._stage, share, time_left]
+            stream.write(f"{self._name}: {', '.join(part for part in parts if part)}\n")
             stream.flush()
 
 
