@@ -10,6 +10,7 @@ from holdfast.encoders import Encoder, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
+from holdfast.lifecycle import VersionSettings
 from holdfast.storage import write_tensors
 from holdfast.training.slots import grow_models
 
@@ -261,3 +262,9 @@ def test_a_folder_that_only_claims_to_be_adopted(first, tmp_path):
     (tmp_path / "1" / "config.json").write_text(json.dumps(description))
     with pytest.raises(HoldfastError, match=r"1: no adopted model here \(no adopted.json\)"):
         update(tmp_path / "1", tmp_path, tmp_path / "2", device="cpu")
+
+
+def test_options_of_scenarios_are_refused():
+    """A first version has nothing to be compared with, and an update is compared with the version before."""
+    with pytest.raises(HoldfastError, match=r"train\.random_reference is for scenarios"):
+        VersionSettings.from_tables({"method": {"name": "er"}, "train": {"random_reference": True}})

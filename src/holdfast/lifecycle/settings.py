@@ -97,6 +97,8 @@ class VersionSettings:
             raise HoldfastError(f"held_out_share must lie between 0 and 0.9, got {self.held_out_share:g}")
         if self.size is not None and self.size < 1:
             raise HoldfastError(f"size must be at least 1 pixel, got {self.size}")
+        if self.fit.random_reference:
+            raise HoldfastError("train.random_reference is for scenarios (holdfast run); leave it out")
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any]) -> "VersionSettings":
