@@ -228,7 +228,7 @@ class Trial:
     def beyond_chance(self, kind: str, options: Mapping[str, Any]) -> float:
         """How many standard errors the value lies above chance, without labels and among held-out items only.
 
-        At most a million.
+        The standard error counts as at least 1e-6.
         """
         unseen = copy.copy(self)  # shares the maps that are fitted already
         unseen._all_new, unseen._all_old, unseen.labels = self._new, self._old, None

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from holdfast.gallery.models import forward_batch_size, preprocess_image, stored
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 
+_HASH = re.compile("[0-9a-f]{64}")
 _LOOK_UP = 500
 _NUMBERS_PER_FETCH = 2**14
 """Numbers read from the engine at a time. The embedded engine makes Python lists of them while other threads wait."""
@@ -107,12 +109,13 @@ class NewVectors:
     def stored(self, rows: Sequence[int], version: Version, basis: Tensor | None) -> np.ndarray:
         """These rows as ``version`` stores them, N x stored_dim.
 
-        Refused: vectors that say they were made by another model, vectors of another size, and one of these that is
+        Refused: vectors that name the hash of another model, vectors of another size, and one of these that is
         zero or not finite.
         basis: the version's compact basis.
         """
-        if self._features.model is not None:
-            check_model(self.name, self._features.model, version)
+        made_by = self._features.model
+        if made_by is not None and _HASH.fullmatch(made_by):  # any other name says nothing about the weights
+            check_model(self.name, made_by, version)
         width, ids = self._features.dim, self._features.names()
         if width not in (version.dim, version.stored_dim):
             sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))

@@ -23,7 +23,7 @@ MOST_PAIRS = 2000
 """Items of each older version that a bridge is fitted and measured on by default."""
 
 VectorSource = str | Path | FeatureSet
-"""Vectors with ids: a file (npz, npy, parquet) or arrays in memory."""
+"""Vectors with ids: a file (npz, npy, parquet), a folder of shards as ``holdfast embed`` writes it, or arrays."""
 
 RegisterProgress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""

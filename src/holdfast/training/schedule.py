@@ -62,7 +62,7 @@ class RateSchedule:
 
     @property
     def rate(self) -> float:
-        """The rate of the last step, for the log; of the first parameter group if there is an own scheduler."""
+        """The rate of the last step, for the log; with an own scheduler that of the next, in the first group."""
         return self._rate if self._scheduler is None else float(self._optimizer.param_groups[0]["lr"])
 
     def before_step(self, done: int) -> None:
