@@ -119,15 +119,7 @@ def check(
     with exit_on_failure("check", json=json and not markdown, refuse=_refusal(markdown and not json)):
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
-        from holdfast.gallery.attached.source import is_url
-
-        if gallery is None or not is_url(gallery):
-            refuse_given(
-                context,
-                ("table", "id_", "vector", "label", "sample"),
-                "needs a --gallery that is the URL of a store",
-            )
-        stored: Any = _gallery_source(gallery, table, id_, vector, label, sample, seed)
+        stored: Any = _gallery_source(context, gallery, table, id_, vector, label, sample, seed)
         if through is not None and (stored is None or queries_old is None):
             raise HoldfastError("--through needs --gallery and --queries-old")
         old: Any = queries_old
@@ -243,6 +235,7 @@ def _model_files(text: str) -> tuple[str, str]:
 
 
 def _gallery_source(
+    context: typer.Context,
     gallery: str | None,
     table: str | None,
     id: str,
@@ -251,11 +244,13 @@ def _gallery_source(
     sample: int | None,
     seed: int,
 ) -> "Path | FeatureSet | None":
-    """The gallery as a file, or as a sample of the store at a URL."""
+    """The gallery as a file, or as a sample of the store at a URL. Options of a store are refused beside a file."""
     from holdfast.gallery.attached import stored_sample
     from holdfast.gallery.attached.source import Address, is_url
 
     if gallery is None or not is_url(gallery):
+        store_options = ("table", "id_", "vector", "label", "sample")
+        refuse_given(context, store_options, "needs a --gallery that is the URL of a store")
         return None if gallery is None else Path(gallery)
     if table is None:
         raise HoldfastError(f"--gallery {gallery.partition(':')[0]}:...: name the table or collection with --table")

@@ -423,13 +423,11 @@ def _parse_conditions(words: list[str]) -> dict[str, Any]:
         if field == "label" and not isinstance(value, str | list | dict):
             value = word.partition("=")[2]
         earlier = found.get(field, {})
-        if field in found and not (
-            isinstance(value, dict) and isinstance(earlier, dict) and not value.keys() & earlier
-        ):
-            raise HoldfastError(
-                f"{word!r}: {field} has a condition already; a list, such as {field}=[1, 2], means any of"
-            )
-        found[field] = earlier | value if isinstance(value, dict) else value
+        are_bounds = isinstance(value, dict) and isinstance(earlier, dict)
+        if field in found and not (are_bounds and value.keys().isdisjoint(earlier)):
+            reason = f"{field} has a condition already; a list, such as {field}=[1, 2], means any of"
+            raise HoldfastError(f"{word!r}: {reason}")
+        found[field] = {**earlier, **value} if are_bounds else value
     return found
 
 

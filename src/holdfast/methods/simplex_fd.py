@@ -20,7 +20,8 @@ Distance = Literal["cosine", "squared"]
 class SimplexFD(Method):
     """CE over all K vertices + w_t FD, with FD = mean(1 - cos) between new and old features of replayed images.
 
-    w_t = base sqrt(N_new / N_old). The first task has no previous model and uses CE only.
+    w_t = base sqrt(N_new / N_old); both numbers of classes count as at least 1. The first task has no previous model
+    and uses CE only.
 
     slots: K, the number of simplex vertices, for present and future classes.
     base: factor of w_t.

@@ -42,7 +42,7 @@ class SimplexHOCViews(Method):
 
     slots: K, the number of simplex vertices, for present and future classes.
     lambda_: weight of CE, in [0, 1]; None (default) computes it as lambda_scale (num_new / num_seen)^lambda_power, at
-        most 1.
+        most 1; num_new counts as at least 1.
     lambda_scale, lambda_power: of that rule. The default scale was chosen on the validation set of CIFAR100/10.
     rho: factor of the cosines in all NCE terms.
     first_view: weight of the view term without an old model, in [0, 1].
