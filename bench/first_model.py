@@ -1,6 +1,7 @@
 """The default `holdfast start` on 2,000 photographs, against raw pixels and hand-made features.
 
-    python bench/first_model.py --data cifar100.npz [--part measured] [--seeds 0,1,2] [--jobs 1] [--json FILE]
+    python bench/first_model.py --data cifar100.npz [--part measured] [--seeds 0,1,2] [--images 100] [--epochs N,M]
+        [--jobs 1] [--json FILE]
 
 cifar100.npz: train_x (uint8, N x 32 x 32 x 3) and train_y (N), CIFAR-100.
 
@@ -21,6 +22,7 @@ warm-up), and 43 forms of the hand-made features (bins, cells, directions, weigh
 
 import argparse
 import functools
+import itertools
 import json
 import multiprocessing
 import tempfile
@@ -54,7 +56,7 @@ def main() -> None:
     parser.add_argument("--part", choices=("measured", "validation"), default="measured")
     parser.add_argument("--seeds", default="0,1,2", help="at most 3 for measured and 2 for validation")
     parser.add_argument("--images", type=int, default=100, help="of each class, given to start")
-    parser.add_argument("--epochs", type=int, help="of the training; default: those that start chooses")
+    parser.add_argument("--epochs", help="of the training, one or several; default: those that start chooses")
     parser.add_argument("--queries", type=int, default=100, help="of each class")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at a time")
     parser.add_argument("--threads", type=int, default=2, help="of each job")
@@ -62,18 +64,21 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
+    epochs = [int(number) for number in options.epochs.split(",")] if options.epochs else [None]
     for seed in seeds:
         classes_of(options.part, seed)
     rows = []
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for row in pool.map(functools.partial(row_of_seed, options), seeds):
+        for row in pool.map(functools.partial(row_of_seed, options), *zip(*itertools.product(epochs, seeds))):
             rows.append(row)
             print(json.dumps(row), flush=True)
     if options.json:
+        given = f" --epochs {options.epochs}" if options.epochs else ""
         record = {
             "bench": "first_model",
             "command": f"python bench/first_model.py --data {options.data.name} --part {options.part} --seeds "
-            f"{options.seeds} --jobs {options.jobs} --threads {options.threads} --json {options.json.name}",
+            f"{options.seeds} --images {options.images}{given} --jobs {options.jobs} --threads {options.threads} "
+            f"--json {options.json.name}",
             "environment": describe("cpu"),
             "jobs": options.jobs,
             "threads": options.threads,
@@ -84,13 +89,13 @@ def main() -> None:
         write_json(options.json, record)
 
 
-def row_of_seed(options: argparse.Namespace, seed: int) -> dict[str, Any]:
+def row_of_seed(options: argparse.Namespace, epochs: int | None, seed: int) -> dict[str, Any]:
     """One seed, in a process of its own."""
     torch.set_num_threads(options.threads)
     with np.load(options.data) as arrays:
         pixels, labels = arrays["train_x"], arrays["train_y"]
     classes = classes_of(options.part, seed)
-    return measure(pixels, labels, classes, seed, options.images, options.queries, epochs=options.epochs)
+    return measure(pixels, labels, classes, seed, options.images, options.queries, epochs=epochs)
 
 
 def classes_of(part: str, seed: int) -> np.ndarray:
