@@ -86,6 +86,7 @@ def files(tmp_path, monkeypatch):
 
         save("index.npz", old, stored)
         save("sample.npz", new, slice(0, 300), with_labels=False)
+        save("other.npz", new, slice(300, 400), with_labels=False)
         save("old.npz", old, queries)
         save("new.npz", new, queries)
 
