@@ -180,7 +180,8 @@ def test_maps_are_new_in_each_task_and_only_from_the_previous_model():
 
 def test_a_single_old_class_is_refused():
     with pytest.raises(HoldfastError, match="at least two old classes"):
-        LCE(transformations=True).begin(Toy(2, 2, 3), DIM)
+        taken_through(LCE(transformations=True), Toy(2, 2, 3))
+    LCE(transformations=True).begin(Toy(2, 3, 3), DIM)  # restoring begins a task in which all classes count as new
 
 
 class Stopped(Exception):  # noqa: N818

@@ -156,3 +156,17 @@ def test_a_fixed_length_makes_cross_entropy_of_the_first_model_ignore_lengths(ma
     torch.testing.assert_close(value(method, z), value(plain, 20 * torch.nn.functional.normalize(z)))
     with pytest.raises(HoldfastError, match=f"{name} must be above 0, got -1"):
         make(slots=8, **{name: -1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("fan", "map_batch_size", 0), ("fan", "temperature", 0.0), ("fan", "alpha", -1.0), ("fan", "map_epochs", 0),
+        ("distillation", "temperature", 0.0), ("distillation", "logits_weight", -1.0), ("bct", "weight", -1.0),
+        ("lce", "align", -5.0), ("lce", "scale", 0.0), ("advbct", "hidden", 0), ("advbct", "limit", -1.0),
+        ("cvs", "scale", -3.0), ("cvs", "margin", -0.1), ("er", "rho", 0.0), ("cosine_hoc", "contrast", float("nan")),
+    ],
+)  # fmt: skip
+def test_impossible_numbers_are_refused_by_name(name, option, value):
+    with pytest.raises(HoldfastError, match=f"^{option} must be (above|at least) 0, got"):
+        METHODS[name](**{option: value})

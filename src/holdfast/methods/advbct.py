@@ -18,6 +18,7 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 
 
 @final
@@ -48,6 +49,8 @@ class AdvBCT(Method):
 
     def __init__(self, *, tau: float = 1.0, limit: float = 1.0, adversary: float = 1.0, hidden: int = 100) -> None:
         super().__init__()
+        check_positive(hidden=hidden)
+        check_not_negative(tau=tau, limit=limit, adversary=adversary)
         self.tau = tau
         self.limit = limit
         self.adversary = adversary

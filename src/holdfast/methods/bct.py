@@ -9,6 +9,7 @@ from holdfast.errors import HoldfastError
 from holdfast.losses import cross_entropy, linear_logits, old_class_cross_entropy
 from holdfast.methods.classifiers import GrowingClassifier, class_mean_rows, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_not_negative
 
 
 @final
@@ -31,6 +32,7 @@ class BCT(Method):
 
     def __init__(self, *, weight: float = 1.0, synthesise: bool = False) -> None:
         super().__init__()
+        check_not_negative(weight=weight)
         self.weight = weight
         self.synthesise = synthesise
         self.classifier = GrowingClassifier()

@@ -4,10 +4,10 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
 from holdfast.losses import Negatives, cosine_logits, cross_entropy, info_nce
 from holdfast.methods.classifiers import GrowingClassifier, begin_at_means
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 
 
 @final
@@ -31,10 +31,8 @@ class CosineHOC(Method):
         self, *, scale: float = 16.0, contrast: float = 1.0, rho: float = 5.0, negatives: Negatives = "authors"
     ) -> None:
         super().__init__()
-        if not (rho > 0 and scale > 0):
-            raise HoldfastError(f"rho and scale must be above 0, got {rho} and {scale}")
-        if contrast < 0:
-            raise HoldfastError(f"contrast must be at least 0, got {contrast}")
+        check_positive(scale=scale, rho=rho)
+        check_not_negative(contrast=contrast)
         self.scale = scale
         self.contrast = contrast
         self.rho = rho

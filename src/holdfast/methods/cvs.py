@@ -5,10 +5,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
 from holdfast.losses import centre_pull, class_means, cosine_logits, cross_entropy, info_nce, neighbour_triplet
 from holdfast.methods.classifiers import GrowingClassifier, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 
 
 @final
@@ -46,8 +46,8 @@ class CVS(Method):
         rho: float = 5.0,
     ) -> None:
         super().__init__()
-        if view_weight < 0 or not rho > 0:
-            raise HoldfastError(f"view_weight must be at least 0 and rho above 0, got {view_weight} and {rho}")
+        check_positive(scale=scale, rho=rho)
+        check_not_negative(coherence=coherence, centre=centre, margin=margin, view_weight=view_weight)
         self.scale = scale
         self.coherence = coherence
         self.centre = centre

@@ -22,6 +22,7 @@ from holdfast.methods.classifiers import (
     old_class_features,
 )
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 
 
 @final
@@ -54,8 +55,8 @@ class Distillation(Method):
         super().__init__()
         if softmax not in get_args(Softmax):
             raise HoldfastError(f"softmax must be one of {', '.join(get_args(Softmax))}, got {softmax!r}")
-        if not scale > 0:
-            raise HoldfastError(f"scale must be above 0, got {scale}")
+        check_positive(scale=scale, temperature=temperature)
+        check_not_negative(logits_weight=logits_weight, features_weight=features_weight)
         self.temperature = temperature
         self.logits_weight = logits_weight
         self.features_weight = features_weight

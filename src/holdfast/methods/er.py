@@ -4,10 +4,10 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
 from holdfast.losses import cross_entropy, info_nce
 from holdfast.methods.classifiers import GrowingClassifier
 from holdfast.methods.interface import Batch, Method, Progress, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 
 
 @final
@@ -22,8 +22,8 @@ class ER(Method):
 
     def __init__(self, *, view_weight: float = 0.0, rho: float = 5.0) -> None:
         super().__init__()
-        if view_weight < 0 or not rho > 0:
-            raise HoldfastError(f"view_weight must be at least 0 and rho above 0, got {view_weight} and {rho}")
+        check_positive(rho=rho)
+        check_not_negative(view_weight=view_weight)
         self.view_weight = view_weight
         self.rho = rho
         self.reads_view = view_weight > 0

@@ -8,6 +8,7 @@ from torch import Tensor
 from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
 from holdfast.methods.classifiers import GrowingClassifier, class_mean_rows, emptied, old_class_features
 from holdfast.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 from holdfast.space_map import SpaceMap
 
 
@@ -48,6 +49,9 @@ class FAN(Method):
         map_lr: float = 1e-3,
     ) -> None:
         super().__init__()
+        check_positive(temperature=temperature, widening=widening, map_batch_size=map_batch_size, map_lr=map_lr)
+        check_positive(map_epochs=map_epochs)
+        check_not_negative(logits_weight=logits_weight, features_weight=features_weight, alpha=alpha)
         self.temperature = temperature
         self.logits_weight = logits_weight
         self.features_weight = features_weight

@@ -19,6 +19,7 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifiers import GrowingClassifier, Softmax, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 from holdfast.space_map import SpaceMap
 
 BLOCKS, HIDDEN = 4, 16
@@ -69,6 +70,8 @@ class LCE(Method):
         super().__init__()
         if softmax not in get_args(Softmax):
             raise HoldfastError(f"softmax must be one of {', '.join(get_args(Softmax))}, got {softmax!r}")
+        check_positive(scale=scale)
+        check_not_negative(margin=margin, align=align, bound=bound)
         self.softmax = softmax
         self.scale = scale
         self.margin = margin
@@ -87,15 +90,15 @@ class LCE(Method):
             self.centres, self.bounds = emptied(self.centres), emptied(self.bounds)
         self.forward_map = self.backward_map = None
         if self.transformations and task.reference == "previous":
-            if task.num_seen - task.num_new < 2:
-                raise HoldfastError(
-                    "transformations need at least two old classes, because their batch norm is over class centres; "
-                    "set transformations to false"
-                )
             self.forward_map = SpaceMap(dim, dim, HIDDEN, blocks=BLOCKS)
             self.backward_map = SpaceMap(dim, dim, HIDDEN, blocks=BLOCKS)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
+        if self.forward_map is not None and task.num_seen - task.num_new < 2:
+            raise HoldfastError(
+                "transformations need at least two old classes, because their batch norm is over class centres; "
+                "set transformations to false"
+            )
         known = old_class_features(task, survey)
         if known is not None:
             self._keep(*known, task.num_seen - task.num_new)

@@ -11,6 +11,7 @@ from holdfast.geometry import unit
 from holdfast.losses import Negatives, class_means, cosine_logits, cross_entropy, info_nce
 from holdfast.methods.classifiers import emptied
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
+from holdfast.methods.option_checks import check_positive
 
 _SHORTEST = 1e-6  # a shorter mean is rounding error: the reference has no vector for any image of the class
 
@@ -51,8 +52,7 @@ class MeansHOC(Method):
             raise HoldfastError(f"dim must be at least 1, got {dim}")
         if not 0 <= lambda_ <= 1:
             raise HoldfastError(f"lambda must be in [0, 1], got {lambda_}")
-        if not (rho > 0 and scale > 0):
-            raise HoldfastError(f"rho and scale must be above 0, got {rho} and {scale}")
+        check_positive(scale=scale, rho=rho)
         self.dim = dim
         self.lambda_ = lambda_
         self.rho = rho

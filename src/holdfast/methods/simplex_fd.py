@@ -11,6 +11,7 @@ from holdfast.geometry.simplex import Scale
 from holdfast.losses import feature_distillation, simplex_cross_entropy, squared_distillation
 from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 
 On = Literal["replayed", "all"]
 Distance = Literal["cosine", "squared"]
@@ -51,10 +52,9 @@ class SimplexFD(Method):
             raise HoldfastError(f"on must be one of {', '.join(get_args(On))}, got {on!r}")
         if distance not in get_args(Distance):
             raise HoldfastError(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}")
-        if base < 0:
-            raise HoldfastError(f"base must be at least 0, got {base}")
-        if length is not None and not length > 0:
-            raise HoldfastError(f"length must be above 0, got {length}")
+        check_not_negative(base=base)
+        if length is not None:
+            check_positive(length=length)
         self.simplex = DSimplex(slots, scale=scale)
         self.length = length
         self.num_slots = slots

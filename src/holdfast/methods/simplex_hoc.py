@@ -10,6 +10,7 @@ from holdfast.geometry.simplex import Scale
 from holdfast.losses import Negatives, hoc_terms, simplex_cross_entropy
 from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
+from holdfast.methods.option_checks import check_positive
 
 
 @final
@@ -47,11 +48,11 @@ class SimplexHOC(Method):
         super().__init__()
         if not 0 <= lambda_ <= 1:
             raise HoldfastError(f"lambda must be in [0, 1], got {lambda_}")
-        if not rho > 0:
-            raise HoldfastError(f"rho must be above 0, got {rho}")
-        for name, value in (("length", length), ("first_length", first_length)):
-            if value is not None and not value > 0:
-                raise HoldfastError(f"{name} must be above 0, got {value}")
+        check_positive(rho=rho)
+        if length is not None:
+            check_positive(length=length)
+        if first_length is not None:
+            check_positive(first_length=first_length)
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.lambda_ = lambda_

@@ -20,6 +20,7 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
+from holdfast.methods.option_checks import check_not_negative, check_positive
 
 Anchors = Literal["all", "learned"]
 AnchorForm = Literal["cosine", "nce"]
@@ -82,13 +83,11 @@ class SimplexHOCViews(Method):
         for name, value in (("lambda", lambda_), ("first_view", first_view)):
             if value is not None and not 0 <= value <= 1:
                 raise HoldfastError(f"{name} must be in [0, 1], got {value}")
-        weights = {"view_weight": view_weight, "anchor_weight": anchor_weight, "features_weight": features_weight}
-        for name, value in {**weights, "lambda_scale": lambda_scale, "lambda_power": lambda_power}.items():
-            if not value >= 0:
-                raise HoldfastError(f"{name} must be at least 0, got {value}")
-        for name, value in (("rho", rho), ("length", length)):
-            if value is not None and not value > 0:
-                raise HoldfastError(f"{name} must be above 0, got {value}")
+        check_not_negative(view_weight=view_weight, anchor_weight=anchor_weight, features_weight=features_weight)
+        check_not_negative(lambda_scale=lambda_scale, lambda_power=lambda_power)
+        check_positive(rho=rho)
+        if length is not None:
+            check_positive(length=length)
         for name, chosen, known in (("anchors", anchors, Anchors), ("anchor_form", anchor_form, AnchorForm)):
             if chosen not in get_args(known):
                 raise HoldfastError(f"{name} must be one of {', '.join(get_args(known))}, got {chosen!r}")
