@@ -2,19 +2,23 @@
 
 import gc
 import sys
+import threading
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
 
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
+from holdfast.experiments import run_threads
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.plan import plan
 from holdfast.experiments.pretrain import check_pretrain_recipe, pretrain_many
 from holdfast.experiments.run_threads import without_traceback
 from holdfast.experiments.sweep import SweepOptions, run_all
+from holdfast.training import Cancellation
 
 CPU = torch.device("cpu")
 DIVERGES = ["train.epochs=1", "train.lr=1e30"]
@@ -48,6 +52,48 @@ def test_a_failed_run_of_a_sweep_is_let_go(tiny_recipe, tmp_path, trained):
     for run in runs:
         assert "NaN" in str(found[run.name])
         assert "in fit\n" in (tmp_path / run.name / "error.txt").read_text()  # written before it was dropped
+
+
+def test_a_failed_run_has_an_outcome_though_its_error_cannot_be_written(tiny_recipe, tmp_path, monkeypatch):
+    def no_space(path, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run_threads, "write_text", no_space)
+    runs = plan([str(tiny_recipe)], seeds=[0], settings=DIVERGES)
+    found = run_all(runs, tmp_path, SweepOptions(CPU, 2), shared=SharedData())
+    assert "NaN" in str(found[runs[0].name])
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_runs_have_the_usual_number_of_threads_beside_a_small_step(two_threads):
+    """``threads_of_step`` sets torch's number of threads, which a thread that begins meanwhile would take over."""
+    begun, end = threading.Event(), threading.Event()
+
+    def small_step():
+        torch.set_num_threads(1)
+        begun.set()
+        end.wait(10)
+        torch.set_num_threads(2)
+
+    def work(control):
+        torch.ones(10**6).sum()
+        return {"threads": torch.get_num_threads()}
+
+    with run_threads.RunThreads(CPU, 1, Cancellation()) as pool:
+        thread = threading.Thread(target=small_step)
+        thread.start()
+        begun.wait(10)
+        outcome = pool.submit(work, on_event=lambda event: None, error_file=Path("unused")).result()
+        end.set()
+        thread.join()
+    assert outcome == {"threads": 2}
 
 
 def test_a_defect_of_ours_is_let_go_too(tiny_recipe, tmp_path, trained):

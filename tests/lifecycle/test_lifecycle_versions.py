@@ -174,6 +174,28 @@ def test_an_embedded_buffer_needs_no_files(second, letters, recipe, photos, tmp_
     assert (tmp_path / "2" / "check.json").read_bytes() != b""
 
 
+def test_a_held_out_path_may_come_again_with_other_content(letters, recipe, tmp_path):
+    """As a folder that is emptied and filled with images of the same names every month."""
+    here = write_folder(letters, (0, 1, 2), tmp_path / "here")
+    start(here, tmp_path / "1", recipe=str(recipe), embed_buffer=True, device="cpu")
+    for file in here.rglob("*.png"):
+        with Image.open(file) as image:
+            changed = Image.fromarray(255 - np.asarray(image))
+        changed.save(file)
+    info = update(tmp_path / "1", here, tmp_path / "2", device="cpu", overrides=["held_out.share=0.8"])
+    paths = [item["path"] for item in images_of(tmp_path / "2", "held_out")]
+    assert len(paths) > len(set(paths))
+    assert info["task"] == 2
+
+
+def test_an_update_with_images_of_some_known_classes_only(photos, recipe, tmp_path):
+    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=["buffer.per_class=0"], device="cpu")
+    shutil.copytree(photos / "1" / "00", tmp_path / "more" / "00")
+    shutil.copytree(photos / "1" / "01", tmp_path / "more" / "01")
+    info = update(tmp_path / "1", tmp_path / "more", tmp_path / "2", device="cpu")
+    assert info["classes"] == ["00", "01", "02"]
+
+
 def test_a_csv_is_as_good_as_a_folder(first, second, photos, tmp_path):
     rows = [f"{one.path},{one.class_name}" for one in ImageFiles(16, "grey").find(photos / "2").samples]
     (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows[::-1]]))

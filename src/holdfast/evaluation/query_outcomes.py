@@ -126,7 +126,9 @@ def class_codes(query_labels: np.ndarray, *galleries: FeatureSet) -> tuple[np.nd
     parts = [query_labels]
     for gallery in galleries:
         if gallery.labels is None:
-            raise HoldfastError(f"{gallery.name}: has no labels; the queries have. Give labels, or --relevance")
+            raise HoldfastError(
+                f"{gallery.name}: has no labels, and the queries have; give labels to all files, or to none"
+            )
         if gallery.labels.dtype.kind != query_labels.dtype.kind:
             raise HoldfastError(f"{gallery.name}: labels are not of the queries' kind (one is numbers, one is text)")
         parts.append(gallery.labels)

@@ -31,6 +31,10 @@ class Score:
 
     def chance(self, right: np.ndarray, rows: int) -> float:
         """The mean of ``by_chance``; refused if the score cannot depend on the features."""
+        if not (right > 0).any():
+            raise HoldfastError(
+                f"{self.name}: no query has a right item to find; with leave-one-out a class needs at least two items"
+            )
         expected = self.by_chance(right[right > 0] if self.kind == "mAP" else right, rows)
         if np.isin(expected.round(12), (0, 1)).all():
             raise HoldfastError(

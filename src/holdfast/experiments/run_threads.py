@@ -5,7 +5,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,12 @@ class RunThreads:
         if device.type == "cuda":
             streams = distinct_streams(lambda: torch.cuda.Stream(device), min(count, PER_PRIORITY))
         self._local = local = threading.local()
+        torch_threads = torch.get_num_threads()
 
         def begin_thread() -> None:
             local.stream = streams.pop() if streams else None
+            # Otherwise a thread that begins while another one trains a small step (``threads_of_step``) has its number.
+            torch.set_num_threads(torch_threads)
 
         self._pool = ThreadPoolExecutor(max_workers=len(streams) or count, initializer=begin_thread)
         self._switching = _fast_thread_switching()
@@ -97,7 +100,8 @@ class RunThreads:
             return HoldfastError(INTERRUPTED)
         except Exception as error:  # of any kind: the other runs continue
             if not isinstance(error, FolderRefusedError):
-                write_text(error_file, traceback.format_exc())
+                with suppress(OSError):  # such as a full disk, which may be what ended the run
+                    write_text(error_file, traceback.format_exc())
             failure = without_traceback(error)
             on_event(RunFailed(str(failure)))
             return failure

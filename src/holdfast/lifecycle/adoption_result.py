@@ -164,7 +164,8 @@ def choose(ways: list[Way], wanted: str | None) -> tuple[str, str, bool | None]:
             reason += "; none of the ways is good enough: no gain is shown"
         return name, reason, good
     if wanted:
-        return wanted, "requested; the score of later models is not known without a new model's vectors", None
+        reason = "requested; the score of later models is not known: there are no vectors of a new model, or too few"
+        return wanted, reason, None
     projected = next(way for way in ways if way.name == PROJECTION)
     if projected.stored_gain is not None and non_inferior(projected.stored_gain):
         return PROJECTION, f"the stored vectors are shown to gain by it on {OTHER_CLASSES}", None

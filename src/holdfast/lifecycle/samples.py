@@ -7,7 +7,7 @@ held out from training and warn about data that can hardly be learned from.
 import hashlib
 import os
 import unicodedata
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -170,7 +170,7 @@ class VectorRows:
 
     def find(self, source: Path, split_folders: bool | None = None) -> FoundSamples:
         """All vectors of a file. ``split_folders`` is for folders and has no effect."""
-        if source.suffix not in VECTOR_SUFFIXES:
+        if source.suffix.lower() not in VECTOR_SUFFIXES:
             raise HoldfastError(f"{source}: this model takes vectors; give an npz or parquet file of them")
         rows, classes, splits = self._read(source)
         kept = rows_of_split(splits, ALL if splits is None else "train", len(rows), source)
@@ -211,7 +211,7 @@ def _row_hash(row: np.ndarray) -> str:
 
 def holds_vectors(source: Path) -> bool:
     """Whether ``source`` is a file of vectors; folders and CSV files name images."""
-    return source.suffix in VECTOR_SUFFIXES and not source.is_dir()
+    return source.suffix.lower() in VECTOR_SUFFIXES and not source.is_dir()
 
 
 def held_out_mask(samples: Sequence[Sample], share: float, already: Collection[str]) -> np.ndarray:
@@ -242,6 +242,13 @@ def distinct(samples: Sequence[Sample], earlier: Sequence[Sample] = ()) -> list[
             seen.add(one.sha256)
             found.append(one)
     return found
+
+
+def unique_labels(reader: Reader, samples: Sequence[Sample]) -> list[str]:
+    """The name of each sample in a report. A path that was used again for other content is followed by its hash."""
+    labels = [reader.label(one) for one in samples]
+    times = Counter(labels)
+    return [f"{label}#{one.sha256[:16]}" if times[label] > 1 else label for label, one in zip(labels, samples)]
 
 
 def refuse_one_class(samples: Sequence[Sample], source: Path) -> None:

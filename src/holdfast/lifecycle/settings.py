@@ -345,6 +345,8 @@ def version_tables(recipe: Mapping[str, Any]) -> dict[str, Any]:
     own = train if isinstance(train, Mapping) and train.get("name") in ("folder", "csv", "vectors") else {}
     tables = {key: value for key, value in recipe.items() if key not in ("scenario", "data", "evaluation")}
     tables["data"] = {key: own[key] for key in ("size", "colour", "features", "labels") if key in own}
+    if isinstance(tables.get("train"), Mapping):  # ``random_reference`` is for the first model of a scenario
+        tables["train"] = {key: value for key, value in tables["train"].items() if key != "random_reference"}
     if "buffer_per_class" in scenario:
         tables["buffer"] = {"per_class": scenario["buffer_per_class"]}
     return tables

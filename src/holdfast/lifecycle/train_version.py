@@ -34,6 +34,7 @@ from holdfast.lifecycle.held_out_classes import ClassTrial, describe_trials, pla
 from holdfast.lifecycle.old_items import images_of_both, measure_old_items
 from holdfast.lifecycle.parent import Parent
 from holdfast.lifecycle.plan import Plan
+from holdfast.lifecycle.samples import unique_labels
 from holdfast.lifecycle.settings import VersionSettings
 from holdfast.lifecycle.write_version import KEPT, Measured, TrainedVersion, check_versions, write_version
 from holdfast.methods import Method, method_class
@@ -150,7 +151,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         accuracy = {**known, **unseen} if parent else with_advice({**known, **unseen})
         verdict, old_items = None, []
         if parent is not None:
-            labels = [reader.label(one) for one in plan.checked.samples]
+            labels = unique_labels(reader, plan.checked.samples)
             verdict = check_versions(
                 parent, encoder, plan.checked.samples, pixels, labels, bounds=job.bounds, device=device
             )

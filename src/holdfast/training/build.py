@@ -26,8 +26,9 @@ FILLED_IN = frozenset({"slots", "in_channels", "namespace"})
 
 def fit_options(table: Mapping[str, Any], *, seed: int) -> FitOptions:
     """``FitOptions`` from a recipe's table "train"; errors name its keys (train.lr)."""
+    given = keywords(FitOptions, table)
     with naming_table("train"):
-        return FitOptions(**keywords(FitOptions, table), seed=seed)
+        return FitOptions(**given, seed=seed)
 
 
 @contextmanager

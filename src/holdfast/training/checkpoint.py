@@ -1,9 +1,10 @@
 """The state in the middle of a task on disk, and a method's state after a task."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,13 +44,20 @@ class CheckpointFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def save(self, state: TrainingState, *, task: int, step: int) -> None:
+    def save(self, state: TrainingState, *, task: int, step: int, training: Mapping[str, Any]) -> None:
+        """Write ``state`` after ``step`` steps of ``task``.
+
+        training: what the weights depend on, as JSON; a training that differs cannot resume from the file.
+        """
         tensors = dict(_tensors(state))
-        position = {"task": task, "step": step, "terms": state.loss_sums.names}
+        position = {"task": task, "step": step, "terms": state.loss_sums.names, "training": training}
         write_tensors(self.path, tensors, {"position": json.dumps(position)})
 
-    def restore(self, state: TrainingState, *, task: int) -> int:
-        """Load the saved state of ``task`` into ``state``; returns the number of steps done, 0 if none was saved."""
+    def restore(self, state: TrainingState, *, task: int, training: Mapping[str, Any]) -> int:
+        """Load the saved state of ``task`` into ``state``; returns the number of steps done, 0 if none was saved.
+
+        training: as in ``save``.
+        """
         if not self.path.exists():
             return 0
         try:
@@ -59,11 +67,16 @@ class CheckpointFile:
                 raise HoldfastError(f"{self.path}: not a checkpoint")
             if position["task"] != task:
                 return 0  # left by a task that finished before it could be cleared
+            saved = position.get("training", training)  # older files have none
+            if changed := [key for key, value in training.items() if saved.get(key) != value]:
+                raise HoldfastError(f"it was saved by a training with another {' and '.join(changed)}")
             _load(state, tensors, position["terms"])
-        except (HoldfastError, KeyError, RuntimeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+        except (HoldfastError, LookupError, RuntimeError, ValueError) as error:
+            # torch names the cause in the second line.
+            reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
             raise HoldfastError(
-                f"checkpoint cannot be used: {reason}; delete it to start task {task} from its beginning"
+                f"{self.path}: the checkpoint cannot be used ({reason}); delete it to start task {task} from its "
+                "beginning"
             ) from error
         return int(position["step"])
 

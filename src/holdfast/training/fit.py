@@ -90,6 +90,7 @@ def fit(
     log: older spelling of ``on_event``; called with the same events as plain dicts (``Event.to_json``).
     cancel: a token that stops training between two steps; ``fit`` then saves ``checkpoint`` and raises ``Cancelled``.
     checkpoint: file for the state in the middle of the task. If it holds a state of this task, training resumes there.
+        It is not deleted at the end: call ``checkpoint.clear()`` when the model is saved.
     ranks: the processes that train together, each with its part of every batch. All end with the same model.
 
     Afterwards ``encoder.info["slots"]`` holds the simplex slot of each class and is saved with the encoder. Methods
@@ -116,9 +117,10 @@ def fit(
         groups = parameter_groups(encoder, method, options)
         step.optimizer = state.optimizer = own_optimizer(optimizer, groups, options)
         step.own_optimizer = True
-    done = checkpoint.restore(state, task=task.number) if checkpoint else 0
-    step.done.fill_(done)
     per_epoch = len(step.batches)
+    training = {"seed": options.seed, "number of steps": per_epoch * options.epochs, "batch_size": options.batch_size}
+    done = checkpoint.restore(state, task=task.number, training=training) if checkpoint else 0
+    step.done.fill_(done)
     rates = RateSchedule(step.optimizer, options, per_epoch, done, scheduler)
     executor = chosen_executor(ranks.executor(options.executor), step)
     run_step = make_executor(executor, step)
@@ -132,7 +134,7 @@ def fit(
     def save() -> None:
         if checkpoint and ranks.first:
             state.refuse_if_bad(task.number, per_epoch)
-            checkpoint.save(state, task=task.number, step=done)
+            checkpoint.save(state, task=task.number, step=done, training=training)
 
     def stop_if_cancelled() -> None:
         if cancel.requested:
@@ -300,6 +302,7 @@ def _coming_rows(task: Task, options: FitOptions, shard: BatchShard, done: int) 
 
 def arrival_labels(task: Task, images: Images) -> Tensor:
     """For each image of the set the position of its class in ``task.seen_classes``; -1 for classes not seen yet."""
-    position = torch.full((int(images.labels.max()) + 1,), -1, dtype=torch.long)
+    known = max(int(images.labels.max()), max(task.seen_classes)) + 1  # a seen class may have no image here
+    position = torch.full((known,), -1, dtype=torch.long)
     position[list(task.seen_classes)] = torch.arange(task.num_seen)
     return position.to(images.device)[images.labels]

@@ -31,11 +31,11 @@ class FitOptions:
     weight_decay: default 5e-4.
     decay_norms: whether weight decay includes parameters with fewer than two dimensions (biases, normalisation), as in
         the authors' code for CL2R. Their later code for IAM-CL2R leaves them out. Default True.
-    schedule: "step" (default) multiplies the rate by ``decay`` at each of ``milestones``; "cosine" ends at
-        ``final_lr``; "constant".
+    schedule: "step" (default) multiplies the rate by ``decay`` at each of ``milestones``; "cosine" falls
+        towards ``final_lr``; "constant".
     milestones: fractions of the epochs; default 50/70 and 64/70, as in the paper.
     decay: factor of the "step" schedule; default 0.1.
-    final_lr: last rate of the "cosine" schedule; default 1e-5.
+    final_lr: the rate that the "cosine" schedule would have in the epoch after the last; default 1e-5.
     warmup: share of the task's steps in which the rate rises evenly from 0 to that of the schedule; default 0.
     precision: "fp32" (default) or "bf16" autocast.
     draw: how batches are drawn (data/sampler.py). "walk" (default) takes half of a batch from the replay buffer, and
@@ -135,7 +135,10 @@ class FitOptions:
         for name, most in (("crop_scale", 1.0), ("crop_ratio", float("inf"))):
             low, high = getattr(self, name)
             if not 0 < low <= high <= most:
-                raise HoldfastError(f"{name} must be two numbers above 0, the smaller first, got [{low}, {high}]")
+                limit = "" if most == float("inf") else f" and at most {most:g}"
+                raise HoldfastError(
+                    f"{name} must be two numbers above 0{limit}, the smaller first, got [{low}, {high}]"
+                )
 
 
 OFF_FOR_VECTORS: dict[str, int | bool] = {"crop_padding": 0, "resized_crop": 0, "flip": False}

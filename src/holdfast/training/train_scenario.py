@@ -164,7 +164,7 @@ def _inputs(scenario: Scenario, task: Task, images: Images, folder: RunFolder, s
         old = (setup.load_reference or setup.load_model)(task.model)
     elif task.reference == "previous":
         old = _load(folder, task.number - 1)
-    elif setup.options.random_reference and method.old_features != "none":
+    elif setup.options.random_reference and task.number == 1 and method.old_features != "none":
         old = _new_encoder(setup, "random reference")
     past: list[BufferFeatures] = []
     if method.reads_kept and len(task.buffer_indices):

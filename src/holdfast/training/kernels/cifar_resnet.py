@@ -45,7 +45,7 @@ LEAST_CHANNELS = 16
 """A matrix product needs at least 16 rows; the image's three channels are padded with zeros."""
 
 TABLE_BLOCK = 256
-"""SqueezeExciteWeights that one program adds up."""
+"""Weights that one program adds up."""
 
 
 @dataclass(frozen=True)
