@@ -11,6 +11,7 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_set import feature_set
 from holdfast.geometry import nearest, unit
 from holdfast.reports import check_markdown, render_check
+from holdfast.storage import read_tensors, write_tensors
 
 LABELS, GALLERY_LABELS = np.arange(300) % 15, np.arange(200) % 15
 
@@ -129,6 +130,33 @@ def test_without_labels_items_are_matched_by_id(made, bridge):
         check(made["gallery_old"], made["queries_old"], made["queries_new"], made["gallery_new"][1:], **given)
     with pytest.raises(HoldfastError, match="has no id of gallery"):
         check(stored, made["queries_old"], made["queries_new"], (made["gallery_new"], None, np.arange(200)), **given)
+
+
+def test_items_that_the_bridge_was_fitted_on_are_reported(made, bridge, tmp_path):
+    """Their scores are too high: without labels a map fitted on them agrees even between unrelated spaces."""
+    names = ("gallery_old", "queries_old", "queries_new", "gallery_new")
+    bridge.save(tmp_path / "bridge")
+    for one in (bridge, Bridge.load(tmp_path / "bridge")):
+        unlabelled = check(*(made[name] for name in names), bridge=one, resamples=200)
+        assert [note for note in unlabelled.notes if "fitted on 200 of these 200 items" in note]
+        assert not [note for note in unlabelled.notes if "queries; their scores" in note]
+        assert not [
+            note for note in check(*labelled(made, *names), bridge=one, resamples=200).notes if "fitted" in note
+        ]
+    on_queries = Bridge.fit(made["queries_new"][:250] * 3, made["queries_old"][:250], kind="rotation")
+    found = check(*labelled(made, *names), bridge=on_queries, resamples=200)
+    assert [note for note in found.notes if "fitted on 250 of these 300 queries; their scores are too high" in note]
+
+
+def test_a_bridge_without_a_record_of_its_pairs_says_nothing(made, bridge, tmp_path):
+    bridge.save(tmp_path)
+    tensors, _ = read_tensors(tmp_path / "bridge.safetensors")
+    del tensors["fitted"]  # as older versions wrote it
+    write_tensors(tmp_path / "bridge.safetensors", tensors)
+    older = Bridge.load(tmp_path)
+    assert not older.was_fitted_on(made["gallery_new"]).any()
+    assert bridge.was_fitted_on(made["gallery_new"]).all()
+    assert not bridge.was_fitted_on(made["queries_new"]).any()
 
 
 def test_without_labels_and_without_the_new_gallery_nothing_is_judged(made, bridge):

@@ -46,6 +46,7 @@ class Bridge:
     scale: makes scores of bridged queries comparable with scores in the new space.
     error_weights: d_old + 1 numbers that predict how badly an old vector is served; see ``expected_errors``.
     models: what the two spaces are called, such as hashes of weights; empty if unknown.
+    fitted: fingerprints of the new model's vectors that its map was fitted on; see ``was_fitted_on``.
 
     >>> import numpy as np
     >>> from holdfast import Bridge
@@ -68,6 +69,7 @@ class Bridge:
     error_weights: Tensor
     evidence: Evidence
     models: dict[str, str] = field(default_factory=dict)
+    fitted: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
 
     @classmethod
     def fit(
@@ -141,7 +143,9 @@ class Bridge:
         chosen = None if best.kind == NONE else BRIDGES[best.kind].fit(new, old, **best.options)
         error_weights = _fit_errors(*trial.errors(best.kind, best.options))
         dims = (new.shape[1], old.shape[1])
-        return cls(best.kind, best.options, dims, chosen, scale, error_weights, evidence, dict(models or {}))
+        fitted = _fingerprints(new if chosen is not None else new[:0])
+        names = dict(models or {})
+        return cls(best.kind, best.options, dims, chosen, scale, error_weights, evidence, names, fitted)
 
     @torch.no_grad()
     def __call__(self, queries: ArrayLike | Tensor) -> Tensor:
@@ -163,6 +167,14 @@ class Bridge:
         mapped = self.map.one(query)
         mapped /= max(float(np.sqrt(mapped @ mapped)), 1e-12)
         return mapped
+
+    def was_fitted_on(self, new: ArrayLike | Tensor) -> np.ndarray:
+        """Which of these vectors of the new model the map was fitted on, by their values: N booleans.
+
+        All are False for a bridge that an older version of Holdfast saved, which has no record of them.
+        """
+        rows = unit_of_any_length(_float_tensor(new).cpu())
+        return np.asarray(torch.isin(_fingerprints(rows), self.fitted).numpy())
 
     @property
     def helps(self) -> bool:
@@ -226,7 +238,8 @@ class Bridge:
         with replacing_folder(Path(folder)) as temporary:
             write_json(temporary / "bridge.json", self.as_json())
             learned = {} if self.map is None else {f"map.{name}": part for name, part in self.map.tensors().items()}
-            write_tensors(temporary / "bridge.safetensors", {**learned, "error_weights": self.error_weights})
+            others = {"error_weights": self.error_weights, "fitted": self.fitted}
+            write_tensors(temporary / "bridge.safetensors", {**learned, **others})
 
     @classmethod
     def load(cls, folder: str | Path) -> "Bridge":
@@ -246,6 +259,7 @@ class Bridge:
                 tensors["error_weights"],
                 _evidence(record["evidence"]),
                 record["models"],
+                tensors.get("fitted", torch.zeros(0, dtype=torch.long)),
             )
             # Without a map the two sizes may differ: the caller then converts queries, see ``unbridged``.
             mapped = dims[1] if kind == NONE else bridge(torch.zeros(1, dims[0])).shape[1]
@@ -254,6 +268,13 @@ class Bridge:
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
             raise HoldfastError(f"{folder}: not a bridge, or a damaged one ({error!r}); fit it again") from error
         return bridge
+
+
+def _fingerprints(new: Tensor) -> Tensor:
+    """A whole number for each unit vector, N; the same for equal vectors, although they may be rounded differently."""
+    levels = (new.double() * 1024).round().long()
+    weights = np.random.default_rng(new.shape[1]).integers(-(2**62), 2**62, new.shape[1])
+    return (levels * torch.from_numpy(weights)).sum(1)  # a sum beyond 64 bits wraps around
 
 
 def _fit_errors(old: Tensor, errors: Tensor) -> Tensor:

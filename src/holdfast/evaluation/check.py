@@ -36,7 +36,7 @@ from holdfast.evaluation.inputs import (
     pairing_notes,
 )
 from holdfast.evaluation.protocols import PROTOCOLS, VERIFICATION_PAIRS
-from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries
+from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.evaluation.query_outcomes import GalleryOutcomes, Pairs, QueryOutcomes, run_queries
 from holdfast.evaluation.result import Changes, CheckResult, Overlap, Reindex, Thresholds, WithoutBridge
 from holdfast.evaluation.scores import OVERLAP, Score, parse_score
@@ -165,6 +165,7 @@ def check(
     )
     if bridge is None and not inputs.comparable:  # decided before anything is searched
         return CheckResult(INCOMPATIBLE, _sizes(inputs), **facts, notes=notes)
+    notes += fitted_notes(bridge, new, inputs.new, inputs.gallery_new if truths is None else None)
     query_sets = [old]
     if bridge is not None:
         query_sets.append(bridged_queries(bridge, new, inputs.new, inputs.gallery))

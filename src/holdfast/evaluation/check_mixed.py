@@ -15,7 +15,7 @@ from holdfast.evaluation.estimates import Estimate, Resampling
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
 from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
 from holdfast.evaluation.inputs import GroundTruths, Relevance, Source, ground_truths, open_features
-from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries
+from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth
 from holdfast.evaluation.result import MixedResult, MixedVersion, VersionSearch
 from holdfast.evaluation.scores import OVERLAP, Score, parse_score
@@ -140,6 +140,7 @@ def check_mixed(
     known = ~np.isnan(found["fair"].values)
     units = int(known.sum()) if resampling.clusters is None else len(np.unique(resampling.clusters[known]))
     decision, reason = gates_verdict(gates, units, "classes of queries" if cluster_by_class else "queries")
+    fitted = [note for _, bridge, _ in parts for note in fitted_notes(bridge, plain, asked, None)]
     consequences = [(one, "they are never found") for one in stored.problems]
     consequences.append((query_problems, "they find nothing and count as wrong"))
     return MixedResult(
@@ -155,7 +156,12 @@ def check_mixed(
         classes=None if truths.codes is None else len(np.unique(truths.codes)),
         agreement=chosen is OVERLAP,
         sources={"queries": asked.name, "gallery_new": stored.items.name},
-        notes=[*stored.notes, *truths.notes, *(note for one, what in consequences for note in one.notes(what))],
+        notes=[
+            *stored.notes,
+            *truths.notes,
+            *dict.fromkeys(fitted),
+            *(note for one, what in consequences for note in one.notes(what)),
+        ],
         accuracy=tables["mixed"][0],
         reembedded=tables["fair"][0],
         kept=tables["mixed"][1],

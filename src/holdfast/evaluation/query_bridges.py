@@ -9,6 +9,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_set import FeatureSet
+from holdfast.evaluation.search import VectorProblems, unit_blocks
 from holdfast.geometry import unit
 
 QueryBridge = Callable[[Tensor], Tensor]
@@ -35,6 +36,28 @@ def bridged_queries(bridge: QueryBridge, queries: Tensor, new: FeatureSet, store
     if not bool(rows.isfinite().all()):
         raise HoldfastError(f"the bridge gives NaN or infinity for queries of {new.name}; fit it again")
     return unit(rows.to(queries.device)) * queries.any(1, keepdim=True)
+
+
+def fitted_notes(bridge: QueryBridge | None, queries: Tensor, new: FeatureSet, gallery: FeatureSet | None) -> list[str]:
+    """Warnings if the bridge was fitted on what it is judged by. It must say so itself (``was_fitted_on``).
+
+    queries: unit rows of ``new``.
+    gallery: items of the new model that decide which hits are right; None if labels or relevance do.
+    """
+    was_fitted_on = getattr(bridge, "was_fitted_on", None)
+    if was_fitted_on is None:
+        return []
+    found = [(int(was_fitted_on(queries.cpu()).sum()), len(queries), "queries", new)]
+    if gallery is not None:
+        blocks = unit_blocks(
+            gallery, VectorProblems(gallery.name, len(gallery)), "cpu", lambda stage, done, total: None
+        )
+        found.append((sum(int(was_fitted_on(rows).sum()) for _, rows in blocks), len(gallery), "items", gallery))
+    return [
+        f"{part.name}: the bridge was fitted on {fitted:,} of these {count:,} {what}; their scores are too high"
+        for fitted, count, what, part in found
+        if fitted
+    ]
 
 
 def bridge_record(bridge: QueryBridge | None) -> dict[str, Any] | None:
