@@ -140,6 +140,13 @@ def test_settings_of_an_unknown_other_method(tiny_tables):
     assert "unknown method 'nonesuch'" in refusal(tiny_tables)
 
 
+def test_a_random_old_model_is_refused_for_methods_that_read_none(tiny_tables):
+    put(tiny_tables, "train.random_reference", True)
+    check_recipe(tiny_tables)
+    tiny_tables["method"] = {"name": "er"}
+    assert "train.random_reference: er reads no features of an old model; leave it out" in refusal(tiny_tables)
+
+
 @pytest.mark.parametrize(
     ("scenario", "reason"),
     [

@@ -143,6 +143,9 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     top["backbone"] = _run_backbone_section(top["scenario"], top["backbone"])
     top["method"] = method_section(top["method"], "method")
     top["train"] = train_section(top["train"], data["train"])
+    if top["train"]["random_reference"] and method_class(top["method"]["name"]).old_features == "none":
+        name = top["method"]["name"]
+        raise HoldfastError(f"train.random_reference: {name} reads no features of an old model; leave it out")
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     top["evaluation"] = validated(EvaluationSection, top["evaluation"], "evaluation")
     adopted = top.pop("adopted")  # not filled in, so that recipes of older runs stay equal
