@@ -1,6 +1,7 @@
 """Vectors instead of images: embeddings of text, sound or products, version after version."""
 
 import json
+import shutil
 import tomllib
 
 import numpy as np
@@ -72,6 +73,12 @@ def test_the_default_head(here, tmp_path):
     assert not np.allclose(second.encode(vectors), first.encode(vectors), atol=1e-6)
     with pytest.raises(HoldfastError, match="the method cosine_hoc has none"):
         start(here / "1.npz", tmp_path / "3", slots=10, device="cpu")
+
+
+def test_suffixes_in_upper_case(here, tmp_path):
+    shutil.copy(here / "1.npz", tmp_path / "V.NPZ")
+    info = start(tmp_path / "V.NPZ", tmp_path / "1", overrides=["train.epochs=2"], device="cpu")
+    assert info["task"] == 1
 
 
 def test_a_gallery_of_models_without_slots(here, tmp_path):

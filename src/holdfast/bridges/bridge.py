@@ -273,8 +273,9 @@ class Bridge:
 def _fingerprints(new: Tensor) -> Tensor:
     """A whole number for each unit vector, N; the same for equal vectors, although they may be rounded differently."""
     levels = (new.double() * 1024).round().long()
-    weights = np.random.default_rng(new.shape[1]).integers(-(2**62), 2**62, new.shape[1])
-    return (levels * torch.from_numpy(weights)).sum(1)  # a sum beyond 64 bits wraps around
+    # For unit vectors of up to 65,536 numbers the sum stays within 64 bits.
+    weights = np.random.default_rng(new.shape[1]).integers(-(2**44), 2**44, new.shape[1])
+    return (levels * torch.from_numpy(weights)).sum(1)
 
 
 def _fit_errors(old: Tensor, errors: Tensor) -> Tensor:

@@ -85,11 +85,9 @@ class Adopted:
             needs = "means_hoc" if slots is None else f"a simplex method with {slots} slots"
             raise HoldfastError(f"{where}: the adopted space {here}; train with {needs}")
         if dim != self.dim:
-            advice = (
-                f"set method.dim to {self.dim}"
-                if hasattr(method, "dim")
-                else (f"take a network with features of {self.dim} numbers, or method means_hoc, which projects them")
-            )
+            advice = f"take a network with features of {self.dim} numbers, or method means_hoc, which projects them"
+            if hasattr(method, "dim"):
+                advice = f"set method.dim to {self.dim}"
             raise HoldfastError(
                 f"{where}: the adopted space has {self.dim} dimensions, the trained model {dim}; {advice}"
             )

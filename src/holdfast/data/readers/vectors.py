@@ -34,9 +34,9 @@ def read_labelled(file: Path, features: str, labels: str) -> tuple[np.ndarray, n
     """All rows of a file in its order: float32 N x D, N classes, and the N splits (None if the file has none)."""
     if not file.is_file():
         raise HoldfastError(f"{file}: no such file; looked for an npz or parquet with {features} and {labels}")
-    if file.suffix not in _READERS:
+    if file.suffix.lower() not in _READERS:
         raise unknown_name(f"kind of vectors ({file})", file.suffix, _READERS)
-    columns = _READERS[file.suffix](file, features, labels)
+    columns = _READERS[file.suffix.lower()](file, features, labels)
     rows, classes = _rows(columns[features], file, features), _classes(columns[labels], file, labels)
     if len(classes) != len(rows):
         raise HoldfastError(f"{file}: {len(rows)} rows of {features} but {len(classes)} {labels}")
