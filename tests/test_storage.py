@@ -7,11 +7,13 @@ import pickle
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from holdfast import storage
 from holdfast.errors import HoldfastError
 from holdfast.storage import (
     read_array,
@@ -58,7 +60,10 @@ def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_folder_is_replaced_whole(tmp_path):
+@pytest.mark.parametrize("exchange", [True, False])
+def test_a_folder_is_replaced_whole(exchange, tmp_path, monkeypatch):
+    if not exchange:
+        monkeypatch.setattr(storage, "_exchanged", lambda first, second: False)
     path = tmp_path / "model"
     for content in ("old", "new"):
         with replacing_folder(path) as temporary:
@@ -68,6 +73,40 @@ def test_a_folder_is_replaced_whole(tmp_path):
         (temporary / "half").write_text("half" * (1 // 0))
     assert [file.name for file in path.iterdir()] == ["new"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two folders in one step")
+def test_a_folder_is_there_all_the_time(tmp_path, monkeypatch):
+    path = tmp_path / "model"
+    path.mkdir()
+    (path / "old").touch()
+    exchange, seen = storage._exchanged, []
+
+    def watched(first, second):
+        seen.append(os.listdir(path))
+        done = exchange(first, second)
+        seen.append(os.listdir(path))
+        return done
+
+    monkeypatch.setattr(storage, "_exchanged", watched)
+    monkeypatch.setattr(Path, "replace", lambda self, target: pytest.fail("moved aside"))
+    with replacing_folder(path) as temporary:
+        (temporary / "new").touch()
+    assert seen == [["old"], ["new"]]
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_a_link_to_a_folder_is_replaced_by_a_folder(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").touch()
+    path = tmp_path / "model"
+    path.symlink_to(tmp_path / "elsewhere")
+    with replacing_folder(path) as temporary:
+        (temporary / "new").touch()
+    assert not path.is_symlink()
+    assert os.listdir(path) == ["new"]
+    assert sorted(os.listdir(tmp_path)) == ["elsewhere", "model"]
+    assert os.listdir(tmp_path / "elsewhere") == ["kept"]
 
 
 @pytest.mark.parametrize("call", ["replacing(path)", "replacing_folder(path)"])

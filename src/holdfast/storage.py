@@ -6,6 +6,7 @@ that nothing reads.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -49,10 +50,10 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder next to ``path``; on a clean exit it is renamed to ``path``.
+    """Yield a temporary folder next to ``path``; on a clean exit it takes the place of ``path``.
 
-    A rename cannot replace a folder that is not empty, so an existing one is first moved aside. A kill between the two
-    renames leaves no folder at ``path``, never a mixture of old and new files.
+    On Linux an existing folder is exchanged with the new one in one step. Elsewhere it is first moved aside, because a
+    rename cannot replace a folder that is not empty; a kill between the two renames leaves no folder at ``path``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
@@ -63,7 +64,9 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 _sync(file)
         _sync(temporary)
-        if path.exists():
+        if path.is_dir() and not path.is_symlink() and _exchanged(temporary, path):
+            pass  # the old folder is the temporary one now, and removed below
+        elif path.exists():
             aside = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
             path.replace(aside / "old")
             temporary.replace(path)
@@ -73,6 +76,21 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+_HERE, _EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of Linux."""
+
+
+def _exchanged(first: Path, second: Path) -> bool:
+    """Exchange two folders in one step; False if the system or the file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (AttributeError, OSError, TypeError):  # another system, or an old C library
+        return False
+    renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    found: int = renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE)
+    return found == 0
 
 
 def remove_temporaries(folder: Path) -> None:

@@ -65,8 +65,7 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
     out: folder for copies; default: in place.
 
     All models are grown and checked before the first is written, and each folder is replaced as a whole. After a kill
-    the same call finishes the work. A kill in the moment between two renames leaves a model in a folder ``.tmp-*/old``
-    next to its own.
+    every model is complete, grown or not, and the same call finishes the work.
     """
     planned: list[tuple[Grown, Encoder]] = []
     for folder in folders:
