@@ -1,15 +1,14 @@
 """How long the first `holdfast update` should train: its scores after a share of the steps of `start`.
 
-    python bench/update_steps.py --data cifar100.npz [--shares 1,0.75,0.5] [--seeds 0,1] [--first 100] [--more 40]
-        [--json FILE]
+    python bench/update_steps.py --data cifar100.npz [--shares 1,0.75,0.5] [--seeds 0,1] [--json FILE]
 
 cifar100.npz: train_x (uint8, N x 32 x 32 x 3) and train_y (N), CIFAR-100. Only the validation classes of
 bench/first_model.py are used, 20 for each seed.
 
-`start` trains on 15 classes with 100 images each (--first), `update` on 40 further images of each (--more) and 100
-images of each of the 5 other classes, so that an epoch of both has 18 steps. Settings are the defaults except for the
-epochs. Queries are 100 other images of each class, a gallery the images that were given. A query is right if its
-nearest neighbour by cosine is of its class.
+`start` trains on 15 classes with 100 images each, `update` on 40 further images of each and 100 images of each of the 5
+other classes, so that an epoch of both has 18 steps. Settings are the defaults except for the epochs. Queries are 100
+other images of each class, a gallery the images that were given. A query is right if its nearest neighbour by cosine is
+of its class.
 """
 
 import argparse
@@ -33,8 +32,8 @@ from holdfast.lifecycle.image_defaults import survey_images
 from holdfast.lifecycle.settings import default_settings, recorded_tables
 from holdfast.storage import write_json
 
-QUERIES, KNOWN = 100, 15
-"""Queries of a class, and classes of the first version."""
+FIRST, MORE, QUERIES, KNOWN = 100, 40, 100, 15
+"""Images of a class for its first version and for the next, queries of a class, and classes of the first version."""
 
 
 def main() -> None:
@@ -42,57 +41,48 @@ def main() -> None:
     parser.add_argument("--data", required=True, type=Path, help="npz with train_x and train_y of CIFAR-100")
     parser.add_argument("--shares", default="1,0.75,0.5", help="of the steps that start trained for")
     parser.add_argument("--seeds", default="0,1")
-    parser.add_argument("--first", type=int, default=100, help="images of a class for its first version")
-    parser.add_argument("--more", type=int, default=40, help="images of a known class for the update")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     with np.load(options.data) as arrays:
         pixels, labels = arrays["train_x"], arrays["train_y"]
     rows = []
     for seed in map(int, options.seeds.split(",")):
-        shares = [float(share) for share in options.shares.split(",")]
-        for row in measure(pixels, labels, seed, shares, first=options.first, more=options.more):
+        for row in measure(pixels, labels, seed, [float(share) for share in options.shares.split(",")]):
             rows.append(row)
             print(json.dumps(row), flush=True)
     if options.json:
         command = f"python bench/update_steps.py --data {options.data.name} --shares {options.shares} --seeds"
         record = {
             "bench": "update_steps",
-            "command": f"{command} {options.seeds} --first {options.first} --more {options.more} "
-            f"--json {options.json.name}",
+            "command": f"{command} {options.seeds} --json {options.json.name}",
             "environment": describe("cpu"),
             "rows": rows,
         }
         write_json(options.json, record)
 
 
-def measure(
-    pixels: np.ndarray, labels: np.ndarray, seed: int, shares: list[float], *, first: int, more: int
-) -> list[dict[str, Any]]:
-    """One start, and one update for each share.
-
-    first, more: images of a class for its first version, and of a known class for the update.
-    """
+def measure(pixels: np.ndarray, labels: np.ndarray, seed: int, shares: list[float]) -> list[dict[str, Any]]:
+    """One start, and one update for each share."""
     draw = np.random.default_rng(seed)
     classes = classes_of("validation", seed)
     rows = {int(one): draw.permutation(np.flatnonzero(labels == one)) for one in classes}
     known, new = classes[:KNOWN], classes[KNOWN:]
-    spring = np.concatenate([rows[one][:first] for one in known])
-    summer = np.concatenate([rows[one][first : first + more] for one in known] + [rows[one][:first] for one in new])
-    asked = np.concatenate([rows[one][first + more :][:QUERIES] for one in classes])
+    first = np.concatenate([rows[one][:FIRST] for one in known])
+    second = np.concatenate([rows[one][FIRST : FIRST + MORE] for one in known] + [rows[one][:FIRST] for one in new])
+    asked = np.concatenate([rows[one][FIRST + MORE :][:QUERIES] for one in classes])
     found = []
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         folder = Path(name)
-        for part, chosen in (("spring", spring), ("summer", summer)):
+        for part, chosen in (("spring", first), ("summer", second)):
             write_images(folder / part, pixels[chosen], labels[chosen])
         settings = default_settings(vectors=False, images=survey_images(folder / "spring"))
         settings = VersionSettings.from_tables({**settings.tables(), "seed": seed})
         holdfast.start(folder / "spring", folder / "1", settings=settings, device="cpu")
         old = Encoder.from_pretrained(folder / "1")
-        gallery = np.concatenate([spring, summer])
-        old_gallery, old_queries = (features_of(old, pixels[chosen]) for chosen in (spring, asked))
+        gallery = np.concatenate([first, second])
+        old_gallery, old_queries = (features_of(old, pixels[chosen]) for chosen in (first, asked))
         is_known = np.isin(labels[asked], known)
-        before = accuracy(old_queries[is_known], labels[asked][is_known], old_gallery, labels[spring])
+        before = accuracy(old_queries[is_known], labels[asked][is_known], old_gallery, labels[first])
         for share in shares:
             settings = VersionSettings.from_tables(recorded_tables(folder / "1"))
             settings = replace(settings, fit=replace(settings.fit, epochs=math.ceil(share * settings.fit.epochs)))
@@ -115,7 +105,7 @@ def measure(
                     "seconds of update": round(seconds, 1),
                     "known classes, old queries and gallery": before,
                     "known classes, new queries, old gallery": accuracy(
-                        queries[is_known], labels[asked][is_known], old_gallery, labels[spring]
+                        queries[is_known], labels[asked][is_known], old_gallery, labels[first]
                     ),
                     "all classes, new queries and gallery": accuracy(queries, labels[asked], own, labels[gallery]),
                     "new classes, new queries and gallery": accuracy(

@@ -71,10 +71,11 @@ def test_an_update_after_a_share_of_the_steps(bench, monkeypatch):
 
     monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 2)
     monkeypatch.setattr(image_defaults, "MOST_EPOCHS", 2)
-    monkeypatch.setattr(update_steps, "QUERIES", 2)
+    for name, images in (("FIRST", 4), ("MORE", 2), ("QUERIES", 2)):
+        monkeypatch.setattr(update_steps, name, images)
     labels = np.repeat(np.arange(100), 8)
     pixels = np.random.default_rng(0).integers(0, 256, (800, 32, 32, 3)).astype(np.uint8)
-    whole, half = update_steps.measure(pixels, labels, 0, [1.0, 0.5], first=4, more=2)
+    whole, half = update_steps.measure(pixels, labels, 0, [1.0, 0.5])
     assert [row["epochs"] for row in (whole, half)] == [2, 1]
     assert whole["steps"] == 2 * half["steps"]
     old = "known classes, old queries and gallery"
