@@ -44,6 +44,15 @@ def same_numbers_every_time():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def two_threads():
+    """Torch has two threads, and not the one of the other tests."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
 TINY_RECIPE = """
 title = "tiny"
 seed = 0

@@ -64,14 +64,6 @@ def test_a_failed_run_has_an_outcome_though_its_error_cannot_be_written(tiny_rec
     assert "NaN" in str(found[runs[0].name])
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def test_runs_have_the_usual_number_of_threads_beside_a_small_step(two_threads):
     """``threads_of_step`` sets torch's number of threads, which a thread that begins meanwhile would take over."""
     begun, end = threading.Event(), threading.Event()

@@ -25,14 +25,6 @@ class Step:
         self.images = SimpleNamespace(device=torch.device(self.device))
 
 
-@pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
-
-
 def of_vectors(batch, device="cpu"):
     return Step(Encoder(build_backbone("linear", in_channels=8, width=8), preprocess=VectorInput(8)), batch, device)
 

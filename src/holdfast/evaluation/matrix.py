@@ -122,7 +122,7 @@ def matrix_cells(
         sizes.append(features.full_dim)
         for k, found in enumerate(searchable):
             if found is not None and query_maps is not None and (t, k) in query_maps:
-                yield Cell(t, k, mapped_queries(query, query_maps[t, k], found[0].shape[1]), query_y, *found)
+                yield Cell(t, k, carried_queries(query, query_maps[t, k], found[0].shape[1]), query_y, *found)
             elif found is not None and (found[0].shape[1] if bases[k] is None else sizes[k]) == sizes[t]:
                 yield Cell(t, k, change_basis(query, bases[t], bases[k]), query_y, *found)
             else:
@@ -141,7 +141,7 @@ def refuse_wrong_maps(maps: Sequence[FeatureMap | None], query_maps: QueryMaps |
 
 
 @torch.no_grad()
-def mapped_queries(query: Tensor, query_map: FeatureMap, size: int) -> Tensor:
+def carried_queries(query: Tensor, query_map: FeatureMap, size: int) -> Tensor:
     """Unit queries in the space of an older model, which has ``size`` dimensions."""
     found = unit(query_map(query))
     if found.shape != (len(query), size):

@@ -10,7 +10,7 @@ from torch import Tensor
 from holdfast.encoders import ModelFeatures, change_basis
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure, same_scores, search_mixed
-from holdfast.evaluation.matrix import FeatureMap, QueryMaps, mapped, mapped_queries, refuse_wrong_maps
+from holdfast.evaluation.matrix import FeatureMap, QueryMaps, carried_queries, mapped, refuse_wrong_maps
 from holdfast.evaluation.protocols import on_device
 from holdfast.geometry import nearest, unit
 
@@ -158,7 +158,7 @@ class _Version:
         if self.stored is None or (query_map is None and self.full_dim != full_dim):
             return None
         if query_map is not None:
-            carried = mapped_queries(query, query_map, self.stored.shape[1])
+            carried = carried_queries(query, query_map, self.stored.shape[1])
         else:
             carried = change_basis(query, basis, self.basis)
         return StoredItems(self.rows, self.stored, carried, scale or same_scores)

@@ -302,7 +302,7 @@ def _coming_rows(task: Task, options: FitOptions, shard: BatchShard, done: int) 
 
 def arrival_labels(task: Task, images: Images) -> Tensor:
     """For each image of the set the position of its class in ``task.seen_classes``; -1 for classes not seen yet."""
-    known = max(int(images.labels.max()), max(task.seen_classes)) + 1  # a seen class may have no image here
-    position = torch.full((known,), -1, dtype=torch.long)
+    labels = max(int(images.labels.max()), max(task.seen_classes)) + 1  # a seen class may have no image here
+    position = torch.full((labels,), -1, dtype=torch.long)
     position[list(task.seen_classes)] = torch.arange(task.num_seen)
     return position.to(images.device)[images.labels]
