@@ -81,3 +81,23 @@ def test_an_update_after_a_share_of_the_steps(bench, monkeypatch):
     old = "known classes, old queries and gallery"
     assert whole[old] == half[old]
     assert update_steps.accuracy(np.eye(2), np.array([0, 1]), np.eye(2), np.array([0, 0])) == 0.5
+
+
+def test_methods_for_a_network_without_trained_weights(bench, monkeypatch):
+    import scratch_method
+
+    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 1)
+    monkeypatch.setattr(image_defaults, "MOST_EPOCHS", 1)
+    for name, images in (("FIRST", 4), ("MORE", 2), ("QUERIES", 2), ("OTHERS", 4), ("PAIRS", 60)):
+        monkeypatch.setattr(scratch_method, name, images)
+    labels = np.repeat(np.arange(100), 8)
+    pixels = np.random.default_rng(0).integers(0, 256, (800, 32, 32, 3)).astype(np.uint8)
+    simplex, distilled, plain = scratch_method.measure(pixels, labels, 0)
+    assert [row["training"] for row in (simplex, distilled, plain)] == list(scratch_method.METHODS)
+    assert plain["settings"] == {"method": "distillation", "features_weight": 0.0, "logits_weight": 0.0}
+    for group in ("known", "others"):
+        # Both begin with the same version 1, d-Simplex-HOC with its own.
+        assert distilled[f"{group}: version 1"] == plain[f"{group}: version 1"]
+    scores = [name for name in plain if ": " in name]
+    assert any(distilled[name] != plain[name] for name in scores)
+    assert "new: version 1" not in simplex
