@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from holdfast.lifecycle import image_defaults
 
@@ -101,3 +102,25 @@ def test_methods_for_a_network_without_trained_weights(bench, monkeypatch):
     scores = [name for name in plain if ": " in name]
     assert any(distilled[name] != plain[name] for name in scores)
     assert "new: version 1" not in simplex
+
+
+def test_photographs_after_fewer_steps(bench, monkeypatch, tmp_path):
+    import photograph_steps
+
+    for name, number in (("DRAWN_FROM", 6), ("CLASSES", 3), ("KNOWN", 2)):
+        monkeypatch.setattr(photograph_steps, name, number)
+    monkeypatch.setattr(image_defaults, "FEWEST_EPOCHS", 1)
+    draw = np.random.default_rng(0)
+    for part in ("train", "test"):
+        for one in range(6):
+            folder = tmp_path / part / f"class {one}"
+            folder.mkdir(parents=True)
+            for number in range(10):
+                pixels = (draw.integers(0, 20, (80, 80, 3)) + 40 * one).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.jpg")
+    found = photograph_steps.measure(tmp_path, 2, 1, 4)
+    assert (found["seed"], found["steps"], found["epochs"]) == (1, 4, 4)
+    assert found["queries"] == [10, 10]
+    for name in ("known classes, old queries and index", "new classes, new queries and index"):
+        assert 0 <= found[name] <= 1
+    assert found["known classes, new queries and index"] > 0.6
