@@ -40,13 +40,14 @@ def test_there_are_some():
 
 
 def trained_with(path, record):
-    """What a recipe of today must say to train as this run was trained: the fused kernels, or else auto.
+    """What a recipe of today must say to train as this run was trained: the executor that it names, or else auto.
 
     Records older than ``environment.executor`` had auto, which then meant the kernels where there were some: for
     ResNet-32 in every study but the pilot, and for the networks of IAM-CL2R since the runs of three architectures.
     """
     older = "fused" if path.parts[-3] == "cifar100-10" or path.parent.name == "architectures" else "graph"
-    return "fused" if record["environment"].get("executor", older) == "fused" else "auto"
+    used = record["environment"].get("executor", older)
+    return used if used == "fused" or record["recipe"]["train"]["executor"] == used else "auto"
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -85,8 +85,10 @@ class StudyRun:
         return planned_steps(self.recipe)
 
     def is_of(self, recipe: Mapping[str, Any]) -> bool:
-        """Whether a recorded recipe describes this run."""
-        return same_run(check_recipe(recipe), self.recipe)
+        """Whether a recorded recipe describes this run. One that names torch's kernels must have been run with them."""
+        recorded, planned = check_recipe(recipe), self.recipe
+        other_kernels = planned["train"]["executor"] == "graph" != recorded["train"]["executor"]
+        return same_run(recorded, planned) and not other_kernels
 
 
 @functools.cache

@@ -48,7 +48,7 @@ def test_what_is_said_of_the_readout_and_the_length(rows, said):
     for length in (16, 25):
         assert f"length {length} has {shown(rows, 7, f'length {length} from the first task')}" in said
     at_16 = [shown(rows, 16, f"length {length} from the first task") for length in (16, 25)]
-    assert f"at 16 they have {' and '.join(at_16)}" in said
+    assert f"At 16 lengths 16 and 25 have {' and '.join(at_16)}" in said
     fixed = [shown(rows, tasks, "length 20 from the first task", method="simplex_fd") for tasks in (7, 16)]
     assert f"{fixed[0]} at 7 and {fixed[1]} at 16" in said
     at_16 = [shown(rows, 16, f"λ {value}", "backbone") for value in ("0", "0.05", "0.25", "0.5", "1")]

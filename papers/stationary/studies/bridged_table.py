@@ -182,7 +182,9 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         _goals_table(natural, other, rotated),
     ]
     tables = [table for table in made if table.rows]
-    minutes = f"GPU minutes of all runs of this page: {results.minutes(_runs()):.1f}."
+    runs = _runs()
+    done = len(runs) - len(results.missing(runs))
+    minutes = f"GPU minutes of {done} of the {len(runs)} runs of this page: {results.minutes(runs):.1f}."
     return [*tables[:-1], replace(tables[-1], notes=(*tables[-1].notes, minutes))] if tables else []
 
 
@@ -341,8 +343,9 @@ def _executor_table(results: Results, selection: Selection) -> Table:
             for fused, graph in (tuple(map(results.record, pair)) for pair in pairs)
             if fused is not None and graph is not None
         ]
-        if found:
-            cells = [_interval(name, [fused[name] - graph[name] for fused, graph in found]) for name in SCORES]
+        differences = {name: [fused[name] - graph[name] for fused, graph in found] for name in SCORES}
+        cells = [_interval(name, differences[name]) for name in SCORES] if found else ["missing", "", ""]
+        if pairs:
             lines.append(["7", method_name(method), str(len(found)), *cells])
     notes = (
         "Scores by template of the paper's settings with the fused kernels, which all other tables of this page use,"
@@ -397,18 +400,20 @@ def _goals_table(natural: Sequence[Row], other: Sequence[Row], rotated: Sequence
     lines = []
     for goal in GOALS:
         rows = other if goal.order == "icarl" else rotated if goal.where else natural
-        found = {
-            line["method"]: _found(line, goal)
-            for line in rows
-            if line["tasks"] == goal.tasks and line["seeds"] and not line["missing"]
-        }
+        rows = [line for line in rows if line["tasks"] == goal.tasks]
+        if not rows:
+            continue  # not selected
+        found = {line["method"]: _found(line, goal) for line in rows if line["seeds"] and not line["missing"]}
         rivals = [method for method in (OTHER_ORDER if goal.order == "icarl" else METHODS) if method != OURS]
+        begins = [str(goal.tasks), goal.what, goal.score]
         if OURS not in found or (goal.least is None and not found.keys() >= set(rivals)):
-            continue  # a goal is judged when all runs that decide it are there
+            # A goal is judged when all runs that decide it are there.
+            lines.append([*begins, "" if goal.least is None else score(goal.score, goal.least), "missing", "", ""])
+            continue
         needed = max(found[method] for method in rivals) if goal.least is None else goal.least
         own = found[OURS]
         shown = [score(goal.score, value) for value in (needed, own, own - needed)]
-        lines.append([str(goal.tasks), goal.what, goal.score, *shown, "met" if own >= needed else "not met"])
+        lines.append([*begins, *shown, "met" if own >= needed else "not met"])
     notes = (
         "Goals of our own method, set before the runs with a rotation; its scores without one were known. needed: a"
         " number, or the highest of the other methods with the same rotation (of d-Simplex-HOC in iCaRL's order). AC"

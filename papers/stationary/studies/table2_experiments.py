@@ -300,7 +300,7 @@ def _reproduced(rows: Sequence[Row]) -> Table:
                     lines.append([method_name(method), about, readout, *cells])
     notes = (
         f"yes: AC within {NEAR['AC']} and AA within {100 * NEAR['AA']:g} point of the paper's row, by template and"
-        " without a map; empty: not run. Bold in the tables below.",
+        " without a rotation; learned maps are applied. Empty: not run. Bold in the tables below.",
     )
     header = ["method", "changed", "readout", *(f"T = {tasks}" for tasks in TASKS)]
     return Table("Which settings reproduce the paper's rows", header, lines, notes=notes)
