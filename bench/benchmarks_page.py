@@ -8,7 +8,9 @@ Every number on the page is read from a file; the file is named above its table.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from holdfast.gallery.backfill import Order
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "results" / "bench", ROOT / "docs" / "benchmarks.md"
@@ -53,7 +55,7 @@ def render(results: Path = RESULTS) -> str:
 
 INTRODUCTION = """# Benchmarks
 
-Numbers that somebody who runs an index asks for. All are measured on two cores without a GPU. Times of different
+Speed, memory and disk of an index in operation. All are measured on two cores without a GPU. Times of different
 processors cannot be compared. The page is written from [results/bench](../results/bench) by `bench/benchmarks_page.py`;
 each file names its commit and versions. Some runs shared the cores with other work. Repeat a script on your machine
 before you decide by its numbers.
@@ -94,16 +96,28 @@ def _service(read: Read) -> str:
         found = read(name)
         rows.append(
             [
-                found["form"], f"{found['searches_per_s']:.0f}", f"{found['p50_ms']:.0f}", f"{found['p99_ms']:.0f}",
+                found["form"], f"{found['seconds']:.0f}", found["environment"]["processor"],
+                f"{found['searches_per_s']:.0f}", f"{found['p50_ms']:.0f}", f"{found['p99_ms']:.0f}",
                 f"{found['errors']} of {found['n']:,}", f"{found['server_cpu_ms']:.1f}",
                 f"{found['server_peak_gb']:.2f}",
             ]
         )  # fmt: skip
-    heads = ["vectors sent as", "searches per s", "p50, ms", "p99, ms", "errors", "processor ms", "GB"]
+    heads = [
+        "vectors sent as",
+        "for, s",
+        "processor",
+        "searches per s",
+        "p50, ms",
+        "p99, ms",
+        "errors",
+        "processor ms",
+        "GB",
+    ]
     return _section(
         "Search over HTTP",
-        f"{found['clients']} clients at once for {found['seconds']} s, on the same index; server and clients "
-        "share the two cores (`bench/service.py`). Processor ms: the server's time for one search. Files: "
+        f"{found['clients']} clients at once, on the same index; server and clients share the two cores "
+        "(`bench/service.py`). The rows are from different processors and cannot be compared. Processor ms: the "
+        "server's time for one search. Files: "
         f"{_files(('service-2cores', 'service_json-2cores'))}.",
         heads,
         rows,
@@ -221,11 +235,18 @@ def _backfill(read: Read) -> str:
     found = read("backfill_orders_cub-2cores")
     areas = {(one["measure"], one["order"]): one["area"] for one in found["orders"]}
     measures, orders = (list(dict.fromkeys(key[i] for key in areas)) for i in (0, 1))
-    rows = [[f"`{order}`", *(f"{100 * areas[measure, order]:.1f}" for measure in measures)] for order in orders]
+    rows = [
+        [
+            f"`{order}`" if order in get_args(Order) else order,
+            *(f"{100 * areas[measure, order]:.1f}" for measure in measures),
+        ]
+        for order in orders
+    ]
     text = (
         f"{found['items']:,} items move from EfficientNet-{found['old']} to {found['new']}, tenth by tenth, through a "
         f"bridge fitted on {found['pairs']:,} pairs; mean over the share that has moved, {found['seeds']} seeds "
-        "(`bench/backfill.py`, `backfill_orders_cub-2cores`)."
+        "(`bench/backfill.py`, `backfill_orders_cub-2cores`). `--order` takes the names in code font. For comparison: "
+        "random, and residual, which first takes the items that their own bridged query misses by most."
     )
     return _section("Backfill: which items first", text, ["order", *(f"{measure}, %" for measure in measures)], rows)
 

@@ -137,15 +137,15 @@ def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
     last = table_after(known, "| last version")
     assert f"{float(last['plain'][1]) - float(last['ours'][1]):.1f} points of mAP lower on trained classes" in page
     gain = table_after(unseen, "| last version")["ours"][3]
-    assert f"{float(gain):.1f} points of recall@1 higher on new ones" in page
+    assert f"{float(gain):.1f} points of recall@1 higher on unseen ones" in page
     lower = re.search(r"plain fine-tuning by -([\d.]+).*? points.*?unseen classes: -([\d.]+)", study).groups()
     trained, new = (f"{float(points):.1f}" for points in lower)
-    assert f"{trained} points of mAP lower on trained classes and {new} on new ones" in page
+    assert f"{trained} points of mAP lower on trained classes and {new} on unseen ones" in page
     better, worse = (
         float(table_after(study[study.index(f"## Whole network: {part}") :], "| last version")["distillation"][3])
         for part in ("unseen", "known")
     )
-    assert f"{better:.1f} points of recall@1 better on new classes and {-worse:.1f} worse on trained ones" in page
+    assert f"{better:.1f} points of recall@1 better on unseen classes and {-worse:.1f} worse on trained ones" in page
 
 
 def test_the_numbers_of_the_comparison_and_of_pretrained_networks_are_those_of_the_study():
