@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,16 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_replaceable(path: Path, names: Collection[str]) -> None:
+    """Refuse to replace what exists at ``path``, unless it is a folder with no other files than ``names``."""
+    if not path.exists():
+        return
+    others = sorted(one.name for one in path.iterdir() if one.name not in names) if path.is_dir() else [path.name]
+    if others:
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise HoldfastError(f"{path}: exists and holds {others[0]}{more}, which would be lost; choose another folder")
 
 
 _HERE, _EXCHANGE = -100, 2

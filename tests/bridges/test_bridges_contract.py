@@ -1,6 +1,7 @@
 """What every kind of bridge must do, and how one is chosen."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -401,3 +402,47 @@ def test_large_maps_use_fewer_directions_if_nothing_is_lost(directions, expected
     bridge = Bridge.fit(turned(base, 64, 0.05), turned(base, 64, 0.05, seed=2))
     assert bridge.options.get("rank") == expected
     assert sum("rank" in one.options for one in bridge.evidence.candidates) == 1
+
+
+def test_vectors_that_were_rounded_to_half_precision_are_recognised():
+    for size in (8, 128, 1024):
+        rng = np.random.default_rng(size)
+        new, old = rng.standard_normal((60, size)), rng.standard_normal((60, size))
+        bridge = Bridge.fit(new, old, kind="rotation")
+        half = (new / np.linalg.norm(new, axis=1, keepdims=True)).astype(np.float16)
+        assert bridge.was_fitted_on(half).all()
+        assert not bridge.was_fitted_on(rng.standard_normal((2000, size))).any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("rotation", {"foo": 1}, "unknown option of rotation 'foo'; known: centred, rank"),
+        ("rotation", {"rank": 0}, "rotation: rank must be a whole number of at least 1, got 0"),
+        ("affine", {"ridge": -1.0}, "affine: ridge must be a number of at least 0"),
+        ("local", {"neighbours": 0}, "local: neighbours must be a whole number"),
+        ("local", {"temperature": 0.0}, "local: temperature must be above 0"),
+        ("residual_mlp", {"steps": -1}, "residual_mlp: steps must be a whole number"),
+        ("none", {"rank": 3}, "unknown option of none 'rank'"),
+    ],
+)
+def test_options_of_a_kind_are_checked(kind, options, message):
+    rows = np.random.default_rng(0).standard_normal((40, 8))
+    with pytest.raises(HoldfastError, match=re.escape(message)):
+        Bridge.fit(rows, rows, kind=kind, options=options)
+
+
+def test_vectors_without_numbers_are_refused():
+    with pytest.raises(HoldfastError, match=r"new has shape \(40, 0\)"):
+        Bridge.fit(np.zeros((40, 0)), np.ones((40, 3)))
+
+
+def test_saving_a_bridge_does_not_remove_other_files(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((40, 8))
+    bridge = Bridge.fit(rows, rows, kind="rotation")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(HoldfastError, match=re.escape("exists and holds notes.txt, which would be lost")):
+        bridge.save(tmp_path)
+    bridge.save(tmp_path / "b")
+    bridge.save(tmp_path / "b")
+    assert Bridge.load(tmp_path / "b").kind == "rotation"

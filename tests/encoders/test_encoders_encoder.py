@@ -149,12 +149,14 @@ def test_half_precision_and_compiled_wrappers_survive(encoder, tmp_path):
     assert not any("_orig_mod" in key for key in read_tensors(tmp_path / "m" / "model.safetensors")[0])
 
 
-def test_info_survives_and_an_older_folder_is_replaced(encoder, tmp_path):
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "stale.txt").write_text("old")
+def test_info_survives_and_an_older_model_is_replaced(encoder, tmp_path):
+    encoder.save_pretrained(tmp_path / "m")
     encoder.save_pretrained(tmp_path / "m")
     assert Encoder.from_pretrained(tmp_path / "m").info == encoder.info == {"slots": {"cat": 3}, "pair": [1, 2]}
-    assert not (tmp_path / "m" / "stale.txt").exists()
+    (tmp_path / "m" / "thesis.txt").write_text("mine")
+    with pytest.raises(HoldfastError, match="m: exists and holds thesis.txt, which would be lost"):
+        encoder.save_pretrained(tmp_path / "m")
+    assert (tmp_path / "m" / "thesis.txt").read_text() == "mine"
     encoder.write_into(tmp_path)
     assert Encoder.from_pretrained(tmp_path).dim == 10
 

@@ -175,7 +175,7 @@ def test_gates(world):
     raw[0] = (raw[0][0], raw[0][1], lambda cosine: cosine - 2)  # ranked after everything else
     found = judge(world, parts=raw, min_exposure=0.8)
     assert (found.verdict, found.exit_code) == ("incompatible", 1)
-    assert "the exposure of version 1 at 1 is 0.000 (0.000 to 0.000): the whole interval lies below 0.8" in found.reason
+    assert "the exposure of version 1 at 1 is 0.000 (0.000 to 0.394): the whole interval lies below 0.8" in found.reason
     kept = judge(world).kept
     found = judge(world, min_kept=min(1.0, kept.value))
     assert (found.verdict, found.exit_code) == ("not shown", 1)
@@ -284,3 +284,52 @@ def test_the_record_is_json_and_makes_a_page(world):
             assert "None" not in shown
             assert "nan" not in shown
         assert "exposure of version 3 at 10" in found._repr_html_()
+
+
+def test_few_places_that_are_due_decide_nothing():
+    """Four of 200 items are the old version's, and both models are equally noisy: its exposure is about 1."""
+    verdicts = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        items = rng.standard_normal((200, 16))
+        old, new = (items + 0.3 * rng.standard_normal(items.shape) for _ in range(2))
+        ids, queries = np.arange(200).astype(str), rng.standard_normal((100, 16))
+        parts = [((old[:4], None, ids[:4]), None, None), ((new[4:], None, ids[4:]), None, None)]
+        found = check_mixed(parts, (queries,), (new, None, ids), min_exposure=0.5, resamples=200)
+        ratios = found.versions[0].mixed.exposure.values()
+        assert all(ratio.low < ratio.high for ratio in ratios if not np.isnan(ratio.value))
+        verdicts.append(found.verdict)
+    assert set(verdicts) <= {"not shown", "compatible"}
+
+
+def test_a_version_that_is_never_due_is_named():
+    rng = np.random.default_rng(0)
+    far, near = rng.standard_normal((10, 8)) * [1, 0, 0, 0, 0, 0, 0, 0], rng.standard_normal((150, 8))
+    far[:, 0], near[:, 0] = -5 - np.arange(10), np.abs(near[:, 0])
+    queries = near[:60] + 0.01 * rng.standard_normal((60, 8))
+    ids, both = np.arange(160).astype(str), np.concatenate([far, near])
+    parts = [((far, None, ids[:10]), None, None), ((near, None, ids[10:]), None, None)]
+    found = check_mixed(parts, (queries,), (both, None, ids), min_exposure=0.8, resamples=200)
+    assert found.verdict == "compatible"
+    assert "not measured, because no place is due: the exposure of version 1 at 1, the exposure of version 1 at 10" in (
+        found.reason
+    )
+
+
+def test_without_labels_the_check_warns_of_a_bridge_that_was_fitted_on_the_items(world):
+    notes = judge(world, labels=False).notes
+    assert any("the bridge was fitted on 120 of these 120 items" in note for note in notes)
+    assert not any("fitted on" in note for note in judge(world).notes)
+
+
+def test_a_raw_search_without_items_counts_the_same_queries(world):
+    parts = parts_of(world)[:1]  # vectors of another size: never found without the bridge
+    labels = QUERY_LABELS.copy()
+    labels[:5] = 99  # a class that no item has
+    found = check_mixed(parts, (world["queries"], labels), again(world), score="mAP", resamples=200)
+    assert found.raw_accuracy.value == 0
+
+
+def test_an_interval_without_ends_is_drawn(world):
+    found = check_mixed(parts_of(world), (world["queries"][:1], QUERY_LABELS[:1]), again(world), resamples=200)
+    assert "(0.00 to any)" in render_check(found.as_json())

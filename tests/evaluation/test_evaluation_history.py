@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from holdfast import check, check_history
+from holdfast.encoders.feature_store import FeatureStore, ModelFeatures
 from holdfast.errors import HoldfastError
 from holdfast.metrics import average_compatibility
 from holdfast.run_folder import RunFolder
@@ -130,3 +131,37 @@ def test_other_sizes_cannot_be_compared(models):
 def test_refused(change, options, reason, models):
     with pytest.raises(HoldfastError, match=reason):
         check_history(change(models), **options)
+
+
+def test_zero_vectors_find_nothing_and_are_not_found(clustered):
+    """As in a single check: a zero query of the first item's class is not right."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    gallery = clustered(gallery_labels, 0.3, seed=9)
+    old, new = (clustered(labels, 0.3, seed=seed) for seed in (0, 1))
+    new[labels == gallery_labels[0]] = 0
+    gallery[3] = 0
+    sets = [((queries, labels), (gallery, gallery_labels)) for queries in (old, new)]
+    for score in ("top1", "mAP"):
+        pair = check((gallery, gallery_labels), (old, labels), (new, labels), score=score, resamples=200)
+        history = check_history(sets, score=score, resamples=200)
+        assert history.matrix[1][0].value == pytest.approx(pair.cross_test.value)
+        assert history.matrix[0][0].value == pytest.approx(pair.self_test.value)
+    assert any("find nothing and count as wrong" in note for note in history.notes)
+    assert any("are never found" in note or "is never found" in note for note in history.notes)
+
+
+def test_compact_features_of_a_run_are_compared_in_full(clustered, tmp_path):
+    """Two models store the same full features, each in a basis of its own."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    queries, gallery = clustered(labels, 0.1, seed=0), clustered(gallery_labels, 0.1, seed=9)
+    store = FeatureStore(tmp_path / "run" / "features")
+    size = queries.shape[1]
+    store.open_for(labels, gallery_labels, "made up")
+    for number in (1, 2):
+        basis = np.linalg.qr(np.random.default_rng(number).standard_normal((size, size)))[0].astype(np.float32)
+        store.write(number, ModelFeatures(queries @ basis, gallery @ basis, basis))
+    first, second = (tmp_path / "run" / "features" / f"0{number}" for number in (1, 2))
+    pair = check(first, first, second, resamples=200)
+    assert pair.cross_test.value == pair.self_test.value > 0.9
+    history = check_history([(first, first), (second, second)], resamples=200)
+    assert history.matrix[1][0].value == pair.cross_test.value

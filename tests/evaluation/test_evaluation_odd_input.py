@@ -130,3 +130,48 @@ def test_a_history_tells_of_odd_vectors_and_says_what_was_asked(sets):
     wide = np.hstack([features] * 2), np.hstack([sets["gallery_new"][0]] * 2)
     models[1] = (wide[0], labels), (wide[1], sets["gallery_new"][1])
     assert "features of another size" in check_history(models, resamples=100).reason
+
+
+def test_queries_that_are_items_of_the_gallery_are_named(clustered):
+    labels, ids = np.arange(200) % 10, np.array([f"item {i}" for i in range(200)])
+    stored = (clustered(labels, 0.3, seed=0), labels, ids)
+    asked = tuple(part[:50] for part in stored)
+    new = (clustered(labels[:50], 0.3, seed=1), labels[:50], ids[:50])
+    (note,) = [note for note in check(stored, asked, new, resamples=200).notes if "leave-one-out" in note]
+    assert note.startswith("queries are items of the gallery (item 0, item 1, ")
+    assert not any("leave-one-out" in n for n in check(stored, asked, new, leave_one_out=True, resamples=200).notes)
+    others = (clustered(labels[:50], 0.3, seed=2), labels[:50], ids[:50])  # the same ids, but other vectors
+    assert not any("leave-one-out" in note for note in check(stored, others, new, resamples=200).notes)
+
+
+def test_queries_that_find_nothing_do_not_agree(clustered):
+    labels = np.arange(200) % 10
+    gallery, old = clustered(labels, 0.3, seed=0), clustered(labels[:50], 0.3, seed=1)
+    new = clustered(labels[:50], 0.3, seed=2)
+    old[:25], new[:25] = 0, np.nan
+    found = check((gallery,), (old,), (new,), resamples=200).overlap
+    alone = check((gallery,), (old[25:],), (new[25:],), resamples=200).overlap
+    assert found.shared.value == pytest.approx(alone.shared.value / 2)
+    assert found.same_first.value == pytest.approx(alone.same_first.value / 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"threshold": float("nan")}, "threshold must be a number"), ({"seed": -1}, "seed must not be negative")],
+)
+def test_numbers_that_no_check_can_use(options, message, clustered):
+    labels = np.arange(50) % 5
+    sets = [(clustered(labels, 0.3, seed=seed), labels) for seed in range(3)]
+    with pytest.raises(HoldfastError, match=message):
+        check(*sets, **options)
+
+
+def test_by_classes_the_change_at_a_threshold_is_never_narrower(clustered):
+    labels = np.arange(240) % 12
+    for seed in range(6):
+        gallery, old, new = ((clustered(labels, 0.9, seed=10 * seed + i), labels) for i in range(3))
+        plain, clustered_ = (
+            check(gallery, old, new, resamples=400, cluster_by_class=by).thresholds.far_change for by in (False, True)
+        )
+        assert clustered_.low <= plain.low
+        assert clustered_.high >= plain.high

@@ -35,7 +35,17 @@ from holdfast.bridges.scores import ScoreScale
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.search import float32
 from holdfast.geometry import unit, unit_of_any_length
-from holdfast.storage import read_json, read_tensors, replacing_folder, without_nan, write_json, write_tensors
+from holdfast.storage import (
+    check_replaceable,
+    read_json,
+    read_tensors,
+    replacing_folder,
+    without_nan,
+    write_json,
+    write_tensors,
+)
+
+BRIDGE_FILES = ("bridge.json", "bridge.safetensors")
 
 
 @dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Bridge:
     scale: makes scores of bridged queries comparable with scores in the new space.
     error_weights: d_old + 1 numbers that predict how badly an old vector is served; see ``expected_errors``.
     models: what the two spaces are called, such as hashes of weights; empty if unknown.
-    fitted: fingerprints of the new model's vectors that its map was fitted on; see ``was_fitted_on``.
+    fitted: fingerprints of the new model's vectors that its map was fitted on, N x 8; see ``was_fitted_on``.
 
     >>> import numpy as np
     >>> from holdfast import Bridge
@@ -173,8 +183,16 @@ class Bridge:
 
         All are False for a bridge that an older version of Holdfast saved, which has no record of them.
         """
-        rows = unit_of_any_length(_float_tensor(new).cpu())
-        return np.asarray(torch.isin(_fingerprints(rows), self.fitted).numpy())
+        asked = _fingerprints(unit_of_any_length(_float_tensor(new).cpu())).numpy()
+        known = self.fitted[self.fitted[:, 0].argsort()].numpy()
+        first = np.searchsorted(known[:, 0], asked[:, 0] - _SAME)
+        last = np.searchsorted(known[:, 0], asked[:, 0] + _SAME)
+        found = np.zeros(len(asked), dtype=bool)
+        for place in range(int((last - first).max(initial=0))):  # few: only those with nearly the same first number
+            rows = np.flatnonzero(first + place < last)
+            near = np.abs(known[first[rows] + place] - asked[rows]) <= _SAME
+            found[rows] |= near.all(axis=1)
+        return found
 
     @property
     def helps(self) -> bool:
@@ -234,7 +252,11 @@ class Bridge:
         return found
 
     def save(self, folder: str | Path) -> None:
-        """Write ``bridge.json`` and ``bridge.safetensors`` as one folder; an older one is replaced at once."""
+        """Write ``bridge.json`` and ``bridge.safetensors`` as one folder; an older one is replaced at once.
+
+        Refused: a folder with other files in it.
+        """
+        check_replaceable(Path(folder), BRIDGE_FILES)
         with replacing_folder(Path(folder)) as temporary:
             write_json(temporary / "bridge.json", self.as_json())
             learned = {} if self.map is None else {f"map.{name}": part for name, part in self.map.tensors().items()}
@@ -259,7 +281,7 @@ class Bridge:
                 tensors["error_weights"],
                 _evidence(record["evidence"]),
                 record["models"],
-                tensors.get("fitted", torch.zeros(0, dtype=torch.long)),
+                tensors.get("fitted", torch.zeros(0, _FINGERPRINT)),
             )
             # Without a map the two sizes may differ: the caller then converts queries, see ``unbridged``.
             mapped = dims[1] if kind == NONE else bridge(torch.zeros(1, dims[0])).shape[1]
@@ -270,12 +292,15 @@ class Bridge:
         return bridge
 
 
+_FINGERPRINT, _SAME = 8, 1e-3
+"""Numbers of a fingerprint, and the largest difference between those of one vector as float32 and as float16. The
+numbers of two unrelated vectors have a standard deviation of 1 each, so eight of them do not agree by chance."""
+
+
 def _fingerprints(new: Tensor) -> Tensor:
-    """A whole number for each unit vector, N; the same for equal vectors, although they may be rounded differently."""
-    levels = (new.double() * 1024).round().long()
-    # For unit vectors of up to 65,536 numbers the sum stays within 64 bits.
-    weights = np.random.default_rng(new.shape[1]).integers(-(2**44), 2**44, new.shape[1])
-    return (levels * torch.from_numpy(weights)).sum(1)
+    """Eight numbers for each unit vector, N x 8: its products with random directions, the same in every process."""
+    directions = np.random.default_rng(new.shape[1]).standard_normal((new.shape[1], _FINGERPRINT))
+    return (new.double() @ torch.from_numpy(directions)).float()
 
 
 def _fit_errors(old: Tensor, errors: Tensor) -> Tensor:
@@ -339,7 +364,7 @@ def _pairs(new: ArrayLike | Tensor, old: ArrayLike | Tensor) -> tuple[Tensor, Te
     both = []
     for name, given in (("new", new), ("old", old)):
         rows = given.detach().cpu().float().numpy() if isinstance(given, Tensor) else np.asarray(given)
-        if rows.ndim != 2:
+        if rows.ndim != 2 or rows.shape[1] == 0:
             raise HoldfastError(
                 f"{name} has shape {tuple(rows.shape)}; a bridge is fitted on matrices, one row per item"
             )

@@ -6,6 +6,7 @@ pairs are a large part of the gallery, the same share of the items searched are 
 """
 
 import copy
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -383,7 +384,24 @@ def candidates_of(kind: str, options: dict[str, Any], same_space: bool) -> list[
         raise unknown_name("kind of bridge", kind, ["auto", NONE, *BRIDGES])
     if kind == NONE and not same_space:
         raise HoldfastError("kind 'none' uses queries as they are, but the two spaces have different sizes")
+    _check_options(kind, options)
     return [(NONE, {}), (kind, options)] if same_space and kind != NONE else [(kind, options)]
+
+
+def _check_options(kind: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that the kind does not have, and values that it cannot use."""
+    given = {} if kind == NONE else inspect.signature(BRIDGES[kind].fit).parameters
+    known = [name for name, parameter in given.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    for name, value in options.items():
+        if name not in known:
+            raise unknown_name(f"option of {kind}", name, known)
+        whole = name in ("rank", "neighbours", "steps", "hidden")
+        if whole and value is not None and (not isinstance(value, int) or value < 1):
+            raise HoldfastError(f"{kind}: {name} must be a whole number of at least 1, got {value!r}")
+        if not whole and not (isinstance(value, int | float) and 0 <= value < math.inf):
+            raise HoldfastError(f"{kind}: {name} must be a number of at least 0, got {value!r}")
+        if name in ("temperature", "rate") and value == 0:
+            raise HoldfastError(f"{kind}: {name} must be above 0")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from holdfast.cli.progress import CountProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.errors import HoldfastError
+from holdfast.storage import check_replaceable
 from holdfast.wording import counted, per_cent
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def bridge(
             return
         if out is None:
             raise HoldfastError("--out is needed: the folder for the bridge")
-        _check_target(out)
+        from holdfast.bridges.bridge import BRIDGE_FILES
+
+        check_replaceable(out, BRIDGE_FILES)
         vectors = _Vectors(images, pairs, seed, device, quiet or json)
         found = vectors.pairs((old, old_model), (new, model), with_labels=not no_labels)
         fitted = _fit(found, kind, items, seed)
@@ -83,10 +86,10 @@ def bridge(
             "judged": JUDGED,
             **fitted.as_json(),
         }
-    if json:
-        print_json(record)
-    else:
-        _print(fitted, found, record)
+        if json:
+            print_json(record)
+        else:
+            _print(fitted, found, record)
     raise typer.Exit(_EXIT_CODES[verdict])
 
 
@@ -97,12 +100,6 @@ def _export(folder: Path | None, file: Path | None) -> dict[str, Any]:
         raise HoldfastError("name a bridge and a file: holdfast bridge BRIDGE --export FILE.npz or FILE.onnx")
     export_bridge(Bridge.load(folder), file)
     return {"bridge": str(folder), "file": str(file), "bytes": file.stat().st_size}
-
-
-def _check_target(out: Path) -> None:
-    """Refuse to replace anything but a bridge."""
-    if out.exists() and not (out / "bridge.json").is_file() and not (out.is_dir() and not any(out.iterdir())):
-        raise HoldfastError(f"{out}: exists and is not a bridge; choose another folder")
 
 
 def _fit(pairs: "Pairs", kind: str, items: int | None, seed: int) -> "Bridge":

@@ -149,14 +149,14 @@ def check(
             from holdfast.reports import write_check
 
             write_check(record, html)
-    if json:
-        print_json(record)
-    elif markdown:
-        from holdfast.reports import check_markdown
+        if json:
+            print_json(record)
+        elif markdown:
+            from holdfast.reports import check_markdown
 
-        typer.echo(check_markdown(record), nl=False)
-    else:
-        _print_check(record, html)
+            typer.echo(check_markdown(record), nl=False)
+        else:
+            _print_check(record, html)
     raise typer.Exit(result.exit_code)
 
 

@@ -133,9 +133,10 @@ NEEDED = {
 def _software(full: bool) -> list[dict[str, Any]]:
     import platform
 
-    from holdfast.environment import version
+    from holdfast.environment import DISTRIBUTION, version
 
-    rows = [_check("holdfast", "ok", f"{version('holdfast')}, Python {platform.python_version()}")]
+    own = version(DISTRIBUTION) or "not installed, run from its source"
+    rows = [_check("holdfast", "ok", f"{own}, Python {platform.python_version()}")]
     for name, module in NEEDED.items():
         found = version(name)
         if not found:

@@ -17,13 +17,13 @@ from holdfast.checksums import sha256_of, verify_checksums
 from holdfast.encoders.backbones import rebuild_backbone
 from holdfast.encoders.encode_loop import batch_size_for, compute_features, input_reader
 from holdfast.encoders.initialise import without_memory
-from holdfast.encoders.model_card import write_card
+from holdfast.encoders.model_card import CARD, write_card
 from holdfast.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.encoders.weights import check_weights_fit
 from holdfast.environment import DISTRIBUTION, version
 from holdfast.errors import HoldfastError
 from holdfast.randomness import GENERATOR_LOCK
-from holdfast.storage import read_tensors, replacing_folder, write_json, write_tensors
+from holdfast.storage import check_replaceable, read_tensors, replacing_folder, write_json, write_tensors
 from holdfast.untrusted_files import read_json, whole_number
 from holdfast.wording import printable
 
@@ -33,6 +33,7 @@ FORMAT = "holdfast-encoder"
 FORMAT_VERSION = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+MODEL_FILES = (CONFIG_FILE, WEIGHTS_FILE, CARD)
 ALL_PARTS = "*"
 MOST_DIM = 2**22
 """The largest size of a feature: a larger one is refused before memory is allocated for it."""
@@ -201,7 +202,11 @@ class Encoder(nn.Module):
         )
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write ``config.json``, ``model.safetensors`` and a model card; an existing folder is replaced in one step."""
+        """Write ``config.json``, ``model.safetensors`` and a model card; an older model is replaced in one step.
+
+        Refused: a folder with other files in it, such as one that ``start`` or ``update`` wrote.
+        """
+        check_replaceable(Path(folder), MODEL_FILES)
         with replacing_folder(Path(folder)) as temporary:
             self.write_into(temporary)
 

@@ -124,7 +124,9 @@ def check(
     """
     chosen = parse_score(score)
     max_loss, min_gain = bounds_asked(max_loss, min_gain)
-    check_options(protocol, confidence, min_gain, resamples)
+    check_options(protocol, confidence, min_gain, resamples, seed)
+    if threshold is not None and not math.isfinite(threshold):
+        raise HoldfastError(f"threshold must be a number, such as 0.5; got {threshold:g}")
     if not 0 < far < 1 or pairs < 2:
         raise HoldfastError(f"far must lie between 0 and 1 and pairs be at least 2; got {far:g} and {pairs}")
     inputs = CheckInputs(
@@ -159,7 +161,7 @@ def check(
         "bridge": bridge_record(bridge),
         "leave_one_out": leave_one_out,
     }
-    notes = pairing_notes(inputs, pairing, ceiling=truths is not None)
+    notes = pairing_notes(inputs, pairing, ceiling=truths is not None, leave_one_out=leave_one_out)
     (old, old_problems), (new, new_problems) = (
         unit_queries(part, rows, device) for part, rows in ((inputs.old, pairing.old), (inputs.new, pairing.new))
     )
@@ -227,7 +229,7 @@ def check(
     )
 
 
-def check_options(protocol: str, confidence: float, min_gain: float, resamples: int) -> None:
+def check_options(protocol: str, confidence: float, min_gain: float, resamples: int, seed: int = 0) -> None:
     """Refuse options that no check can be made with."""
     if protocol not in PROTOCOLS:
         raise unknown_name("protocol", protocol, PROTOCOLS)
@@ -238,6 +240,8 @@ def check_options(protocol: str, confidence: float, min_gain: float, resamples: 
     needed = max(100, math.ceil(round(2 / (1 - confidence), 6)))  # one resample at least beyond each end
     if resamples < needed:
         raise HoldfastError(f"resamples must be at least {needed} at confidence {confidence:g}; got {resamples}")
+    if seed < 0:
+        raise HoldfastError(f"seed must not be negative, got {seed}")
 
 
 def _scores(
@@ -388,9 +392,13 @@ def compare_thresholds(
     accepted = np.stack([old_impostors >= at, new_impostors >= at]).astype(np.float64)
     query = pairs.query[~same]
     # Pairs of one query are dependent, so queries (or their classes) are resampled, not pairs.
-    members = query if resampling.clusters is None else resampling.clusters[query]
-    draws = resampled_means(accepted, resamples=resampling.resamples, seed=resampling.seed, clusters=members)
-    low, high = percentile_interval(draws[:, 1] - draws[:, 0], len(np.unique(members)), resampling.confidence)
+    # By classes, the interval covers the one by queries too, so that it is never narrower.
+    ends = []
+    for members in [query] if resampling.clusters is None else [query, resampling.clusters[query]]:
+        draws = resampled_means(accepted, resamples=resampling.resamples, seed=resampling.seed, clusters=members)
+        change = draws[:, 1] - draws[:, 0]
+        ends.append(percentile_interval(change, len(np.unique(members)), resampling.confidence))
+    low, high = min(end for end, _ in ends), max(end for _, end in ends)
     old_far, new_far = (float(row.mean()) for row in accepted)
     refitted = threshold_at_far(new_impostors, old_far)
     return Thresholds(
@@ -435,8 +443,10 @@ def overlap_of_hits(
     k = min(HITS, len(gallery))
     found, _ = search_blocks(unit_blocks(gallery, problems, device, progress), query_sets, k, gallery.name)
     old, new = (part.indices.cpu().numpy() for part in found)
-    shared = (old[:, :, None] == new[:, None, :]).any(2).mean(1)
-    first = (old[:, 0] == new[:, 0]).astype(np.float64)
+    # A query of zeros finds nothing, in either search.
+    usable = (query_sets[0].any(1) & query_sets[1].any(1)).cpu().numpy()
+    shared = (old[:, :, None] == new[:, None, :]).any(2).mean(1) * usable
+    first = (old[:, 0] == new[:, 0]).astype(np.float64) * usable
     options = {"confidence": resampling.confidence, "resamples": resampling.resamples, "seed": resampling.seed}
     estimates = [Estimate(float(v.mean()), *mean_interval(v, **options)) for v in (shared, first)]  # type: ignore[arg-type]
     return Overlap(k, *estimates), problems

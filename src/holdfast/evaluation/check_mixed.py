@@ -33,6 +33,8 @@ Part = tuple[Source, QueryBridge | None, Scale | None]
 
 FIRST = 10
 _SCORES_AT_ONCE = 1 << 22
+_FEW_DUE, _FEW_CHANGED = 30, 10
+"""Queries whose first places are due to a version, and queries that show it more or less often."""
 
 
 def check_mixed(
@@ -88,7 +90,7 @@ def check_mixed(
     ('measured', [100, 100])
     """
     chosen = parse_score(score)
-    check_options("instance", confidence, 0.0, resamples)
+    check_options("instance", confidence, 0.0, resamples, seed)
     _check_gates(chosen, min_exposure, min_kept)
     asked = open_features(queries, "queries", "query")
     stored = _Stored.read(parts, open_features(gallery_new, "gallery_new", "gallery"), asked, device)
@@ -98,6 +100,7 @@ def check_mixed(
         searches["raw"] = stored.as_they_are(plain)
     truths = ground_truths([stored.items], asked.names(), asked.labels, relevance)
     answered = plain.any(1).cpu().numpy()
+    decides = stored.items if truths is None else None  # what decides which hits are right, without labels
     if truths is None:
         fair = search_mixed(searches["fair"], OVERLAP.k).rows.cpu().numpy()
         keys = (np.arange(len(fair))[:, None] * len(stored.items) + fair)[answered]
@@ -135,12 +138,11 @@ def check_mixed(
             Gate(f"the exposure of version {number} at {k}", ratio, min_exposure)
             for number, version in enumerate(versions, start=1)
             for k, ratio in version.mixed.exposure.items()
-            if not np.isnan(ratio.value)
         ]
     known = ~np.isnan(found["fair"].values)
     units = int(known.sum()) if resampling.clusters is None else len(np.unique(resampling.clusters[known]))
     decision, reason = gates_verdict(gates, units, "classes of queries" if cluster_by_class else "queries")
-    fitted = [note for _, bridge, _ in parts for note in fitted_notes(bridge, plain, asked, None)]
+    fitted = [note for _, bridge, _ in parts for note in fitted_notes(bridge, plain, asked, decides)]
     consequences = [(one, "they are never found") for one in stored.problems]
     consequences.append((query_problems, "they find nothing and count as wrong"))
     return MixedResult(
@@ -305,13 +307,14 @@ class _Outcome:
 
 def _search(items: Sequence[StoredItems], truth: GroundTruth, score: Score, answered: np.ndarray) -> _Outcome:
     """answered: queries that can be compared; the others find nothing."""
+    wanted = truth.count_right()
+    counts = truth.has_answer() & (wanted > 0) if score.kind == "mAP" else truth.has_answer()
     if not any(len(one.rows) for one in items):
         nothing = np.full((len(answered), 1), -1)
-        return _Outcome(nothing, nothing >= 0, np.where(truth.has_answer(), 0.0, np.nan))
+        return _Outcome(nothing, nothing >= 0, np.where(counts, 0.0, np.nan))
     found = search_mixed(items, max(FIRST, score.k)).rows.cpu().numpy()
     hits = np.where(answered[:, None], found, -1)
     right = truth.right(np.arange(len(hits)), hits)
-    wanted = truth.count_right()
     if score.kind == "mAP":
         values = _average_precisions(items, truth, wanted)
         values[~answered] = 0.0
@@ -319,7 +322,6 @@ def _search(items: Sequence[StoredItems], truth: GroundTruth, score: Score, answ
         values = np.asarray(right[:, : score.k].sum(1) / wanted.clip(1, score.k))
     else:
         values = np.asarray(right[:, : score.k].any(1), dtype=np.float64)
-    counts = truth.has_answer() & (wanted > 0) if score.kind == "mAP" else truth.has_answer()
     return _Outcome(hits, right, np.where(counts, values, np.nan))
 
 
@@ -353,8 +355,12 @@ def _score_table(found: _Outcome, fair: _Outcome, resampling: Resampling) -> tup
 
 
 def _ratio(above: np.ndarray, below: np.ndarray, resampling: Resampling) -> Estimate:
-    """mean(above) / mean(below), on the same resampled queries; NaN if mean(below) is zero."""
-    low, high = ratio_interval(
+    """mean(above) / mean(below), on the same resampled queries; NaN if mean(below) is zero.
+
+    With few places due, or few that changed, the ratio of resampled queries varies less than it should.
+    """
+    few = int((below > 0).sum()) < _FEW_DUE or int((above != below).sum()) < _FEW_CHANGED
+    low, high = (share_interval if few else ratio_interval)(
         above,
         below,
         confidence=resampling.confidence,

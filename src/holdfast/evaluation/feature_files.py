@@ -14,12 +14,14 @@ from holdfast.evaluation.feature_set import (
     MODEL_NAME,
     WRITTEN_TYPES,
     ArrayRows,
+    ExpandedRows,
     FeatureSet,
     MappedRows,
     Rows,
     check_shape,
 )
 from holdfast.evaluation.feature_shards import FeatureShards, is_shard_folder
+from holdfast.evaluation.search import float32
 from holdfast.locations import pyarrow_for
 from holdfast.storage import read_array, replacing
 from holdfast.untrusted_files import BAD_ARRAY, ArrayHeader, array_header, check_regular, open_npz, open_regular
@@ -107,12 +109,16 @@ def _read_npy(path: Path) -> FeatureSet:
 
 
 def _read_stored(folder: Path, role: str) -> FeatureSet:
+    """The features of one model of a run. Compact ones are expanded, so that those of two models can be compared."""
     file, labels = folder / f"{role}.npy", folder.parent / f"{role}_labels.npy"
     if not file.exists():
         raise HoldfastError(
             f"{folder}: not a model's folder in a feature store (no {role}.npy); wanted RUN/features/01"
         )
-    return FeatureSet(str(file), _npy_rows(file), read_array(labels) if labels.exists() else None)
+    rows, basis = _npy_rows(file), folder / "basis.npy"
+    if basis.exists():
+        rows = ExpandedRows(rows, read_array(basis))
+    return FeatureSet(str(file), rows, read_array(labels) if labels.exists() else None)
 
 
 def _read_shards(folder: Path) -> FeatureSet:
@@ -196,7 +202,7 @@ def _copied_parquet(path: Path) -> FeatureSet:
         lengths = {len(values) // max(1, len(lists))} if _fixed(lists) else set(lists.value_lengths().to_pylist())
         if lengths != {dim} or values.dtype.kind not in "fiu":
             raise HoldfastError(f"{path}: 'features' must hold lists of numbers, all of one length, {dim} as the first")
-        copy.write(values.astype(np.float32).tobytes())
+        copy.write(float32(values.reshape(len(lists), dim), "cpu").numpy().tobytes())
         if copy.tell() > most:
             raise HoldfastError(f"{path}: its features are more than {_MOST_RATIO} times its size; write them as npz")
     copy.flush()

@@ -58,6 +58,27 @@ class MappedRows:
         return np.memmap(mode="r", **self._where)  # type: ignore[call-overload]
 
 
+class ExpandedRows:
+    """Full features of rows that are stored compact (``holdfast.encoders.compact``), expanded when they are read.
+
+    compact: N x d rows. basis: D x d; the full features are compact @ basis.T, N x D.
+    """
+
+    def __init__(self, compact: Rows, basis: np.ndarray) -> None:
+        self._compact, self._basis = compact, basis.astype(np.float32, copy=False)
+        self.shape = (compact.shape[0], basis.shape[0])
+
+    def block(self, start: int, stop: int) -> np.ndarray:
+        return self._expanded(self._compact.block(start, stop))
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return self._expanded(self._compact.take(rows))
+
+    def _expanded(self, rows: np.ndarray) -> np.ndarray:
+        full: np.ndarray = rows.astype(np.float32, copy=False) @ self._basis.T
+        return full
+
+
 @dataclass(frozen=True)
 class FeatureSet:
     """Features (N x d) of one model over one set of images; shapes are checked, values are not.

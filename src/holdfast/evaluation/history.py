@@ -103,7 +103,7 @@ def check_history(
     """
     chosen = parse_score(score)
     max_loss, min_gain = bounds_asked(max_loss, min_gain)
-    check_options(protocol, confidence, min_gain, resamples)
+    check_options(protocol, confidence, min_gain, resamples, seed)
     if chosen.of_pairs:
         raise HoldfastError(f"a history needs a score of queries (top1, recall@K or mAP), not {score}")
     numbers, features, query_codes, gallery_codes, maps = _read_history(models)
@@ -196,11 +196,12 @@ def _read_history(
 def _vector_notes(features: Sequence[ModelFeatures]) -> list[str]:
     """Notes on zero vectors and on lengths; the matrix itself refuses vectors that are not finite."""
     notes = []
+    consequences = {"queries": "they find nothing and count as wrong", "gallery": "they are never found"}
     for t, model in enumerate(features, start=1):
         for what, rows in (("queries", model.query), ("gallery", model.gallery)):
             problems = VectorProblems(f"{what} of model {t}", len(rows))
             problems.inspect(np.arange(len(rows)), float32(np.array(rows), "cpu"))
-            notes += replace(problems, not_finite=[]).notes("they match nothing, and find the first item")
+            notes += replace(problems, not_finite=[]).notes(consequences[what])
     return notes
 
 
@@ -219,16 +220,22 @@ def _rows_like(first: FeatureSet, later: FeatureSet) -> np.ndarray:
 
 
 def _outcomes(cell: Cell, score: Score) -> np.ndarray:
-    """The score of every query in one cell."""
+    """The score of every query in one cell. Zero vectors are not found, and find nothing."""
     gallery, labels, wanted = cell.gallery, cell.gallery_labels, cell.query_labels
     assert gallery is not None
+    stored = gallery.any(1)
+    if not bool(stored.any()):
+        raise HoldfastError(f"the gallery of model {cell.k + 1}: all vectors are zero")
+    if not bool(stored.all()):
+        gallery, labels = gallery[stored], labels[stored]
+    usable = cell.query.any(1).cpu().numpy()
     if score.kind == "mAP":
         ranked = average_precisions(
             cell.query, gallery, lambda start, rows: labels[rows] == wanted[start : start + len(rows), None]
         )
-        return ranked.cpu().numpy()
+        return np.where(usable, ranked.cpu().numpy(), 0.0)
     found = labels[nearest(cell.query, gallery, score.k).indices]
-    return (found == wanted[:, None]).any(1).double().cpu().numpy()
+    return (found == wanted[:, None]).any(1).double().cpu().numpy() * usable
 
 
 def _intervals(values: np.ndarray, options: dict[str, Any]) -> tuple[Cells, Cells]:

@@ -12,6 +12,8 @@ from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.feature_files import column, open_parquet, parquet_errors, read_features
 from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
+from holdfast.evaluation.search import float32
+from holdfast.geometry import unit
 from holdfast.untrusted_files import open_table
 from holdfast.wording import are, counted, have
 
@@ -207,18 +209,40 @@ def _own_rows(names: np.ndarray, gallery: FeatureSet) -> np.ndarray:
     return rows_of_ids(names, gallery, "the queries")
 
 
-def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool) -> list[str]:
+def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool, leave_one_out: bool) -> list[str]:
     """Notes on how queries and galleries were paired. ceiling: whether the new gallery gives one."""
     found = []
     if (inputs.old.ids is None) != (inputs.new.ids is None):
         found.append("only one of the two query sets has ids, so queries were paired row by row")
     if ceiling and inputs.gallery_new is not None and not _same_items(inputs.gallery, inputs.gallery_new):
         found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
+    stored = [] if leave_one_out else _stored_queries(inputs, pairing)
+    if stored:
+        found.append(f"queries are items of the gallery ({shorten(stored)}) and find themselves; use leave-one-out")
     for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
         if names:
             queries, were = counted(len(names), "query"), "was" if len(names) == 1 else "were"
             found.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {shorten(names)}")
     return found
+
+
+_QUERIES_LOOKED_UP = 1000
+
+
+def _stored_queries(inputs: CheckInputs, pairing: Pairing) -> list[str]:
+    """Ids of queries that are items of the gallery, with the same vector; of the first 1,000 with an id in both."""
+    if inputs.old.ids is None or inputs.gallery.ids is None or inputs.old.dim != inputs.gallery.dim:
+        return []  # numbers of rows are no ids
+    names, ids = pairing.names.astype(str), inputs.gallery.ids.astype(str)
+    _, asked, rows = np.intersect1d(names, ids, return_indices=True)
+    asked, rows = asked[:_QUERIES_LOOKED_UP], rows[:_QUERIES_LOOKED_UP]
+    if not len(asked):
+        return []
+    queries, items = (
+        unit(float32(part.rows.take(chosen), "cpu"))
+        for part, chosen in ((inputs.old, pairing.old[asked]), (inputs.gallery, rows))
+    )
+    return [str(name) for name in names[asked][((queries * items).sum(1) > 1 - _SAME_VECTOR).numpy()]]
 
 
 def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
@@ -230,6 +254,7 @@ def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
 
 
 _COLUMNS = ("query", "gallery", "grade")
+_SAME_VECTOR = 1e-4  # of the cosine, for vectors that were rounded
 
 
 def read_relevance(path: Path | str) -> list[tuple[str, str]]:
@@ -286,10 +311,10 @@ def _read_text(path: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def _grade(cell: str, where: str) -> float:
+def _grade(cell: str | float, where: str) -> float:
     try:
         return float(cell)
-    except ValueError:
+    except (TypeError, ValueError):
         raise HoldfastError(f"{where}: grade {cell!r} is not a number") from None
 
 
@@ -297,5 +322,8 @@ def _read_parquet(path: Path) -> list[tuple[str, str]]:
     file, names = open_parquet(path, {"query", "gallery"})
     with parquet_errors(path):
         query, gallery = (column(file, name) for name in _COLUMNS[:2])
-        relevant = column(file, "grade") > 0 if "grade" in names else np.ones(len(query), dtype=bool)
+        relevant = np.ones(len(query), dtype=bool)
+        if "grade" in names:
+            grades = column(file, "grade")
+            relevant = np.array([_grade(grade, f"{path}: row {row}") > 0 for row, grade in enumerate(grades.tolist())])
     return [(str(q), str(g)) for q, g in zip(query[relevant].tolist(), gallery[relevant].tolist(), strict=True)]

@@ -3,6 +3,7 @@
 ``holdfast.metrics.beats`` is the rule for AC, which compares two scores without intervals.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -117,7 +118,7 @@ class Gate(NamedTuple):
 def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, str]:
     """The verdict on several numbers and its reason: every interval must lie at or above its minimum.
 
-    units, what: as in ``verdict``.
+    units, what: as in ``verdict``. A number that is NaN could not be measured and is named.
     """
     if not gates:
         return MEASURED, "no smallest accepted value was given, so nothing was judged"
@@ -126,13 +127,18 @@ def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, st
     missed = [gate for gate in gates if gate.found.high < gate.minimum]
     if missed:
         return INCOMPATIBLE, _gate_reason(missed, "the whole interval lies below {:g}", "lie below the asked values")
-    doubtful = [gate for gate in gates if not gate.found.low >= gate.minimum]
+    known = [gate for gate in gates if not math.isnan(gate.found.value)]
+    doubtful = [gate for gate in known if not gate.found.low >= gate.minimum]
     if doubtful:
         return NOT_SHOWN, _gate_reason(
             doubtful, "the interval includes {:g}; more queries would narrow it", "have intervals that include them"
         )
-    least = " and ".join(f"{name} is at least {value:g}" for name, value in _minima(gates).items())
-    return COMPATIBLE, f"{least}, by the whole interval"
+    unknown = [gate.name for gate in gates if math.isnan(gate.found.value)]
+    if not known:
+        return NOT_SHOWN, f"{unknown[0]} could not be measured"
+    least = " and ".join(f"{name} is at least {value:g}" for name, value in _minima(known).items())
+    left = f"; not measured, because no place is due: {', '.join(unknown)}" if unknown else ""
+    return COMPATIBLE, f"{least}, by the whole interval{left}"
 
 
 def _gate_reason(gates: Sequence[Gate], one: str, others: str) -> str:

@@ -118,7 +118,7 @@ def adopt(
     >>> read_adopted("models/1").dim
     8
     """
-    check_options("instance", confidence, min_gain, resamples)
+    check_options("instance", confidence, min_gain, resamples, seed)
     _refuse_options(way, new is not None, held_out, bridge_pairs, max_queries)
     if new_model is not None and (new is None or way == UNCHANGED):
         raise HoldfastError("new_model goes with new, the vectors it made of some of the same items; give both")

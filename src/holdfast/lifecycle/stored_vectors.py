@@ -57,9 +57,18 @@ def read_stored(
     Refused: another number of labels than of vectors, vectors that are zero or not finite.
     """
     found = _open(features)
-    given = found.labels if labels is None else _labels(labels)
-    if given is not None and given.shape != (len(found),):
-        raise HoldfastError(f"{found.name}: {len(found)} vectors but labels of shape {given.shape}; one each is needed")
+    if labels is not None:
+        column = _labels(labels)
+        if column.shape != (len(found),):
+            raise HoldfastError(
+                f"{found.name}: {len(found)} vectors but labels of shape {column.shape}; one each is needed"
+            )
+        found = replace(found, labels=column)  # which refuses NaN and None
+    given = found.labels
+    empty = [] if given is None or given.dtype.kind != "U" else np.flatnonzero(given == "").tolist()
+    if empty:
+        rows = f"row {empty[0]}" if len(empty) == 1 else f"rows {shorten(empty)}"
+        raise HoldfastError(f"{found.name}: {counted(len(empty), 'label')} without text ({rows}); leave them out")
     vectors = float32(found.rows.block(0, len(found)), "cpu")
     problems = VectorProblems(found.name, len(found))
     problems.inspect(np.arange(len(found)), vectors)

@@ -225,8 +225,8 @@ def share_interval(score: ArrayLike, ceiling: ArrayLike, **options: Any) -> tupl
 
     options: as for ``ratio_interval``.
 
-    It covers the interval of the ratio and the one that follows from the gain: equal scores in every resample would
-    give a ratio interval of width 0, and that of the gain is never that narrow.
+    It covers the interval of the ratio and the one that follows from the gain: equal scores in every resample, or few
+    queries with a score above 0, would give a ratio interval of width 0, and that of the gain is never that narrow.
     """
     low, high = ratio_interval(score, ceiling, **options)
     best = float(np.asarray(ceiling, dtype=np.float64).mean())

@@ -227,11 +227,14 @@ _INTERVAL_WIDTH, _INTERVAL_LEFT, _INTERVAL_RIGHT, _INTERVAL_ROW = 440, 12, 16, 4
 def interval_plot(rows: Sequence[tuple[str, dict[str, Any]]], label: str, mark: float | None = None) -> str:
     """A dot with its interval per row, under its name, on a common axis in per cent.
 
-    rows: (name, {"value", "low", "high"}), in [0, 1]; those without a value are left out.
+    rows: (name, {"value", "low", "high"}), as shares of 1; those without a value are left out. An end that is None, or
+        more than twice the largest value, is cut off there: the interval is wider than the figure.
     mark: a value where a vertical line is drawn.
     """
     rows = [(name, found) for name, found in rows if found["value"] is not None]
-    ends = [100 * found[key] for _, found in rows for key in ("low", "high", "value")]
+    widest = 2 * max([1.0 if mark is None else mark, *(found["value"] for _, found in rows)])
+    spans = [_cut_off(found, widest) for _, found in rows]
+    ends = [100 * end for span, (_, found) in zip(spans, rows, strict=True) for end in (*span, found["value"])]
     ends += [100 * mark] if mark is not None else []
     low, high, step = _axis(min(ends), max(ends))
     height = _INTERVAL_ROW * len(rows) + 36
@@ -250,11 +253,12 @@ def interval_plot(rows: Sequence[tuple[str, dict[str, Any]]], label: str, mark: 
         parts.append(f'<line class="goal" x1="{px(mark):.1f}" x2="{px(mark):.1f}" y1="0" y2="{height - 28}"/>')
     for i, (name, found) in enumerate(rows):
         y = _INTERVAL_ROW * i + 28  # the name is above the line, so that the figure can be narrow
-        tooltip = f"{name}: {100 * found['value']:.2f} ({100 * found['low']:.2f} to {100 * found['high']:.2f})"
+        interval = " to ".join("any" if found[key] is None else f"{100 * found[key]:.2f}" for key in ("low", "high"))
+        tooltip = f"{name}: {100 * found['value']:.2f} ({interval})"
         parts.append(
             f'<g class="span c{i}"><title>{text(tooltip)}</title>'
             f'<text class="row" x="0" y="{y - 12:.1f}">{text(name)}</text>'
-            f'<line x1="{px(found["low"]):.1f}" x2="{px(found["high"]):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<line x1="{px(spans[i][0]):.1f}" x2="{px(spans[i][1]):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
             f'<circle cx="{px(found["value"]):.1f}" cy="{y:.1f}" r="5"/></g>'
         )
     return (
@@ -262,6 +266,12 @@ def interval_plot(rows: Sequence[tuple[str, dict[str, Any]]], label: str, mark: 
         f'aria-label="{text(label)}"><svg viewBox="0 0 {_INTERVAL_WIDTH} {height}" role="img">{"".join(parts)}</svg>'
         "</div></figure>"
     )
+
+
+def _cut_off(found: dict[str, Any], widest: float) -> tuple[float, float]:
+    """The ends of an interval, within -widest and widest."""
+    low, high = (widest * side if found[key] is None else found[key] for key, side in (("low", -1), ("high", 1)))
+    return max(low, -widest), min(high, widest)
 
 
 def class_bars(entries: Sequence[dict[str, Any]], label: str) -> str:
