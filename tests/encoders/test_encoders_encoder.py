@@ -154,7 +154,7 @@ def test_info_survives_and_an_older_model_is_replaced(encoder, tmp_path):
     encoder.save_pretrained(tmp_path / "m")
     assert Encoder.from_pretrained(tmp_path / "m").info == encoder.info == {"slots": {"cat": 3}, "pair": [1, 2]}
     (tmp_path / "m" / "thesis.txt").write_text("mine")
-    with pytest.raises(HoldfastError, match="m: exists and holds thesis.txt, which would be lost"):
+    with pytest.raises(HoldfastError, match=r"m: exists and holds thesis\.txt, which would be lost"):
         encoder.save_pretrained(tmp_path / "m")
     assert (tmp_path / "m" / "thesis.txt").read_text() == "mine"
     encoder.write_into(tmp_path)
