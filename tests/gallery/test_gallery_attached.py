@@ -499,3 +499,21 @@ def test_a_damaged_record_is_one_line(in_qdrant, adopted, tmp_path, change):
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(HoldfastError, match=r"attached\.json: damaged \([^\n]*\); restore it from a backup$"):
         AttachedGallery.open(tmp_path / "gallery")
+
+
+def test_two_processes_do_not_register_the_same_number(in_postgres, adopted, tmp_path):
+    for name, seed in (("first", 0), ("second", 1)):
+        torch.manual_seed(seed)
+        network = build_backbone("linear", in_channels=DIM, width=DIM)
+        Encoder(network, preprocess=VectorInput(DIM)).save_pretrained(tmp_path / name)
+    AttachedGallery.attach(tmp_path / "g", in_postgres, adopted["means"]).close()
+    with open_gallery(tmp_path / "g") as late:
+        with open_gallery(tmp_path / "g") as early:
+            early.register(tmp_path / "first")
+        with pytest.raises(HoldfastError, match="another process has registered a version since it was opened"):
+            late.register(tmp_path / "second")
+    with open_gallery(tmp_path / "g") as again:
+        assert again.register(tmp_path / "second").number == 2
+        elsewhere = pytest.raises(HoldfastError, match="the gallery is open elsewhere")
+        with again.alone(), open_gallery(tmp_path / "g") as other, elsewhere:  # as the service holds it
+            other.register(tmp_path / "first")

@@ -241,3 +241,23 @@ def test_killed_at_random_moments(gallery, address_of, tmp_path):
                 assert_same(answers(again), before)
                 assert kill or done, errors
         assert again.engine == address_of(kind)
+
+
+def test_vectors_of_no_item_are_not_moved(gallery, address_of):
+    """They are there if the folder comes from an older backup than the vectors."""
+    expected = answers(gallery)
+    state = gallery._state
+    collection = gallery.versions()[0].collection
+    state.engine.upsert(collection, [987_654], np.ones((1, 32), dtype=np.float32), [{}])
+    gallery.move(address_of("postgresql"))
+    assert_same(answers(gallery), expected)
+    stats = gallery.stats()
+    assert sum(row["vectors"] for row in stats["versions"]) == stats["items"]
+
+
+@pytest.mark.parametrize("url", ["embedded:", "embedded:foo"])
+def test_the_embedded_engine_has_no_address(gallery, model_folders, url, tmp_path):
+    with pytest.raises(HoldfastError, match="the embedded engine has no address; write embedded"):
+        gallery.move(url)
+    with pytest.raises(HoldfastError, match="the embedded engine has no address; write embedded"):
+        Gallery.create(tmp_path / "other", model_folders[0], engine=url)

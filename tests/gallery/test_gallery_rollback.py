@@ -4,8 +4,10 @@ import threading
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from holdfast import Gallery
+from holdfast.cli import app
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item
@@ -103,8 +105,15 @@ def test_it_goes_on_where_it_was_stopped(gallery, tmp_path):
     gallery.close()
     with Gallery.open(tmp_path / "g") as again:
         assert items_of(again) == [(1, 25, 25), (2, 15, 15)]
+        assert (again.stats()["newest"], again.stats()["rolling_back"]) == (1, 2)
+    for command in ("stats", "versions"):
+        said = CliRunner().invoke(app, ["gallery", command, str(tmp_path / "g")]).output
+        assert "version 2 is being removed" in said
+        assert "queries of version 2" not in said
+    with Gallery.open(tmp_path / "g") as again:
         assert again.rollback()["moved"] == 15
         assert items_of(again) == [(1, 40, 40)]
+        assert again.stats()["rolling_back"] is None
 
 
 def test_killed_just_before_the_vectors_are_removed(gallery, tmp_path, monkeypatch):

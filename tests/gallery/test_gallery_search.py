@@ -264,3 +264,36 @@ def test_searches_miss_nothing_while_items_move(mixed, model_folders):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_an_item_whose_vector_is_missing_is_named(mixed):
+    """As after a server was restored from an older backup. It must not be looked up for ever."""
+    gallery = mixed[0]
+    state, name = gallery._state, gallery.search(vector=np.ones(59), k=1)[0].id
+    item = state.catalogue.by_id([name])[name]
+    collection = next(one.collection for one in gallery.versions() if one.number == item.version)
+    state.engine.delete(collection, [item.key])
+    with pytest.raises(HoldfastError, match=f"item '{name}': its vector is missing in the store"):
+        gallery.search(id=name)
+
+
+def test_a_stored_item_has_its_own_version(mixed):
+    gallery = mixed[0]
+    name = gallery.search(vector=np.ones(59), k=1)[0].id
+    with pytest.raises(HoldfastError, match="a stored item has its own version"):
+        gallery.search(id=name, version=1)
+
+
+def test_numbers_of_numpy_are_metadata(mixed):
+    gallery = mixed[0]
+    vector = np.ones(59, dtype=np.float32)
+    fields = {"count": np.int64(3), "price": np.float32(0.5), "new": np.bool_(True), "shop": np.str_("north")}
+    gallery.add([Item("numpy", vector=vector, metadata=fields)])
+    assert gallery.get(["numpy"])["numpy"]["metadata"] == {"count": 3, "price": 0.5, "new": True, "shop": "north"}
+    refused = []
+    gallery.add(
+        [Item("none", vector=vector, metadata=None), Item("good", vector=vector)],
+        refused=lambda item, error: refused.append(str(error)),
+    )
+    assert refused == ["item 'none': metadata must be a dict of fields, got NoneType"]
+    assert set(gallery.get(["none", "good"])) == {"good"}

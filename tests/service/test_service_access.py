@@ -104,6 +104,7 @@ def test_binding():
         (READ, "line 1: expected"),
         ("write sha256:12", "64 hex digits"),
         ("# nothing", "no tokens"),
+        ("read Schlüssel-Schlüssel-Schlüssel", "line 1: a token must be ASCII"),
     ],
 )
 def test_token_files(tmp_path, text, reason):
@@ -119,5 +120,9 @@ def test_tokens_of_the_environment(tmp_path):
     access = AccessControl(read_tokens(None, {"HOLDFAST_READ_TOKEN": READ, "HOLDFAST_WRITE_TOKEN": WRITE}))
     assert access.scope(f"Bearer {READ}") == "read"
     assert access.scope(f"bearer {WRITE}") == "write"
+    mounted = AccessControl(read_tokens(None, {"HOLDFAST_READ_TOKEN": f"{READ}\n"}))  # as from a mounted file
+    assert mounted.scope(f"Bearer {READ}") == "read"
+    (tmp_path / "tokens").write_text(f"read {READ}", encoding="utf-8-sig")
+    assert AccessControl(read_tokens(tmp_path / "tokens", {})).scope(f"Bearer {READ}") == "read"
     with pytest.raises(HoldfastError, match="the token file cannot be read"):
         read_tokens(tmp_path / "nowhere", {})

@@ -15,9 +15,10 @@ from holdfast.cli import app
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item, engine_migration
 from holdfast.gallery.engines import ENGINES
-from holdfast.service import admin_tasks
+from holdfast.service import admin_tasks, routes_admin
 from holdfast.service.access_control import AccessControl, read_tokens
 from holdfast.service.app import build_app
+from holdfast.service.request_bodies import Limits
 from holdfast.service.served_gallery import SOCKET, is_served, run_on_server
 
 
@@ -194,6 +195,24 @@ def test_vectors_of_a_file_go_through_the_service(served, gallery, tmp_path):
             ["gallery", "add", str(folder), str(tmp_path / "old.npz"), "--version", "7"],
             catch_exceptions=False,
         )
+
+
+def test_items_with_much_metadata_go_through_the_service(gallery, make_client, tmp_path):
+    """A batch of them is larger than the body that other clients may send."""
+    make_client(socket_folder=tmp_path / "g", limits=Limits(body=2**16))
+    dim, count = gallery.newest().stored_dim, 40
+    rows = np.random.default_rng(5).standard_normal((count, dim)).astype(np.float32)
+    texts = {f"text{n}": np.full(count, "x" * 4000) for n in range(4)}
+    np.savez(tmp_path / "old.npz", features=rows, ids=np.arange(count), **texts)
+    done = json.loads(run_verb("add", tmp_path / "g", tmp_path / "old.npz", "--version", 1, "--json"))
+    assert (done["added"], done["refused"]) == (count, [])
+
+
+def test_a_command_that_is_refused_while_it_is_sent_says_why(served, monkeypatch):
+    monkeypatch.setattr(routes_admin, "ADMIN_BODY", 1)
+    folder, _ = served
+    with pytest.raises(HoldfastError, match="the body is larger than"):
+        run_on_server(folder, "delete", ids=["x" * 500] * 80_000)
 
 
 def ask_socket(folder, method, path, body=None):

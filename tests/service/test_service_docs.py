@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.main import get_command
@@ -45,9 +46,12 @@ def sent(line, folder):
 def test_curl(client, gallery, tmp_path):
     Image.linear_gradient("L").convert("RGB").save(tmp_path / "query.jpg")
     gallery.add([Item("cats/2", path=tmp_path / "query.jpg", metadata={"price": 2})])
-    answers = [client.request(**sent(line, tmp_path)) for line in LINES]
-    assert [answer.status_code for answer in answers] == [200] * 6
-    image, put, by_id, item, thumbnail, deleted = answers
+    some = np.random.default_rng(0).standard_normal(gallery.newest().stored_dim).round(3).tolist()
+    lines = [line.replace("[0.1, 0.2, 0.3]", str(some)) for line in LINES]
+    answers = [client.request(**sent(line, tmp_path)) for line in lines]
+    assert [answer.status_code for answer in answers] == [200] * 7
+    image, put, vector, by_id, item, thumbnail, deleted = answers
+    assert len(vector.json()["hits"]) == 3
     assert image.json()["hits"][0]["id"] == "cats/2"
     assert put.json() == {"stored": 1, "version": 1}
     assert by_id.json()["hits"][0]["id"] == "cats/2"

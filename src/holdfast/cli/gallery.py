@@ -4,7 +4,7 @@ Commands go to the process that serves the gallery, if there is one; otherwise t
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -20,10 +20,6 @@ from holdfast.cli.version_text import (
     print_checks,
 )
 from holdfast.wording import counted
-
-if TYPE_CHECKING:
-    pass
-
 
 NAMESPACE_OPTION = typer.Option(
     None, "--namespace", help="Prefix of the gallery's tables or collections on the server; default: a random name."
@@ -347,7 +343,8 @@ def versions(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
     from holdfast.service.served_gallery import open_local_or_served
 
     with open_local_or_served(folder) as opened:
-        known, counts = opened.versions(), {row["version"]: row["items"] for row in opened.stats()["versions"]}
+        known, found = opened.versions(), opened.stats()
+    counts = {row["version"]: row["items"] for row in found["versions"]}
     known = [one for one in known if one.number in counts]  # a rollback may remove one between the two calls
     if json:
         print_json([{**one.as_json(), "items": counts[one.number]} for one in known])
@@ -363,6 +360,8 @@ def versions(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
         for one in known
     ]
     print_table(["version", "items", "numbers stored", "weights", "check"], rows, right=(0, 1))
+    if found["rolling_back"] is not None:
+        typer.echo(_ROLLING_BACK.format(found["rolling_back"], folder))
     for one in known:  # not a column: a path and the verdicts together are wider than most screens
         typer.echo(f"version {one.number} is from {relative_to_cwd(one.source)}")
     for one in known:
@@ -392,13 +391,18 @@ def stats(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
     print_table(["version", "items", "not indexed", "numbers stored"], rows, right=(0, 1, 2, 3))
-    newest = found["versions"][-1]
+    if found["rolling_back"] is not None:
+        typer.echo(_ROLLING_BACK.format(found["rolling_back"], folder))
+    (newest,) = [row for row in found["versions"] if row["version"] == found["newest"]]
     if newest.get("bridges"):
         typer.echo(f"queries of version {newest['version']} on items of older versions:")
         for record in newest["bridges"]:
             typer.echo("\n".join(describe_bridge(record)))
         if any(record["exposure"] for record in newest["bridges"]):
             typer.echo(EXPOSURE_TEXT)
+
+
+_ROLLING_BACK = "version {0} is being removed: holdfast gallery rollback {1} continues, with --cancel keeps it"
 
 
 def _parse_metadata(words: list[str]) -> dict[str, Any]:

@@ -24,7 +24,9 @@ def serve(
     max_pixels: int = typer.Option(32, "--max-pixels", min=1, help="Largest image, in mebipixels."),
     max_k: int = typer.Option(1000, "--max-k", min=1, max=10_000, help="Most hits of one search."),
     max_batch: int = typer.Option(256, "--max-batch", min=1, max=10_000, help="Most items of one request."),
-    timeout: float = typer.Option(30, "--timeout", min=0.1, help="Seconds for a body to arrive, and for the answer."),
+    timeout: float = typer.Option(
+        30, "--timeout", min=0.1, max=86400, help="Seconds for a body to arrive, and for the answer."
+    ),
     device: str = DEVICE_OPTION,
     access_log: bool = typer.Option(False, "--access-log", help="Log every request to stderr."),
 ) -> None:

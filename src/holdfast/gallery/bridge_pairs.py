@@ -137,7 +137,7 @@ def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> l
         block = [keys[row] for row in order[start : start + _LOOK_UP]]
         found, _ = state.catalogue.by_key(block)
         for key in block:
-            if key in found and os.path.exists(str(found[key].path)):
+            if key in found and os.path.isfile(str(found[key].path)):
                 chosen.append(found[key])
                 if len(chosen) == most:
                     return chosen

@@ -178,6 +178,9 @@ def _complete_and_compare(state: GalleryState, target: Engine) -> dict[str, Coll
         if name not in target.collections():
             target.create(name, version.stored_dim)
         here, there = collection_checksum(state.engine, name), collection_checksum(target, name)
+        unowned = _delete_unknown(state, name, here)
+        if unowned:
+            here = collection_checksum(state.engine, name)
         missing, extra = there.missing(here), here.missing(there)
         for start in range(0, len(missing), BLOCK):
             _copy_keys(state, name, missing[start : start + BLOCK], target)
@@ -190,6 +193,21 @@ def _complete_and_compare(state: GalleryState, target: Engine) -> dict[str, Coll
             state.catalogue.put_settings({"move": recorded})
             raise HoldfastError(f"{name}: the copy differs from the original; nothing was switched, move it again")
     return found
+
+
+def _delete_unknown(state: GalleryState, name: str, here: CollectionChecksum) -> list[int]:
+    """Delete vectors of no item from the old engine; their keys.
+
+    They are there if the gallery's folder comes from an older backup than the server's data.
+    """
+    unknown: list[int] = []
+    for start in range(0, len(here.keys), BLOCK):
+        keys = here.keys[start : start + BLOCK].tolist()
+        items, _ = state.catalogue.by_key(keys)
+        unknown += [key for key in keys if key not in items]
+    if unknown:
+        state.engine.delete(name, unknown)
+    return unknown
 
 
 def _copy_keys(state: GalleryState, name: str, keys: list[int], target: Engine) -> None:

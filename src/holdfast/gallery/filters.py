@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.item_limits import LARGEST_WHOLE, LONGEST_TEXT
 
@@ -76,7 +78,8 @@ def checked_name(name: object) -> str:
 
 
 def plain_value(what: str, value: object) -> Value:
-    """The value, if all stores compare it in the same way: text, a finite number, true or false."""
+    """The value, if all stores compare it in the same way: text, a finite number, true or false; as a plain type."""
+    value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bool | str):
         return value
     if isinstance(value, int) and abs(value) <= LARGEST_WHOLE:

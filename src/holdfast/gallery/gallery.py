@@ -233,14 +233,14 @@ class Gallery:
         id: a stored item, which is itself left out.
         k: number of hits, at most 10,000.
         filter: conditions on label and metadata; see ``parse_filter``.
-        version: the version of the query; default the newest.
+        version: the version of the image or vector; default the newest. A stored item has its own.
         indexed_by: only items that this version, or one of these versions, embedded.
         exact: compare every vector, whatever the mode.
         offset: leave out so many of the best hits, for the next page of results; ``offset + k`` is at most 10,000.
             Pages fit together while the gallery is unchanged. If an index is used, hits at the ends of pages may
             differ unless ``exact`` is set.
         """
-        state, k = self._state, checked_k(image, vector, id, k)
+        state, k = self._state, checked_k(image, vector, id, k, version)
         k += checked_offset(offset, k)
         where = parse_filter(filter, state.catalogue.fields)
         among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
@@ -385,7 +385,10 @@ class Gallery:
         return vector_sizes(self._state.folder.version(version), self._state.models.version(version))
 
     def stats(self) -> dict[str, Any]:
-        """Numbers of items and vectors by version with its bridges, and the size on disk in bytes."""
+        """Numbers of items and vectors by version with its bridges, and the size on disk in bytes.
+
+        newest: the version that embeds queries. rolling_back: one that a rollback removes and that still has items.
+        """
         state = self._state
         counts = state.catalogue.counts()
         with state.searches.running():
@@ -407,6 +410,8 @@ class Gallery:
             "fields": sorted(state.catalogue.fields),
             "bytes_on_disk": state.folder.bytes_on_disk(),
             "versions": rows,
+            "newest": state.models.newest().number,
+            "rolling_back": state.models.rollback_version,
             "engine": self.engine,
             "mode": self.mode,
         }

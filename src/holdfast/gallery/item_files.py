@@ -69,7 +69,7 @@ class VectorFile:
                 values = {
                     name: value for name, column in columns.items() if (value := _present(column[row])) is not None
                 }
-                path = values.pop(PATHS, None)
+                path = values.pop(PATHS, None) or None  # an array of texts has "" where there is none
                 yield Item(
                     str(self._ids[start + row]),
                     image=vectors[row] if embed else None,

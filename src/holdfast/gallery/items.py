@@ -97,6 +97,8 @@ def checked_id(given: object) -> str:
 def checked(item: Item, key: int, version: int) -> Stored:
     """The item without image and vector; refused if some store could not hold its text and numbers unchanged."""
     name = checked_id(item.id)
+    if not isinstance(item.metadata, Mapping):
+        raise HoldfastError(f"item {name!r}: metadata must be a dict of fields, got {type(item.metadata).__name__}")
     if len(item.metadata) > MOST_FIELDS:
         raise HoldfastError(f"item {name!r}: {len(item.metadata)} metadata fields; at most {MOST_FIELDS} are kept")
     metadata = {}

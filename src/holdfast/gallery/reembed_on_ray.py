@@ -1,5 +1,6 @@
 """Re-embed items on a Ray cluster: the workers read and embed images, this process stores the vectors."""
 
+import contextlib
 from collections.abc import Generator, Sequence
 
 import torch
@@ -26,27 +27,30 @@ def ray_blocks(
 ) -> Generator[ReembeddedBlock, None, None]:
     """The items with these keys, embedded by ``target`` on the cluster, ``size`` at a time, about in this order.
 
-    The shard of an item is known by its key. Keys are never used again, so a vector cannot reach a replaced item.
+    The shard of an item is known by its key. Keys are never used again, so a vector cannot reach a replaced item. With
+    a limit, as many items are embedded at a time as it still allows; unreadable ones do not count.
     """
-    wanted = keys if progress.limit is None else keys[: progress.limit]
-    paths = _paths(state, wanted)
-    order = list(paths)
-    shards = [order[start : start + SHARD_ITEMS] for start in range(0, len(order), SHARD_ITEMS)]
-    progress.changed += len(wanted) - len(paths)
-    if not paths:
-        return
     preprocess = state.models.encoder(target).preprocess
     assert preprocess is not None
-    with ray_cluster(address) as cluster:
-        batch_size = batch_size_for(cluster.device, preprocess.input_shape)
-        work = ShardWork(
-            state.folder.version(target.number) / MODEL,
-            [(number, Files([paths[key] for key in shard])) for number, shard in enumerate(shards)],
-            batch_size,
-        )
-        found = cluster.embed(work, preprocess, lambda count: None)
-        for number, embedded in found:
-            yield from _stored(state, target, shards[number], embedded, size, progress)
+    with contextlib.ExitStack() as opened:
+        cluster, start = None, 0
+        while start < len(keys):
+            wanted = keys[start:] if progress.limit is None else keys[start : start + progress.limit - progress.moved]
+            start += len(wanted)
+            paths = _paths(state, wanted)
+            progress.changed += len(wanted) - len(paths)
+            if not paths:
+                continue
+            cluster = cluster or opened.enter_context(ray_cluster(address))
+            order = list(paths)
+            shards = [order[first : first + SHARD_ITEMS] for first in range(0, len(order), SHARD_ITEMS)]
+            work = ShardWork(
+                state.folder.version(target.number) / MODEL,
+                [(number, Files([paths[key] for key in shard])) for number, shard in enumerate(shards)],
+                batch_size_for(cluster.device, preprocess.input_shape),
+            )
+            for number, embedded in cluster.embed(work, preprocess, lambda count: None):
+                yield from _stored(state, target, shards[number], embedded, size, progress)
 
 
 def _paths(state: GalleryState, keys: Sequence[int]) -> dict[int, str]:

@@ -73,7 +73,7 @@ def cancel_rollback(state: GalleryState) -> int:
 def _refuse_losses(catalogue: Catalogue, removed: Version) -> None:
     """Refuse, before anything is changed, if items have no image for another version to embed."""
     rows = catalogue.read("SELECT path FROM items WHERE version = ?", (removed.number,))
-    lost = sum(path is None or not os.path.exists(path) for (path,) in rows)
+    lost = sum(path is None or not os.path.isfile(path) for (path,) in rows)
     if lost:
         raise HoldfastError(
             f"{lost} of version {removed.number}'s {len(rows)} items have no image at hand to embed again and would be "

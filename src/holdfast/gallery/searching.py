@@ -82,6 +82,7 @@ def search_versions(state: GalleryState, arguments: SearchArguments) -> list[Hit
 
 def stored_item(state: GalleryState, id: str) -> tuple[Version, np.ndarray]:
     """Version and vector of an item."""
+    before = None
     while found := state.catalogue.by_id([id]).get(id):
         # The item may get another version between look-up and fetch: then it is looked up again.
         for version in state.models.versions():
@@ -89,6 +90,9 @@ def stored_item(state: GalleryState, id: str) -> tuple[Version, np.ndarray]:
                 vectors = state.engine.fetch(version.collection, [found.key])
                 if found.key in vectors:
                     return version, vectors[found.key]
+        if before == (found.key, found.version):
+            raise HoldfastError(f"item {id!r}: its vector is missing in the store; add it again, or restore a backup")
+        before = (found.key, found.version)
     raise HoldfastError(f"no item {id!r} in the gallery")
 
 
@@ -145,11 +149,16 @@ def _ask_engine(
     return [ask(*pairs[0]), *(other.result() for other in others)]
 
 
-def checked_k(image: Any, vector: Any, id: str | None, k: Any) -> int:
-    """``k`` as an int; refused unless exactly one of image, vector and id is given and ``k`` is in range."""
+def checked_k(image: Any, vector: Any, id: str | None, k: Any, version: int | None = None) -> int:
+    """``k`` as an int; refused unless exactly one of image, vector and id is given and ``k`` is in range.
+
+    version: that of an image or a vector; refused with an id.
+    """
     given = [name for name, value in (("image", image), ("vector", vector), ("id", id)) if value is not None]
     if len(given) != 1:
         raise HoldfastError(f"search takes one of image, vector and id, not {' and '.join(given) or 'none'}")
+    if id is not None and version is not None:
+        raise HoldfastError("search: version is for an image or a vector; a stored item has its own version")
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
         raise HoldfastError(f"k must be a whole number from 1 to {MOST_HITS}, got {k!r}")
     return int(k)

@@ -93,12 +93,12 @@ def read_tokens(file: Path | None, environment: Mapping[str, str] = os.environ) 
     """
     found: dict[bytes, Scope] = {}
     for scope, name in TOKEN_VARIABLES.items():
-        if environment.get(name):
-            found[_token_hash(environment[name], name)] = scope
+        if token := environment.get(name, "").strip():
+            found[_token_hash(token, name)] = scope
     if file is None:
         return found
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise HoldfastError(f"{file}: the token file cannot be read ({type(error).__name__})") from None
     for number, line in enumerate(lines, 1):
@@ -140,6 +140,8 @@ def _token_hash(token: str, where: str) -> bytes:
         return digest
     if len(token) < SHORTEST_TOKEN:
         raise HoldfastError(f"{where}: a token must have at least {SHORTEST_TOKEN} characters")
+    if not token.isascii():  # headers are not read as UTF-8
+        raise HoldfastError(f"{where}: a token must be ASCII text")
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 

@@ -9,6 +9,7 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -20,6 +21,9 @@ from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.log import INTERNAL_ERROR, LOG
 from holdfast.service.request_bodies import JSON_TYPES, read_body
 from holdfast.service.request_errors import RequestError
+
+ADMIN_BODY = 256 * 1024 * 1024
+"""Bytes of one command: a batch of items with all the metadata that a gallery keeps."""
 
 
 class RunningTasks:
@@ -84,7 +88,9 @@ def admin_routes(jobs: GalleryJobs, running: RunningTasks) -> APIRouter:
 
 def _endpoint(jobs: GalleryJobs, running: RunningTasks, name: str) -> Any:
     async def run(request: Request) -> StreamingResponse:
-        text = await read_body(request, jobs.limits, JSON_TYPES, jobs.deadlines)
+        # Only commands of the user who serves the gallery arrive here, so a larger body is accepted.
+        limits = replace(jobs.limits, body=max(jobs.limits.body, ADMIN_BODY))
+        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
         try:
             arguments = json.loads(text)
         except ValueError:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item
+from holdfast.gallery.items import checked_id
 from holdfast.item_limits import LONGEST_ID, LONGEST_TEXT
 from holdfast.service.access_control import AccessControl
 from holdfast.service.gallery_jobs import AddRequest, DeleteRequest, GalleryJobs
@@ -54,7 +55,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     async def get(request: Request, id: Id) -> dict[str, Any]:
         """Version, label and metadata of an item."""
         access.require("read", request.headers.get("authorization"))
-        name = safe_id(id)
+        name = checked_id(id)
         found = await jobs.in_thread(jobs.get_item, name)
         path = found.pop("path")
         return {"id": name, **found, "image": path is not None}
@@ -65,7 +66,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     ) -> Response:
         """The item's image as a small JPEG; 404 if the gallery has no image of it or cannot read it."""
         access.require("read", request.headers.get("authorization"))
-        path = (await jobs.in_thread(jobs.get_item, safe_id(id)))["path"]
+        path = (await jobs.in_thread(jobs.get_item, checked_id(id)))["path"]
         if path is None:
             raise RequestError(404, "the gallery has no image of this item")
         try:
@@ -147,7 +148,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     async def delete(request: Request, id: Id) -> Response:
         """Delete one item; 404 if there is no such item."""
         require_write(request)
-        name = safe_id(id)
+        name = checked_id(id)
 
         answer, replayed = await jobs.operations.run(
             request, await request_digest(request, b""), lambda operation: jobs.write(DeleteRequest(operation, [name]))
@@ -163,7 +164,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
         body = await jobs.parse(Ids, text, access.client(request))
         check_batch(len(body.ids))
-        names = [safe_id(one) for one in dict.fromkeys(body.ids)]
+        names = [checked_id(one) for one in dict.fromkeys(body.ids)]
         digest = await request_digest(request, text)
         return await write(request, digest, lambda operation: jobs.write(DeleteRequest(operation, names)))
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
+from holdfast.gallery.items import checked_id
 from holdfast.service.access_control import AccessControl
 from holdfast.service.gallery_jobs import GalleryJobs, SearchOptions
-from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, safe_id
+from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body
 from holdfast.service.request_errors import RequestError
 from holdfast.service.request_models import (
     HIGHEST_VERSION,
@@ -57,7 +58,7 @@ def direct_searches(jobs: GalleryJobs, access: AccessControl) -> dict[str, Endpo
         options = options_of(body)
 
         def search() -> bytes:
-            return _json_bytes(jobs.search_id(safe_id(body.id), options))
+            return _json_bytes(jobs.search_id(checked_id(body.id), options))
 
         return Response(await jobs.in_thread(search), media_type="application/json")
 

@@ -68,7 +68,8 @@ def run_on_server(folder: Path, task: str, *, on_progress: OnProgress = lambda p
     with contextlib.closing(connection):
         try:
             body = json.dumps(arguments).encode()
-            connection.request("POST", f"/v1/admin/{task}", body, {"Content-Type": "application/json"})
+            with contextlib.suppress(BrokenPipeError):  # refused before the whole body was read; the answer says why
+                connection.request("POST", f"/v1/admin/{task}", body, {"Content-Type": "application/json"})
             answer = connection.getresponse()
             if answer.status != 200:
                 raise HoldfastError(json.loads(answer.read())["error"]["reason"])

@@ -80,6 +80,7 @@ class AttachedGallery:
             raise HoldfastError(f"{folder / RECORD}: does not describe an attached gallery")
         self._record = record
         self._registering = threading.Lock()
+        self._is_alone = False
         with explain_damage(folder / RECORD):
             self._models = AttachedModels(folder, [Version(**one) for one in record["versions"]], device)
             address = Address(**record["address"])
@@ -166,7 +167,11 @@ class AttachedGallery:
                 f"bridge {bridge!r}: an attached gallery has no images to embed; give the new model's vectors of some "
                 "items (--new-vectors FILE, in Python new_vectors)"
             )
-        with self._registering:
+        with self._registering, contextlib.nullcontext() if self._is_alone else self.alone():
+            if read_json(self._folder / RECORD) != self._record:
+                raise HoldfastError(
+                    f"{self._folder}: another process has registered a version since it was opened; open it again"
+                )
             return self._register(Path(model), options)
 
     def _register(self, model: Path, options: RegisterOptions) -> Version:
@@ -200,7 +205,7 @@ class AttachedGallery:
             "versions": [one.as_json() for one in (*known, version)],
         }
         write_json(self._folder / RECORD, record)
-        self._record = record
+        self._record = read_json(self._folder / RECORD)
         self._models.add_version(version)
         return version
 
@@ -238,7 +243,7 @@ class AttachedGallery:
         exact: compare every vector.
         offset: leave out so many of the best hits; see ``Gallery.search``.
         """
-        k = checked_k(image, vector, id, k)
+        k = checked_k(image, vector, id, k, version)
         k += checked_offset(offset, k)
         where = self._source.parse_filter(filter)
         among = checked_indexed_by(indexed_by, [one.number for one in self.versions()])
@@ -338,12 +343,14 @@ class AttachedGallery:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """A context in which no other process serves the gallery."""
+        """A context in which no other process serves the gallery or registers a version."""
         folder = GalleryFolder(self._folder)
         folder.lock()
+        self._is_alone = True
         try:
             yield
         finally:
+            self._is_alone = False
             folder.unlock()
 
     def stats(self) -> dict[str, Any]:
@@ -363,7 +370,8 @@ class AttachedGallery:
         ]
         shown = {"items": count, "labelled": self._source.count(labelled=True), "with_path": 0}
         about = {"fields": self._source.fields, "engine": self._source.name, "mode": f"read-only, {self._source.index}"}
-        return {**shown, **about, "bytes_on_disk": bytes_below(self._folder), "versions": rows}
+        newest = {"newest": self.newest().number, "rolling_back": None}
+        return {**shown, **about, **newest, "bytes_on_disk": bytes_below(self._folder), "versions": rows}
 
     def close(self) -> None:
         self._source.close()

@@ -40,7 +40,9 @@ def open_engine(address: EngineAddress, folder: Path, mode: str) -> Engine:
     folder: where the embedded engine stores its files.
     mode: see ``Mode``.
     """
-    scheme = address.url.partition(":")[0]
+    scheme, colon, _ = address.url.partition(":")
+    if scheme == EMBEDDED and colon:
+        raise HoldfastError(f"engine {address.url!r}: the embedded engine has no address; write {EMBEDDED}")
     if scheme not in ENGINES:
         raise unknown_name("gallery engine", scheme, ENGINES)
     if mode not in get_args(Mode):

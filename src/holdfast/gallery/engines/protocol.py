@@ -236,10 +236,12 @@ def new_engine_address(
     namespace: for servers; default: a random name.
     shards, replicas: for a Qdrant cluster; default 1.
     """
-    if url.partition(":")[0] == EMBEDDED:
+    if url == EMBEDDED:
         if (namespace, shards, replicas) != (None, None, None):
             raise HoldfastError("namespace, shards and replicas are for engines on a server, not for the embedded one")
         return EngineAddress(url)
+    if url.partition(":")[0] == EMBEDDED:
+        raise HoldfastError(f"engine {url!r}: the embedded engine has no address; write {EMBEDDED}")
     _check_no_secret(url)
     for name, value in (("shards", shards), ("replicas", replicas)):
         if value is not None and not url.startswith("http"):

@@ -18,7 +18,7 @@ const poll = pollVersions({
   onState(state) {
     drawVersions(state);
     showVersionChoice(state);
-    const changed = state.items !== gallery?.items || state.versions.at(-1).number !== gallery?.newest;
+    const changed = state.items !== gallery?.items || state.versions.find((one) => one.newest).number !== gallery?.newest;
     if (gallery && changed) refreshGallery().catch(handleError);
   },
   onError(error) {

@@ -60,7 +60,7 @@ export function pollVersions({ isVisible, onState, onError }) {
 
 /** state: the answer of GET /v1/versions. */
 export function drawVersions(state) {
-  const newest = state.versions.at(-1);
+  const newest = state.versions.find((one) => one.newest);
   samples.push({ at: performance.now(), newest: newest.items, older: state.items - newest.items });
   if (samples.length > SAMPLES_KEPT) samples.shift();
   drawShareBar(byId("share-bar"), state.versions);
