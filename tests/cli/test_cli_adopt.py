@@ -97,9 +97,15 @@ def test_bad_input_is_one_line_and_nothing_changes(files, holdfast, tmp_path):
     out = tmp_path / "adopted"
     short = tmp_path / "short.npy"
     np.save(short, np.arange(7))
+    gaps, empty = tmp_path / "gaps.npy", tmp_path / "empty.txt"
+    np.save(gaps, np.where(np.arange(240) < 7, np.nan, 1.0))
+    empty.write_text("\n" * 3 + "a\n" * 237)
     for words, message in (
         (["--features", tmp_path / "none.npz"], "no such file"),
         (["--features", files["stored"], "--labels", short], "240 vectors but labels of shape (7,)"),
+        (["--features", files["stored"], "--labels", gaps], "labels are float64; give whole numbers or text"),
+        (["--features", files["stored"], "--labels", empty], "3 labels without text (rows 0, 1, 2); leave them out"),
+        (["--features", files["stored"], "--seed", "-1"], "seed must not be negative, got -1"),
         (["--features", files["stored"], "--way", "bridge"], "needs a new model's vectors"),
     ):
         with pytest.raises(HoldfastError) as refused:

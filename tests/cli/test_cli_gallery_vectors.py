@@ -62,7 +62,7 @@ def cosines(rows, query):
 
 def test_an_npz_with_labels_paths_and_metadata(gallery, rows, holdfast, holdfast_json, tmp_path):
     rows[3, 0], rows[5] = np.nan, 0
-    extra = {"price": np.arange(9) / 2, "shop": np.array(["n", "s", "e"] * 3), "paths": np.array(["a.png"] * 9)}
+    extra = {"price": np.arange(9) / 2, "shop": np.array(["n", "s", "e"] * 3), "paths": np.array([*["a.png"] * 8, ""])}
     other = {"hash": np.full(9, 2**60), "boxes": np.zeros((9, 4)), "shop name": np.arange(9)}
     extra["price"][8] = np.nan
     ids, labels = np.arange(100, 109), np.arange(9) % 2
@@ -77,7 +77,7 @@ def test_an_npz_with_labels_paths_and_metadata(gallery, rows, holdfast, holdfast
         hits = {hit.id: hit.score for hit in opened.search(vector=rows[0], version=1, k=20)}
     image = str(tmp_path / "a.png")
     assert kept["101"] == {"version": 1, "label": "1", "metadata": {"price": 0.5, "shop": "s"}, "path": image}
-    assert kept["108"]["metadata"] == {"shop": "e"}
+    assert (kept["108"]["metadata"], kept["108"]["path"]) == ({"shop": "e"}, None)
     assert hits == pytest.approx({str(ids[n]): cosines(rows, rows[0])[n] for n in (0, 1, 2, 4, 6, 7, 8)}, abs=1e-5)
     said = holdfast("gallery", "add", gallery, tmp_path / "old.npz", "--version", 1, status=1)
     assert "7 added, 2 refused" in said

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.data import DATASETS
 from holdfast.encoders import BACKBONES, Encoder
-from holdfast.environment import version
+from holdfast.environment import DISTRIBUTION, version
 from holdfast.errors import HoldfastError
 from holdfast.experiments.load import builtin_folder, builtin_recipes
 from holdfast.methods import METHODS
@@ -165,6 +165,7 @@ def test_report(holdfast, holdfast_json, tiny_run, tmp_path):
 def test_doctor(holdfast, holdfast_json, tmp_path):
     checks = {check["name"]: check for check in holdfast_json("doctor", "--data", tmp_path)}
     assert all(check.keys() == {"name", "state", "found"} for check in checks.values())
+    assert checks["holdfast"]["found"].startswith(f"{version(DISTRIBUTION)}, Python ")
     assert checks["torch"]["state"] == checks["glyphs"]["state"] == checks["cpu"]["state"] == "ok"
     assert checks["cifar100"]["state"] == "missing"
     (tmp_path / "cifar100.npz").touch()

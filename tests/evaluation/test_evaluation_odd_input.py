@@ -175,3 +175,27 @@ def test_by_classes_the_change_at_a_threshold_is_never_narrower(clustered):
         )
         assert clustered_.low <= plain.low
         assert clustered_.high >= plain.high
+
+
+def test_parquet_numbers_that_float32_cannot_hold_are_scaled(clustered, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    rows = clustered(np.arange(20) % 5, 0.3).astype(np.float64)
+    for name, factor in (("large", 1e300), ("small", 1e-60)):
+        lists = pyarrow.array((factor * rows).tolist())
+        parquet.write_table(pyarrow.table({"features": lists}), tmp_path / f"{name}.parquet")
+        found = read_features(tmp_path / f"{name}.parquet", "gallery").rows.block(0, 20)
+        found = found / np.linalg.norm(found, axis=1, keepdims=True)
+        np.testing.assert_allclose(found, rows, atol=1e-6)
+
+
+def test_a_grade_that_is_text_is_named(clustered, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    columns = {"query": ["0", "1"], "gallery": ["0", "1"], "grade": ["1", "good"]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "relevance.parquet")
+    rows = clustered(np.arange(20) % 5, 0.3)
+    with pytest.raises(HoldfastError, match="row 1: grade 'good' is not a number"):
+        check((rows,), (rows,), (rows,), relevance=tmp_path / "relevance.parquet")

@@ -1,16 +1,19 @@
 """Items embedded again by a newer version: which, in what order, how fast, and what they are afterwards."""
 
+import contextlib
 import threading
 import time
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from holdfast import Gallery
+from holdfast.embedding.batches import EmbeddedItems
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError, UnavailableError
-from holdfast.gallery import Item
+from holdfast.gallery import Item, reembed_on_ray
 
 pytest.importorskip("qdrant_edge")
 
@@ -307,3 +310,35 @@ def test_hits_that_cannot_be_counted_do_not_fail_a_search(upgraded, pictures, mo
         assert len(upgraded.search(pictures[0], k=5)) == 5
     upgraded.search(pictures[0], k=1)
     assert upgraded._state.catalogue.read("SELECT sum(count) FROM hits") == [(1,)]
+
+
+def test_a_limit_on_a_cluster_does_not_count_unreadable_images(model_folders, picture_files, tmp_path, monkeypatch):
+    """The cluster is this process: only what is given to it and taken from it counts here."""
+    embedder = Encoder.from_pretrained(model_folders[1])
+
+    class Cluster:
+        device = torch.device("cpu")
+
+        def embed(self, work, preprocess, on_done):
+            for number, files in work.shards:
+                rows, reasons = np.zeros((len(files.places), embedder.dim), dtype=np.float32), {}
+                for row, path in enumerate(files.places):
+                    try:
+                        rows[row] = embedder.encode([path]).numpy()[0]
+                    except HoldfastError as error:
+                        reasons[row] = str(error)
+                yield number, EmbeddedItems(rows, reasons)
+
+    monkeypatch.setattr(reembed_on_ray, "ray_cluster", lambda address: contextlib.nullcontext(Cluster()))
+    files = [tmp_path / f"{n}.png" for n in range(12)]
+    for file, picture in zip(files, picture_files, strict=False):
+        file.write_bytes(picture.read_bytes())
+    with Gallery.create(tmp_path / "g", model_folders[0], device="cpu") as gallery:
+        gallery.add(Item(file.stem, path=file) for file in files)
+        gallery.register(model_folders[1], force=True, bridge="none")
+        for file in files[:5]:
+            file.write_bytes(b"no image")
+        done = gallery.backfill_on_ray("auto", limit=5, probes=0).progress
+        assert (done.moved, done.unreadable) == (5, 5)
+        done = gallery.backfill_on_ray("auto", probes=0).progress
+        assert (done.moved, done.unreadable) == (2, 5)
