@@ -12,6 +12,7 @@ from holdfast.bridges.choice import split_pairs
 from holdfast.bridges.export import export_npz
 from holdfast.errors import HoldfastError
 from holdfast.geometry import nearest, unit
+from holdfast.storage import read_tensors, write_tensors
 
 FAST = {
     "rotation": {},
@@ -446,3 +447,13 @@ def test_saving_a_bridge_does_not_remove_other_files(tmp_path):
     bridge.save(tmp_path / "b")
     bridge.save(tmp_path / "b")
     assert Bridge.load(tmp_path / "b").kind == "rotation"
+
+
+@pytest.mark.parametrize("older", [None, torch.arange(40)])
+def test_a_bridge_that_does_not_know_what_it_was_fitted_on(older, tmp_path):
+    rows = np.random.default_rng(0).standard_normal((40, 8))
+    Bridge.fit(rows, rows, kind="rotation").save(tmp_path / "b")
+    tensors, _ = read_tensors(tmp_path / "b" / "bridge.safetensors")
+    del tensors["fitted"]
+    write_tensors(tmp_path / "b" / "bridge.safetensors", tensors | ({} if older is None else {"fitted": older}))
+    assert not Bridge.load(tmp_path / "b").was_fitted_on(rows).any()

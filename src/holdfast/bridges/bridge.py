@@ -272,6 +272,7 @@ class Bridge:
         try:
             kind, dims = record["kind"], tuple(record["dims"])
             learned = {name.removeprefix("map."): part for name, part in tensors.items() if name.startswith("map.")}
+            fitted = tensors.get("fitted")  # older bridges have none, or one whole number for each vector
             bridge = cls(
                 kind,
                 record["options"],
@@ -281,7 +282,7 @@ class Bridge:
                 tensors["error_weights"],
                 _evidence(record["evidence"]),
                 record["models"],
-                tensors.get("fitted", torch.zeros(0, _FINGERPRINT)),
+                fitted if fitted is not None and fitted.ndim == 2 else torch.zeros(0, _FINGERPRINT),
             )
             # Without a map the two sizes may differ: the caller then converts queries, see ``unbridged``.
             mapped = dims[1] if kind == NONE else bridge(torch.zeros(1, dims[0])).shape[1]

@@ -1,6 +1,7 @@
 """The inputs of a check: open feature sets, pair old and new queries, and read the right answers."""
 
 import csv
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,16 +234,17 @@ def _stored_queries(inputs: CheckInputs, pairing: Pairing) -> list[str]:
     """Ids of queries that are items of the gallery, with the same vector; of the first 1,000 with an id in both."""
     if inputs.old.ids is None or inputs.gallery.ids is None or inputs.old.dim != inputs.gallery.dim:
         return []  # numbers of rows are no ids
-    names, ids = pairing.names.astype(str), inputs.gallery.ids.astype(str)
-    _, asked, rows = np.intersect1d(names, ids, return_indices=True)
-    asked, rows = asked[:_QUERIES_LOOKED_UP], rows[:_QUERIES_LOOKED_UP]
-    if not len(asked):
+    number = {str(name): row for row, name in enumerate(pairing.names)}
+    in_both = ((number[str(name)], row) for row, name in enumerate(inputs.gallery.ids) if str(name) in number)
+    found = np.array(list(itertools.islice(in_both, _QUERIES_LOOKED_UP)))
+    if not len(found):
         return []
     queries, items = (
         unit(float32(part.rows.take(chosen), "cpu"))
-        for part, chosen in ((inputs.old, pairing.old[asked]), (inputs.gallery, rows))
+        for part, chosen in ((inputs.old, pairing.old[found[:, 0]]), (inputs.gallery, found[:, 1]))
     )
-    return [str(name) for name in names[asked][((queries * items).sum(1) > 1 - _SAME_VECTOR).numpy()]]
+    same = ((queries * items).sum(1) > 1 - _SAME_VECTOR).numpy()
+    return [str(name) for name in pairing.names[found[same, 0]]]
 
 
 def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
