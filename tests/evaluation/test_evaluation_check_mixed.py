@@ -191,9 +191,7 @@ def test_every_gate_counts():
     assert gates_verdict([Gate("a", good, 0.8), Gate("b", doubtful, 0.8)], 50, "queries")[0] == "not shown"
     verdict, reason = gates_verdict([Gate("a", doubtful, 0.8), Gate("b", bad, 0.8), Gate("c", bad, 0.8)], 50, "queries")
     assert verdict == "incompatible"
-    assert (
-        reason == "b is 0.500 (0.400 to 0.600): the whole interval lies below 0.8 (1 more lie below the asked values)"
-    )
+    assert reason == "b is 0.500 (0.400 to 0.600): the whole interval lies below 0.8 (and 1 more)"
     nothing = Estimate(float("nan"), float("-inf"), float("inf"))
     assert gates_verdict([Gate("a", nothing, 0.8)], 50, "queries")[0] == "not shown"
 

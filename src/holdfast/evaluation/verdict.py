@@ -126,13 +126,11 @@ def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, st
         return NOT_SHOWN, _too_few(units, what)
     missed = [gate for gate in gates if gate.found.high < gate.minimum]
     if missed:
-        return INCOMPATIBLE, _gate_reason(missed, "the whole interval lies below {:g}", "lie below the asked values")
+        return INCOMPATIBLE, _gate_reason(missed, "the whole interval lies below {:g}")
     known = [gate for gate in gates if not math.isnan(gate.found.value)]
     doubtful = [gate for gate in known if not gate.found.low >= gate.minimum]
     if doubtful:
-        return NOT_SHOWN, _gate_reason(
-            doubtful, "the interval includes {:g}; more queries would narrow it", "have intervals that include them"
-        )
+        return NOT_SHOWN, _gate_reason(doubtful, "the interval includes {:g}; more queries would narrow it")
     unknown = [gate.name for gate in gates if math.isnan(gate.found.value)]
     if not known:
         return NOT_SHOWN, f"{unknown[0]} could not be measured"
@@ -141,11 +139,11 @@ def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, st
     return COMPATIBLE, f"{least}, by the whole interval{left}"
 
 
-def _gate_reason(gates: Sequence[Gate], one: str, others: str) -> str:
+def _gate_reason(gates: Sequence[Gate], one: str) -> str:
     """The first gate with its numbers, and how many others there are."""
     first = gates[0]
     interval = f"{first.found.low:.3f} to {first.found.high:.3f}"
-    more = f" ({len(gates) - 1} more {others})" if len(gates) > 1 else ""
+    more = f" (and {len(gates) - 1} more)" if len(gates) > 1 else ""
     return f"{first.name} is {first.found.value:.3f} ({interval}): {one.format(first.minimum)}{more}"
 
 
