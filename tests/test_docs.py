@@ -115,6 +115,17 @@ def test_the_cost_page_prints_what_it_shows(capsys):
     assert int(rate) == round(1e6 / int(seconds.replace(",", "")))
 
 
+def test_the_accuracies_of_choosing_a_method_are_those_of_table_2():
+    page = " ".join((ROOT / "docs/choosing-a-method.md").read_text(encoding="utf-8").split())
+    table = (ROOT / "docs/results/bridged.md").read_text(encoding="utf-8")
+    table = table.partition("## Chosen settings with rotated queries")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| 16 ")]
+    accuracy = {row[1]: float(row[4].split()[1]) for row in rows}  # by instance: AC-R, AA, ACA
+    own, simplex = accuracy["d-Simplex-HOC-Views (ours)"], accuracy["d-Simplex-HOC"]
+    said = f"distillation has {accuracy['Distillation']:.1f} %, `simplex_hoc_views` {own:.1f} % and d-Simplex-HOC"
+    assert f"{said} {simplex:.1f} %" in page
+
+
 def test_the_numbers_of_choosing_a_method_are_those_of_the_studies():
     page, study, bridges = (
         (ROOT / "docs" / name).read_text(encoding="utf-8")
