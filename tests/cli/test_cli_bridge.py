@@ -189,5 +189,5 @@ def test_bad_input_is_one_line_and_nothing_is_written(files, tmp_path, command, 
 def test_a_folder_of_something_else_is_not_replaced(call, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "photo.png").write_bytes(b"")
-    assert "exists and is not a bridge" in json.loads(call("new", "--json", status=2))["reason"]
+    assert "exists and holds photo.png, which would be lost" in json.loads(call("new", "--json", status=2))["reason"]
     assert (tmp_path / "out" / "photo.png").exists()
