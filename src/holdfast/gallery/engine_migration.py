@@ -178,8 +178,7 @@ def _complete_and_compare(state: GalleryState, target: Engine) -> dict[str, Coll
         if name not in target.collections():
             target.create(name, version.stored_dim)
         here, there = collection_checksum(state.engine, name), collection_checksum(target, name)
-        unowned = _delete_unknown(state, name, here)
-        if unowned:
+        if _delete_unknown(state, name, there.missing(here)):
             here = collection_checksum(state.engine, name)
         missing, extra = there.missing(here), here.missing(there)
         for start in range(0, len(missing), BLOCK):
@@ -195,19 +194,19 @@ def _complete_and_compare(state: GalleryState, target: Engine) -> dict[str, Coll
     return found
 
 
-def _delete_unknown(state: GalleryState, name: str, here: CollectionChecksum) -> list[int]:
-    """Delete vectors of no item from the old engine; their keys.
+def _delete_unknown(state: GalleryState, name: str, keys: list[int]) -> bool:
+    """Delete from the old engine those of these vectors that no item owns; whether there were any.
 
     They are there if the gallery's folder comes from an older backup than the server's data.
     """
     unknown: list[int] = []
-    for start in range(0, len(here.keys), BLOCK):
-        keys = here.keys[start : start + BLOCK].tolist()
-        items, _ = state.catalogue.by_key(keys)
-        unknown += [key for key in keys if key not in items]
+    for start in range(0, len(keys), BLOCK):
+        block = keys[start : start + BLOCK]
+        items, _ = state.catalogue.by_key(block)
+        unknown += [key for key in block if key not in items]
     if unknown:
         state.engine.delete(name, unknown)
-    return unknown
+    return bool(unknown)
 
 
 def _copy_keys(state: GalleryState, name: str, keys: list[int], target: Engine) -> None:

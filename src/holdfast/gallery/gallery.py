@@ -151,11 +151,11 @@ class Gallery:
         Refused: weights that are a version already; slots or sizes that cannot be compared with an older version, if
         no bridge helps. If older versions hold items with labels and images, ``holdfast.check`` is run with the new
         model's queries on them; a model whose queries are shown to do worse is refused, unless the loss is shown to be
-        at most one point. Bridges and checks are stored with the
-        version. Others may search, add and delete meanwhile; a second ``register`` waits for the first.
+        at most one point. Bridges and checks are stored with the version. Others may search, add and delete meanwhile;
+        a second ``register`` waits for the first.
 
         model: the model's folder.
-        force: register a model too that the check refuses.
+        force: also register a model that the check refuses.
         bridge: ``auto``, ``none`` or a kind of ``holdfast.bridges``, such as ``rotation``.
         bridge_pairs: at most so many items of each older version are embedded to fit its bridge.
         new_vectors: the new model's vectors of some items, matched by id: a file (npz, npy, parquet) or a FeatureSet.

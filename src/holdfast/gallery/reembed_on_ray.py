@@ -34,7 +34,7 @@ def ray_blocks(
     assert preprocess is not None
     with contextlib.ExitStack() as opened:
         cluster, start = None, 0
-        while start < len(keys):
+        while start < len(keys) and progress.moved != progress.limit:
             wanted = keys[start:] if progress.limit is None else keys[start : start + progress.limit - progress.moved]
             start += len(wanted)
             paths = _paths(state, wanted)
