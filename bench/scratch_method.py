@@ -102,7 +102,7 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
             if not v1.exists():
                 holdfast.start(folder / "spring", v1, settings=settings, device="cpu")
             began = time.perf_counter()
-            holdfast.update(v1, folder / "summer", v2, settings=settings, device="cpu")
+            holdfast.update(v1, folder / "summer", v2, settings=settings, limit_steps=True, device="cpu")
             seconds = time.perf_counter() - began
             old, updated = Encoder.from_pretrained(v1), Encoder.from_pretrained(v2)
             stored, grown = features_of(old, pixels[index]), np.concatenate([index, second])
