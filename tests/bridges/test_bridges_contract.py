@@ -457,3 +457,12 @@ def test_a_bridge_that_does_not_know_what_it_was_fitted_on(older, tmp_path):
     del tensors["fitted"]
     write_tensors(tmp_path / "b" / "bridge.safetensors", tensors | ({} if older is None else {"fitted": older}))
     assert not Bridge.load(tmp_path / "b").was_fitted_on(rows).any()
+
+
+def test_a_bridge_that_is_made_without_fingerprints_was_fitted_on_nothing():
+    rows = np.random.default_rng(0).standard_normal((40, 8))
+    fitted = Bridge.fit(rows, rows, kind="rotation")
+    made = Bridge(
+        fitted.kind, fitted.options, fitted.dims, fitted.map, fitted.scale, fitted.error_weights, fitted.evidence
+    )
+    assert not made.was_fitted_on(rows).any()

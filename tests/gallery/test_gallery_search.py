@@ -267,7 +267,7 @@ def test_searches_miss_nothing_while_items_move(mixed, model_folders):
 
 
 def test_an_item_whose_vector_is_missing_is_named(mixed):
-    """As after a server was restored from an older backup. It must not be looked up for ever."""
+    """As after a server was restored from an older backup. The search must end."""
     gallery = mixed[0]
     state, name = gallery._state, gallery.search(vector=np.ones(59), k=1)[0].id
     item = state.catalogue.by_id([name])[name]

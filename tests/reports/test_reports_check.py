@@ -221,3 +221,14 @@ def test_a_score_without_a_value_is_left_out_of_the_plot():
     drawn = interval_plot(rows, "%")
     assert "score" in drawn
     assert "kept" not in drawn
+
+
+@pytest.mark.parametrize("mark", [-0.01, 0.0])
+def test_the_interval_of_a_gain_is_drawn_whole(mark):
+    """Also where gain and bound are negative, or the interval is much longer than both."""
+    for gain in ({"value": -0.3, "low": -0.5, "high": -0.1}, {"value": 0.02, "low": -0.4, "high": 0.44}):
+        drawn = interval_plot([("gain", gain)], "%", mark)
+        ends = [float(end) for end in re.search(r'<line x1="([\d.-]+)" x2="([\d.-]+)" y1="28', drawn).groups()]
+        (dot,) = (float(at) for at in re.findall(r'<circle cx="([\d.-]+)"', drawn))
+        assert ends[0] < dot < ends[1]
+        assert dot - ends[0] == pytest.approx(ends[1] - dot, abs=0.2)

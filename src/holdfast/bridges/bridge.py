@@ -46,6 +46,11 @@ from holdfast.storage import (
 )
 
 BRIDGE_FILES = ("bridge.json", "bridge.safetensors")
+_FINGERPRINT, _SAME = 8, 1e-3
+"""Numbers of a fingerprint, and the largest difference between those of one vector as float32 and as float16.
+
+Those of different vectors differ by about 1, so that all eight are close only for the same vector.
+"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Bridge:
     error_weights: Tensor
     evidence: Evidence
     models: dict[str, str] = field(default_factory=dict)
-    fitted: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+    fitted: Tensor = field(default_factory=lambda: torch.zeros(0, _FINGERPRINT))
 
     @classmethod
     def fit(
@@ -291,11 +296,6 @@ class Bridge:
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError, IndexError) as error:
             raise HoldfastError(f"{folder}: not a bridge, or a damaged one ({error!r}); fit it again") from error
         return bridge
-
-
-_FINGERPRINT, _SAME = 8, 1e-3
-"""Numbers of a fingerprint, and the largest difference between those of one vector as float32 and as float16. The
-numbers of two unrelated vectors have a standard deviation of 1 each, so eight of them do not agree by chance."""
 
 
 def _fingerprints(new: Tensor) -> Tensor:

@@ -228,6 +228,7 @@ def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool, leave
 
 
 _QUERIES_LOOKED_UP = 1000
+_SAME_VECTOR = 1e-4  # of the cosine, for vectors that were rounded
 
 
 def _stored_queries(inputs: CheckInputs, pairing: Pairing) -> list[str]:
@@ -256,7 +257,6 @@ def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
 
 
 _COLUMNS = ("query", "gallery", "grade")
-_SAME_VECTOR = 1e-4  # of the cosine, for vectors that were rounded
 
 
 def read_relevance(path: Path | str) -> list[tuple[str, str]]:

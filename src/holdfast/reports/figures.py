@@ -228,11 +228,11 @@ def interval_plot(rows: Sequence[tuple[str, dict[str, Any]]], label: str, mark: 
     """A dot with its interval per row, under its name, on a common axis in per cent.
 
     rows: (name, {"value", "low", "high"}), as shares of 1; those without a value are left out. An end that is None, or
-        more than twice the largest value, is cut off there: the interval is wider than the figure.
+        more than twice the largest value and 1, is cut off there: the interval is wider than the figure.
     mark: a value where a vertical line is drawn.
     """
     rows = [(name, found) for name, found in rows if found["value"] is not None]
-    widest = 2 * max([1.0 if mark is None else mark, *(found["value"] for _, found in rows)])
+    widest = 2 * max([1.0, *(found["value"] for _, found in rows)])
     spans = [_cut_off(found, widest) for _, found in rows]
     ends = [100 * end for span, (_, found) in zip(spans, rows, strict=True) for end in (*span, found["value"])]
     ends += [100 * mark] if mark is not None else []
