@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pretrained_method import embed
 from update_steps import accuracy
 
 import holdfast
@@ -117,14 +118,8 @@ def joined(*parts: dict[str, list[Path]]) -> list[Path]:
     return [file for part in parts for given in part.values() for file in given]
 
 
-def embed(encoder: Encoder, chosen: list[Path]) -> np.ndarray:
-    return np.concatenate(
-        [np.asarray(encoder.encode([str(file) for file in chosen[k : k + 64]])) for k in range(0, len(chosen), 64)]
-    )
-
-
-def score(queries: np.ndarray, asked: list[Path], gallery: np.ndarray, stored: list[Path]) -> float:
-    return accuracy(queries, classes(asked), gallery, classes(stored))
+def score(queries: torch.Tensor, asked: list[Path], gallery: torch.Tensor, stored: list[Path]) -> float:
+    return accuracy(queries.numpy(), classes(asked), gallery.numpy(), classes(stored))
 
 
 def classes(chosen: list[Path]) -> np.ndarray:

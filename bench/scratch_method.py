@@ -29,14 +29,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from first_model import classes_of, features_of, write_images
-from update_steps import FIRST, KNOWN, MORE, QUERIES, accuracy
+from first_model import classes_of, features_of
+from update_steps import FIRST, KNOWN, MORE, QUERIES, accuracy, write_parts
 
 import holdfast
 from holdfast import Bridge, Encoder
 from holdfast.environment import describe
-from holdfast.lifecycle.image_defaults import survey_images
-from holdfast.lifecycle.settings import default_settings
 from holdfast.storage import write_json
 
 OTHERS, PAIRS = 50, 1000
@@ -93,11 +91,9 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int) -> list[dict[str,
     rows = []
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         folder = Path(name)
-        for part, chosen in (("spring", first), ("summer", second)):
-            write_images(folder / part, pixels[chosen], labels[chosen])
-        usual = default_settings(vectors=False, images=survey_images(folder / "spring"))
+        usual = write_parts(folder, pixels, labels, first, second, seed=seed)
         for training, (method, given) in METHODS.items():
-            settings = replace(usual, method=method, method_options=given, fit=replace(usual.fit, seed=seed))
+            settings = replace(usual, method=method, method_options=given)
             v1, v2 = folder / f"{method}-1", folder / f"{training}-2"
             if not v1.exists():
                 holdfast.start(folder / "spring", v1, settings=settings, device="cpu")

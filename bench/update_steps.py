@@ -73,10 +73,7 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int, shares: list[floa
     found = []
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
         folder = Path(name)
-        for part, chosen in (("spring", first), ("summer", second)):
-            write_images(folder / part, pixels[chosen], labels[chosen])
-        settings = default_settings(vectors=False, images=survey_images(folder / "spring"))
-        settings = VersionSettings.from_tables({**settings.tables(), "seed": seed})
+        settings = write_parts(folder, pixels, labels, first, second, seed=seed)
         holdfast.start(folder / "spring", folder / "1", settings=settings, device="cpu")
         old = Encoder.from_pretrained(folder / "1")
         gallery = np.concatenate([first, second])
@@ -114,6 +111,16 @@ def measure(pixels: np.ndarray, labels: np.ndarray, seed: int, shares: list[floa
                 }
             )
     return found
+
+
+def write_parts(
+    folder: Path, pixels: np.ndarray, labels: np.ndarray, first: np.ndarray, second: np.ndarray, *, seed: int
+) -> VersionSettings:
+    """Write the images of both versions to ``folder`` (spring, summer); the default settings for the first, by seed."""
+    for part, chosen in (("spring", first), ("summer", second)):
+        write_images(folder / part, pixels[chosen], labels[chosen])
+    settings = default_settings(vectors=False, images=survey_images(folder / "spring"))
+    return replace(settings, fit=replace(settings.fit, seed=seed))
 
 
 def accuracy(queries: np.ndarray, asked: np.ndarray, gallery: np.ndarray, stored: np.ndarray) -> float:
