@@ -189,6 +189,27 @@ def test_the_default_method_of_pretrained_networks_is_chosen_by_the_record():
     assert not said
 
 
+def test_the_methods_for_networks_without_trained_weights_are_compared_by_the_record():
+    rows = json.loads((ROOT / "results/bench/scratch_method-2cores.json").read_text(encoding="utf-8"))["rows"]
+    page = (ROOT / "docs/choosing-a-method.md").read_text(encoding="utf-8")
+    said = table_after(page, "| from scratch, one update")
+    columns = (
+        "known: version 1",
+        "known: version 2, old index",
+        "known: re-embedded by version 2",
+        "new: all embedded by version 2",
+        "others: version 1",
+        "others: version 2, old index",
+        "others: re-embedded by version 2",
+    )
+    for name in {row["training"] for row in rows}:
+        seeds = [row for row in rows if row["training"] == name]
+        means = [sum(row[column] for row in seeds) / len(seeds) for column in columns]
+        assert said.pop(name) == [f"{100 * mean:.1f}" for mean in means]
+        assert all(row["bridge"] == "none" for row in seeds)
+    assert not said
+
+
 def table_after(text: str, start: str) -> dict[str, list[str]]:
     """The table whose header begins with ``start``: first cell -> the other cells, without deviations and seeds."""
     lines = text[text.index(start) :].split("\n\n")[0].splitlines()[2:]
