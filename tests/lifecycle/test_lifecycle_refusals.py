@@ -6,11 +6,13 @@ import shutil
 import pytest
 from letters_on_disk import rolled, write_folder
 
+from holdfast.checksums import write_checksums
 from holdfast.encoders import Encoder, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
-from holdfast.lifecycle import VersionSettings
+from holdfast.lifecycle import VersionSettings, report_versions
+from holdfast.lifecycle import update as update_in_python
 from holdfast.storage import write_tensors
 from holdfast.training.slots import grow_models
 
@@ -70,6 +72,31 @@ def test_a_model_edited_by_hand(name, copied, photos, out):
         photos / "2",
         out,
     )
+
+
+def test_a_model_folder_cannot_name_a_method_to_import(first, second, photos, out, tmp_path, monkeypatch):
+    copied = shutil.copytree(second, tmp_path / "2")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "unwanted.py").write_text("raise SystemExit('code of a model folder was run')")
+    recipe = copied / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('name = "simplex_hoc"', 'name = "unwanted:Method"'))
+    write_checksums(copied)
+    with pytest.raises(HoldfastError, match=r"unknown method 'unwanted:Method'"):
+        update_in_python(copied, photos / "3", out, device="cpu")
+    with pytest.raises(HoldfastError, match=r"unknown method 'unwanted:Method'"):
+        report_versions([first, copied], device="cpu")
+
+
+def test_classes_that_were_renamed_are_another_job(photos, recipe, tmp_path):
+    data = shutil.copytree(photos / "1", tmp_path / "data")
+    start(data, tmp_path / "1", recipe=str(recipe), device="cpu")
+    (data / "01").rename(data / "01b")
+    with pytest.raises(HoldfastError, match=r"holds another version \(different: classes\)"):
+        start(data, tmp_path / "1", recipe=str(recipe), device="cpu")
+
+
+def test_another_size_before_the_crop(first, photos, out):
+    refused(r"preprocess\.resize: 20, but .* has none", first, photos / "2", out, overrides=["preprocess.resize=20"])
 
 
 def test_an_edited_description_is_refused_wherever_the_model_is_read(copied):

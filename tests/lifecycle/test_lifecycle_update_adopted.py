@@ -53,6 +53,17 @@ def first(adopted, photos):
     return adopted / "1", info, warnings
 
 
+def test_labels_that_were_moved_are_not_needed(adopted, photos, tmp_path):
+    with np.load(adopted / "store.npz") as arrays:
+        np.savez(tmp_path / "store.npz", features=arrays["features"], ids=arrays["ids"])
+        (tmp_path / "labels.txt").write_text("\n".join(arrays["labels"].tolist()))
+    store = tmp_path / "store.npz"
+    adopt(store, labels=tmp_path / "labels.txt", out=tmp_path / "0", way="means", resamples=100, steps=5)
+    (tmp_path / "labels.txt").unlink()
+    moved = store.rename(tmp_path / "moved.npz")
+    run(tmp_path / "0", photos / "1", tmp_path / "1", overrides=QUICK, replace_with="small", stored=moved)
+
+
 def test_the_first_version_is_trained_into_the_space_of_the_stored_vectors(first, adopted, photos, old_model):
     folder, info, warnings = first
     assert (info["task"], info["reference"], info["start"], info["method"]) == (1, "loaded", "scratch", "means_hoc")

@@ -1,11 +1,14 @@
 """What a version is made of, and what it hands on to the next."""
 
+import hashlib
 import json
 import math
 import shutil
+import time
 import tomllib
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +23,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Note
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
-from holdfast.lifecycle.samples import ImageFiles, held_out_mask
+from holdfast.lifecycle.samples import ImageFiles, Sample, held_out_mask
 from holdfast.training.slots import grow_models
 
 
@@ -254,6 +257,36 @@ def test_what_is_trained_on_does_not_judge(first, photos, tmp_path):
     ]
     record = json.loads((tmp_path / "2" / "check.json").read_text())
     assert record["queries"] == record["gallery"] == 24
+
+
+def test_no_image_that_any_version_was_trained_on_is_held_out_later(first, photos, tmp_path):
+    """Version 2 holds nothing out of its images; version 3 gets them again and must not check on them."""
+    update(first, photos / "2", tmp_path / "2", check_on=photos / "query" / "train", device="cpu")
+    again = shutil.copytree(photos / "2", tmp_path / "again")
+    shutil.copytree(photos / "3", again, dirs_exist_ok=True)
+    update(tmp_path / "2", again, tmp_path / "3", device="cpu")
+    delivered = {hashlib.sha256(file.read_bytes()).hexdigest() for file in (photos / "2").rglob("*.png")}
+    held = {item["sha256"] for item in images_of(tmp_path / "3", "held_out")}
+    assert len(delivered) == 24
+    assert not delivered & held
+    assert held - {item["sha256"] for item in images_of(first, "held_out")}, "nothing of the new images is held out"
+
+
+def test_what_an_earlier_version_was_trained_on_does_not_judge(first, photos, tmp_path):
+    said = []
+    update(first, photos / "2", tmp_path / "2", check_on=photos / "1", device="cpu", on_event=said.append)
+    held = len(images_of(first, "held_out"))
+    assert f"{36 - held} of 36 images to check on are trained on; left out" in [
+        event.text for event in said if event.kind == "warning"
+    ]
+    assert json.loads((tmp_path / "2" / "check.json").read_text())["queries"] <= held
+
+
+def test_holding_out_takes_time_in_proportion_to_the_samples():
+    samples = [Sample(str(row), Path("x"), hashlib.sha256(str(row).encode()).hexdigest()) for row in range(20_000)]
+    began = time.process_time()
+    assert not held_out_mask(samples, 0.5, ()).any()  # one sample of every class is trained on
+    assert time.process_time() - began < 5
 
 
 def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):

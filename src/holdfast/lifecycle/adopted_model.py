@@ -129,7 +129,7 @@ class Adopted:
         return StoredReference(table)
 
     def stored(self, features: str | Path | None = None) -> StoredVectors:
-        """The adopted vectors, read from their file."""
+        """The adopted vectors and their ids, read from their file; without the labels, which training does not need."""
         source = self.record["features"]
         if source["sha256"] is None:
             what = "arrays in memory" if source["path"] is None else f"the folder {source['path']}"
@@ -139,7 +139,7 @@ class Adopted:
             raise HoldfastError(f"{path}: no such file; give the present location of the adopted features")
         if sha256_of(path) != source["sha256"]:
             raise HoldfastError(f"{path}: not the features that {self.folder} was adopted from (sha256 differs)")
-        return read_stored(path, source["labels"])
+        return read_stored(path)
 
 
 def write_adopted(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_array, read_json, write_array, write_json
 from holdfast.untrusted_files import read_toml
 
-METHOD, RECIPE = "method.safetensors", "recipe.toml"
+METHOD, RECIPE, TRAINED = "method.safetensors", "recipe.toml", "trained.npy"
 
 
 class StoredFeatures(Protocol):
@@ -38,6 +38,8 @@ class Parent:
     classes: the classes it knows, in order of arrival.
     buffer: samples to replay; None if the folder has none, as after ``holdfast run`` and ``pretrain``.
     held_out: samples that no version was trained on.
+    trained: ``short_hashes`` of all samples that it and the versions before it were trained on; empty if the folder does
+        not list them, as those of earlier versions of Holdfast and of ``holdfast run`` and ``pretrain``.
     adopted: the adopted model that it is; None for a trained model.
     stored: the vectors of an adopted model, if the version after it is trained on images: ``encoder`` takes vectors.
     """
@@ -49,6 +51,7 @@ class Parent:
     classes: tuple[str, ...]
     buffer: "SampleSet | None"
     held_out: "SampleSet"
+    trained: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
     adopted: Adopted | None = None
     stored: "StoredFeatures | None" = None
 
@@ -90,7 +93,17 @@ def read_parent(folder: Path) -> Parent:
         tuple(info.get("classes", owners)),
         SampleSet.load(folder, BUFFER),
         SampleSet.load(folder, HELD_OUT) or SampleSet(),
+        _trained_hashes(folder),
     )
+
+
+def _trained_hashes(folder: Path) -> np.ndarray:
+    if not (folder / TRAINED).is_file():
+        return np.zeros(0, np.uint64)
+    found = read_array(folder / TRAINED)
+    if found.dtype != np.uint64 or found.ndim != 1:
+        raise HoldfastError(f"{folder / TRAINED}: not a list of hashes; restore the folder from a copy")
+    return found
 
 
 def describe_model(folder: Path) -> dict[str, Any]:

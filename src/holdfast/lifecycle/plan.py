@@ -9,7 +9,7 @@ from holdfast.data import ImageSet
 from holdfast.data.images import canonical_order
 from holdfast.errors import HoldfastError
 from holdfast.lifecycle.parent import Parent, SampleSet
-from holdfast.lifecycle.samples import Reader, Sample, distinct, held_out_mask
+from holdfast.lifecycle.samples import Reader, Sample, distinct, held_out_mask, known_mask, short_hashes
 from holdfast.lifecycle.settings import VersionSettings
 from holdfast.scenarios import SlotRegistry, Task, next_task
 from holdfast.scenarios.task import buffer_indices
@@ -28,6 +28,7 @@ class Plan:
     next_rows: rows of ``images`` that ``buffer`` consists of, in its order.
     checked: all samples that this version is checked on.
     held_out: held-out samples that are saved for later versions.
+    trained: ``short_hashes`` of all samples that this version and those before it are trained on.
     skipped: files and folders that could not be used and were left out.
     samples: those of ``images``, in its order.
     """
@@ -40,6 +41,7 @@ class Plan:
     next_rows: np.ndarray
     checked: SampleSet
     held_out: SampleSet
+    trained: np.ndarray
     skipped: int = 0
     samples: tuple[Sample, ...] = ()
 
@@ -76,8 +78,8 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
     known = parent.classes if parent else ()
     earlier = parent.held_out if parent else SampleSet()
     held = held_out_mask(samples, settings.held_out_share, earlier.hashes())
-    trained = buffer.hashes()
-    held &= np.array([one.sha256 not in trained for one in samples])
+    trained = np.union1d(parent.trained if parent else [], short_hashes(buffer.samples)).astype(np.uint64)
+    held &= ~known_mask(samples, trained)
     replayed = frozenset((one.class_name, one.sha256) for one in buffer.samples)
     new = [
         one for one, out in zip(samples, held, strict=True) if not out and (one.class_name, one.sha256) not in replayed
@@ -107,6 +109,7 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
         np.concatenate([task.buffer_indices, len(buffer) + joining]),
         _extended(earlier, more, context),
         _extended(earlier, _up_to(settings.held_out_per_class, more, earlier), context),
+        np.union1d(trained, short_hashes(new)),
         samples=(*buffer.samples, *new),
     )
 

@@ -4,11 +4,12 @@ A reader finds samples, hashes them and loads their pixels or vectors. The other
 held out from training and warn about data that can hardly be learned from.
 """
 
+import contextlib
 import hashlib
 import os
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,8 +192,9 @@ class VectorRows:
     def unchanged(self, samples: Sequence[Sample]) -> list[Sample]:
         existing: set[tuple[Path, str]] = set()
         for path in dict.fromkeys(one.path for one in samples if one.path.is_file()):
-            rows, _, _ = read_labelled(path, self.features, self.labels)
-            existing.update((path, _row_hash(row)) for row in rows)
+            with contextlib.suppress(HoldfastError):  # a file without these arrays has other content
+                rows, _, _ = read_labelled(path, self.features, self.labels)
+                existing.update((path, _row_hash(row)) for row in rows)
         return [one for one in samples if (one.path, one.sha256) in existing]
 
     def label(self, sample: Sample) -> str:
@@ -223,14 +225,25 @@ def held_out_mask(samples: Sequence[Sample], share: float, already: Collection[s
     same side. At least one sample of every class is trained on.
     """
     position = np.array([int(one.sha256[:8], 16) / 16**8 for one in samples])
-    held = (position < share) | np.array([one.sha256 in already for one in samples], dtype=bool)
-    names = np.array([one.class_name for one in samples])
-    for name in np.unique(names):
-        rows = np.flatnonzero(names == name)
-        if held[rows].all() and not any(samples[int(row)].sha256 in already for row in rows):
-            released = samples[int(rows[position[rows].argmax()])].sha256
-            held &= np.array([one.sha256 != released for one in samples])  # with all its copies
-    return held
+    before = np.array([one.sha256 in already for one in samples], dtype=bool)
+    held = (position < share) | before
+    _, classes = np.unique([one.class_name for one in samples], return_inverse=True)
+    by_class = np.lexsort((position, classes))
+    released = set()
+    for rows in np.split(by_class, np.flatnonzero(np.diff(classes[by_class])) + 1):
+        if len(rows) and held[rows].all() and not before[rows].any():
+            released.add(samples[int(rows[-1])].sha256)
+    return held & np.array([one.sha256 not in released for one in samples], dtype=bool)  # with all its copies
+
+
+def short_hashes(samples: Iterable[Sample]) -> np.ndarray:
+    """The first 64 bits of each sample's hash, sorted and each once: enough to recognise a sample, in little space."""
+    return np.unique(np.array([int(one.sha256[:16], 16) for one in samples], dtype=np.uint64))
+
+
+def known_mask(samples: Sequence[Sample], hashes: np.ndarray) -> np.ndarray:
+    """Which samples are among ``hashes`` (``short_hashes``): N booleans."""
+    return np.isin(np.array([int(one.sha256[:16], 16) for one in samples], dtype=np.uint64), hashes)
 
 
 def distinct(samples: Sequence[Sample], earlier: Sequence[Sample] = ()) -> list[Sample]:

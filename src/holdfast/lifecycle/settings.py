@@ -11,7 +11,7 @@ from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders import Encoder, Input, Preprocess, VectorInput, backbone_builder
 from holdfast.encoders.named_backbone import NamedBackbone, named_backbone
 from holdfast.encoders.preprocess import VECTORS_KIND, input_from_json
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, unknown_name
 from holdfast.lifecycle.image_defaults import (
     DEFAULT_NETWORK,
     SMALL_SIDE,
@@ -27,7 +27,7 @@ from holdfast.lifecycle.parent import (
     recorded_recipe,
 )
 from holdfast.lifecycle.samples import ImageFiles, Reader, VectorRows
-from holdfast.methods import Method, method_class
+from holdfast.methods import METHODS, Method, method_class
 from holdfast.named_code import trusted_code
 from holdfast.pixels import Colour
 from holdfast.randomness import GENERATOR_LOCK
@@ -90,6 +90,8 @@ class VersionSettings:
     vectors: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.method not in METHODS:  # a version's folder names its method, and a folder must never name code to run
+            raise unknown_name("method", self.method, METHODS)
         for name in ("buffer_per_class", "held_out_per_class"):
             if getattr(self, name) < 0:
                 raise HoldfastError(f"{name} must not be negative, got {getattr(self, name)}")
@@ -438,6 +440,8 @@ def _refuse_contradictions(
     for key, value in (("mean", list(own.mean)), ("std", list(own.std))):
         if wanted[key] is not None and list(wanted[key]) != value:
             raise HoldfastError(f"preprocess.{key}: {wanted[key]}, but {folder} has {value}")
+    if wanted["resize"] not in (None, own.resize):
+        raise HoldfastError(f"preprocess.resize: {wanted['resize']}, but {folder} has {own.resize or 'none'}")
     if settings.colour != own.colour:
         raise HoldfastError(f"data.colour: {settings.colour}, but {folder} takes {own.colour} images")
     trained = settings.fit.resized_crop or settings.size

@@ -80,6 +80,7 @@ class VersionJob:
             "from": self.parent.record() if self.parent else None,
             "replace_with": self.replace_with,
             "images": {"new": plan.num_trained, "fingerprint": plan.fingerprint},
+            "classes": list(plan.classes),
             "buffer": [one.sha256 for one in plan.buffer.samples],
             "judged": sorted(one.sha256 for one in plan.checked.samples),
             "embed_buffer": plan.buffer.embedded is not None,
@@ -98,11 +99,9 @@ ALL_FROZEN = (
 def train_version(job: VersionJob, out: Path, device: torch.device, control: RunControl) -> dict[str, Any]:
     """Train into ``out``, unless the version there is complete. Returns the model's ``info``."""
     folder, request, parent, plan = RunFolder(out), job.request(), job.parent, job.plan
-    _refuse_other_contents(folder, request)
-    if (out / CHECKSUM_FILE).exists():
-        verify_checksums(out)
-        control.on_event(RunEnded())
-        return Encoder.from_pretrained(out).info
+    finished = _finished(folder, request, control)
+    if finished is not None:
+        return finished
     # Unreadable held-out files are refused before the training: every later version would need them.
     reader = job.settings.check_reader(job.preprocess)
     pixels = plan.checked.pixels(reader, "held-out images")
@@ -118,6 +117,9 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
     if parent and parent.number:
         restore_method(method, _task_before(parent, task), encoder.dim, parent.method_state)
     with folder.locked():
+        finished = _finished(folder, request, control)  # by another process, meanwhile
+        if finished is not None:
+            return finished
         remove_temporaries(out)
         write_json(out / REQUEST, request)
         write_text(folder.recipe, to_toml(request["recipe"]))
@@ -240,13 +242,23 @@ def _past_features(method: Method, job: VersionJob, images: Images, dim: int) ->
     return past
 
 
+def _finished(folder: RunFolder, request: dict[str, Any], control: RunControl) -> dict[str, Any] | None:
+    """The ``info`` of the version if it is complete, else None. A folder of another job is refused."""
+    _refuse_other_contents(folder, request)
+    if not (folder.path / CHECKSUM_FILE).exists():
+        return None
+    verify_checksums(folder.path)
+    control.on_event(RunEnded())
+    return Encoder.from_pretrained(folder.path).info
+
+
 def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
     """Refuse a folder that holds anything but the beginning of this same job."""
     path = folder.path
     if path.exists() and not path.is_dir():
         raise HoldfastError(f"{path}: not a folder; choose another --out")
     if (path / REQUEST).exists():
-        before = _with_new_options(read_json(path / REQUEST), request["recipe"])
+        before = _with_new_options(read_json(path / REQUEST), request)
         if before != request:
             differences = ", ".join(_differences(before, request))
             raise HoldfastError(f"{path}: holds another version (different: {differences}); choose another --out")
@@ -256,11 +268,12 @@ def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
         raise HoldfastError(f"{path}: not empty and not an unfinished version; choose another --out")
 
 
-def _with_new_options(before: Any, wanted: Mapping[str, Any]) -> Any:
-    """``before`` with the defaults of options that did not exist when it was written.
+def _with_new_options(before: Any, request: Mapping[str, Any]) -> Any:
+    """``before`` with the defaults of options that did not exist when it was written, and the class names if it has none.
 
-    wanted: the recipe of this version of Holdfast.
+    request: that of this version of Holdfast.
     """
+    wanted = request["recipe"]
     recipe = before.get("recipe") if isinstance(before, dict) else None
     if not isinstance(recipe, dict) or not isinstance(recipe.get("train"), dict):
         return before
@@ -271,7 +284,7 @@ def _with_new_options(before: Any, wanted: Mapping[str, Any]) -> Any:
         options = signature(method_class(method["name"])).parameters.values()
         own = {one.name.rstrip("_"): one.default for one in options}
         filled["method"] = {**{key: own[key] for key in own if key in wanted["method"]}, **method}
-    return {**before, "recipe": filled}
+    return {"classes": request["classes"], **before, "recipe": filled}
 
 
 def _differences(before: Any, request: dict[str, Any]) -> list[str]:

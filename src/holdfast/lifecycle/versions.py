@@ -34,6 +34,7 @@ from holdfast.lifecycle.samples import (
     Sample,
     distinct,
     holds_vectors,
+    known_mask,
     nested_classes,
     refuse_one_class,
     single_sample_classes,
@@ -224,8 +225,7 @@ def update(
         plan = plan_version(samples, buffer, context)
     else:
         plan = plan_version(samples, buffer, replace(context, settings=replace(settings, held_out_share=0.0)))
-        trained = {one.sha256 for one in (*samples, *buffer.samples)} - parent.held_out.hashes()
-        plan = replace(plan, checked=_without_trained(found[-1].samples, trained, on_event))
+        plan = replace(plan, checked=_without_trained(found[-1].samples, plan.trained, on_event))
     plan = replace(plan, skipped=sum(len(one.problems) for one in found))
     _warn(_without_vectors(parent, plan), on_event)
     if limit_steps and parent.adopted is None and not replaced:
@@ -338,10 +338,10 @@ def _warn(text: str | None, on_event: OnEvent) -> None:
         on_event(RunWarning(text))
 
 
-def _without_trained(samples: Sequence[Sample], trained: set[str], on_event: OnEvent) -> SampleSet:
-    """The samples of ``check_on``, each content once, without those that the new model is trained on."""
+def _without_trained(samples: Sequence[Sample], trained: np.ndarray, on_event: OnEvent) -> SampleSet:
+    """The samples of ``check_on``, each content once, without those that a version is trained on (``short_hashes``)."""
     different = distinct(samples)
-    left = tuple(one for one in different if one.sha256 not in trained)
+    left = tuple(one for one, known in zip(different, known_mask(different, trained), strict=True) if not known)
     if len(left) < len(different):
         dropped, images = len(different) - len(left), counted(len(different), "image")
         on_event(RunWarning(f"{dropped} of {images} to check on {are(dropped)} trained on; left out"))

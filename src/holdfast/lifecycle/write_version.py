@@ -13,12 +13,12 @@ from holdfast.data import ImageSet
 from holdfast.encoders import Encoder, extract
 from holdfast.evaluation import FeatureSet, check, feature_set
 from holdfast.evaluation.verdict import NOT_JUDGED
-from holdfast.lifecycle.parent import BUFFER, HELD_OUT, METHOD, Parent
+from holdfast.lifecycle.parent import BUFFER, HELD_OUT, METHOD, TRAINED, Parent
 from holdfast.lifecycle.plan import Plan
 from holdfast.lifecycle.samples import Sample
 from holdfast.methods import Method
 from holdfast.reports import write_check
-from holdfast.storage import write_json, write_tensors
+from holdfast.storage import write_array, write_json, write_tensors
 from holdfast.training.kept_features import BufferFeatures
 
 VERDICT, PAGE, MAP, KEPT = "check.json", "check.html", "space_map.safetensors", "kept"
@@ -64,6 +64,7 @@ def write_version(out: Path, version: TrainedVersion, measured: Measured) -> dic
     write_tensors(out / METHOD, method.state_dict())
     plan.buffer.save(out, BUFFER)
     plan.held_out.save(out, HELD_OUT)
+    write_array(out / TRAINED, plan.trained)
     for number, one in enumerate(version.past, start=1):
         write_tensors(out / KEPT / f"{number:03d}.safetensors", one._asdict())
     space_map = method.space_map()
