@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from holdfast import Encoder, Preprocess, build_backbone
 from holdfast.accuracy_record import accuracy_sentence
-from holdfast.encoders.hf_cache import best_cached_network, cached_networks
+from holdfast.encoders.hf_cache import best_cached_network, cached_networks, cached_snapshot
 from holdfast.encoders.named_backbone import NetworkInput, named_backbone
 from holdfast.errors import HoldfastError
 from holdfast.events import Note, RunWarning
@@ -22,6 +22,7 @@ from holdfast.lifecycle import report_versions
 from holdfast.lifecycle import start as start_in_python
 from holdfast.lifecycle import update as update_in_python
 from holdfast.lifecycle.image_defaults import ImageSurvey, mixed_precision, photograph_advice
+from holdfast.lifecycle.settings import default_settings
 from stub_timm import TinyNet, make_stub
 
 QUICK = ["train.epochs=1", "train.batch_size=8", "held_out.share=0.4"]
@@ -250,6 +251,26 @@ def test_own_code_with_a_preprocess_counts_as_trained(photos, tmp_path, monkeypa
     assert len(report_versions([tmp_path / "2"], device="cpu")["versions"]) == 2
 
 
+def test_the_whole_preprocess_of_own_code_is_used(tmp_path, monkeypatch):
+    code = "from torch import nn\nfrom holdfast import Preprocess\n\n\n"
+    kinds = {
+        "grey": "Preprocess(16, (0.3,), (0.2,), colour='grey', resize=20)",
+        "wide": "Preprocess((16, 32), (0.3,) * 3, (0.2,) * 3)",
+        "cubic": "Preprocess(16, (0.3,) * 3, (0.2,) * 3, interpolation='bicubic')",
+    }
+    for name, preprocess in kinds.items():
+        code += f"def {name}():\n    return nn.Flatten()\n\n\n{name}.preprocess = {preprocess}\n\n\n"
+    (tmp_path / "own_inputs.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    settings = default_settings(vectors=False, network="own_inputs:grey")
+    assert (settings.size, settings.colour, settings.fit.resized_crop) == (20, "grey", 16)
+    assert settings.preprocess == {"resize": 20, "mean": [0.3], "std": [0.2]}
+    with pytest.raises(HoldfastError, match="own_inputs:wide: takes images of 16 x 32; only square images"):
+        named_backbone("own_inputs:wide")
+    with pytest.raises(HoldfastError, match="own_inputs:cubic: scales images by bicubic"):
+        named_backbone("own_inputs:cubic")
+
+
 def cache_network(cache, name, config, size):
     folder = cache / f"models--{name.replace('/', '--')}" / "snapshots" / "1"
     folder.mkdir(parents=True)
@@ -271,6 +292,12 @@ def test_networks_in_the_cache(tmp_path, monkeypatch, photos):
     monkeypatch.setattr("holdfast.encoders.hf_cache.find_spec", lambda name: name)
     assert cached_networks() == ["hf:a/vit", "timm:tiny.in1k"]
     assert best_cached_network() == "timm:tiny.in1k"  # the smallest
+    broken = cache_network(tmp_path / "hub", "c/broken", {"image_size": 224}, 1)
+    for name in ("model.safetensors", "config.json"):
+        (broken / name).unlink()
+        (broken / name).symlink_to(tmp_path / "gone")
+    assert cached_networks() == ["hf:a/vit", "timm:tiny.in1k"]
+    assert cached_snapshot("c/broken") is None
     cache_network(tmp_path / "hub", "c/dinov2-small", {"image_size": 224}, 50)
     assert best_cached_network() == "hf:c/dinov2-small"
 

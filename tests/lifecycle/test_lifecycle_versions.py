@@ -23,6 +23,8 @@ from holdfast.errors import HoldfastError
 from holdfast.events import Note
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
+from holdfast.lifecycle import VersionSettings
+from holdfast.lifecycle import update as update_in_python
 from holdfast.lifecycle.samples import ImageFiles, Sample, held_out_mask
 from holdfast.training.slots import grow_models
 
@@ -287,6 +289,21 @@ def test_holding_out_takes_time_in_proportion_to_the_samples():
     began = time.process_time()
     assert not held_out_mask(samples, 0.5, ()).any()  # one sample of every class is trained on
     assert time.process_time() - began < 5
+
+
+def test_parts_of_the_network_are_frozen_in_an_update(first, photos, tmp_path):
+    overrides = ['backbone.freeze=["stages"]']
+    update(first, photos / "2", tmp_path / "2", overrides=overrides, device="cpu")
+    old, new = (Encoder.from_pretrained(folder).state_dict() for folder in (first, tmp_path / "2"))
+    frozen = [name for name in old if name.startswith("backbone.stages") and "weight" in name]
+    assert frozen
+    assert all(torch.equal(old[name], new[name]) for name in frozen)
+    assert tomllib.loads((tmp_path / "2" / "recipe.toml").read_text())["backbone"] == {"freeze": ["stages"]}
+    with pytest.raises(HoldfastError, match=r"holds another version \(different: backbone\.freeze\)"):
+        update(first, photos / "2", tmp_path / "2", overrides=['backbone.freeze=["stages.0"]'], device="cpu")
+    settings = VersionSettings(backbone_options={"width": 3})
+    with pytest.raises(HoldfastError, match=r"backbone\.width: needs backbone\.name"):
+        update_in_python(first, photos / "2", tmp_path / "3", settings=settings, device="cpu")
 
 
 def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):

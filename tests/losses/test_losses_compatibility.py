@@ -105,3 +105,13 @@ def test_functions_and_stored_vectors():
 def test_refusals(call, message):
     with pytest.raises(HoldfastError, match=message):
         call(*features())
+
+
+def test_stored_vectors_in_double_precision_and_groups_as_a_list():
+    torch.manual_seed(0)
+    z, old = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3)
+    expected = compatibility_contrast(z, old, torch.tensor([0, 0, 1, 2]))
+    found = compatibility_contrast(z, old.double(), [0, 0, 1, 2])
+    found.backward()
+    assert float(found) == pytest.approx(float(expected), abs=1e-6)
+    assert z.grad.dtype == torch.float32

@@ -170,3 +170,40 @@ def test_refusals(keywords, message, trained):
 def test_a_warm_up_of_everything_is_refused():
     with pytest.raises(HoldfastError, match="warmup must be a share of the steps"):
         FitOptions(warmup=1.0)
+
+
+class Halving(torch.optim.Optimizer):
+    """Keeps a number for each parameter and one for each group, as optimisers of other libraries do."""
+
+    def __init__(self, groups):
+        super().__init__(groups, {"lr": 0.1, "calls": 0})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["calls"] += 1
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state["step"] = state.get("step", 0) + 1
+                if parameter.grad is not None:
+                    parameter -= group["lr"] * parameter.grad / (state["step"] + group["calls"])
+
+
+def test_numbers_that_an_own_optimizer_keeps_are_resumed(trained, tmp_path):
+    cancel = Cancellation()
+    checkpoint = CheckpointFile(tmp_path / "checkpoint.safetensors")
+    with pytest.raises(Cancelled):
+        trained(optimizer=Halving, cancel=cancel, checkpoint=checkpoint, on_event=lambda event: cancel.cancel())
+    assert equal(trained(optimizer=Halving, checkpoint=checkpoint)[0], trained(optimizer=Halving)[0])
+
+
+def test_state_that_cannot_be_saved_is_refused(trained, tmp_path):
+    class Odd(Halving):
+        def step(self):
+            super().step()
+            self.state[self.param_groups[0]["params"][0]]["odd"] = object()
+
+    cancel = Cancellation()
+    checkpoint = CheckpointFile(tmp_path / "checkpoint.safetensors")
+    with pytest.raises(HoldfastError, match=r"Odd: its state cannot be saved .*; train without a checkpoint"):
+        trained(optimizer=Odd, cancel=cancel, checkpoint=checkpoint, on_event=lambda event: cancel.cancel())

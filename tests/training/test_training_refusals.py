@@ -1,7 +1,12 @@
 """Options and calls that would train something else than was meant."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import torch
+
+from holdfast.data import load_split
+from holdfast.data.augment import centre_crop
 from holdfast.errors import HoldfastError
 from holdfast.methods import ER, SimplexHOC
 from holdfast.training import FitOptions, fit
@@ -28,3 +33,22 @@ def test_a_later_task_needs_the_previous_model(glyph_images, two_tasks, make_sma
 def test_rho_and_base_have_a_sign():
     with pytest.raises(HoldfastError, match="rho"):
         SimplexHOC(slots=8, rho=-5.0)
+
+
+@pytest.mark.parametrize("options", [{"crop_padding": 0}, {"crop_padding": 0, "resized_crop": 12}])
+def test_images_of_another_size_than_the_encoder_takes(options, two_tasks, make_small):
+    larger = load_split("glyphs", "train", size=24, train_classes=6, test_classes=3, per_class_train=8)
+    side = options.get("resized_crop", 24)
+    with pytest.raises(HoldfastError, match=rf"pixels of {side} x {side} and the encoder's preprocess makes 16 x 16"):
+        fit(make_small(), ER(), two_tasks.tasks[0], larger, options=FitOptions(epochs=1, batch_size=8, **options))
+
+
+def test_the_centre_of_smaller_images():
+    with pytest.raises(HoldfastError, match="images of 8 x 16 are smaller than 12 x 12"):
+        centre_crop(torch.zeros(1, 1, 8, 16), 12, 12)
+
+
+def test_batches_of_one_image(glyph_images, two_tasks, make_small):
+    task = replace(two_tasks.tasks[0], new_indices=two_tasks.tasks[0].new_indices[:1])
+    with pytest.raises(HoldfastError, match="each batch would have one image, and batch normalisation needs two"):
+        fit(make_small(), ER(), task, glyph_images, options=FitOptions(epochs=1, batch_size=8))

@@ -10,6 +10,7 @@ from holdfast.data.readers.torch_dataset import read_dataset
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.methods import METHODS
+from holdfast.pixels import open_image
 from holdfast.scenarios import cl2r
 from holdfast.training import FitOptions, fit
 
@@ -108,3 +109,13 @@ def test_too_large_or_a_stream():
     assert len(read_dataset(Items([(GREY, 0)] * 3), most_bytes=48)) == 3
     with pytest.raises(HoldfastError, match="Stream: only map-style datasets"):
         read_dataset(Stream())
+
+
+def test_pictures_are_decoded_as_the_encoder_decodes_them():
+    clear = Image.new("RGBA", (4, 4), (10, 20, 30, 0))
+    bright = Image.fromarray(np.full((4, 4), 30_000, np.uint16))
+    images = read_dataset([(clear, 0), (bright, 1)])
+    for row, image in enumerate((clear, bright)):
+        assert np.array_equal(images.images[row], np.asarray(open_image(image)))
+    assert images.images[0].min() == 255
+    assert images.images[1].max() == 30_000 // 256

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from holdfast.errors import HoldfastError
+
 
 class BatchPart(NamedTuple):
     """The rows of a larger batch that the images are. Random numbers are drawn for the whole batch.
@@ -129,7 +131,9 @@ def crop_and_resize(images: Tensor, boxes: Tensor, size: int) -> Tensor:
 
 
 def centre_crop(images: Tensor, height: int, width: int) -> Tensor:
-    """The centre of each image, height x width; an image of that size is unchanged."""
+    """The centre of each image, height x width; an image of that size is unchanged, and a smaller one is refused."""
+    if images.shape[-2] < height or images.shape[-1] < width:
+        raise HoldfastError(f"images of {images.shape[-2]} x {images.shape[-1]} are smaller than {height} x {width}")
     top, left = (images.shape[-2] - height) // 2, (images.shape[-1] - width) // 2
     return images[..., top : top + height, left : left + width]
 

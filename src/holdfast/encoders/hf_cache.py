@@ -1,5 +1,6 @@
 """Image networks of transformers and timm that are on this machine already, found by their files alone."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -44,8 +45,8 @@ def best_cached_network() -> str | None:
 def cached_snapshot(name: str) -> Path | None:
     """The folder of a hub model's files in the local cache, the newest one; None if it is not there."""
     folder = _cache() / f"models--{name.replace('/', '--')}" / "snapshots"
-    found = sorted(folder.glob("*/config.json"), key=lambda file: file.stat().st_mtime)
-    return found[-1].parent if found else None
+    found = [file for file in folder.glob("*/config.json") if file.is_file()]  # not links to files that are gone
+    return max(found, key=lambda file: file.stat().st_mtime).parent if found else None
 
 
 def _networks() -> Iterator[CachedNetwork]:
@@ -54,8 +55,10 @@ def _networks() -> Iterator[CachedNetwork]:
     except OSError:
         return
     for folder in folders:
+        found = None
         for config in folder.glob("snapshots/*/config.json"):
-            found = _network(folder, config)
+            with contextlib.suppress(OSError):  # a cache may have links to files that are gone
+                found = _network(folder, config)
             if found is not None:
                 yield found
                 break

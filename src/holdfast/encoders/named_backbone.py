@@ -17,6 +17,7 @@ from holdfast.encoders.initialise import without_memory
 from holdfast.encoders.preprocess import Preprocess
 from holdfast.encoders.weights import SUFFIXES, read_weights
 from holdfast.errors import HoldfastError
+from holdfast.pixels import Colour
 from holdfast.storage import read_json
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -34,16 +35,30 @@ class NetworkInput:
 
     side: side of the images in pixels.
     mean, std: per channel; None: those of the training images.
+    scaled_to: shorter side of an image before the centre is cut out, in pixels; None: 8/7 of ``side``.
+    colour: "rgb" or "grey".
     """
 
     side: int = IMAGENET_SIDE
     mean: tuple[float, ...] | None = IMAGENET_MEAN
     std: tuple[float, ...] | None = IMAGENET_STD
+    scaled_to: int | None = None
+    colour: Colour = "rgb"
 
     @property
     def resize(self) -> int:
         """The side that images are scaled to before the centre is cut out."""
-        return round(self.side / CROP_SHARE)
+        return self.scaled_to or round(self.side / CROP_SHARE)
+
+    @classmethod
+    def of(cls, own: Preprocess, where: str) -> "NetworkInput":
+        """That of a network's own ``Preprocess``. ``where`` names the network in errors."""
+        height, width = own.height_width
+        if height != width:
+            raise HoldfastError(f"{where}: takes images of {height} x {width}; only square images are read from files")
+        if own.interpolation != "bilinear":
+            raise HoldfastError(f"{where}: scales images by {own.interpolation}; training from files is bilinear only")
+        return cls(height, own.mean, own.std, own.resize, own.colour)
 
 
 @dataclass(frozen=True)
@@ -124,7 +139,7 @@ def _input_of(name: str) -> NetworkInput:
     if name.startswith("timm:"):
         return _timm_input(name.removeprefix("timm:"))
     if is_own_code(name) and (own := _own_preprocess(name)) is not None:
-        return NetworkInput(own.height_width[0], own.mean, own.std)
+        return NetworkInput.of(own, f"backbone {name}")
     return NetworkInput()
 
 
@@ -197,10 +212,8 @@ def _of_holdfast_model(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
     if not isinstance(spec, Mapping) or spec.get("name") not in BACKBONES:
         raise HoldfastError(f"{file}: a model of Holdfast with code of others; update --from it, or --replace-with it")
     weights = {"weights": str(file), "weights_prefix": "backbone."}
-    own = Preprocess.from_json(preprocess)
-    return NamedBackbone(
-        str(spec["name"]), {**spec.get("options", {}), **weights}, NetworkInput(own.height_width[0], own.mean, own.std)
-    )
+    own = NetworkInput.of(Preprocess.from_json(preprocess), str(file))
+    return NamedBackbone(str(spec["name"]), {**spec.get("options", {}), **weights}, own)
 
 
 def _of_timm_file(file: Path, config: Mapping[str, Any]) -> NamedBackbone:

@@ -13,6 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.events import ignore_event
 from holdfast.experiments.load import read_recipe, with_overrides
 from holdfast.experiments.schema import (
+    BackboneExtras,
     PreprocessSection,
     Recipe,
     Strict,
@@ -75,7 +76,7 @@ def start_from_recipe(
         if images is not None and network is None:
             advise_on_photographs(images, options.get("on_event", ignore_event))
     checked = check_update_recipe(with_overrides(tables, overrides), vectors=vectors)
-    if not checked["backbone"]:
+    if "name" not in checked["backbone"]:
         raise HoldfastError("backbone: missing; the first version needs a network")
     return start(data, out, settings=VersionSettings.from_tables(checked.tables), **options)
 
@@ -233,7 +234,7 @@ SECTIONS: dict[str, type[Strict]] = {"data": _Data, "buffer": _Buffer, "held_out
 
 
 def check_update_recipe(raw: Mapping[str, Any], *, vectors: bool = False) -> Recipe:
-    """Check a recipe as read from TOML. ``backbone`` is empty if the recipe names none.
+    """Check a recipe as read from TOML. If it names no backbone, ``backbone`` is empty or has ``freeze`` alone.
 
     vectors: whether the samples are vectors and not images.
     """
@@ -243,7 +244,12 @@ def check_update_recipe(raw: Mapping[str, Any], *, vectors: bool = False) -> Rec
     sections: dict[str, type[Strict]] = {**SECTIONS, "data": VectorData} if vectors else SECTIONS
     for name, section in sections.items():
         top[name] = validated(section, top[name], name)
-    top["backbone"] = backbone_section(top["backbone"]) if top["backbone"] else {}
+    if not top["backbone"]:
+        top["backbone"] = {}
+    elif top["backbone"].keys() == {"freeze"}:  # of the network that the model before has
+        top["backbone"] = {"freeze": validated(BackboneExtras, top["backbone"], "backbone")["freeze"]}
+    else:
+        top["backbone"] = backbone_section(top["backbone"])
     top["method"] = named_section(top["method"], METHODS, "method", "method")
     top["train"] = train_section(top["train"], {"name": "vectors" if vectors else "folder"})
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")

@@ -37,8 +37,10 @@ def cosine_matrix(a: Tensor, b: Tensor) -> Tensor:
     >>> cosine_matrix(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0]]))
     tensor([[1., 0.]])
     """
+    a, b = unit(a), unit(b)
+    both = torch.promote_types(a.dtype, b.dtype)
     with torch.autocast(a.device.type, enabled=False):
-        return unit(a) @ unit(b).T
+        return a.to(both) @ b.to(both).T
 
 
 def paired_cosine(a: Tensor, b: Tensor) -> Tensor:

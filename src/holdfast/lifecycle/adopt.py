@@ -275,7 +275,10 @@ class _Judging:
         elif registry is None and few_classes(labels):
             split = None
         else:
-            split = split_classes(labels, held_out=self.held_out, seed=seed, name=stored.name)
+            name = stored.name
+            if self.paired is not None:
+                name += f", {counted(len(labels), 'item')} that the new model has vectors of"
+            split = split_classes(labels, held_out=self.held_out, seed=seed, name=name)
         if split is None:
             return None
         slots, simplex = torch.zeros(len(labels), dtype=torch.long), DSimplex(2)
@@ -343,11 +346,14 @@ def _notes(
     notes = []
     if registry is not None and registry.num_slots - 1 < stored.dim:
         notes.append(
-            f"{registry.num_slots} slots are fewer than the vectors' {stored.dim} numbers, so the projection loses "
-            "dimensions"
+            f"{registry.num_slots} slots give {registry.num_slots - 1} dimensions, fewer than the vectors' "
+            f"{stored.dim} numbers, so the projection loses some"
         )
     if not stored.has_ids:
-        notes.append("the vectors have no ids: new models cannot be trained against them, only checked")
+        notes.append(
+            "the vectors have no ids, so no network for images can be trained against them; a head on them can, and "
+            "new models can be checked"
+        )
     if paired is not None and len(paired.rows) < len(stored):
         notes.append(
             f"the new model's vectors are known of {len(paired.rows):,} of {counted(len(stored), 'item')}; only these "

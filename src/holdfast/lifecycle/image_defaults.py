@@ -16,6 +16,7 @@ from PIL import Image
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders.named_backbone import NamedBackbone, NetworkInput, named_backbone
 from holdfast.lifecycle.samples import find_images
+from holdfast.pixels import Colour
 from holdfast.training import FitOptions
 from holdfast.training.options import Precision
 
@@ -54,6 +55,7 @@ class ImageDefaults:
     size: int
     fit: FitOptions
     preprocess: dict[str, Any]
+    colour: Colour = "rgb"
 
 
 def survey_images(source: Path, split_folders: bool | None = None) -> ImageSurvey:
@@ -110,7 +112,7 @@ def _pretrained_defaults(
     preprocess: dict[str, Any] = {"resize": expected.resize}
     if expected.mean is not None and expected.std is not None:
         preprocess |= {"mean": list(expected.mean), "std": list(expected.std)}
-    return ImageDefaults(named.name, named.options, expected.resize, fit, preprocess)
+    return ImageDefaults(named.name, named.options, expected.resize, fit, preprocess, expected.colour)
 
 
 def pretrained_fit(precision: Precision = "fp32", *, resized_crop: int = 0) -> FitOptions:

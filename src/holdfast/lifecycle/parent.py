@@ -38,8 +38,8 @@ class Parent:
     classes: the classes it knows, in order of arrival.
     buffer: samples to replay; None if the folder has none, as after ``holdfast run`` and ``pretrain``.
     held_out: samples that no version was trained on.
-    trained: ``short_hashes`` of all samples that it and the versions before it were trained on; empty if the folder does
-        not list them, as those of earlier versions of Holdfast and of ``holdfast run`` and ``pretrain``.
+    trained: ``short_hashes`` of all samples that it and the versions before it were trained on; empty if the folder
+        does not list them, as those of earlier versions of Holdfast and of ``holdfast run`` and ``pretrain``.
     adopted: the adopted model that it is; None for a trained model.
     stored: the vectors of an adopted model, if the version after it is trained on images: ``encoder`` takes vectors.
     """

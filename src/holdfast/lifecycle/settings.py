@@ -132,7 +132,7 @@ class VersionSettings:
             "title": self.title,
             "seed": self.fit.seed,
             "data": data if self.vectors else {"size": self.size, "colour": self.colour},
-            "backbone": {} if self.backbone is None else {"name": self.backbone, **self._backbone_options()},
+            "backbone": self._backbone_table(),
             "method": {"name": self.method, **_with_defaults(method_class(self.method), self.method_options)},
             "train": {key: value for key, value in asdict(self.fit).items() if key != "seed"},
             "preprocess": self.all_preprocess(),
@@ -142,14 +142,16 @@ class VersionSettings:
         plain: dict[str, Any] = json.loads(json.dumps(tables))  # tuples become lists, as in a file
         return plain
 
-    def _backbone_options(self) -> dict[str, Any]:
-        assert self.backbone is not None
+    def _backbone_table(self) -> dict[str, Any]:
+        if self.backbone is None:
+            return dict(self.backbone_options)
         builder = backbone_builder(self.backbone)
         if builder is None:
-            return dict(self.backbone_options)
+            return {"name": self.backbone, **self.backbone_options}
         own = {key: value for key, value in self.backbone_options.items() if key not in BACKBONE_EXTRAS}
         extras = {key: value for key, value in self.backbone_options.items() if key in BACKBONE_EXTRAS}
-        return {**_with_defaults(builder, own, leave_out=("name", *BACKBONE_EXTRAS)), **extras}
+        defaults = _with_defaults(builder, own, leave_out=("name", *BACKBONE_EXTRAS))
+        return {"name": self.backbone, **defaults, **extras}
 
     def all_preprocess(self) -> dict[str, Any]:
         """The preprocessing options, None for those that are not set."""
@@ -267,6 +269,9 @@ def update_settings(
         tables = recorded_tables(model)
         settings = VersionSettings.from_tables(tables if named is None else tables_with_network(tables, named))
     settings = with_network(settings, named)
+    unnamed = [] if settings.backbone is not None else sorted(settings.backbone_options.keys() - {"freeze"})
+    if unnamed:
+        raise HoldfastError(f"backbone.{unnamed[0]}: needs backbone.name, the network that it is an option of")
     settings = _completed(settings, description, model)
     _build_own_code(description, settings, model)
     parent = read_parent(model)

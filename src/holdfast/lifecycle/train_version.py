@@ -269,7 +269,7 @@ def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
 
 
 def _with_new_options(before: Any, request: Mapping[str, Any]) -> Any:
-    """``before`` with the defaults of options that did not exist when it was written, and the class names if it has none.
+    """``before`` with defaults for the options that did not exist when it was written, and class names if it has none.
 
     request: that of this version of Holdfast.
     """

@@ -1,7 +1,7 @@
 """The part of HOC that needs no class labels, to be added to any loss: contrastive, triplet, multiple negatives."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,9 @@ from holdfast.errors import HoldfastError
 from holdfast.losses.info_nce import info_nce
 
 
-def compatibility_contrast(z: Tensor, z_old: Tensor, groups: Tensor | None = None, *, rho: float = 5.0) -> Tensor:
+def compatibility_contrast(
+    z: Tensor, z_old: Tensor, groups: Tensor | Sequence[int] | None = None, *, rho: float = 5.0
+) -> Tensor:
     """Eq. 4 without classes: each old feature is drawn to the new feature of its item, and apart from other items.
 
     z, z_old: features of the same items under the new and the old model, N x d.
@@ -26,7 +28,8 @@ def compatibility_contrast(z: Tensor, z_old: Tensor, groups: Tensor | None = Non
     _check_features(z, z_old)
     if groups is None:
         groups = torch.arange(len(z), device=z.device)
-    elif groups.shape != (len(z),):
+    groups = torch.as_tensor(groups)
+    if groups.shape != (len(z),):
         raise HoldfastError(f"groups: one number per item is needed, {len(z)} of them, got {tuple(groups.shape)}")
     if len(z) == 0:
         return z.sum() * 0.0
@@ -83,7 +86,7 @@ class CompatibilityLoss(nn.Module):
             raise HoldfastError(f"the old model returned {found}, not a tensor; pass a function that returns features")
         return z_old
 
-    def forward(self, z: Tensor, inputs: Any, groups: Tensor | None = None) -> Tensor:
+    def forward(self, z: Tensor, inputs: Any, groups: Tensor | Sequence[int] | None = None) -> Tensor:
         (old,) = self._old
         if isinstance(old, nn.Module):
             old.to(z.device)

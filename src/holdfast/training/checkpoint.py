@@ -51,7 +51,8 @@ class CheckpointFile:
         """
         tensors = dict(_tensors(state))
         position = {"task": task, "step": step, "terms": state.loss_sums.names, "training": training}
-        write_tensors(self.path, tensors, {"position": json.dumps(position)})
+        metadata = {"position": json.dumps(position), "optimizer": json.dumps(_numbers(state.optimizer))}
+        write_tensors(self.path, tensors, metadata)
 
     def restore(self, state: TrainingState, *, task: int, training: Mapping[str, Any]) -> int:
         """Load the saved state of ``task`` into ``state``; returns the number of steps done, 0 if none was saved.
@@ -70,7 +71,8 @@ class CheckpointFile:
             saved = position.get("training", training)  # older files have none
             if changed := [key for key, value in training.items() if saved.get(key) != value]:
                 raise HoldfastError(f"it was saved by a training with another {' and '.join(changed)}")
-            _load(state, tensors, position["terms"])
+            numbers = json.loads(metadata.get("optimizer", "{}"))  # older files have none
+            _load(state, tensors, position["terms"], numbers)
         except (HoldfastError, LookupError, RuntimeError, ValueError) as error:
             # torch names the cause in the second line.
             reason = " ".join(line.strip() for line in str(error).splitlines()[:2])
@@ -99,14 +101,40 @@ def _tensors(state: TrainingState) -> Iterator[tuple[str, Tensor]]:
     yield "tally.sums", state.loss_sums.sums  # the name in files of earlier versions
 
 
-def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) -> None:
+def _numbers(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """What an optimiser keeps besides tensors, as JSON: ``state`` by parameter, and ``groups`` without their rates.
+
+    The rates follow from the schedule. torch's own optimisers keep only tensors; a user's own may keep numbers.
+    """
+    state_dict = optimizer.state_dict()
+    state = {
+        str(index): {name: value for name, value in values.items() if not isinstance(value, Tensor)}
+        for index, values in state_dict["state"].items()
+    }
+    groups = [
+        {name: value for name, value in group.items() if isinstance(value, bool | int | float) and name not in _RATES}
+        for group in state_dict["param_groups"]
+    ]
+    try:
+        json.dumps(state)
+    except TypeError as error:
+        raise HoldfastError(
+            f"{type(optimizer).__name__}: its state cannot be saved ({error}); train without a checkpoint"
+        ) from error
+    return {"state": {index: values for index, values in state.items() if values}, "groups": groups}
+
+
+_RATES = ("lr", "initial_lr")
+
+
+def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str], numbers: Mapping[str, Any]) -> None:
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         part, name = key.split(".", 1)
         parts.setdefault(part, {})[name] = tensor
     state.encoder.load_state_dict(parts["encoder"])
     state.method.load_state_dict(parts.get("method", {}))
-    per_parameter: dict[int, dict[str, Tensor]] = {}
+    per_parameter: dict[int, dict[str, Any]] = {int(key): dict(own) for key, own in numbers.get("state", {}).items()}
     trained = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
     for key, tensor in parts.get("optimizer", {}).items():
         index, name = key.split(".", 1)
@@ -116,6 +144,8 @@ def _load(state: TrainingState, tensors: dict[str, Tensor], terms: list[str]) ->
             tensor = torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
         per_parameter.setdefault(int(index), {})[name] = tensor
     groups = state.optimizer.state_dict()["param_groups"]
+    for group, own in zip(groups, numbers.get("groups", []), strict=False):
+        group |= own
     state.optimizer.load_state_dict({"state": per_parameter, "param_groups": groups})
     state.generator.set_state(parts["random"]["augment"])
     with GENERATOR_LOCK:

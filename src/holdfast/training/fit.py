@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, Dataset
 
 from holdfast.data import ImageSet
@@ -112,6 +113,8 @@ def fit(
     options = options or FitOptions()
     cancel = cancel or Cancellation()
     step, state = prepare_step(encoder, method, task, images, old=old, kept=kept, options=options, ranks=ranks)
+    if augment is None:
+        _refuse_other_size(step)
     step.own_augment = augment
     if optimizer is not None:
         groups = parameter_groups(encoder, method, options)
@@ -244,9 +247,21 @@ def prepare_step(
         done=torch.tensor(0, device=device),
         kept=kept if method.reads_kept else None,
     )
+    _refuse_single_images(step)
     method.prepare(task, task_survey(step, task))
     ranks.align(encoder, method)
     return step, TrainingState(encoder, method, step.optimizer, generator, step.loss_sums)
+
+
+def _refuse_other_size(step: TrainingStep) -> None:
+    """Refuse images that the network would be trained on at another size than it encodes."""
+    crop = step.options.resized_crop
+    trained, encoded = (crop, crop) if crop else step.images.height_width, step.preprocess.height_width
+    if trained != encoded:
+        raise HoldfastError(
+            f"training would use pixels of {trained[0]} x {trained[1]} and the encoder's preprocess makes {encoded[0]} "
+            f"x {encoded[1]}; scale the images, or set resized_crop"
+        )
 
 
 def use_channels_last(network: nn.Module, inputs: Input, device: torch.device) -> None:
@@ -265,6 +280,15 @@ def use_channels_last(network: nn.Module, inputs: Input, device: torch.device) -
     except RuntimeError:
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
     network.train(training)
+
+
+def _refuse_single_images(step: TrainingStep) -> None:
+    """Refuse batches of one image for a network with batch normalisation, which needs two."""
+    normalised = any(isinstance(one, _BatchNorm) and one.training for one in step.encoder.modules())
+    if step.batches.shape[1] == 1 and normalised:
+        raise HoldfastError(
+            "each batch would have one image, and batch normalisation needs two; give more images, or keep a buffer"
+        )
 
 
 def _check_stored(old: StoredReference, images: int, dim: int) -> None:

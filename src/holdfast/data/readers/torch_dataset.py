@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from holdfast.data.images import ImageSet, canonical_order
 from holdfast.errors import HoldfastError
+from holdfast.pixels import open_image
 
 MAX_BYTES = 8 * 2**30
 """The largest set that is read into memory; larger sets need one of the readers."""
@@ -101,7 +102,7 @@ def _pixels_and_label(item: Any, i: int, kind: str) -> tuple[np.ndarray, int]:
 def _pixels(image: Any, where: str) -> np.ndarray:
     """H x W x C uint8, or 1 x 1 x D float32 for a vector."""
     if isinstance(image, Image.Image):
-        image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+        image = np.asarray(open_image(image, colour="grey" if image.mode == "L" else "rgb"))
     planar = isinstance(image, torch.Tensor)
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
     if array.ndim == 1 and array.dtype.kind == "f" and len(array) and np.isfinite(array).all():
