@@ -152,6 +152,13 @@ def test_the_small_experiment_over_seeds_is_what_its_page_says():
         assert len(found) == 5
         assert f"{np.mean(found):.2f}" in said_there, name
         assert f"({min(found):.2f} to {max(found):.2f})" in said_there, name
+    table = (ROOT / "docs/experiments.md").read_text(encoding="utf-8")
+    for method in scores:
+        first = json.loads((RESULTS / "demo" / f"{method}-t6-s0.json").read_text(encoding="utf-8"))["protocols"]
+        row = [first["template"]["AC"], 100 * first["template"]["AA"], 100 * first["template"]["ACA"]]
+        shown = [f"{row[0]:.3f}", f"{row[1]:.2f}", f"{row[2]:.2f}", f"{first['instance']['AC']:.3f}"]
+        (line,) = (line for line in table.splitlines() if line.startswith(f" demo-{method}-t6-s0 "))
+        assert line.split()[1:] == shown
     assert set(by_instance["er"]) == {0}
     hoc = by_instance["simplex_hoc"]
     said = f"0.00 at every seed for ER and {np.mean(hoc):.2f} for d-Simplex-HOC ({min(hoc):.2f} to {max(hoc):.2f})"

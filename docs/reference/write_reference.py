@@ -78,9 +78,10 @@ def _text(text: str | None) -> str:
 
 
 def _row(one: Any) -> str:
-    name = one.name.upper() if one.param_type_name == "argument" else ", ".join(one.opts)
+    name = one.metavar or one.name.upper() if one.param_type_name == "argument" else ", ".join(one.opts)
     known = isinstance(one.default, str | int | float) and one.default not in ("", False)
-    default = f" Default: `{one.default}`." if known else ""
+    shown = getattr(one, "show_default", None)
+    default = f" Default: {shown}." if isinstance(shown, str) else f" Default: `{one.default}`." if known else ""
     about = " ".join((one.help or "").split()).replace("|", "\\|")
     return f"| `{name}` | {about}{default} |"
 

@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 TEMPORARY = ".tmp-"
 
 
+def check_file_writable(path: Path) -> None:
+    """Refuse a file that could not be written, before anything is computed for it."""
+    if path.is_dir():
+        raise HoldfastError(f"{path}: is a folder; name a file")
+    above = next(one for one in path.absolute().parents if one.exists())
+    if not above.is_dir():
+        raise HoldfastError(f"{path}: {above} is not a folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise HoldfastError(f"{path}: {above} may not be written to; choose another folder")
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; on a clean exit it is renamed to ``path``."""

@@ -278,7 +278,7 @@ def test_bad_calls_and_folders_are_refused(tmp_path):
     (tmp_path / "b" / "bridge.json").write_text(json.dumps({**record, "dims": [8, 11]}))
     with pytest.raises(HoldfastError, match="its tensors do not fit its sizes"):
         Bridge.load(tmp_path / "b")
-    with pytest.raises(HoldfastError, match="no such file"):
+    with pytest.raises(HoldfastError, match="no bridge here"):
         Bridge.load(tmp_path / "nothing")
 
 

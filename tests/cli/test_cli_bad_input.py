@@ -265,3 +265,41 @@ def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp
     monkeypatch.setattr("holdfast.encoders.export.export_onnx", full)
     line = refused("export", tiny_run / "models" / "01", "--onnx", tmp_path / "model.onnx")
     assert line.endswith("model.onnx'; free some space and run the same command again\n")
+
+
+@pytest.mark.parametrize("lost", ["features/03", "metrics.json"])
+def test_check_refuses_an_unfinished_run(lost, earlier, capsys, monkeypatch):
+    folder, _ = earlier
+    target = folder / lost
+    if target.is_dir():
+        shutil.rmtree(target)
+    else:
+        target.unlink()
+    monkeypatch.setattr("sys.argv", ["holdfast", "check", str(folder)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    message = capsys.readouterr().err
+    assert "unfinished run" in message or "features of 2 models, but the run has 3" in message
+
+
+def test_targets_are_refused_before_the_work(refused, earlier, tmp_path):
+    folder, contents = earlier
+    (tmp_path / "taken").mkdir()
+    before = contents()
+    assert "taken: is a folder; name a file" in refused("report", folder, "--out", tmp_path / "taken")
+    (tmp_path / "file").touch()
+    assert "file is not a folder" in refused("report", folder, "--out", tmp_path / "file" / "report.html")
+    message = refused("check", folder, "--html", tmp_path / "taken", status=2)
+    assert "taken: is a folder; name a file" in message
+    assert contents() == before
+
+
+def test_a_recipe_for_another_verb(refused, tiny_recipe):
+    assert "which holdfast pretrain trains" in refused("run", "pretrain/imagenet32")
+    assert "which holdfast run trains" in refused("pretrain", tiny_recipe)
+
+
+def test_a_plan_looks_at_nothing(refused, tmp_path):
+    message = refused("doctor", "--plan", "20M", "--data", tmp_path, status=1)
+    assert "--data looks at this machine; leave it out with --plan" in message

@@ -153,6 +153,21 @@ def test_a_folder_gets_shards_and_the_same_command_resumes(folder, holdfast, hol
         holdfast("embed", folder / "new", *words[2:])
 
 
+def test_the_list_of_unreadable_files_goes_when_they_are_repaired(folder, holdfast, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "pictures").mkdir()
+    good = (folder / "queries/class 0/0.png").read_bytes()
+    (tmp_path / "pictures" / "a.png").write_bytes(good)
+    (tmp_path / "pictures" / "b.png").write_bytes(b"?")
+    words = ("embed", folder / "old", tmp_path / "pictures", "--out", tmp_path / "out", "--device", "cpu", "--quiet")
+    with pytest.raises(HoldfastError, match=r"b\.png: not readable as an image"):
+        holdfast(*words)
+    assert (tmp_path / "out" / "unreadable.csv").is_file()
+    (tmp_path / "pictures" / "b.png").write_bytes(good)
+    holdfast(*words)
+    assert not (tmp_path / "out" / "unreadable.csv").exists()
+
+
 def test_options_of_shards_need_a_folder(folder, holdfast, tmp_path):
     words = ("embed", folder / "old", folder / "queries", "--out")
     for option, value in (("--shard-size", 5), ("--processes", 2), ("--ray", "auto")):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.show import print_table
 from holdfast.data import DATASETS
 from holdfast.encoders import BACKBONES, Encoder
 from holdfast.environment import DISTRIBUTION, version
@@ -245,6 +246,51 @@ def test_evaluate_keeps_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_pa
     holdfast_json("evaluate", folder, "--scores", "mAP")
     later = holdfast_json("evaluate", folder, "--scores", "top5")
     assert set(later["protocols"]["template"]["extras"]) == {"mAP", "top5"}
+
+
+def test_evaluate_keeps_bridged_scores_asked_for_earlier(holdfast_json, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    words = ("evaluate", folder, "--bridge", "rotation")
+    holdfast_json(*words, "--scores", "mAP")
+    assert set(holdfast_json(*words)["bridged"]["protocols"]["template"]["extras"]) == {"mAP"}
+    other = holdfast_json("evaluate", folder, "--bridge", "none")  # of another kind the scores would not be true
+    assert "extras" not in other["bridged"]["protocols"]["template"]
+    with pytest.raises(HoldfastError, match="--bridge-pairs goes with --bridge or --mixed"):
+        holdfast_json("evaluate", folder, "--bridge-pairs", "3")
+
+
+def test_resuming_a_finished_run_keeps_what_evaluate_added(holdfast_json, tiny_recipe, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    before = holdfast_json("evaluate", folder, "--bridge", "rotation", "--mixed", "--scores", "mAP")
+    after = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
+    assert after == before
+
+
+def test_numbers_in_tables_are_never_cut(holdfast, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    scores = "top1,top5,mAP,auc,tar@far=0.01"
+    text = holdfast("evaluate", folder, "--scores", scores)
+    assert "…" not in text
+    (row,) = (line for line in text.splitlines() if line.startswith(" template"))
+    assert len(row.split()) == 9
+    for score in scores.split(","):
+        assert f"{score} %" in text
+
+
+def test_long_names_are_wrapped_and_their_scores_are_shown(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(["run", "AC", "AA %"], [["long-name-" * 12, "0.123", "45.67"]], right=(1, 2))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "".join(line.split()[0] for line in lines[3:] if line.strip()) == "long-name-" * 12
+    assert "0.123   45.67" in lines[3]
+
+
+def test_a_terminal_without_unicode(command, tiny_run):
+    found = command("check", tiny_run, PYTHONIOENCODING="latin-1")
+    assert "Traceback" not in found.stderr
+    assert found.returncode in (0, 1)
+    assert command("check", tiny_run, "--json", PYTHONIOENCODING="ascii").stdout.isascii()
 
 
 def test_help_shows_defaults(holdfast):

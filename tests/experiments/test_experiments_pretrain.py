@@ -88,7 +88,7 @@ def test_too_few_slots(pretrain_recipe, tmp_path):
 
 
 def test_strict(pretrain_recipe):
-    with pytest.raises(HoldfastError, match="scenario: unknown key"):
+    with pytest.raises(HoldfastError, match="which holdfast run trains"):
         checked(pretrain_recipe, "scenario.name=cl2r")
     with pytest.raises(HoldfastError, match=r"data\.train_class: unknown key"):
         checked(pretrain_recipe, "data.train_class=3")

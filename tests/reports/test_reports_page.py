@@ -187,7 +187,7 @@ def test_thirty_one_models(tmp_path):
 
 def test_write_report_is_one_file_and_needs_a_run(tmp_path):
     out = tmp_path / "pages" / "report.html"
-    write_report([made_run(tmp_path / "a", title="Caf\u00e9 \ud800")], out)
+    write_report([made_run(tmp_path / "a")], out, title="Caf\u00e9 \ud800")
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
     with pytest.raises(HoldfastError, match="at least one run"):

@@ -31,12 +31,11 @@ def test_only_method_and_matrix_are_needed(tmp_path):
 
 
 def test_the_whole_folder_is_read(tmp_path):
-    written(tmp_path, {**protocol([[0.5]]), "title": "Mine", "tasks": [{"task": 1}], "data": {"open_set": True}})
+    written(tmp_path, {**protocol([[0.5]]), "tasks": [{"task": 1}], "data": {"open_set": True}})
     (tmp_path / "recipe.toml").write_text("[optim]\nlr = 0.1\n")
     (tmp_path / "environment.json").write_text('{"commit": "abc"}')
     (tmp_path / "log.jsonl").write_text('{"loss": 2.0}\n\n[1]\n{"loss": 1.0}\n{"loss": 0.')  # killed while writing
     run = read_run(tmp_path)
-    assert run.name == "Mine"
     assert run.recipe == {"optim": {"lr": 0.1}}
     assert run.environment == {"commit": "abc"}
     assert [record["loss"] for record in run.log] == [2.0, 1.0]

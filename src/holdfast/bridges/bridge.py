@@ -272,6 +272,8 @@ class Bridge:
     def load(cls, folder: str | Path) -> "Bridge":
         """Read a bridge that ``save`` wrote."""
         folder = Path(folder)
+        if not (folder / "bridge.json").is_file():
+            raise HoldfastError(f"{folder}: no bridge here (no bridge.json); fit one with holdfast bridge")
         record = read_json(folder / "bridge.json")
         tensors, _ = read_tensors(folder / "bridge.safetensors")
         try:

@@ -116,8 +116,10 @@ def _remedy(error: Exception) -> str:
 
 def main() -> None:
     """Run a verb. An error that the user can correct gives one line on stderr and exit status 1."""
+    from holdfast.cli.show import replace_unknown_characters
     from holdfast.errors import HoldfastError
 
+    replace_unknown_characters()
     try:
         app()
     except (HoldfastError, OSError) as error:  # OSError: a full disk, a folder that may not be written

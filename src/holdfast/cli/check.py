@@ -117,6 +117,10 @@ def check(
     pair: dict[str, Any] = {"relevance": relevance, "far": far, "threshold": threshold, "pairs": pairs}
     pair["leave_one_out"] = leave_one_out
     with exit_on_failure("check", json=json and not markdown, refuse=_refusal(markdown and not json)):
+        if html is not None:
+            from holdfast.storage import check_file_writable
+
+            check_file_writable(html)
         if json and markdown:
             raise HoldfastError("--json and --markdown both print to stdout; choose one")
         stored: Any = _gallery_source(context, gallery, table, id_, vector, label, sample, seed)
@@ -145,10 +149,6 @@ def check(
             pair["bridge"] = _load_bridge(bridge)
             result = _judge(run, model, files, given, pair, device, quiet)
         record = result.as_json()
-        if html is not None:
-            from holdfast.reports import write_check
-
-            write_check(record, html)
         if json:
             print_json(record)
         elif markdown:
@@ -157,6 +157,10 @@ def check(
             typer.echo(check_markdown(record), nl=False)
         else:
             _print_check(record, html)
+        if html is not None:  # after the answer is printed, so that it is not lost if the page cannot be written
+            from holdfast.reports import write_check
+
+            write_check(record, html)
     raise typer.Exit(result.exit_code)
 
 

@@ -59,6 +59,7 @@ def doctor(
     Example: holdfast doctor --plan 20M --dim 512 --versions 3
     """
     if plan is not None:
+        refuse_given(context, ("data", "full"), "looks at this machine; leave it out with --plan")
         _print_plan(plan, dim, versions, rate, json)
         return
     refuse_given(context, ("dim", "versions", "rate"), "goes with --plan")

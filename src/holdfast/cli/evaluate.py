@@ -65,46 +65,38 @@ def evaluate(
     refuse_given(context, ("percent",), "goes with a matrix, not a run")
     if not mixed:
         refuse_given(context, ("arrival",), "goes with --mixed")
+        if not bridge:
+            refuse_given(context, ("bridge_pairs",), "goes with --bridge or --mixed")
     from holdfast.bridges.choice import FEWEST_PAIRS
     from holdfast.bridges.runs import fit_run_bridges
     from holdfast.devices import resolve_device
     from holdfast.encoders import FeatureStore, read_space_maps
-    from holdfast.errors import HoldfastError
     from holdfast.evaluation import evaluate_run, mixed_gallery
+    from holdfast.evaluation.history import finished_run, keep_extras
     from holdfast.evaluation.mixed import arrivals, arrivals_by_class
     from holdfast.evaluation.protocols import score_of
     from holdfast.reports import write_report
-    from holdfast.run_folder import RunFolder, not_a_run_error
+    from holdfast.run_folder import RunFolder
     from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
-    from holdfast.storage import read_json, write_json
+    from holdfast.storage import write_json
 
     folder = RunFolder(run)
-    if not (folder.recipe.exists() and folder.metrics.exists()):
-        raise not_a_run_error(run)
     extra = [name.strip() for name in scores.split(",") if name.strip()]
     for name in extra:
         score_of(name)
-    store = FeatureStore(folder.features)
-    known = read_json(folder.metrics)
-    if not isinstance(known, dict) or not {"method", "protocols", "tasks"} <= known.keys():
-        raise HoldfastError(f"{folder.metrics}: not the record of a run")
-    models = store.read_all()
-    if len(models) != len(known["tasks"]):
-        raise HoldfastError(
-            f"{folder.features}: has features of {counted(len(models), 'model')}, but the run has "
-            f"{len(known['tasks'])}; run holdfast run ... --resume to compute what is missing"
-        )
+    known, models = finished_run(folder)
     refuse_incompatible_slots_in_run(folder, len(models))
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
     if lost:
         raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is missing, and old galleries need it")
-    maps, where, labels = read_space_maps(folder, len(models)), resolve_device(device), store.labels()
+    maps, where, labels = (
+        read_space_maps(folder, len(models)),
+        resolve_device(device),
+        FeatureStore(folder.features).labels(),
+    )
     protocols = list(known["protocols"])
     judged = evaluate_run(models, *labels, protocols=protocols, extra_scores=extra, maps=maps, device=where)
-    for name, protocol in judged.items():  # the features are the same, so earlier extra scores are kept
-        kept = {**known["protocols"][name].get("extras", {}), **protocol.get("extras", {})}
-        if kept:
-            protocol["extras"] = kept
+    keep_extras(judged, known["protocols"])
     metrics = {**known, "protocols": judged}
     by_class = arrival == "by-class"
     arrived = arrivals_by_class(labels[1], len(models)) if by_class else arrivals(labels[1], len(models), 0)
@@ -119,7 +111,10 @@ def evaluate(
         bridged = evaluate_run(
             models, *labels, protocols=protocols, extra_scores=extra, query_maps=fitted.maps, device=where
         )
-        metrics["bridged"] = {**fitted.as_json(), "protocols": bridged}
+        before, described = known.get("bridged", {}), fitted.as_json()
+        if all(before.get(key) == described[key] for key in ("kind", "pairs")):
+            keep_extras(bridged, before["protocols"])
+        metrics["bridged"] = {**described, "protocols": bridged}
         if mixed:
             metrics["bridged"]["mixed"] = _mixed_ways(models, labels, arrived, fitted, not known.get("maps"), where)
     write_json(folder.metrics, metrics)

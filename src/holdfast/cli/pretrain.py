@@ -75,7 +75,7 @@ def pretrain(
         found = pretrain_many(planned, folder, shared=shared, device=where, parallel=parallel, watch=watch)
     good = {name: record for name, record in found.items() if isinstance(record, dict)}
     failed = {name: str(error) for name, error in found.items() if isinstance(error, HoldfastError)}
-    if len(planned) == 1 and failed:
+    if len(planned) == 1 and failed and not json:
         raise HoldfastError(next(iter(failed.values())))
     if json:
         rows = [{"model": str(folder / name), **record} for name, record in good.items()]

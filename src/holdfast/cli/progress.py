@@ -183,15 +183,17 @@ def clock(seconds: float) -> str:
 
 
 @contextmanager
-def exit_on_interrupt(resume: str = "run the same command again to resume") -> Iterator[None]:
+def exit_on_interrupt(
+    resume: str = "finished work is kept; run the same command again to resume",
+) -> Iterator[None]:
     """Exit with status 130 and one line on stderr after Ctrl-C; typer alone would print "Aborted".
 
-    resume: how to resume, for the message.
+    resume: what is kept and how to resume, for the message.
     """
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"holdfast: interrupted; finished work is kept: {resume}", err=True)
+        typer.echo(f"holdfast: interrupted; {resume}", err=True)
         raise typer.Exit(130) from None
 
 

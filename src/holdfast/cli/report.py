@@ -30,7 +30,9 @@ def report(
     Example: holdfast report runs/a runs/b --out compare.html
     """
     from holdfast.errors import HoldfastError
+    from holdfast.storage import check_file_writable
 
+    check_file_writable(out)
     models = [folder for folder in folders if _is_model(folder)]
     if models and len(models) < len(folders):
         other = next(folder for folder in folders if folder not in models)

@@ -1,6 +1,7 @@
 """``holdfast run``: train, evaluate and report one recipe."""
 
 import contextlib
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,8 +77,8 @@ def run(
     if not ranks.first:
         return
     if record:
-        settings = "".join(f" --set {setting}" for setting in set_)
-        write_record(RunFolder(folder), record, f"holdfast run {recipe}{settings}")
+        settings = [word for setting in set_ for word in ("--set", setting)]
+        write_record(RunFolder(folder), record, shlex.join(["holdfast", "run", recipe, *settings]))
     if json:
         print_json({**metrics, "run": str(folder)})
         return
@@ -115,7 +116,7 @@ def execute_with_progress(
     interruption = cancel_on_interrupt() if alone else contextlib.nullcontext(Cancellation())
     try:
         with (
-            exit_on_interrupt("run the same command with --resume"),
+            exit_on_interrupt("finished work is kept; run the same command with --resume"),
             run_display(recipe.method, quiet=quiet) as display,
             interruption as cancel,
         ):

@@ -1,6 +1,7 @@
 """What verbs print on stdout: JSON for programs, text and tables of 80 columns for people."""
 
 import json
+import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +10,27 @@ import typer
 
 from holdfast.wording import per_cent
 
+LEAST_WIDTH = 20
+"""Characters that are left to the wrapped column of a table."""
+
 
 def print_json(value: Any) -> None:
     """Strict JSON on stdout; NaN becomes null."""
     from holdfast.storage import without_nan
 
-    typer.echo(json.dumps(without_nan(value), indent=2, allow_nan=False, ensure_ascii=False))
+    ascii_only = not _takes_unicode(sys.stdout)
+    typer.echo(json.dumps(without_nan(value), indent=2, allow_nan=False, ensure_ascii=ascii_only))
+
+
+def _takes_unicode(stream: Any) -> bool:
+    return "utf" in (getattr(stream, "encoding", None) or "utf-8").lower()
+
+
+def replace_unknown_characters() -> None:
+    """Print "?" for characters that the terminal's encoding does not have, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if not _takes_unicode(stream) and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def say(sentence: str) -> None:
@@ -23,24 +39,32 @@ def say(sentence: str) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """Print a plain table. Columns in ``right`` are right-aligned; the last column wraps at the width of the screen."""
+    """Print a plain table. Columns in ``right`` are right-aligned.
+
+    If the table is wider than the screen, the last column is wrapped, or the first if the last has numbers. Numbers are
+    never cut: a table of many numbers is wider than the screen.
+    """
+    import io
+
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    wrapped = 0 if len(header) - 1 in right else len(header) - 1
     for i, name in enumerate(header):
-        last = i == len(header) - 1
-        table.add_column(
-            name,
-            justify="right" if i in right else "left",
-            no_wrap=not last,
-            overflow="fold" if last else "ellipsis",  # a path must stay complete
-        )
+        # "fold": a path must stay complete
+        table.add_column(name, justify="right" if i in right else "left", no_wrap=i != wrapped, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    unlimited = Console(width=10_000, file=io.StringIO())
+    unlimited.print(table)
+    whole = max(len(line) for line in unlimited.file.getvalue().splitlines())  # type: ignore[attr-defined]
+    longest = max(len(row[wrapped]) for row in [header, *rows])
+    console = Console()
+    needed = whole - longest + min(longest, LEAST_WIDTH)
+    Console(width=max(needed, console.width)).print(table)
 
 
 def fraction(score: float | None) -> str:

@@ -16,7 +16,7 @@ from holdfast.cli.options import (
     SET_OPTION,
     int_list,
 )
-from holdfast.cli.show import print_json, print_table, scores_row
+from holdfast.cli.show import fraction, print_json, print_table, scores_row
 from holdfast.cli.sweep_progress import failure_lines
 
 
@@ -97,13 +97,21 @@ def _show(good: dict[str, dict[str, Any]], failed: dict[str, str], out: Path, js
         rows: list[dict[str, Any]] = [{"name": name, "run": str(out / name), **found} for name, found in good.items()]
         print_json([*rows, *({"name": name, "failed": reason} for name, reason in failed.items())])
         return
-    protocol = "template"
-    rows_shown = [
-        scores_row(name, found["protocols"].get(protocol, next(iter(found["protocols"].values()))))
-        for name, found in good.items()
-    ]
-    print_table(["run", "AC", "AA %", "ACA %"], rows_shown, right=(1, 2, 3))
+    if good:
+        _print_scores(good)
     for line in failure_lines(failed):
         typer.echo(line, err=True)
     if good:
         typer.echo(f"Report: {(out / 'report.html').resolve()}")
+
+
+def _print_scores(runs: dict[str, dict[str, Any]]) -> None:
+    """One row for each run: AC, AA and ACA by template, or by its first protocol; and AC by instance beside it."""
+    both = all({"template", "instance"} <= found["protocols"].keys() for found in runs.values())
+    rows = []
+    for name, found in runs.items():
+        protocols = found["protocols"]
+        row = scores_row(name, protocols.get("template", next(iter(protocols.values()))))
+        rows.append([*row, fraction(protocols["instance"]["AC"])] if both else row)
+    first, more = ("by template", ["AC by instance"]) if both else ("run", [])
+    print_table([first, "AC", "AA %", "ACA %", *more], rows, right=range(1, 4 + len(more)))

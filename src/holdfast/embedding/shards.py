@@ -310,9 +310,19 @@ class _Writer:
             skipped += problems
         if skipped:
             self._list(skipped)
+        else:
+            self._clear_list()
         if not vectors:
             raise problems_error(Path(self._source.name), skipped, len(self._source), noun=self._source.noun)
         return EmbeddedShards(str(self._out), self._manifest, vectors, self._written, skipped)
+
+    def _clear_list(self) -> None:
+        """Remove the list that a run left before the files were repaired."""
+        if is_address(self._out):
+            if file_size(join(self._out, UNREADABLE)) is not None:
+                self._list([])
+        else:
+            (local_path(self._out) / UNREADABLE).unlink(missing_ok=True)
 
     def _list(self, problems: Sequence[Problem]) -> Path:
         file = join(self._out, UNREADABLE)

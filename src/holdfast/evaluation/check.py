@@ -176,6 +176,9 @@ def check(
     query_problems = [old_problems, new_problems]
     gallery_problems = []
     if truths is None and inputs.gallery_new is not None:
+        if threshold is not None or score != "top1":
+            what = f"the score {score}" if threshold is None else "a threshold"
+            raise HoldfastError(f"{what} needs labels or relevance; without them {OVERLAP.name} is measured")
         truth, problems = reembedded_hits(inputs.gallery, inputs.gallery_new, new, device, progress)
         truths, chosen = GroundTruths([truth], [AGREEMENT]), OVERLAP
         gallery_problems.append(problems)

@@ -23,7 +23,7 @@ from holdfast.evaluation.feature_set import (
 from holdfast.evaluation.feature_shards import FeatureShards, is_shard_folder
 from holdfast.evaluation.search import float32
 from holdfast.locations import pyarrow_for
-from holdfast.storage import read_array, replacing
+from holdfast.storage import check_file_writable, read_array, replacing
 from holdfast.untrusted_files import BAD_ARRAY, ArrayHeader, array_header, check_regular, open_npz, open_regular
 from holdfast.wording import printable
 
@@ -59,8 +59,7 @@ def check_writable(path: Path, dtype: str = "float32") -> None:
         raise unknown_name(f"kind of feature file to write ({path})", path.suffix, _WRITERS)
     if dtype not in WRITTEN_TYPES:
         raise unknown_name("type of features", dtype, WRITTEN_TYPES)
-    if path.is_dir():
-        raise HoldfastError(f"{path}: is a folder; name a file")
+    check_file_writable(path)
     if path.suffix.lower() == ".parquet":
         pyarrow_for(path)
 

@@ -46,6 +46,8 @@ from holdfast.metrics.resampling import RESAMPLES
 from holdfast.run_folder import RunFolder, not_a_run_error
 from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
 from holdfast.space_map import SpaceMap
+from holdfast.storage import read_json
+from holdfast.wording import counted
 
 Models = str | Path | Sequence[tuple[Source, Source]]
 """A run folder, or (queries, gallery) of each model, oldest first."""
@@ -160,6 +162,32 @@ def check_history(
     )
 
 
+def finished_run(folder: RunFolder) -> tuple[dict[str, Any], list[ModelFeatures]]:
+    """The content of ``metrics.json`` and the stored features of every model. An unfinished run is refused."""
+    if not (folder.recipe.exists() and folder.metrics.exists()):
+        raise not_a_run_error(folder.path)
+    record = read_json(folder.metrics)
+    if not isinstance(record, dict) or not {"method", "protocols", "tasks"} <= record.keys():
+        raise HoldfastError(f"{folder.metrics}: not the record of a run")
+    if not folder.features.is_dir():
+        raise HoldfastError(f"{folder.path}: a run without its stored features (no features/ in it)")
+    models = FeatureStore(folder.features).read_all()
+    if len(models) != len(record["tasks"]):
+        raise HoldfastError(
+            f"{folder.features}: has features of {counted(len(models), 'model')}, but the run has "
+            f"{len(record['tasks'])}; run holdfast run ... --resume to compute what is missing"
+        )
+    return record, models
+
+
+def keep_extras(judged: dict[str, Any], known: dict[str, Any]) -> None:
+    """Add the extra scores of an earlier evaluation of the same features, both as the ``protocols`` of a run."""
+    for name, protocol in judged.items():
+        kept = {**known.get(name, {}).get("extras", {}), **protocol.get("extras", {})}
+        if kept:
+            protocol["extras"] = kept
+
+
 def _read_history(
     models: Models,
 ) -> tuple[list[str], list[ModelFeatures], np.ndarray, np.ndarray, Sequence[SpaceMap | None]]:
@@ -169,16 +197,11 @@ def _read_history(
     """
     if isinstance(models, str | Path):
         folder = RunFolder(models)
-        if not folder.features.is_dir():
-            if folder.metrics.exists():
-                raise HoldfastError(f"{models}: a run without its stored features (no features/ in it)")
-            raise not_a_run_error(models)
-        store = FeatureStore(folder.features)
-        stored = store.read_all()
+        _, stored = finished_run(folder)
         refuse_incompatible_slots_in_run(folder, len(stored))
         names = [str(number) for number in range(1, len(stored) + 1)]
         maps = read_space_maps(folder, len(stored))
-        return names, stored, *store.labels(), maps
+        return names, stored, *FeatureStore(folder.features).labels(), maps
     sets = [
         (open_features(query, f"queries {t}", "query"), open_features(gallery, f"gallery {t}", "gallery"))
         for t, (query, gallery) in enumerate(models, start=1)

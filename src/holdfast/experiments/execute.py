@@ -15,6 +15,7 @@ from holdfast.encoders import Encoder, FeatureStore, ModelFeatures, compact_basi
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import evaluate_run, mixed_gallery
+from holdfast.evaluation.history import keep_extras
 from holdfast.evaluation.matrix import matrix_html
 from holdfast.events import (
     EvaluationBegan,
@@ -144,9 +145,13 @@ def execute(
         for text in (*_closed_set_warning(experiment), *_bf16_warning(experiment, where), *session.changes()):
             on_event(RunWarning(text))
 
+        known = read_json(folder.metrics) if folder.metrics.exists() else None  # of an earlier evaluation
+
         def record_session(event: Event) -> None:
+            nonlocal known
             if isinstance(event, TaskBegan):
                 session.record()
+                known = None
             on_event(event)
 
         store = _train(recipe, experiment, folder, images, logs, replace(control, on_event=record_session))
@@ -171,6 +176,9 @@ def execute(
             metrics["mixed"] = mixed_gallery(models, *store.labels(), maps=maps, device=where)
         if recipe["evaluation"]["compact"]:
             metrics["data"]["stored"] = _stored_record(models)
+        if isinstance(known, dict):  # nothing was trained: what ``evaluate`` added is still right
+            keep_extras(metrics["protocols"], known["protocols"])
+            metrics = {**{key: known[key] for key in ("mixed", "bridged") if key in known}, **metrics}
         metrics = without_nan(metrics)  # so that the returned metrics equal those on disk
         write_json(folder.metrics, metrics)
         write_report([folder.path], folder.report)

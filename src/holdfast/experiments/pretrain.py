@@ -91,6 +91,8 @@ class PretrainRecipe(Recipe):
 
 def check_pretrain_recipe(raw: Mapping[str, Any]) -> PretrainRecipe:
     """Check the tables of a recipe for ``holdfast pretrain`` and fill in defaults."""
+    if "scenario" in raw:
+        raise HoldfastError("a recipe of several tasks, which holdfast run trains; leave out the table scenario")
     top = validated(PretrainTables, raw, "")
     for name, options in top.pop("methods").items():
         method_section({"name": name, **options}, f"methods.{name}")

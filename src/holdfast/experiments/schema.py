@@ -127,6 +127,8 @@ class Recipe:
 
 def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     """Check the tables of a recipe for ``holdfast run`` and fill in defaults. ``methods`` is checked and dropped."""
+    if "scenario" not in raw and isinstance(raw.get("data"), Mapping) and "name" in raw["data"]:
+        raise HoldfastError("a recipe of one model, which holdfast pretrain trains; a run needs a table scenario")
     top = validated(RunTables, raw, "")
     for name, options in top.pop("methods").items():
         method_section({"name": name, **options}, f"methods.{name}")

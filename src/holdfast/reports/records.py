@@ -74,7 +74,6 @@ class RunRecord:
 
     folder: Path
     method: str
-    title: str | None
     protocols: dict[str, ProtocolRecord]
     bridged: BridgedRecord | None = None
     mixed: dict[str, Any] = field(default_factory=dict)
@@ -88,7 +87,7 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        return self.title or METHOD_NAMES.get(self.method, self.method)
+        return METHOD_NAMES.get(self.method, self.method)
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -103,12 +102,10 @@ def read_run(folder: Path) -> RunRecord:
     protocols = metrics.get("protocols")
     if not isinstance(protocols, dict) or not protocols:
         raise HoldfastError(f"{path}: has no protocols; evaluate the run first")
-    title = metrics.get("title")
     environment, stationarity = folder / "environment.json", folder / "stationarity.json"
     return RunRecord(
         folder=folder,
         method=metrics["method"],
-        title=title if isinstance(title, str) and title else None,
         protocols={name: _protocol(value, f"{path}: protocol {name!r}") for name, value in protocols.items()},
         bridged=_bridged(metrics.get("bridged"), path),
         mixed=_of_type(metrics.get("mixed"), dict),

@@ -60,12 +60,17 @@ def render_versions(record: dict[str, Any], title: str | None = None) -> str:
 
 def measured_sentence(record: dict[str, Any]) -> str:
     """What the matrix was measured on."""
-    history = record["history"]
+    history, noun = record["history"], _noun(record["versions"][-1].get("data", {}))
     return (
-        f"Measured on {counted(record['held_out'], 'image')} that no version was trained on: "
+        f"Measured on {counted(record['held_out'], noun)} that no version was trained on: "
         f"{counted(history['queries'], 'query')}, a half of each class, on a gallery of "
-        f"{counted(history['gallery'], 'image')}. Classes that a version did not know are among them."
+        f"{counted(history['gallery'], noun)}. Classes that a version did not know are among them."
     )
+
+
+def _noun(data: dict[str, Any]) -> str:
+    """What a version was trained on: "image" or "vector"."""
+    return str(data.get("of", "images")).removesuffix("s")
 
 
 def version_rows(record: dict[str, Any]) -> list[list[str]]:
@@ -74,7 +79,7 @@ def version_rows(record: dict[str, Any]) -> list[list[str]]:
     rows = []
     for version, score in zip(record["versions"], own):
         data = version.get("data", {})
-        trained = counted(data["images"], str(data.get("of", "images")).removesuffix("s")) if "images" in data else DASH
+        trained = counted(data["images"], _noun(data)) if "images" in data else DASH
         if data.get("replayed"):
             trained += f" + {data['replayed']:,} replayed"
         rows.append(

@@ -8,6 +8,7 @@ from holdfast.data.images import ImageSet, canonical, first_rows_per_class
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.untrusted_files import open_npz
+from holdfast.wording import first_few
 
 
 def npz(root: Path, split: str, *, path: str) -> ImageSet:
@@ -27,6 +28,9 @@ def read_pack(file: Path, split: str, images_per_class: int | None = None) -> Im
         raise HoldfastError(f"{file}: no such file; looked for a pack with {split}_x, {split}_y and class_names")
     with open_npz(file) as pack:
         splits = [key.removesuffix("_x") for key in pack.names if key.endswith("_x")]
+        if not splits:
+            found = first_few(sorted(pack.names), 5) or "nothing"
+            raise HoldfastError(f"{file}: no pack of images; it needs {split}_x and {split}_y, and has {found}")
         if split not in splits:
             raise unknown_name(f"split of {file}", split, splits)
         for label_key in (f"{name}_y" for name in splits):
