@@ -53,6 +53,11 @@ def test_numbers_as_labels_keep_their_order_and_one_file_is_one_set(tmp_path):
         ({"features": FEATURES, "labels": WORDS[:5]}, "all", "12 rows of features but 5 labels"),
         ({"features": FEATURES, "labels": FEATURES[:, 0]}, "all", "one whole number or string a row, found float64"),
         (
+            {"features": FEATURES, "labels": ["", *WORDS[1:]]},
+            "all",
+            "1 rows have an empty text as labels, the first is row 0",
+        ),
+        (
             {"features": np.where(FEATURES > 2, np.nan, FEATURES), "labels": WORDS},
             "all",
             "are not finite, the first is",

@@ -17,7 +17,7 @@ from holdfast.encoders import (
     to_compact,
 )
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import SCORES, compatibility_matrix
+from holdfast.evaluation import compatibility_matrix
 from holdfast.geometry import nearest
 from holdfast.scenarios import SlotRegistry
 from holdfast.space_map import SpaceMap
@@ -98,7 +98,7 @@ def test_a_zero_feature_stays_zero(models):
 
 
 @pytest.mark.parametrize("protocol", ["template", "instance"])
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", ["top1", "recall@3", "top5", "mAP", "auc", "tar@far=0.01"])
 def test_the_matrix_is_the_same(models, images, protocol, score):
     full, small, bases = models
     plain = [ModelFeatures(z[:40].numpy(), z[40:].numpy()) for z in full]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.encoders import ModelFeatures
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import SCORES, compatibility_matrix, evaluate_run
+from holdfast.evaluation import compatibility_matrix, evaluate_run
 from holdfast.evaluation.protocols import templates
 from holdfast.metrics import mean_average_precision
 
@@ -93,7 +93,7 @@ def test_evaluate_run_has_the_documented_keys():
     assert extras["top5"][2][0] >= judged["instance"]["matrix"][2][0]
 
 
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", ["top1", "recall@3", "top5", "mAP", "auc", "tar@far=0.01"])
 def test_every_score_is_one_for_perfect_features(score):
     features = np.eye(4, dtype=np.float32)[np.arange(400) % 4]
     labels = np.arange(400) % 4

@@ -9,7 +9,7 @@ from letters_on_disk import write_folder
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
-from holdfast.lifecycle.samples import Sample, nested_classes, single_sample_classes
+from holdfast.lifecycle.samples import Sample, equal_looking_classes, nested_classes, single_sample_classes
 from holdfast.wording import counted
 
 
@@ -83,3 +83,11 @@ def test_counted(number, text):
     assert counted(number, "class") == text
     assert counted(number, "run") == text.replace("classes", "runs").replace("class", "run")
     assert counted(number, "query") == text.replace("classes", "queries").replace("class", "query")
+
+
+def test_names_that_look_equal_are_told():
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    samples = [Sample(name, Path(name), name) for name in (composed, "tea")]
+    assert equal_looking_classes(samples, ()) is None
+    warning = "class names look equal and are encoded differently ('café'): they count as different classes"
+    assert equal_looking_classes(samples, [decomposed]) == warning

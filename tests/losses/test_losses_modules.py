@@ -9,6 +9,7 @@ import torch
 
 import holdfast
 from holdfast import losses
+from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 
 SIMPLEX = DSimplex(5)
@@ -98,3 +99,8 @@ def test_doctests(name):
 @pytest.mark.parametrize("name", CASES)
 def test_every_module_has_an_example(name):
     assert ">>>" in getattr(losses, name).__doc__
+
+
+def test_the_weight_of_hoc_is_a_share():
+    with pytest.raises(HoldfastError, match="lambda_ must lie between 0 and 1, got 5"):
+        losses.HOCLoss(DSimplex(3), lambda_=5)

@@ -28,7 +28,9 @@ def evaluate(
         ..., metavar="RUN", help="A run folder, or a matrix: CSV, JSON or NPY (row t: query model)."
     ),
     percent: bool = typer.Option(False, "--percent", help="With a matrix: its scores are per cent."),
-    scores: str = typer.Option("", "--scores", help="More scores, separated by commas: top5, mAP, auc, tar@far=0.01."),
+    scores: str = typer.Option(
+        "", "--scores", help="More scores, separated by commas: top5, recall@10, mAP, auc, tar@far=0.01."
+    ),
     bridge: str = typer.Option(
         "", "--bridge", help="Also with bridged queries: a kind of bridge such as rotation, none, or auto."
     ),

@@ -44,7 +44,7 @@ def compatibility_matrix(
     query_labels: the class of each query, Q.
     gallery_labels: the class of each gallery image, G.
     protocol: "template" averages the gallery per class, as the paper does; "instance" searches every image.
-    score: a name in ``SCORES``.
+    score: a name that ``parse_score`` reads.
     maps: for each model a function from the previous model's features to its own, or None if both share a space.
         Model k's gallery passes through the maps of models k+1 .. t, image by image, before it is averaged or searched.
     query_maps: a function for each cell (t, k), t > k, that has bridged queries, such as ``fit_run_bridges(...).maps``;
@@ -227,7 +227,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """For each protocol AC, AA, ACA, AC_tau, AA_tau and the top-1 matrix; other scores as matrices in "extras".
 
-    extra_scores: names in ``SCORES``. The other parameters are those of ``compatibility_matrix``.
+    extra_scores: names that ``parse_score`` reads. The other parameters are those of ``compatibility_matrix``.
     """
     results: dict[str, Any] = {}
     for protocol in protocols:

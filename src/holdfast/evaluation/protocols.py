@@ -4,6 +4,7 @@ Every score takes unit features and int64 labels as tensors on one device and re
 neighbours come from ``geometry.nearest``, so ties go to the lower index.
 """
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import unknown_name
+from holdfast.evaluation.scores import parse_score
 from holdfast.geometry import nearest, unit
 from holdfast.metrics import pair_scores, roc_auc, tar_at_far, verification_pairs
 
@@ -98,19 +100,14 @@ def pairs_to_draw(query_labels: np.ndarray, gallery_labels: np.ndarray, wanted: 
     return max(2, min(wanted, 2 * same, 2 * different))
 
 
-SCORES: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], float]] = {
-    "top1": top_k,
-    "top5": lambda *cell: top_k(*cell, k=5),
-    "mAP": mean_average_precision,
-    "auc": _verification(roc_auc),
-    "tar@far=0.01": _verification(lambda scores, same: tar_at_far(scores, same, 0.01)),
-}
-
-
 def score_of(name: str) -> Callable[[Tensor, Tensor, Tensor, Tensor], float]:
-    if name not in SCORES:
-        raise unknown_name("score", name, SCORES)
-    return SCORES[name]
+    """The function that computes a score of one cell. ``name`` is one that ``parse_score`` reads."""
+    score = parse_score(name)
+    if score.kind == "hits":
+        return functools.partial(top_k, k=score.k)
+    if score.kind == "mAP":
+        return mean_average_precision
+    return _verification(roc_auc if score.kind == "auc" else functools.partial(tar_at_far, far=score.far))
 
 
 def on_device(array: object, device: torch.device | str) -> Tensor:

@@ -120,6 +120,8 @@ def adopt(
     """
     check_options("instance", confidence, min_gain, resamples, seed)
     _refuse_options(way, new is not None, held_out, bridge_pairs, max_queries)
+    if steps < 1:
+        raise HoldfastError(f"steps must be at least 1, got {steps}")
     if new_model is not None and (new is None or way == UNCHANGED):
         raise HoldfastError("new_model goes with new, the vectors it made of some of the same items; give both")
     if slots is not None and (slots < 2 or way in (BRIDGE, UNCHANGED)):

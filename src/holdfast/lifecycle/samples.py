@@ -295,6 +295,21 @@ def nested_classes(samples: Sequence[Sample], top: Path) -> str | None:
     return f"{which} {only}, and each counts as one class; {advice}"
 
 
+def equal_looking_classes(samples: Sequence[Sample], known: Collection[str]) -> str | None:
+    """A warning if two class names differ only in how their letters are encoded, as after a move from macOS to Linux.
+
+    known: class names of the model before.
+    """
+    spellings: defaultdict[str, set[str]] = defaultdict(set)
+    for name in {*known, *(one.class_name for one in samples)}:
+        spellings[unicodedata.normalize("NFC", name)].add(name)
+    twice = sorted(name for name, found in spellings.items() if len(found) > 1)
+    if not twice:
+        return None
+    names = first_few([repr(name) for name in twice])
+    return f"class names look equal and are encoded differently ({names}): they count as different classes"
+
+
 def single_sample_classes(samples: Sequence[Sample], known: Collection[str]) -> str | None:
     """A warning if classes that are not ``known`` come with one sample each, which cannot be held out as well."""
     contents: defaultdict[str, set[str]] = defaultdict(set)

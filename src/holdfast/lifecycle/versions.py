@@ -33,6 +33,7 @@ from holdfast.lifecycle.samples import (
     Reader,
     Sample,
     distinct,
+    equal_looking_classes,
     holds_vectors,
     known_mask,
     nested_classes,
@@ -122,6 +123,7 @@ def start(
     refuse_one_class(samples, data)
     _warn(nested_classes(samples, found.top), on_event)
     _warn(single_sample_classes(samples, ()), on_event)
+    _warn(equal_looking_classes(samples, ()), on_event)
     if settings.takes_slots():
         twice = 2 * len({one.class_name for one in samples})
         settings = settings.with_slots(slots or settings.method_options.get("slots") or max(FEWEST_SLOTS, twice))
@@ -221,6 +223,7 @@ def update(
         buffer = draw_buffer(found[1].samples, context)
     _warn(nested_classes(samples, found[0].top), on_event)
     _warn(single_sample_classes(samples, parent.classes), on_event)
+    _warn(equal_looking_classes(samples, parent.classes), on_event)
     if check_on is None:
         plan = plan_version(samples, buffer, context)
     else:

@@ -2,6 +2,7 @@
 
 from torch import Tensor, nn
 
+from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.losses.cross_entropy import simplex_cross_entropy
 from holdfast.losses.info_nce import Negatives, info_nce
@@ -89,6 +90,8 @@ class HOCLoss(nn.Module):
         length: float | None = None,
     ) -> None:
         super().__init__()
+        if not 0 <= lambda_ <= 1:
+            raise HoldfastError(f"lambda_ must lie between 0 and 1, got {lambda_:g}")
         self.simplex = simplex
         self.lambda_ = lambda_
         self.rho = rho

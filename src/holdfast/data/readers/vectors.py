@@ -102,6 +102,9 @@ def _classes(values: np.ndarray, file: Path, name: str) -> np.ndarray:
         values = values.astype(str)
     if values.ndim != 1 or values.dtype.kind not in "iuU":
         raise HoldfastError(f"{file}: {name} must be one whole number or string a row, found {values.dtype}")
+    empty = np.flatnonzero(values == "") if values.dtype.kind == "U" else np.arange(0)
+    if len(empty):
+        raise HoldfastError(f"{file}: {len(empty)} rows have an empty text as {name}, the first is row {empty[0]}")
     return values
 
 
