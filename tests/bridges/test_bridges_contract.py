@@ -260,7 +260,7 @@ def test_bad_calls_and_folders_are_refused(tmp_path):
     new, old = drawn(60, 8, 0), drawn(60, 12, 1)
     with pytest.raises(HoldfastError, match="unknown kind of bridge 'magic'; known: affine, auto"):
         Bridge.fit(new, old, kind="magic")
-    with pytest.raises(HoldfastError, match="different sizes"):
+    with pytest.raises(HoldfastError, match="cannot be compared"):
         Bridge.fit(new, old, kind="none")
     with pytest.raises(HoldfastError, match="belong to one kind"):
         Bridge.fit(new, old, options={"ridge": 1.0})
@@ -466,3 +466,41 @@ def test_a_bridge_that_is_made_without_fingerprints_was_fitted_on_nothing():
         fitted.kind, fitted.options, fitted.dims, fitted.map, fitted.scale, fitted.error_weights, fitted.evidence
     )
     assert not made.was_fitted_on(rows).any()
+
+
+def test_items_that_were_embedded_twice_count_once():
+    """Copies differ in the last bits. On both sides of the split they would make unrelated spaces look alike."""
+    generator = torch.Generator().manual_seed(0)
+    new, old = (torch.randn(150, width, generator=generator).repeat(3, 1) for width in (24, 16))
+    noise = 1e-6 * torch.randn(450, 24, generator=generator)
+    bridge = Bridge.fit(new + noise, old)
+    assert bridge.evidence.pairs == 150
+    assert not bridge.helps
+    different = Bridge.fit(new[:150] + noise[:150], old[:150] + 0.1)
+    assert different.evidence.pairs == 150
+    equal = Bridge.fit(torch.ones(3000, 8) + 1e-6 * torch.randn(3000, 8, generator=generator), torch.ones(3000, 4))
+    assert not equal.helps
+
+
+def test_vectors_that_were_rounded_are_recognised():
+    generator = torch.Generator().manual_seed(0)
+    new, old = (torch.nn.functional.normalize(torch.randn(200, 64, generator=generator)) for _ in range(2))
+    bridge = Bridge.fit(new, old, kind="rotation")
+    for dtype in (torch.float16, torch.bfloat16):
+        assert bridge.was_fitted_on(new.to(dtype).float()).all()
+    other = torch.nn.functional.normalize(torch.randn(2000, 64, generator=generator))
+    assert not bridge.was_fitted_on(other).any()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"kind": "affine", "options": {"ridge": 0}}, "affine: ridge must be above 0"),
+        ({"kind": "rotation", "options": {"rank": True}}, "rank must be a whole number"),
+        ({"kind": "rotation", "options": {"centred": 2}}, "centred must be true or false"),
+        ({"same_space": True}, "same_space: vectors of different sizes"),
+    ],
+)
+def test_options_that_cannot_be_used(keywords, message):
+    with pytest.raises(HoldfastError, match=message):
+        Bridge.fit(torch.randn(20, 6), torch.randn(20, 4), **keywords)

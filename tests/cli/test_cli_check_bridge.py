@@ -109,7 +109,7 @@ def test_bad_input_is_one_line_and_two(folder, holdfast, command):
     Bridge.fit(other, other[:, :7], kind="rotation").save("narrow")
     start = ["check", "--resamples", "300", "--mixed", "--queries-new", "queries_new.npz"]
     cases = [
-        (words("--bridge", "nowhere"), "bridge.json: no such file"),
+        (words("--bridge", "nowhere"), "nowhere: no bridge here"),
         (words("--bridge", "narrow"), "the bridge maps queries of 16 numbers to vectors of 7"),
         ([*words("--bridge", "bridge")[:-3], "nan.npz", "--bridge", "bridge"], "nan.npz: holds no usable query"),
         ([*start, "--part", "part1.npz", "--gallery-new", "gallery_new.npz"], "part1.npz: 16 numbers per vector"),

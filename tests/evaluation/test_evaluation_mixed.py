@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from holdfast.encoders import ModelFeatures
+from holdfast.errors import HoldfastError
 from holdfast.evaluation import mixed_gallery
 from holdfast.evaluation.mixed import arrivals
 from holdfast.space_map import SpaceMap
@@ -136,3 +137,9 @@ def test_queries_without_an_item_of_their_class_do_not_count():
     late = int(arrivals(gallery_y, 3, 0)[36])
     ones, zeros = int((QUERY_Y == 1).sum()), int((QUERY_Y == 0).sum())
     assert found["queries"] == [zeros + (ones if t >= late else 0) for t in range(3)]
+
+
+def test_an_empty_gallery_is_refused():
+    model = ModelFeatures(np.eye(3, dtype=np.float32), np.zeros((0, 3), np.float32))
+    with pytest.raises(HoldfastError, match="the gallery is empty"):
+        mixed_gallery([model], np.arange(3), np.arange(0))

@@ -96,7 +96,7 @@ def test_none_does_not_compete_between_models_of_different_sizes():
     fitted = fit_run_bridges([m.gallery for m in models], pairs=100)
     assert "none" not in {one["kind"] for one in fitted.candidates}
     assert fitted.plain_scales == {}
-    with pytest.raises(HoldfastError, match="different sizes"):
+    with pytest.raises(HoldfastError, match="the two spaces cannot be compared"):
         fit_run_bridges([m.gallery for m in models], kind="none")
 
 

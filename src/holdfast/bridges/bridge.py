@@ -4,7 +4,6 @@ It is fitted on pairs, items that both models embedded, needs no labels and chan
 is used is measured on pairs that it was not fitted on (``choice``).
 """
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -46,8 +45,9 @@ from holdfast.storage import (
 )
 
 BRIDGE_FILES = ("bridge.json", "bridge.safetensors")
-_FINGERPRINT, _SAME = 8, 1e-3
-"""Numbers of a fingerprint, and the largest difference between those of one vector as float32 and as float16.
+_FINGERPRINT, _SAME, _COPY = 8, 1e-2, 1e-3
+"""Numbers of a fingerprint; the largest difference between those of one vector as float32 and rounded to bfloat16; and
+between those of an item that was embedded twice, which can differ in the last bits.
 
 Those of different vectors differ by about 1, so that all eight are close only for the same vector.
 """
@@ -104,7 +104,7 @@ class Bridge:
         """Fit a bridge from the new space to the old one.
 
         new: N x d_new and old: N x d_old; row i of both is the same item. Rows of any length, which are normalised.
-            Pairs that are equal in both count once.
+            Pairs that are equal in both but for rounding count once.
         kind: "auto" compares ``CANDIDATES`` on held-out pairs; or one of ``BRIDGES``, or "none".
         options: of the named kind, see ``holdfast.bridges.maps``.
         labels: the class of each item, N; None or "" for unknown. With 200 held-out items or more that share a class
@@ -130,6 +130,8 @@ class Bridge:
             # A copy of a held-out item among the fitted ones would make every map look good that memorises pairs.
             new, old = new[kept], old[kept]
             plain, codes = (None if rows is None else rows[kept] for rows in (plain, codes))
+        if same_space and plain is None:
+            raise HoldfastError("same_space: vectors of different sizes cannot be compared as they are; leave it out")
         same = plain is not None and same_space is not False
         candidates = candidates_of(kind, dict(options or {}), same)
         split = split_pairs(len(new), seed, items)
@@ -355,12 +357,23 @@ def _float_tensor(given: ArrayLike | Tensor) -> Tensor:
 
 
 def _different(new: Tensor, old: Tensor) -> Tensor:
-    """Row numbers of the pairs, without those that are equal in both spaces to an earlier one."""
-    rows = (hashlib.sha256(a.tobytes() + b.tobytes()).digest() for a, b in zip(new.numpy(), old.numpy(), strict=True))
-    first: dict[bytes, int] = {}
-    for row, digest in enumerate(rows):
-        first.setdefault(digest, row)
-    return torch.tensor(list(first.values()))
+    """Row numbers of the pairs, without those that are copies of an earlier one in both spaces, but for rounding."""
+    marks = torch.cat([_fingerprints(new), _fingerprints(old)], dim=1).numpy()
+    rows = np.argsort(marks[:, 0], kind="stable")  # copies are near each other in this order
+    while True:
+        before, ahead = len(rows), 1
+        while True:
+            first = marks[rows, 0]
+            near = np.searchsorted(first, first + _COPY, side="right") - np.arange(len(rows))  # rows to compare with
+            these = np.flatnonzero(near > ahead)
+            if not len(these):
+                break
+            pairs = rows[these], rows[these + ahead]
+            equal = (np.abs(marks[pairs[0]] - marks[pairs[1]]) <= _COPY).all(axis=1)
+            rows = rows[~np.isin(rows, np.maximum(*pairs)[equal])]
+            ahead += 1
+        if len(rows) == before:
+            return torch.from_numpy(np.sort(rows))
 
 
 def _pairs(new: ArrayLike | Tensor, old: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:

@@ -383,7 +383,7 @@ def candidates_of(kind: str, options: dict[str, Any], same_space: bool) -> list[
     if kind not in (NONE, *BRIDGES):
         raise unknown_name("kind of bridge", kind, ["auto", NONE, *BRIDGES])
     if kind == NONE and not same_space:
-        raise HoldfastError("kind 'none' uses queries as they are, but the two spaces have different sizes")
+        raise HoldfastError("kind 'none' uses queries as they are, but the two spaces cannot be compared")
     _check_options(kind, options)
     return [(NONE, {}), (kind, options)] if same_space and kind != NONE else [(kind, options)]
 
@@ -396,11 +396,13 @@ def _check_options(kind: str, options: Mapping[str, Any]) -> None:
         if name not in known:
             raise unknown_name(f"option of {kind}", name, known)
         whole = name in ("rank", "neighbours", "steps", "hidden")
-        if whole and value is not None and (not isinstance(value, int) or value < 1):
+        if name == "centred" and not isinstance(value, bool):
+            raise HoldfastError(f"{kind}: centred must be true or false, got {value!r}")
+        if whole and value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise HoldfastError(f"{kind}: {name} must be a whole number of at least 1, got {value!r}")
         if not whole and not (isinstance(value, int | float) and 0 <= value < math.inf):
             raise HoldfastError(f"{kind}: {name} must be a number of at least 0, got {value!r}")
-        if name in ("temperature", "rate") and value == 0:
+        if name in ("temperature", "rate", "ridge") and value == 0:
             raise HoldfastError(f"{kind}: {name} must be above 0")
 
 

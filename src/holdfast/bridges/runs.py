@@ -89,10 +89,13 @@ def fit_run_bridges(
     pairs: images to fit on, a random sample of the gallery; all of them if it has fewer.
     seed: of the sample, and of its split into fitted and held-out images.
     progress: called with 1 after each pair of models.
-    Refused: fewer than 10 images.
+    Refused: fewer than 10 images, features that are not finite.
     """
     rows = _sample(len(np.asarray(galleries[0])), pairs, seed)
     vectors = [unit(torch.tensor(np.asarray(gallery)[rows]).float()) for gallery in galleries]
+    for number, z in enumerate(vectors, start=1):
+        if not z.isfinite().all():
+            raise HoldfastError(f"the gallery features of model {number} hold NaN or infinity; a bridge needs numbers")
     known = [None if basis is None else torch.tensor(np.asarray(basis)) for basis in bases] or [None] * len(vectors)
     sizes = [z.shape[1] if basis is None else basis.shape[0] for z, basis in zip(vectors, known, strict=True)]
     named = candidates_of(kind, dict(options or {}), len(set(sizes)) == 1)
@@ -108,10 +111,11 @@ def fit_run_bridges(
         plain = _unbridged(new, known[t], known[k]) if sizes[t] == sizes[k] else None
         trial = Trial(new, old, None, split, plain)
         measure = trial.measure
-        if plain is not None:
-            plain_scales[t, k] = trial.measured(NONE, {}).scale
+        unchanged = None if plain is None else trial.measured(NONE, {})
+        if unchanged is not None:
+            plain_scales[t, k] = unchanged.scale
         for i, (name, given) in enumerate(candidates):
-            found = trial.measured(name, given)
+            found = unchanged if name == NONE and unchanged is not None else trial.measured(name, given)
             values[i] += found.values / len(cells)
             scales[i][t, k] = found.scale
         progress(1)

@@ -55,6 +55,8 @@ def mixed_gallery(
         score_offset_others: the same over pairs of different classes.
     """
     refuse_wrong_maps(maps, query_maps, len(models))
+    if len(gallery_labels) == 0:
+        raise HoldfastError("the gallery is empty; there is nothing to search")
     count = len(models)
     given = arrivals(gallery_labels, count, 0) if arrival is None else np.asarray(arrival)
     if given.shape != (len(gallery_labels),) or not ((given >= 0) & (given < count)).all():
