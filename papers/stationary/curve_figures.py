@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.methods import METHODS
 from holdfast.storage import read_json
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS
-from papers.stationary.formatting import MISSING, method_name, missing_note, score
+from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, score
 from papers.stationary.iam_runs import (
     LAST,
     LONG,
@@ -86,6 +86,7 @@ class AAOverTasks:
             f" (tasks {' and '.join(map(str, replaced))}), and at the end. The paper has curves without numbers.",
             self.note(results),
             *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
+            *commit_note(every),
             *absent,
             *([self.needed(results)] if absent and self.needed else []),
         )

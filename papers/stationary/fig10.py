@@ -6,7 +6,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from papers.stationary.formatting import missing_note, score, scores
+from papers.stationary.formatting import commit_note, missing_note, score, scores
 from papers.stationary.iam_runs import ABLATION, LAST, LONG, LONG_TASKS, REPLACED_AT, iam_run, pretraining_note
 from papers.stationary.plots import aa_panel, draw_ablation
 from papers.stationary.result_page import EVERYTHING, Figure, ResultPage, Row, Selection, Table
@@ -61,7 +61,8 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         own = [r for r in every if r["axis"] == axis]
         lines = [[f"{r['value']:g}" + (" (paper's)" if r["value"] == CENTRE[axis] else ""), *scores(r)] for r in own]
         said = compared_with_paper(axis, own, CENTRE[axis], REPLACED_AT[LONG_TASKS], _without_buffer(results))
-        notes = ("The paper has curves without numbers.", *said, pretraining_note(results), *missing_note(own))
+        pretrained = pretraining_note(results)
+        notes = ("The paper has curves without numbers.", *said, pretrained, *commit_note(own), *missing_note(own))
         if axis == "buffer":
             notes = ("0 is the rehearsal-free case.", *notes)
         title = f"d-Simplex-HOC, CIFAR100R/10, {LONG_TASKS} tasks, two replacements: {TITLES[axis]}"

@@ -8,7 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS
-from papers.stationary.formatting import INSTANCE_LEGEND, by_instance, method_name, missing_note, printed, score, scores
+from papers.stationary.formatting import (
+    INSTANCE_LEGEND,
+    by_instance,
+    commit_note,
+    method_name,
+    missing_note,
+    printed,
+    score,
+    scores,
+)
 from papers.stationary.iam_runs import (
     LAST,
     LONG,
@@ -82,6 +91,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         SEEDS,
         *compared_with_paper(results, selection.of(runs())),
         OUR_SETTING,
+        *commit_note(every),
         *missing_note(every),
     )
     header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper", "by instance"]

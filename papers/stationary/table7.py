@@ -3,7 +3,7 @@
 from typing import Any
 
 from papers.stationary.cifar_runs import PAPER_METHODS
-from papers.stationary.formatting import MISSING, method_name, missing_note, printed, score
+from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, printed, score
 from papers.stationary.iam_runs import (
     ARCHITECTURES,
     LAST,
@@ -66,6 +66,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " simplex. Models of unequal size cannot be compared: such a pair is not compatible in AC, and AA is a dash.",
         *compared_with_paper(results, selection.of(_runs())),
         pretraining_note(results, "architectures"),
+        *commit_note(every),
         *missing_note(every),
     )
     return [Table("CIFAR100R/10, 31 tasks, three architectures", header, lines, right=range(1, 7), notes=notes)]
@@ -80,7 +81,7 @@ def _curve_tables(results: Results, selection: Selection) -> list[Table]:
         for r in every
     ]
     header = ["method", *(f"AA_{task} %" for task in (*REPLACED, LONG_TASKS))]
-    notes = (pretraining_note(results, "architectures"), *missing_note(every))
+    notes = (pretraining_note(results, "architectures"), *commit_note(every), *missing_note(every))
     return [Table("AA up to a task, three architectures", header, lines, right=(1, 2, 3), notes=notes)]
 
 

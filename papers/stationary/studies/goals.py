@@ -138,7 +138,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     header = ["T", "method", "score", "goal", "needed", "found", "margin", "n", ""]
     note = (
         "AC as a fraction, AA and ACA in per cent. n: seeds behind found, which is their mean. The best other is the"
-        " best of the paper's methods, tuned too."
+        " best of the paper's methods, tuned too. The runs are those of [table2](table2.md), which lists their commits."
     )
     if any(row["so_far"] for row in rows):
         note += " So far: compared with the finished runs; missing ones can only raise what is needed."

@@ -3,7 +3,7 @@
 from typing import Any
 
 from papers.stationary.cifar_runs import PAPER_METHODS
-from papers.stationary.formatting import MISSING, method_name, missing_note, score
+from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, score
 from papers.stationary.iam_runs import (
     LONG,
     LONG_TASKS,
@@ -73,6 +73,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " gallery, their share of first places, and how much higher they score than they would embedded anew.",
         pretraining_note(results),
         OUR_SETTING,
+        *commit_note(every),
         *missing_note(every),
     )
     return [
