@@ -57,6 +57,10 @@ Top-1 of the new model's queries on the old model's vectors, in per cent of the 
 Columns: number of pairs. A share above 100 % means that the bridged search finds more than the re-embedded one.
 """
 
+COMMITS = """Commits, with + for uncommitted changes: {commits}. Since then "auto" also tries a short form of the
+chosen map, of rank 256, if both sizes are 1,024 numbers or more, and takes it if it is as good.
+"""
+
 MIXED = """## Half of the gallery is re-embedded
 
 The new model searches a gallery of both versions, each with its own scores, and one ranking is made of them.
@@ -95,7 +99,9 @@ def page() -> str:
     found = {name: json.loads((FIGURES / f"bridge_quality_{name}.json").read_text(encoding="utf-8")) for name in PAIRS}
     first = next(iter(found.values()))
     hardware = first["environment"]["processor"]
-    parts = [HEAD.format(seeds=len(first["seeds"]), hardware=hardware), WHOLE]
+    made = {PAIRS[name]: figures["environment"]["commit"] for name, figures in found.items()}
+    commits = "; ".join(f"{name}: {commit}" for name, commit in made.items())
+    parts = [HEAD.format(seeds=len(first["seeds"]), hardware=hardware), COMMITS.format(commits=commits), WHOLE]
     for name, figures in found.items():
         parts += [f"### {PAIRS[name]}\n", whole_table(figures["whole"])]
     parts.append(MIXED)
@@ -121,7 +127,7 @@ def whole_table(rows: list[dict[str, Any]]) -> str:
     old, again = (mean(row[name] for row in rows) for name in ("old_model", "reembedded"))
     lines = [[kind, *(per_cent(mean(kept(kind, count))) for count in counts)] for kind in kinds]
     chosen = [
-        "/".join(dict.fromkeys(str(row["chosen"]) for row in rows if (row["kind"], row["pairs"]) == ("auto", count)))
+        "/".join(dict.fromkeys(chosen_kind(row) for row in rows if (row["kind"], row["pairs"]) == ("auto", count)))
         for count in counts
     ]
     lines.append(["auto chose", *chosen])
@@ -129,6 +135,12 @@ def whole_table(rows: list[dict[str, Any]]) -> str:
     plain = f"{per_cent(mean(unmapped))} % of it without a map" if unmapped else "without a map the sizes differ"
     sentence = f"Old model on its own vectors {per_cent(old)} %, re-embedded {per_cent(again)} %; {plain}.\n"
     return f"{sentence}\n{table(['kept, %', *(f'{count:,}' for count in counts)], lines)}"
+
+
+def chosen_kind(row: dict[str, Any]) -> str:
+    """What "auto" chose, with its options, such as "rotation, centred"."""
+    options = (name if value is True else f"{name} {value}" for name, value in row["options"].items())
+    return ", ".join([str(row["chosen"]), *options])
 
 
 def mixed_table(rows: list[dict[str, Any]]) -> str:

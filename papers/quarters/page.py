@@ -101,6 +101,15 @@ the repository.
 """
 
 
+REPLACEMENTS = {NETWORK_REPLACEMENT: NETWORK, REPLACEMENT: PHOTOGRAPHS}
+"""Studies in which the network is replaced, with the study that they start from."""
+
+COMMITS = """Runs of one study were made at several commits. A mark + stands for uncommitted changes
+([results](../../results/README.md)). Differences between strategies are paired by seed, and the two runs of a pair
+can be of different commits.
+"""
+
+
 def write_page(results: Path, docs: Path) -> None:
     """Write ``DOCS/results/quarters.md`` and its pictures in ``DOCS/figures``."""
     write_text(docs / "results" / "quarters.md", page(results))
@@ -130,7 +139,7 @@ def page(results: Path) -> str:
             parts += [f"## {TITLES[study]}: {table}", sizes(records, table), missing_line(records)]
             parts += study_tables(records, table)
     parts = [part for part in parts if part]
-    for study, before in ((NETWORK_REPLACEMENT, NETWORK), (REPLACEMENT, PHOTOGRAPHS)):
+    for study, before in REPLACEMENTS.items():
         changed = Records(results, study, SEEDS, REPLACED_STRATEGIES)
         if changed.seeds(CEILING):
             title = f"## The network is replaced: {TITLES[before].lower()}"
@@ -142,8 +151,24 @@ def page(results: Path) -> str:
             parts += [f"## A score threshold: {TITLES[study].lower()}", *said, threshold_table(studies[study])]
     parts += ["## Time", *time_parts(studies[PHOTOGRAPHS]), *network_time_parts(studies[NETWORK])]
     parts += ["## How settings were chosen", *tries_parts(results)]
+    every = [*studies.values(), *(Records(results, one, SEEDS, REPLACED_STRATEGIES) for one in REPLACEMENTS)]
+    parts += ["## Commits", COMMITS.rstrip(), commits_table(every)]
     parts.append(COMMANDS.rstrip())
     return "\n\n".join(parts) + "\n"
+
+
+def commits_table(studies: Sequence[Records]) -> str:
+    """How many runs of each study were made at which commit."""
+    rows = []
+    for records in studies:
+        runs = [record for of_seed in records.by_seed.values() for record in of_seed.values()]
+        counts = Counter(_short(record["environment"]["commit"]) for record in runs).most_common()
+        rows.append([records.study, ", ".join(f"{count} at {commit}" for commit, count in counts)])
+    return markdown_table(["study", "runs by commit"], rows)
+
+
+def _short(commit: str | None) -> str:
+    return "an unknown one" if not commit else commit[:7] + ("+" if commit.endswith("+") else "")
 
 
 def goals_table(records: Records) -> str:
@@ -258,12 +283,8 @@ def bridges_line(records: Records, table: str) -> str:
     for strategy in STRATEGIES:
         if strategy.search == "bridge" and records.seeds(strategy.name):
             kinds = Counter(records.bridges(strategy.name, table)).most_common()
-            said.append(f"{strategy.title}: " + ", ".join(f"{count} {_kind(kind)}" for kind, count in kinds))
+            said.append(f"{strategy.title}: " + ", ".join(f"{count} {kind}" for kind, count in kinds))
     return f"Maps that were chosen, over all pairs of versions and seeds: {'; '.join(said)}." if said else ""
-
-
-def _kind(kind: str) -> str:
-    return "no map" if kind == "none" else kind
 
 
 def mixed_table(records: Records, table: str) -> str:
@@ -288,7 +309,7 @@ def replacement_table(records: Records) -> str:
             continue
         own = [spread(records.own(name, UNSEEN, score)) for score in ("recall@1", "mAP")]
         kept = [spread(records.kept(name, UNSEEN, 1, score)) for score in ("mAP", "recall@1")]
-        kinds = ", ".join(_kind(kind) for kind, _ in Counter(records.bridges(name, UNSEEN)).most_common())
+        kinds = ", ".join(kind for kind, _ in Counter(records.bridges(name, UNSEEN)).most_common())
         ratios = " ".join(f"{ratio:.2f}" for ratio in version_means(records, name))
         mixed = spread(records.mixed_kept(name, UNSEEN, "mAP"))
         title = with_seeds(records, name, REPLACED_TITLES.get(name, strategy.title))

@@ -1,7 +1,7 @@
 """Shares of re-embedding, worked out from the records of runs."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +74,22 @@ class Records:
         return [self.table(strategy, seed, table)["mixed"]["exposure@10"] for seed in self.seeds(strategy)]
 
     def bridges(self, strategy: str, table: str) -> list[str]:
-        """The kinds of bridge that were chosen, one for each pair of versions and seed."""
+        """The bridges that were chosen, such as "rotation (rank 256)", one for each pair of versions and seed."""
         return [
-            cell["bridge"]["kind"]
+            described(cell["bridge"])
             for seed in self.seeds(strategy)
             for cell in self.table(strategy, seed, table)["cells"]
             if "bridge" in cell
         ]
+
+
+def described(bridge: Mapping[str, Any]) -> str:
+    """The kind of a bridge and its options, such as "rotation (centred, rank 256)"."""
+    if bridge["kind"] == "none":
+        return "no map"
+    options = {name: value for name, value in bridge.items() if name not in ("kind", "seconds") and value}
+    said = ", ".join(name if value is True else f"{name} {value}" for name, value in options.items())
+    return f"{bridge['kind']} ({said})" if said else str(bridge["kind"])
 
 
 def spread(values: Sequence[float], *, factor: float = 100, digits: int = 1) -> str:
