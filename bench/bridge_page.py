@@ -5,6 +5,7 @@ python bench/bridge_page.py [--out FILE]
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
@@ -57,7 +58,7 @@ Top-1 of the new model's queries on the old model's vectors, in per cent of the 
 Columns: number of pairs. A share above 100 % means that the bridged search finds more than the re-embedded one.
 """
 
-COMMITS = """Commits, with + for uncommitted changes: {commits}. Since then "auto" also tries a short form of the
+COMMITS = """Files by commit, with + for uncommitted changes: {commits}. Since then "auto" also tries a short form of the
 chosen map, of rank 256, if both sizes are 1,024 numbers or more, and takes it if it is as good.
 """
 
@@ -99,8 +100,8 @@ def page() -> str:
     found = {name: json.loads((FIGURES / f"bridge_quality_{name}.json").read_text(encoding="utf-8")) for name in PAIRS}
     first = next(iter(found.values()))
     hardware = first["environment"]["processor"]
-    made = {PAIRS[name]: figures["environment"]["commit"] for name, figures in found.items()}
-    commits = "; ".join(f"{name}: {commit}" for name, commit in made.items())
+    made = Counter(figures["environment"]["commit"] for figures in found.values())
+    commits = "; ".join(f"{count} at {commit}" for commit, count in made.items())
     parts = [HEAD.format(seeds=len(first["seeds"]), hardware=hardware), COMMITS.format(commits=commits), WHOLE]
     for name, figures in found.items():
         parts += [f"### {PAIRS[name]}\n", whole_table(figures["whole"])]
