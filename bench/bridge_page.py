@@ -58,8 +58,9 @@ Top-1 of the new model's queries on the old model's vectors, in per cent of the 
 Columns: number of pairs. A share above 100 % means that the bridged search finds more than the re-embedded one.
 """
 
-COMMITS = """Files by commit, with + for uncommitted changes: {commits}. Since then "auto" also tries a short form of the
-chosen map, of rank 256, if both sizes are 1,024 numbers or more, and takes it if it is as good.
+COMMITS = """Files by commit, with + for uncommitted changes: {commits}.
+Since then "auto" also tries a short form of the chosen map, of rank 256, if both sizes are 1,024 numbers or more,
+and takes it if it is as good.
 """
 
 MIXED = """## Half of the gallery is re-embedded
