@@ -47,6 +47,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     import io
 
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -60,8 +61,8 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
         table.add_row(*(Text(cell) for cell in row))
     unlimited = Console(width=10_000, file=io.StringIO())
     unlimited.print(table)
-    whole = max(len(line) for line in unlimited.file.getvalue().splitlines())  # type: ignore[attr-defined]
-    longest = max(len(row[wrapped]) for row in [header, *rows])
+    whole = max(cell_len(line) for line in unlimited.file.getvalue().splitlines())  # type: ignore[attr-defined]
+    longest = max(cell_len(row[wrapped]) for row in [header, *rows])
     console = Console()
     needed = whole - longest + min(longest, LEAST_WIDTH)
     Console(width=max(needed, console.width)).print(table)

@@ -78,7 +78,9 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
     known = parent.classes if parent else ()
     earlier = parent.held_out if parent else SampleSet()
     held = held_out_mask(samples, settings.held_out_share, earlier.hashes())
-    trained = np.union1d(parent.trained if parent else [], short_hashes(buffer.samples)).astype(np.uint64)
+    trained = short_hashes(buffer.samples)
+    if parent is not None:
+        trained = np.union1d(trained, parent.trained)
     held &= ~known_mask(samples, trained)
     replayed = frozenset((one.class_name, one.sha256) for one in buffer.samples)
     new = [
