@@ -85,7 +85,7 @@ def test_counted(number, text):
     assert counted(number, "query") == text.replace("classes", "queries").replace("class", "query")
 
 
-def test_names_that_look_equal_are_told():
+def test_a_warning_names_classes_that_look_equal():
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     samples = [Sample(name, Path(name), name) for name in (composed, "tea")]
     assert equal_looking_classes(samples, ()) is None
