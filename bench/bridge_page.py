@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from holdfast.environment import short_commit
+
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "results" / "bench"
 PAGE = ROOT / "docs" / "results" / "bridges.md"
@@ -101,7 +103,7 @@ def page() -> str:
     found = {name: json.loads((FIGURES / f"bridge_quality_{name}.json").read_text(encoding="utf-8")) for name in PAIRS}
     first = next(iter(found.values()))
     hardware = first["environment"]["processor"]
-    made = Counter(figures["environment"]["commit"] for figures in found.values())
+    made = Counter(short_commit(figures["environment"]["commit"]) for figures in found.values())
     commits = "; ".join(f"{count} at {commit}" for commit, count in made.items())
     parts = [HEAD.format(seeds=len(first["seeds"]), hardware=hardware), COMMITS.format(commits=commits), WHOLE]
     for name, figures in found.items():

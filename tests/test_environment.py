@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from holdfast import environment
-from holdfast.environment import commit, describe, processor, version
+from holdfast.environment import commit, describe, processor, short_commit, version
 
 
 def test_description_is_plain_json():
@@ -35,3 +35,11 @@ def test_the_name_of_a_processor_that_the_kernel_gives_as_numbers(monkeypatch):
 def test_commit_is_short_or_absent():
     found = commit()
     assert found is None or len(found.removesuffix("+")) == 12
+
+
+def test_a_recorded_commit_is_shortened():
+    assert short_commit("d135d71faf2e") == "d135d71"
+    assert short_commit("d135d71faf2e+") == "d135d71+"
+    assert short_commit("097b4af08ad3+ + d135d71faf2e") == "097b4af+ + d135d71"
+    assert short_commit("f6c31c5") == "f6c31c5"
+    assert short_commit(None) == "an unknown one"

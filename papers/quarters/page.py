@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.environment import short_commit
 from holdfast.storage import write_text
 from papers.quarters.execute import SEEDS, trainee_of_study
 from papers.quarters.goals import all_fair, goals, signed, version_means
@@ -162,13 +163,9 @@ def commits_table(studies: Sequence[Records]) -> str:
     rows = []
     for records in studies:
         runs = [record for of_seed in records.by_seed.values() for record in of_seed.values()]
-        counts = Counter(_short(record["environment"]["commit"]) for record in runs).most_common()
+        counts = Counter(short_commit(record["environment"]["commit"]) for record in runs).most_common()
         rows.append([records.study, ", ".join(f"{count} at {commit}" for commit, count in counts)])
     return markdown_table(["study", "runs by commit"], rows)
-
-
-def _short(commit: str | None) -> str:
-    return "an unknown one" if not commit else commit[:7] + ("+" if commit.endswith("+") else "")
 
 
 def goals_table(records: Records) -> str:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.environment import BETWEEN_SESSIONS
+from holdfast.environment import short_commit
 from holdfast.reports import METHOD_NAMES
 from holdfast.wording import are, counted
 from papers.stationary.result_page import Figure, Row, Table
@@ -118,15 +118,9 @@ def settings_table(title: str, rows: Sequence[Row], notes: Sequence[str]) -> Tab
 
 def commit_note(rows: Sequence[Row]) -> tuple[str, ...]:
     """A note with the commits that the runs of a table were made at; none if nothing was run."""
-    runs = Counter(_short(commit) if commit else "an unknown one" for row in rows for commit in row["commits"])
+    runs = Counter(short_commit(commit) for row in rows for commit in row["commits"])
     made = ", ".join(f"{count} at {commit}" for commit, count in runs.most_common())
     return (f"Runs by commit: {made}. {ROUNDING}",) if runs else ()
-
-
-def _short(commit: str) -> str:
-    """Seven digits, and the mark of uncommitted changes; for a run in several sessions, those of each commit."""
-    each = commit.split(BETWEEN_SESSIONS)
-    return BETWEEN_SESSIONS.join(one[:7] + ("+" if one.endswith("+") else "") for one in each)
 
 
 def fan_note(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -59,6 +59,18 @@ def commit() -> str | None:
     return f"{head[:12]}{'+' if changed else ''}" if head else None
 
 
+def short_commit(recorded: str | None) -> str:
+    """The first seven digits of a recorded commit, with ``+`` if the checkout was changed, such as "097b4af+".
+
+    recorded: the commit in a record. A run in several sessions can have several commits; each of them is shortened.
+    Returns "an unknown one" if no commit was recorded.
+    """
+    if not recorded:
+        return "an unknown one"
+    each = recorded.split(BETWEEN_SESSIONS)
+    return BETWEEN_SESSIONS.join(one[:7] + ("+" if one.endswith("+") else "") for one in each)
+
+
 def processor() -> str:
     """The processor's name."""
     try:
