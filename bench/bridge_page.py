@@ -11,7 +11,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bridge_quality import KINDS
+
 from holdfast.environment import short_commit
+from holdfast.wording import with_options
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "results" / "bench"
@@ -129,11 +132,9 @@ def whole_table(rows: list[dict[str, Any]]) -> str:
         return [row["top1"] / row["reembedded"] for row in rows if (row["kind"], row["pairs"]) == (kind, count)]
 
     old, again = (mean(row[name] for row in rows) for name in ("old_model", "reembedded"))
-    lines = [[kind, *(per_cent(mean(kept(kind, count))) for count in counts)] for kind in kinds]
-    chosen = [
-        "/".join(dict.fromkeys(chosen_kind(row) for row in rows if (row["kind"], row["pairs"]) == ("auto", count)))
-        for count in counts
-    ]
+    lines = [[row_name(kind), *(per_cent(mean(kept(kind, count))) for count in counts)] for kind in kinds]
+    autos = [(row["pairs"], with_options(row["chosen"], row["options"])) for row in rows if row["kind"] == "auto"]
+    chosen = ["/".join(dict.fromkeys(kind for pairs, kind in autos if pairs == count)) for count in counts]
     lines.append(["auto chose", *chosen])
     unmapped = [row["top1"] / row["reembedded"] for row in rows if row["kind"] == "none"]
     plain = f"{per_cent(mean(unmapped))} % of it without a map" if unmapped else "without a map the sizes differ"
@@ -141,10 +142,9 @@ def whole_table(rows: list[dict[str, Any]]) -> str:
     return f"{sentence}\n{table(['kept, %', *(f'{count:,}' for count in counts)], lines)}"
 
 
-def chosen_kind(row: dict[str, Any]) -> str:
-    """What "auto" chose, with its options, such as "rotation, centred"."""
-    options = (name if value is True else f"{name} {value}" for name, value in row["options"].items())
-    return ", ".join([str(row["chosen"]), *options])
+def row_name(kind: str) -> str:
+    """The text for a kind as the figures name it; "auto" is not changed."""
+    return with_options(*KINDS[kind]) if kind in KINDS else kind
 
 
 def mixed_table(rows: list[dict[str, Any]]) -> str:
@@ -167,7 +167,7 @@ def cifar_table(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in sorted(rows, key=lambda row: (row["tasks"], list(METHODS).index(row["method"]))):
         auto = row["auto"]
-        kind = auto["kind"] + (", centred" if auto["options"].get("centred") else "")
+        kind = with_options(auto["kind"], auto["options"])
         for protocol in ("template", "instance"):
             cells = [triple(row[way][protocol]) for way in ("plain", "rotation", "auto")]
             lines.append([METHODS[row["method"]], str(row["tasks"]), protocol, *cells, kind])

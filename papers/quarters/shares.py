@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.wording import with_options
 from papers.quarters.execute import Results, StudyRun
 from papers.quarters.strategies import CEILING, STRATEGIES, Strategy
 
@@ -76,20 +77,17 @@ class Records:
     def bridges(self, strategy: str, table: str) -> list[str]:
         """The bridges that were chosen, such as "rotation (rank 256)", one for each pair of versions and seed."""
         return [
-            described(cell["bridge"])
+            chosen_map(cell["bridge"])
             for seed in self.seeds(strategy)
             for cell in self.table(strategy, seed, table)["cells"]
             if "bridge" in cell
         ]
 
 
-def described(bridge: Mapping[str, Any]) -> str:
-    """The kind of a bridge and its options, such as "rotation (centred, rank 256)"."""
-    if bridge["kind"] == "none":
-        return "no map"
-    options = {name: value for name, value in bridge.items() if name not in ("kind", "seconds") and value}
-    said = ", ".join(name if value is True else f"{name} {value}" for name, value in options.items())
-    return f"{bridge['kind']} ({said})" if said else str(bridge["kind"])
+def chosen_map(bridge: Mapping[str, Any]) -> str:
+    """The kind of a recorded bridge and its options, such as "rotation (centred, rank 256)"; "no map" for none."""
+    options = {name: value for name, value in bridge.items() if name not in ("kind", "seconds")}
+    return "no map" if bridge["kind"] == "none" else with_options(bridge["kind"], options)
 
 
 def spread(values: Sequence[float], *, factor: float = 100, digits: int = 1) -> str:

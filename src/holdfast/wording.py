@@ -1,7 +1,8 @@
-"""Text helpers for messages: plurals, shortened lists and names of files."""
+"""Text helpers for messages: plurals, shortened lists, kinds with their options, and names of files."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 def counted(number: int, noun: str) -> str:
@@ -28,6 +29,16 @@ def have(number: int) -> str:
 def per_cent(score: float | None, digits: int = 2) -> str:
     """A score in [0, 1] in per cent without the sign: 0.5 gives "50.00"; a dash for None and NaN."""
     return "–" if score is None or score != score else f"{100 * score:.{digits}f}"
+
+
+def with_options(kind: str, options: Mapping[str, Any]) -> str:
+    """A kind of bridge and its options, such as "rotation (centred, rank 256)"; the kind alone without options.
+
+    options: numbers by name. Of True only the name is written; False and None are left out.
+    """
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    said = ", ".join(name if value is True else f"{name} {value:g}" for name, value in given.items())
+    return f"{kind} ({said})" if said else kind
 
 
 def broken_letters(text: str) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.bridges import Bridge
+from holdfast.wording import with_options
 
 ITEMS = 700
 
@@ -45,10 +46,12 @@ def test_a_bridge_that_helps_is_written(call, files, tmp_path):
     assert text.startswith("A bridge helps: bridged queries show ")
     assert "random hits" in text
     assert "classes that are in neither file may do worse" in " ".join(text.split())
-    assert f"{tmp_path / 'out'}: written (" in " ".join(text.split())
+    assert f"{tmp_path / 'out'}: written, kind " in " ".join(text.split())
     bridge = Bridge.load(tmp_path / "out")
     assert bridge.dims == (20, 16)
     assert bridge.evidence.pairs == ITEMS
+    assert "rotation (centred)" in text
+    assert "affine (ridge 0.1)" in text
     for one in bridge.evidence.candidates:
         assert f"{100 * one.value:.1f}" in text
         assert f"{one.exposure[10]:.2f}" in text
@@ -191,3 +194,10 @@ def test_a_folder_of_something_else_is_not_replaced(call, tmp_path):
     (tmp_path / "out" / "photo.png").write_bytes(b"")
     assert "exists and holds photo.png, which would be lost" in json.loads(call("new", "--json", status=2))["reason"]
     assert (tmp_path / "out" / "photo.png").exists()
+
+
+def test_a_kind_is_written_with_its_options():
+    assert with_options("none", {}) == "none"
+    assert with_options("affine", {"ridge": 1.0}) == "affine (ridge 1)"
+    assert with_options("rotation", {"centred": True, "rank": 256}) == "rotation (centred, rank 256)"
+    assert with_options("rotation", {"centred": False, "rank": None}) == "rotation"

@@ -1,6 +1,7 @@
 """``holdfast slots`` and ``holdfast pretrain`` on model folders, ``evaluate --mixed``, models that do not meet."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -143,6 +144,7 @@ def test_evaluate_with_bridges(tiny_run, tmp_path, holdfast, holdfast_json):
     text = holdfast("evaluate", run, "--bridge", "auto", "--mixed", "--arrival", "by-class")
     assert "AC-R" in text
     assert "It is not the AC of the paper." in " ".join(text.split())
+    assert re.search(r", affine \(ridge 0\.1\) [01]\.\d+", " ".join(text.split()))
     assert max(map(len, text.splitlines())) <= 80
     record = json.loads((run / "metrics.json").read_text())
     assert record["mixed"]["arrival"] == "by-class"

@@ -11,7 +11,7 @@ from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.errors import HoldfastError
 from holdfast.storage import check_replaceable
-from holdfast.wording import counted, per_cent
+from holdfast.wording import counted, per_cent, with_options
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge, Candidate, Pairs
@@ -238,7 +238,8 @@ def _print(bridge: "Bridge", pairs: "Pairs", record: dict[str, Any]) -> None:
     say(_basis(pairs, bridge))
     say(JUDGED)
     folder = record["folder"]
-    say("Nothing was written." if folder is None else f"{folder}: written ({_named(evidence.chosen)}).")
+    kind = with_options(evidence.chosen.kind, evidence.chosen.options)
+    say("Nothing was written." if folder is None else f"{folder}: written, kind {kind}.")
 
 
 def _basis(pairs: "Pairs", bridge: "Bridge") -> str:
@@ -255,9 +256,5 @@ def _basis(pairs: "Pairs", bridge: "Bridge") -> str:
 def _row(one: "Candidate", *, chosen: bool) -> list[str]:
     exposure = ["–" if k not in one.exposure else f"{one.exposure[k]:.2f}" for k in (1, 10)]
     error = "–" if one.error != one.error else f"{100 * one.error:.1f}"
-    return [f"{_named(one)}{' *' if chosen else ''}", per_cent(one.value, 1), error, *exposure]
-
-
-def _named(one: "Candidate") -> str:
-    options = ", ".join(name if value is True else f"{name} {value:g}" for name, value in one.options.items())
-    return f"{one.kind}, {options}" if options else one.kind
+    kind = with_options(one.kind, one.options)
+    return [f"{kind}{' *' if chosen else ''}", per_cent(one.value, 1), error, *exposure]

@@ -9,7 +9,7 @@ import typer
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, refuse_given
 from holdfast.cli.show import fraction, print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
 from holdfast.errors import HoldfastError
-from holdfast.wording import counted, per_cent
+from holdfast.wording import counted, per_cent, with_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,8 +184,7 @@ def _print_scores(title: str, compatibility: str, judged: dict[str, Any], extra:
 def _print_bridged(bridged: dict[str, Any], extra: Sequence[str]) -> None:
     _print_scores("bridged queries, protocol", "AC-R", bridged["protocols"], extra)
     compared = ", ".join(
-        f"{one['kind']}{''.join(f' {key}={value}' for key, value in one['options'].items())} {fraction(one['value'])}"
-        for one in bridged["candidates"]
+        f"{with_options(one['kind'], one['options'])} {fraction(one['value'])}" for one in bridged["candidates"]
     )
     say(
         f"Bridge: {bridged['kind']}, fitted on {counted(bridged['pairs'], 'gallery image')}. "
