@@ -5,7 +5,6 @@ The cost is computed from the recipe alone; no data is read.
 
 import functools
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.experiments.load import read_recipe
+from holdfast.experiments.load import read_recipe, run_command
 from holdfast.experiments.models import named_models
 from holdfast.experiments.plan import scenario_outline, steps_per_task
 from holdfast.experiments.schema import Recipe, check_recipe
@@ -72,9 +71,7 @@ class StudyRun:
     @property
     def command(self) -> str:
         """The command that repeats the run, without ``--data``."""
-        return shlex.join(
-            ["holdfast", "run", self.source, *(word for text in self.overrides for word in ("--set", text))]
-        )
+        return run_command(self.source, self.overrides)
 
     @property
     def recipe(self) -> Recipe:

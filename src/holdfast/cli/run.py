@@ -1,7 +1,6 @@
 """``holdfast run``: train, evaluate and report one recipe."""
 
 import contextlib
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +53,7 @@ def run(
     """
     from holdfast.cli.progress import decoding_lines
     from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.load import find_recipe, read_recipe
+    from holdfast.experiments.load import find_recipe, read_recipe, run_command
     from holdfast.experiments.record import write_record
     from holdfast.experiments.schema import check_recipe
     from holdfast.run_folder import RunFolder
@@ -77,8 +76,7 @@ def run(
     if not ranks.first:
         return
     if record:
-        settings = [word for setting in set_ for word in ("--set", setting)]
-        write_record(RunFolder(folder), record, shlex.join(["holdfast", "run", recipe, *settings]))
+        write_record(RunFolder(folder), record, run_command(recipe, set_))
     if json:
         print_json({**metrics, "run": str(folder)})
         return

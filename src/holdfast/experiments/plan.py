@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.errors import HoldfastError
 from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.load import family, find_recipe, read_recipe
+from holdfast.experiments.load import family, find_recipe, read_recipe, run_command
 from holdfast.experiments.schema import Recipe, check_recipe
 from holdfast.methods import METHODS
 from holdfast.run_folder import RunFolder
@@ -54,13 +53,12 @@ def plan(
         own = [f"method.name={method}"] if method else []
         own += [f"scenario.tasks={count}"] if count is not None else []
         own += [f"seed={seed}"] if seed is not None else []
-        recipe = check_recipe(read_recipe(source, [*own, *settings]))
+        changes = [*own, *settings]
+        recipe = check_recipe(read_recipe(source, changes))
         name = f"{family(find_recipe(source), METHODS)}-{recipe.short_name}"
         if name in planned:
             raise HoldfastError(f"{source}: two runs of this sweep would be called {name}; leave one of them out")
-        changes = (word for setting in [*own, *settings] for word in ("--set", setting))
-        command = shlex.join(["holdfast", "run", source, *changes])
-        planned[name] = PlannedRun(name, recipe, command)
+        planned[name] = PlannedRun(name, recipe, run_command(source, changes))
     return list(planned.values())
 
 
