@@ -13,8 +13,7 @@ from holdfast.data.image_folder import images_with_ids, unreadable
 from holdfast.data.problems import problem_file
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe
-from holdfast.lifecycle.samples import ImageFiles
-from holdfast.lifecycle.sources import SourceOptions, find_samples
+from holdfast.lifecycle.samples import ImageFiles, SourceOptions, find_samples
 from holdfast.wording import printable
 
 

@@ -32,8 +32,10 @@ from holdfast.lifecycle.plan import Plan, VersionContext, draw_buffer, plan_vers
 from holdfast.lifecycle.samples import (
     Reader,
     Sample,
+    SourceOptions,
     distinct,
     equal_looking_classes,
+    find_samples,
     holds_vectors,
     known_mask,
     nested_classes,
@@ -49,7 +51,6 @@ from holdfast.lifecycle.settings import (
     update_settings,
     with_network,
 )
-from holdfast.lifecycle.sources import SourceOptions, find_samples
 from holdfast.lifecycle.train_version import VersionJob, train_version
 from holdfast.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.scenarios import SlotRegistry
