@@ -266,6 +266,14 @@ def test_resuming_a_finished_run_keeps_what_evaluate_added(holdfast_json, tiny_r
     assert after == before
 
 
+def test_resuming_a_finished_run_without_recorded_protocols(holdfast_json, tiny_recipe, tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    before = json.loads((folder / "metrics.json").read_text())
+    (folder / "metrics.json").write_text("{}")
+    after = holdfast_json("run", tiny_recipe, "--out", folder, "--resume", "--device", "cpu")
+    assert after["protocols"] == before["protocols"]
+
+
 def test_numbers_in_tables_are_never_cut(holdfast, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     scores = "top1,top5,mAP,auc,tar@far=0.01"

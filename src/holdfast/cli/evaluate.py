@@ -91,11 +91,9 @@ def evaluate(
     lost = [number for number in known.get("maps", []) if not folder.space_map(number).exists()]
     if lost:
         raise HoldfastError(f"{folder.models}: the map to model {lost[0]} is missing, and old galleries need it")
-    maps, where, labels = (
-        read_space_maps(folder, len(models)),
-        resolve_device(device),
-        FeatureStore(folder.features).labels(),
-    )
+    maps = read_space_maps(folder, len(models))
+    labels = FeatureStore(folder.features).labels()
+    where = resolve_device(device)
     protocols = list(known["protocols"])
     judged = evaluate_run(models, *labels, protocols=protocols, extra_scores=extra, maps=maps, device=where)
     keep_extras(judged, known["protocols"])

@@ -177,7 +177,7 @@ def execute(
         if recipe["evaluation"]["compact"]:
             metrics["data"]["stored"] = _stored_record(models)
         if isinstance(known, dict):  # nothing was trained: what ``evaluate`` added is still right
-            keep_extras(metrics["protocols"], known["protocols"])
+            keep_extras(metrics["protocols"], known.get("protocols", {}))
             metrics = {**{key: known[key] for key in ("mixed", "bridged") if key in known}, **metrics}
         metrics = without_nan(metrics)  # so that the returned metrics equal those on disk
         write_json(folder.metrics, metrics)
