@@ -117,7 +117,7 @@ def test_the_cost_page_prints_what_it_shows(capsys):
 
 def test_the_accuracies_of_choosing_a_method_are_those_of_table_2():
     page = " ".join((ROOT / "docs/choosing-a-method.md").read_text(encoding="utf-8").split())
-    table = (ROOT / "docs/results/bridged.md").read_text(encoding="utf-8")
+    table = (ROOT / "docs/results/table2.md").read_text(encoding="utf-8")
     table = table.partition("## Chosen settings with rotated queries")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| 16 ")]
     accuracy = {row[1]: float(row[4].split()[1]) for row in rows}  # by instance: AC-R, AA, ACA

@@ -31,6 +31,7 @@ TESTED_IN_STUDY = {
     "celeba-none": "celeba",
 }
 RUNS = sorted(path for family in TESTED for path in RESULTS.glob(f"{family}/*/*.json"))
+ARCHIVED = sorted(RESULTS.glob("archive/cifar100-10/*/*.json"))
 RUNS_BY_PATH = {run.path.as_posix(): run for page in PAGES.values() for run in page.runs()}
 
 
@@ -43,7 +44,7 @@ def trained_with(path, record):
     """What a recipe of today must say to train as this run was trained: the executor that it names, or else auto.
 
     Records older than ``environment.executor`` had auto, which then meant the kernels where there were some: for
-    ResNet-32 in every study but the pilot, and for the networks of IAM-CL2R since the runs of three architectures.
+    ResNet-32, and for the networks of IAM-CL2R since the runs of three architectures.
     """
     older = "fused" if path.parts[-3] == "cifar100-10" or path.parent.name == "architectures" else "graph"
     used = record["environment"].get("executor", older)
@@ -61,13 +62,22 @@ def test_a_run(path):
     assert record["environment"]["commit"]
     assert record["environment"]["gpu"] or path.parent.name == "small"  # meant for two cores
     assert (recipe.method, recipe.seed) == (record["method"], record["seed"])
-    if path.parent.name == "pilot":
-        assert path.stem == f"{record['method']}-t{record['tasks']}-s{record['seed']}"
-    else:
-        assert RUNS_BY_PATH[path.relative_to(RESULTS).as_posix()].is_of(record["recipe"])
-        assert (
-            trained_with(path, record) == RUNS_BY_PATH[path.relative_to(RESULTS).as_posix()].recipe["train"]["executor"]
-        )
+    planned = RUNS_BY_PATH[path.relative_to(RESULTS).as_posix()]
+    assert planned.is_of(record["recipe"])
+    assert trained_with(path, record) == planned.recipe["train"]["executor"]
+    check_scores(path, record, recipe)
+
+
+@pytest.mark.parametrize("path", ARCHIVED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_an_archived_run(path):
+    """No page reads it. Its recipe is still valid, and its scores follow from its matrices."""
+    assert path.relative_to(RESULTS / "archive").as_posix() not in RUNS_BY_PATH
+    record = json.loads(path.read_text(encoding="utf-8"))
+    assert record["environment"]["commit"]
+    check_scores(path, record, check_recipe(record["recipe"]))
+
+
+def check_scores(path, record, recipe):
     if "diverged" in record:
         assert record["diverged"].startswith("the loss became NaN or infinite in task")
         return
@@ -87,7 +97,7 @@ def test_a_run(path):
 def test_runs_of_one_data_set_saw_the_same_images():
     """Over all studies: what a recipe names as its images has one fingerprint."""
     seen = {}
-    for path in [*RUNS, *RESULTS.glob("demo/*.json")]:
+    for path in [*RUNS, *ARCHIVED, *RESULTS.glob("demo/*.json")]:
         record = json.loads(path.read_text(encoding="utf-8"))
         for split, section in check_recipe(record["recipe"])["data"].items() if "data" in record else ():
             named = (split, json.dumps(section, sort_keys=True))
@@ -128,7 +138,7 @@ def test_the_readme_names_what_was_made_from_a_changed_tree():
 
 def test_the_pilot_is_reproduced():
     """d-Simplex-HOC on real CIFAR, 7 tasks, lambda 0.3: AC of at least 0.8 and AA of at least 44 % by template."""
-    path = RESULTS / "cifar100-10" / "pilot" / "simplex_hoc-t7-s0.json"
+    path = RESULTS / "archive" / "cifar100-10" / "pilot" / "simplex_hoc-t7-s0.json"
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["recipe"]["method"]["lambda"] == 0.3
     assert record["recipe"]["train"]["epochs"] == 40

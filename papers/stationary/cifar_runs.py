@@ -1,13 +1,10 @@
-"""The runs that several CIFAR100/10 tables share: with the paper's settings, with changes, or with tuned settings."""
+"""The runs that several CIFAR100/10 pages share: with the paper's settings, with changes, and of our own method."""
 
 from papers.stationary.study_runs import StudyRun
 
 PAPER_METHODS = ("er", "fan", "bct", "lce", "advbct", "cvs", "simplex_fd", "simplex_hoc")
 OURS = "simplex_hoc_views"
 """Our own method. The paper has no row of it, so it has no ``paper`` set."""
-
-UNCHANGED = ("er", "simplex_hoc")
-"""Methods for which the tries chose the paper's settings: both sets share their runs."""
 
 TASKS = (2, 7, 16, 31)
 
@@ -30,7 +27,6 @@ def paper_run(
     return StudyRun(study, f"cifar100-10/{method}", method, tasks, order, seed, change, settings, stage)
 
 
-def tuned_run(method: str, tasks: int, *, order: str = "natural", seed: int = 0, stage: int = TUNED) -> StudyRun:
-    """A run with the settings chosen for a method."""
-    study, folder = ("paper", "") if method in UNCHANGED else ("tuned", "tuned/")
-    return StudyRun(study, f"cifar100-10/{folder}{method}", method, tasks, order, seed, stage=stage, set_name="tuned")
+def own_run(tasks: int) -> StudyRun:
+    """The run of our own method that other pages change parts of."""
+    return StudyRun("tuned", f"cifar100-10/tuned/{OURS}", OURS, tasks, stage=OUR_OWN, set_name="tuned")

@@ -9,10 +9,7 @@ from papers.stationary.fig10 import FIG10
 from papers.stationary.matrix_figures import FIG4, FIG7
 from papers.stationary.result_page import Figure, ResultPage
 from papers.stationary.settings_tables import TABLE1, TABLE5
-from papers.stationary.studies.bridged_table import BRIDGED_TABLE
-from papers.stationary.studies.bridged_tries import BRIDGED_TRIES
 from papers.stationary.studies.feature_length import FEATURE_LENGTH
-from papers.stationary.studies.goals import GOALS_PAGE
 from papers.stationary.studies.lambda_tradeoff import LAMBDA_TRADEOFF
 from papers.stationary.studies.method_parts import METHOD_PARTS
 from papers.stationary.studies.mixed_galleries import MIXED_GALLERIES
@@ -59,14 +56,11 @@ DRAWINGS = {name: _drawing(name) for name in CAPTIONS}
 PAGES: dict[str, ResultPage] = {
     "table1": TABLE1,
     "table2": TABLE2,
-    "goals": GOALS_PAGE,
     "table8": TABLE8,
     "fig4": FIG4,
     "front": LAMBDA_TRADEOFF,
     "parts": METHOD_PARTS,
-    "tries": VALIDATION_TRIES,
-    "search": BRIDGED_TRIES,
-    "bridged": BRIDGED_TABLE,
+    "search": VALIDATION_TRIES,
     "questions": OPEN_DETAILS,
     "experiments": TABLE2_EXPERIMENTS,
     "stride": UPDATE_GAIN,

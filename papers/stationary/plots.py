@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 # Okabe and Ito's colours, as in the HTML reports, with a marker each for those who cannot tell them apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b4578f", "#a87400", "#3a9bd1", "#c8452c", "#8a6a4f", "#1d2327")
-MARKERS = "os^Dv<>PX"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b4578f", "#a87400", "#3a9bd1", "#c8452c", "#8a6a4f", "#1d2327", "#7b5cc4")
+MARKERS = "os^Dv<>PX*"
 FAILS = "#f3b4a6"
 IN_THE_PAPER = " in the paper"
 """Suffix of the name of a line with the paper's numbers."""
@@ -129,7 +129,7 @@ def draw_tradeoff(lines: Mapping[str, Sequence[Sequence[float]]], path: Path) ->
 
 def look_of(name: str, place: int) -> dict[str, Any]:
     """Colour and marker of a method, the same in every figure; for other names those of index ``place``."""
-    methods = [method_name(method) for method in (*PAPER_METHODS, OURS)]
+    methods = [method_name(method) for method in (*PAPER_METHODS, OURS, "distillation")]
     return look(methods.index(name) if name in methods else place)
 
 

@@ -91,8 +91,12 @@ class Results:
         return list({run.path: run for run in reversed(runs) if self._current_record(run) is None}.values())[::-1]
 
     def minutes(self, runs: Sequence[StudyRun]) -> float:
-        """Device minutes of the finished runs: the share of each, or its training time if the share is unknown."""
-        found = [record for run in runs if (record := self.record(run)) is not None]
+        """Device minutes of the finished runs: the share of each, or its training time if the share is unknown.
+
+        Two sets may share a run; it counts once.
+        """
+        distinct = {run.path: run for run in runs}.values()
+        found = [record for run in distinct if (record := self.record(run)) is not None]
         return sum(record.get("gpu_minutes") or record["minutes"] for record in found)
 
 

@@ -9,7 +9,7 @@ from papers.stationary.study_runs import StudyRun
 TASKS = 16
 KEYS = {"K": "slots", "lambda": "lambda", "rho": "rho"}
 CENTRE = {"K": 100, "lambda": 0.1, "rho": 5.0}
-"""The values of the run of Table 2, which is on all three axes and is not repeated."""
+"""The paper's values. Their run is on all three axes and is not repeated."""
 
 COMPACT = "evaluation.compact=true"
 """The same scores from 64 numbers per image; at K = 10,000 the full features of one run would take 38 GB."""

@@ -15,6 +15,24 @@ from holdfast.storage import without_nan
 from papers.stationary.__main__ import app
 
 
+def made_up_bridged(aa: float, *, maps: bool = False) -> dict:
+    """Scores of rotated queries: AA of ``aa``, two points more by template with a rotation, five less by instance."""
+    found = {"AC": 1.0, "AA": aa, "ACA": aa, "self": aa, "cross": aa}
+    both = {"template": found, "instance": {**found, "AA": aa - 0.05}}
+    rotated = {"template": {**found, "AA": aa + 0.02}, "instance": both["instance"]}
+    return {
+        "plain": both,
+        "rotation_gallery": rotated,
+        "rotation_other": rotated,
+        "draws": {"rotation_gallery": [{**found, "AA": aa + 0.01 * draw} for draw in range(5)]},
+        "counts": dict.fromkeys(("100", "200", "500", "1000", "2000", "5000"), found),
+        "without_pairs": {"plain": both, "rotation_gallery": both},
+        "reembedded": both,
+        "second_test": dict.fromkeys(("plain", "rotation_gallery", "rotation_other"), both),
+        **({"map_and_rotation": both} if maps else {}),
+    }
+
+
 def write_fake(
     run, root: Path, *, seed: int = 0, minutes: float = 2.0, rising: float = 0.01, commit: str | None = "0123456789ab"
 ) -> dict:
@@ -37,6 +55,10 @@ def write_fake(
         "recipe": json.loads(json.dumps(dict(run.recipe.tables))),
         "protocols": protocols,
     }
+    if "bridged" in run.measures:
+        record["bridged"] = made_up_bridged(0.4)
+    if "readings" in run.measures:
+        record["readings"] = {"simplex": {"rotation_gallery": {"template": {"AC": 1.0, "AA": 0.4, "ACA": 0.4}}}}
     path = root / run.path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(without_nan(record)))
@@ -46,6 +68,11 @@ def write_fake(
 @pytest.fixture
 def fake():
     return write_fake
+
+
+@pytest.fixture
+def bridged():
+    return made_up_bridged
 
 
 @pytest.fixture

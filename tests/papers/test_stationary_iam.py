@@ -14,7 +14,7 @@ from holdfast.experiments.schema import check_recipe
 from holdfast.metrics import compatibility_summary
 from holdfast.storage import without_nan
 from papers.stationary import PAGES, Results, Selection
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS, paper_run, tuned_run
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.fig10 import AXES, CENTRE, ablation_run
 from papers.stationary.formatting import score
 from papers.stationary.iam_runs import iam_run, pretrained_models, pretraining_note
@@ -43,7 +43,8 @@ def test_minutes_are_predicted_by_what_was_measured(family, network, at_once):
 
     Not those of a commit whose runs were two sweeps beside each other: each counted the device as its own.
     """
-    recorded = [json.loads(file.read_text()) for file in (REPOSITORY / "results" / family).glob("*/*.json")]
+    files = [file for root in ("results", "results/archive") for file in (REPOSITORY / root / family).glob("*/*.json")]
+    recorded = [json.loads(file.read_text()) for file in files]
     alone = [run for run in recorded if not run.get("environment", {}).get("commit", "").startswith(TWO_SWEEPS)]
     shared = [run for run in alone if run.get("runs_at_once") in at_once]
     per_step = {
@@ -68,7 +69,7 @@ def test_a_networks_step_is_what_the_bench_of_a_sweep_measured():
 def test_a_second_view_is_twice_the_work(method):
     one, two = paper_run(method, 7), paper_run(method, 7, settings=("method.view_weight=0.5",))
     assert predicted_minutes(two.recipe) == 2 * predicted_minutes(one.recipe)
-    ours = tuned_run(OURS, 7)
+    ours = own_run(7)
     assert predicted_minutes(ours.recipe) == pytest.approx(ours.steps * 2 * SECONDS_PER_STEP["resnet32"] / 60)
 
 

@@ -13,11 +13,13 @@ from holdfast.errors import HoldfastError
 from holdfast.reports import METHOD_NAMES
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS, paper_run, tuned_run
+from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import commit_note, markdown, plain
 from papers.stationary.pages import DRAWINGS
 from papers.stationary.plots import fingerprint
 from papers.stationary.result_page import EVERYTHING, Table
+from papers.stationary.studies.validation_tries import METHODS
+from papers.stationary.table2 import PAPER, WITHOUT, table2_run
 
 
 def reproduce(*words, status=0):
@@ -30,12 +32,13 @@ def reproduce(*words, status=0):
 
 @pytest.fixture
 def some(tmp_path, fake):
-    """HOC at 7 tasks with three seeds, CVS with one, and one value of lambda."""
+    """HOC at 7 tasks with three seeds, CVS with one, FAN and CVS with chosen settings, and one value of lambda."""
     root = tmp_path / "results"
-    records = [fake(paper_run("simplex_hoc", 7, seed=seed), root, seed=seed) for seed in (0, 1, 2)]
-    fake(paper_run("cvs", 7), root, rising=-0.01)
-    fake(paper_run("cvs", 16), root, rising=-0.01)
-    fake(tuned_run("cvs", 7), root)
+    records = [fake(table2_run("simplex_hoc", PAPER, 7, seed), root, seed=seed) for seed in (0, 1, 2)]
+    fake(table2_run("cvs", PAPER, 7), root, rising=-0.01)
+    fake(table2_run("cvs", PAPER, 16), root, rising=-0.01)
+    for method in ("fan", "cvs"):
+        fake(table2_run(method, WITHOUT, 7), root)
     for run in PAGES["table8"].runs():
         if run.change in ("", "lambda-0.25", "lambda-0.5"):
             fake(run, root)
@@ -55,22 +58,20 @@ def test_a_row_is_the_mean_and_spread_over_its_seeds(some):
         assert row[name] == pytest.approx(sum(values) / 3)
         assert row["sd"][name] == pytest.approx(statistics.stdev(values))
     assert row["paper"] == pytest.approx({"AC": 0.86, "AA": 0.48211, "ACA": 0.4241})
-    assert row["files"] == [f"cifar100-10/paper/simplex_hoc-t7-natural-s{seed}.json" for seed in (0, 1, 2)]
+    assert row["files"] == [f"cifar100-10/table2/simplex_hoc-t7-natural-s{seed}-as-is.json" for seed in (0, 1, 2)]
 
 
 def test_what_was_not_run_is_missing(some):
     rows = json.loads(reproduce("table2", "--render", "--results", some[0], "--json").stdout)
-    assert (
-        len([row for row in rows if row["method"] != OURS]) == 2 * (32 + 12) + 3
-    )  # FAN's in iCaRL's order, tuned alone
+    assert len(rows) == 3 * 40 + 2 * 4  # settings of three sources; two methods in iCaRL's order, twice
     for row in rows:
         assert {"method", "tasks", "set", "order", "seeds", "AC", "AA", "ACA", "paper"} <= set(row)
         assert bool(row["seeds"]) == (row["AC"] is not None)
     shown = reproduce("table2", "--render", "--results", some[0], "--set-name", "paper", "--order", "natural").stdout
-    assert re.search(r"^ 7  ER +missing +0  0\.19 46\.75 7\.79 +–$", shown, re.MULTILINE)
+    assert re.search(r"^ 7  ER +0 +missing +0\.19 46\.75 7\.79", shown, re.MULTILINE)
     three = r"\d\.\d\d \d\d\.\d\d \d\d\.\d\d"
-    assert re.search(rf"^ 7  d-Simplex-HOC +\d\.\d\d±\d\.\d\d .* 3  0\.86 48\.21 42\.41  {three}$", shown, re.MULTILINE)
-    assert "GPU minutes of this table at seed 0: 8.0 on NVIDIA H200, 4 of 32 runs." in shown
+    found = rf"^ 7  d-Simplex-HOC +3  \d\.\d\d±\d\.\d\d .* 0\.86 48\.21 42\.41 .*  {three}$"
+    assert re.search(found, shown, re.MULTILINE)
 
 
 def test_rows_of_table_eight_have_axis_and_value(some):
@@ -84,19 +85,19 @@ def test_rows_of_table_eight_have_axis_and_value(some):
 
 def test_table_two_says_what_code_its_runs_were_made_with(tmp_path, fake):
     for seed, commit in enumerate(("aaaaaaa0", "bbbbbbb", "bbbbbbb")):
-        fake(paper_run("cvs", 7, seed=seed), tmp_path, commit=commit)
-    fake(paper_run("cvs", 7, order="icarl"), tmp_path, commit=None)
-    selection = Selection(methods=["cvs"], tasks=[7], orders=["natural"])
-    row, tuned = PAGES["table2"].rows(Results(tmp_path), selection)
+        fake(table2_run("simplex_hoc", PAPER, 7, seed), tmp_path, commit=commit)
+    fake(table2_run("simplex_hoc", PAPER, 7, order="icarl"), tmp_path, commit=None)
+    selection = Selection(methods=["simplex_hoc"], tasks=[7], orders=["natural"])
+    row, tuned, rotated = PAGES["table2"].rows(Results(tmp_path), selection)
     assert row["commits"] == ["aaaaaaa0", "bbbbbbb", "bbbbbbb"]
-    assert tuned["commits"] == []
-    of_paper, of_tuned = PAGES["table2"].tables(Results(tmp_path), selection)
+    assert tuned["commits"] == rotated["commits"] == []
+    of_paper, _, of_tuned, *_ = PAGES["table2"].tables(Results(tmp_path), selection)
     (note,) = [note for note in of_paper.notes if "commit" in note]
     assert note.startswith("Runs by commit: 2 at bbbbbbb, 1 at aaaaaaa. ")
     assert note.endswith("Compare AC and small differences over several seeds.")
     assert not [note for note in of_tuned.notes if "commit" in note]
-    shuffled = Selection(methods=["cvs"], tasks=[7], orders=["icarl"], sets=["paper"])
-    (table,) = PAGES["table2"].tables(Results(tmp_path), shuffled)
+    shuffled = Selection(methods=["simplex_hoc"], tasks=[7], orders=["icarl"], sets=["paper"])
+    table, *_ = PAGES["table2"].tables(Results(tmp_path), shuffled)
     assert any(note.startswith("Runs by commit: 1 at an unknown one. ") for note in table.notes)
 
 
@@ -106,7 +107,7 @@ def test_uncommitted_changes_are_seen_in_the_note():
     assert note.startswith("Runs by commit: 2 at 0123456+, 1 at 0123456, 1 at fedcba9+ + 0123456. ")
 
 
-@pytest.mark.parametrize("name", ["table2", "table3", "table4", "tries"])
+@pytest.mark.parametrize("name", ["table3", "table4", "search"])
 def test_that_fan_reads_through_maps_is_said_where_it_has_a_row(name, tmp_path):
     for method, count in (("fan", 1), ("er", 0)):
         for table in PAGES[name].tables(Results(tmp_path), Selection(methods=[method], orders=["natural"])):
@@ -184,8 +185,8 @@ def test_without_a_gpu_it_renders_and_says_so(some):
 def test_missing_runs_that_tables_share_are_said_to_be_counted_twice(tmp_path):
     once = "A run that several tables share is counted once here"
     found = reproduce("table2", "--methods", "er", "--tasks", "7", "--seeds", "0", "--results", tmp_path)
-    assert "No GPU here: 2 missing runs stay missing" in found.stderr
-    assert found.stdout.count("1 of 1 run is still missing.") == 4  # two orders in the paper set and in the tuned one
+    assert "No GPU here: 2 missing runs stay missing" in found.stderr  # one with each executor
+    assert found.stdout.count("1 of 1 run is still missing.") == 4  # the paper's and the chosen settings, both twice
     assert once in found.stderr
     assert once not in reproduce("table4", "--results", tmp_path).stderr
 
@@ -194,13 +195,12 @@ def test_a_dry_run_lists_what_is_missing(some):
     words = ["table2", "--dry-run", "--results", some[0], "--methods", "cvs", "--seeds", "0", "--set-name", "paper"]
     plan = json.loads(reproduce(*words, "--json").stdout)
     assert [row["run"] for row in plan] == [
-        f"cifar100-10/paper/cvs-{name}-s0"
-        for name in ("t31-natural", "t2-natural", "t16-icarl", "t7-icarl", "t2-icarl")
+        f"cifar100-10/table2/cvs-{name}-s0-as-is" for name in ("t31-natural", "t2-natural")
     ]
     assert plan[0]["steps"] == 43_890
     assert plan[0]["minutes"] == pytest.approx(43_890 * 0.0008 / 60)
-    assert sum(row["steps"] for row in plan) == 43_890 + 27_440 + 35_350 + 30_240 + 27_440 == 164_360
-    assert "5 runs, 164,360 steps, about 2 minutes" in reproduce(*words).stdout
+    assert sum(row["steps"] for row in plan) == 43_890 + 27_440 == 71_330
+    assert "2 runs, 71,330 steps, about 1 minute" in reproduce(*words).stdout
 
 
 def test_runs_of_a_dry_run_have_names_of_their_own(tmp_path):
@@ -243,20 +243,20 @@ def test_what_the_committed_pictures_say_of_our_own_method():
     table2 = {figure.name: figure for figure in PAGES["table2"].figures(committed)}["over-tasks-tuned"]
     (row,) = (
         row
-        for row in PAGES["table2"].rows(committed, Selection(sets=["tuned"], orders=["natural"], tasks=[7]))
-        if row["method"] == "simplex_hoc_views"
+        for row in PAGES["table2"].rows(committed, Selection(methods=[OURS], orders=["natural"], tasks=[7]))
+        if row["source"] == WITHOUT
     )
     line = table2.data[ours]
     assert len(row["seeds"]) > 1
     assert line["AA"][line["tasks"].index(7)] == row["AA"]
-    every = {METHOD_NAMES[method] for method in (*PAPER_METHODS, OURS)}
-    assert set(table2.data) <= every
-    assert all(name in table2.caption for name in every - set(table2.data))
+    assert set(table2.data) == {METHOD_NAMES[method] for method in METHODS}
 
 
 def test_a_selection_reaches_the_tables(some):
-    (table,) = PAGES["table2"].tables(Results(some[0]), Selection(methods=["cvs"], sets=["tuned"], orders=["icarl"]))
-    assert [row[0] for row in table.rows] == ["2", "7", "16"]
+    selection = Selection(methods=["simplex_hoc"], sets=["tuned"], orders=["icarl"])
+    table, *goals = PAGES["table2"].tables(Results(some[0]), selection)
+    assert [row[0] for row in table.rows] == ["7", "16"]
+    assert [table.title for table in goals] == ["Goals"]
 
 
 def test_markdown_and_plain_text_by_hand():

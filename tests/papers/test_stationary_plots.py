@@ -28,9 +28,9 @@ def drawn(draw, data, monkeypatch):
 
 def test_a_method_has_one_colour_in_every_figure(monkeypatch):
     line = {"tasks": [2, 7, 16], "AC": [1.0, None, 0.5], "AA": [0.4, None, 0.5], "ACA": [0.4, None, 0.5]}
-    names = [METHOD_NAMES[method] for method in (*PAPER_METHODS, OURS)]
+    names = [METHOD_NAMES[method] for method in (*PAPER_METHODS, OURS, "distillation")]
     whole = drawn(draw_over_tasks, dict.fromkeys(names, line), monkeypatch)
-    assert len({(line.get_color(), line.get_marker()) for line in whole.values()}) == len(names) == 9
+    assert len({(line.get_color(), line.get_marker()) for line in whole.values()}) == len(names) == 10
     some = [names[i] for i in (8, 3, 7)]
     panel = {"title": "", "replaced": [], "lines": {name: [0.4, 0.5] for name in some}}
     dials = {name: [[0.1, 0.9, 0.4]] for name in (*some, f"{names[7]} in the paper")}

@@ -8,6 +8,7 @@ from holdfast.errors import HoldfastError
 from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import paper_run
 from papers.stationary.result_page import EVERYTHING
+from papers.stationary.table2 import PAPER, table2_run
 
 
 @pytest.fixture
@@ -30,10 +31,10 @@ def on(**fingerprints):
 @pytest.mark.parametrize("split", ["train", "query", "gallery"])
 def test_runs_on_different_images_are_not_compared(altered, tmp_path, split):
     same = {"train": "a", "query": "b", "gallery": "c"}
-    first = altered(paper_run("er", 7), data=on(**same))
-    altered(paper_run("cvs", 16), data=on(**same))
+    first = altered(table2_run("er", PAPER, 7), data=on(**same))
+    altered(table2_run("cvs", PAPER, 16), data=on(**same))
     assert PAGES["table2"].rows(Results(tmp_path), EVERYTHING)
-    other = altered(paper_run("cvs", 7), data=on(**{**same, split: "d"}))
+    other = altered(table2_run("cvs", PAPER, 7), data=on(**{**same, split: "d"}))
     with pytest.raises(HoldfastError, match=f"its {split} images .* differ from those of") as refused:
         PAGES["table2"].rows(Results(tmp_path), EVERYTHING)
     assert str(first) in str(refused.value)
@@ -41,15 +42,15 @@ def test_runs_on_different_images_are_not_compared(altered, tmp_path, split):
 
 
 def test_a_winner_is_not_chosen_over_different_images(altered, tmp_path):
-    tries = [run for run in PAGES["tries"].runs() if run.method == "er"]
+    tries = [run for run in PAGES["search"].runs() if run.method == "er"]
     for i, run in enumerate(tries):
         altered(run, data=on(query=str(i == 2)))
     with pytest.raises(HoldfastError, match=r"its query images \(tinyimagenet32_validation\) differ"):
-        PAGES["tries"].rows(Results(tmp_path), EVERYTHING)
+        PAGES["search"].rows(Results(tmp_path), EVERYTHING)
 
 
 def test_other_images_are_expected_where_the_recipes_name_others(altered, tmp_path):
-    tries = [run for run in PAGES["tries"].runs() if run.method == "er"]
+    tries = [run for run in PAGES["search"].runs() if run.method == "er"]
     runs = [paper_run("er", 7), tries[0]]
     for run, images in zip(runs, "ab"):
         altered(run, data=on(train="same", query=images))

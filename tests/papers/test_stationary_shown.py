@@ -9,17 +9,17 @@ from typer.testing import CliRunner
 from holdfast.errors import HoldfastError
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
-from papers.stationary.cifar_runs import paper_run
 from papers.stationary.html_page import render_html
 from papers.stationary.pages import DRAWINGS
 from papers.stationary.result_page import EVERYTHING
+from papers.stationary.table2 import PAPER, table2_run
 
 
 @pytest.fixture
 def here(tmp_path, fake, monkeypatch):
     """An empty current folder; beside it results enough for pictures of Table 2 and Figure 4."""
     for method, seed in (("cvs", 0), ("simplex_hoc", 0), ("simplex_hoc", 1)):
-        fake(paper_run(method, 7, seed=seed), tmp_path / "made-up", seed=seed)
+        fake(table2_run(method, PAPER, 7, seed), tmp_path / "made-up", seed=seed)
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -83,19 +83,18 @@ def test_a_part_comes_without_pictures_of_everything(here):
 @pytest.mark.parametrize(
     ("selection", "footer"),
     [
-        (Selection(), "GPU minutes of this table at seed 0: 4.0 on NVIDIA H200, 2 of 32 runs."),
-        (Selection(tasks=[7], methods=["cvs"]), "GPU minutes of this table at seed 0: 2.0 on NVIDIA H200, 1 of 1 run."),
-        (Selection(seeds=[0, 1]), "GPU minutes of this table at seed 0: 4.0 on NVIDIA H200, 2 of 32 runs."),
-        (Selection(seeds=[1]), None),
+        (Selection(), "GPU minutes of 3 of 194 runs: 6.0."),
+        (Selection(tasks=[7], methods=["cvs"], sets=["paper"]), "GPU minutes of 1 of 3 runs: 2.0."),
+        (Selection(tasks=[7], methods=["cvs"], sets=["paper"], seeds=[0]), "GPU minutes of 1 of 1 run: 2.0."),
     ],
 )
 def test_the_minutes_are_of_what_was_chosen(selection, footer, here):
-    table = PAGES["table2"].tables(Results(here.parent / "made-up"), selection)[0]
-    assert [note for note in table.notes if note.startswith("GPU minutes")] == ([footer] if footer else [])
+    tables = PAGES["table2"].tables(Results(here.parent / "made-up"), selection)
+    assert [note for table in tables for note in table.notes if note.startswith("GPU minutes")] == [footer]
 
 
 def test_the_contents_of_the_page_lead_to_its_parts(tmp_path):
-    every, nothing = {name: PAGES[name] for name in ("table2", "table8", "goals")}, Results(tmp_path)
+    every, nothing = {name: PAGES[name] for name in ("table2", "table8", "search")}, Results(tmp_path)
     page = render_html(every, nothing, EVERYTHING)
     links, parts = re.findall(r'href="#([^"]+)"', page), re.findall(r'<h2 id="([^"]+)"', page)
     assert links == parts == list(every)

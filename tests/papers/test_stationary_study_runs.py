@@ -17,14 +17,15 @@ from holdfast.methods.simplex_hoc_views import SimplexHOCViews
 from holdfast.scenarios.cl2r import cl2r, class_order
 from holdfast.training.kernels import why_no_kernels
 from papers.stationary import PAGES, Results, Selection, StudyRun
-from papers.stationary.cifar_runs import FIRST_SEED, OURS, PAPER_METHODS, UNCHANGED, paper_run, tuned_run
+from papers.stationary.cifar_runs import FIRST_SEED, OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.iam_runs import pretrained_models
 from papers.stationary.pages import in_running_order, pages_named
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
 from papers.stationary.results import grouped_by_seed
 from papers.stationary.studies.method_parts import mean_lambda
-from papers.stationary.studies.validation_tries import COMMON, TRIED, winner
+from papers.stationary.studies.validation_tries import METHODS
 from papers.stationary.study_runs import same_run
+from papers.stationary.table2 import CHOSEN, PAPER, WITHOUT, table2_run
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERY = [run for page in PAGES.values() for run in page.runs()]
@@ -65,28 +66,6 @@ def test_fused_is_named_only_where_the_kernels_can_train():
     assert networks == {"resnet32", "resnet18", "senet18", "regnety_400mf"}
     for name in networks:
         assert why_no_kernels(Encoder(build_backbone(name).to(memory_format=torch.channels_last)), 32, 32) == ""
-
-
-def test_table_two_has_the_runs_the_plan_asks_for():
-    runs = PAGES["table2"].runs()
-    first = [run for run in runs if run.stage == FIRST_SEED]
-    assert {(run.method, run.tasks) for run in first} == {(m, t) for m in PAPER_METHODS for t in (2, 7, 16, 31)}
-    assert len(first) == 32
-    repeated = ("er", "cvs", "simplex_fd", "simplex_hoc")
-    for set_name in ("paper", "tuned"):
-        own = [run for run in runs if run.set_name == set_name and run.method != OURS]
-        seeds = {(c.method, c.tasks, c.seed) for c in own if c.seed}
-        again = repeated if set_name == "paper" else ("fan", *repeated)  # the strongest rival, once tuned
-        at_the_ends = {("simplex_hoc", 31)} | ({("advbct", 2), ("fan", 31)} if set_name == "tuned" else set())
-        asked_for = {(m, t) for m in again for t in (7, 16)} | at_the_ends
-        assert seeds == {(m, t, s) for m, t in asked_for for s in (1, 2)}
-        icarl = {(c.method, c.tasks) for c in own if c.order == "icarl"}
-        assert icarl == {(m, t) for m in again for t in (2, 7, 16)}
-    ours = [run for run in runs if run.method == OURS]
-    assert {(c.tasks, c.seed) for c in ours if c.order == "natural"} == {
-        (t, s) for t in (2, 7, 16, 31) for s in (0, 1, 2)
-    }
-    assert {run.study for run in ours} == {"tuned"}
 
 
 def test_work_goes_stage_by_stage_and_long_runs_first():
@@ -154,29 +133,20 @@ def test_the_paper_set_is_the_paper_to_the_letter(method):
         assert (options["base"], options["on"], options["distance"]) == (5.0, "replayed", "cosine")
 
 
-@pytest.mark.parametrize("method", PAPER_METHODS)
-def test_the_tuned_set_keeps_data_network_buffer_and_epochs(method):
-    paper, tuned = paper_run(method, 7).recipe, tuned_run(method, 7).recipe
+@pytest.mark.parametrize("method", METHODS)
+def test_the_tuned_recipes_are_what_the_tries_chose(method):
+    """They keep data, network, buffer and epochs of the method's recipe."""
+    tuned = check_recipe(read_recipe(f"cifar100-10/tuned/{method}"))
+    assert same_run(tuned, check_recipe(read_recipe(f"cifar100-10/{method}", CHOSEN[method][WITHOUT])))
+    plain = check_recipe(read_recipe(f"cifar100-10/{method}"))
     for section in ("data", "scenario", "backbone", "preprocess", "evaluation"):
-        assert tuned[section] == paper[section]
-    assert tuned["train"]["epochs"] <= paper["train"]["epochs"]
-    assert tuned["train"]["batch_size"] == paper["train"]["batch_size"]
-
-
-@pytest.mark.parametrize("method", [*PAPER_METHODS, OURS])
-def test_the_tuned_set_is_what_the_tries_chose(method):
-    """And as the recipe stands, until all of a method's tries have been run."""
-    rows = PAGES["tries"].rows(Results(ROOT / "results"), Selection(methods=[method]))
-    best = winner([row for row in rows if row["counted"]])
-    assert [row for row in rows if row["winner"]] == ([best] if best else [])
-    tuned = read_recipe(f"cifar100-10/tuned/{method}")
-    expected = read_recipe(f"cifar100-10/{method}", best["settings"] if best else [])
-    assert same_run(check_recipe(tuned), check_recipe(expected))
-    assert (method in UNCHANGED) == (best is not None and not best["settings"])
+        assert tuned[section] == plain[section]
+    assert tuned["train"]["epochs"] == plain["train"]["epochs"]
+    assert tuned["train"]["batch_size"] == plain["train"]["batch_size"]
 
 
 def test_a_run_that_two_sets_share_is_missing_once():
-    shared = [paper_run("simplex_hoc", 7), tuned_run("simplex_hoc", 7)]
+    shared = [table2_run("er", source, 7) for source in (PAPER, WITHOUT)]
     assert shared[0].path == shared[1].path
     assert Results(Path("nowhere")).missing(shared) == shared[:1]
     assert len(list(grouped_by_seed(shared))) == 2
@@ -217,34 +187,10 @@ def test_the_papers_numbers_agree_with_each_other():
         assert table8[axis][value] == pytest.approx(centre, abs=0.005)
 
 
-def test_every_method_has_as_many_tries():
-    assert set(TRIED) == {*PAPER_METHODS, OURS}
-    for method, tries in TRIED.items():
-        assert len(set(tries)) == 4, method
-        assert () in tries
-        for settings in tries:
-            if method != OURS:
-                recipe = check_recipe(read_recipe(f"cifar100-10/{method}", ["train.epochs=40", *settings]))
-                assert recipe["train"]["epochs"] == 40
-    rows = PAGES["tries"].rows(Results("nowhere"), EVERYTHING)
-    assert sum(row["counted"] for row in rows) == 4 * len(TRIED)
-    assert {row["method"] for row in rows if not row["counted"]} == {OURS}
-    for key in ("data.query", "data.gallery"):
-        assert sum(setting.startswith(f"{key}=") for setting in COMMON) == 1
-
-
-def test_the_winner_has_the_highest_aca_then_aa():
-    tries = [{"ACA": aca, "AA": aa, "diverged": []} for aca, aa in ((0.3, 0.5), (0.4, 0.4), (0.4, 0.45))]
-    assert winner(tries) is tries[2]
-    assert winner([*tries, {"ACA": None, "AA": None, "diverged": []}]) is None
-    assert winner([*tries, {"ACA": None, "AA": None, "diverged": [0]}]) is tries[2]
-    assert winner([]) is None
-
-
 @pytest.mark.parametrize(("tasks", "mean"), [(7, 0.209), (16, 0.12)])
 def test_without_the_rule_our_own_method_keeps_its_mean_lambda(tasks, mean):
     """As the method itself sets lambda, task by task."""
-    own = tuned_run(OURS, tasks)
+    own = own_run(tasks)
     labels = np.repeat(np.arange(100), 500)
     options = {key: value for key, value in own.recipe["method"].items() if key not in ("name", "lambda")}
     method, lambdas = SimplexHOCViews(**options), []
@@ -266,13 +212,14 @@ def test_a_part_of_our_own_method_has_the_rivals_epochs():
 def test_a_part_can_be_chosen():
     runs = PAGES["table2"].runs()
     chosen_runs = Selection(methods=["er"], tasks=[7], seeds=[0, 1], orders=["natural"], sets=["paper"]).of(runs)
-    assert [run.name for run in chosen_runs] == ["er-t7-natural-s0", "er-t7-natural-s1"]
+    names = [f"er-t7-natural-s{seed}-{executor}" for executor in ("as-is", "as-is-graph") for seed in (0, 1)]
+    assert [run.name for run in chosen_runs] == names
     everything = [run for page in PAGES.values() for run in page.runs()]
     changed = {run.study for run in Selection(sets=["paper"]).of(everything)}
     replaced = {"replaced", "none", "architectures", "celeba", "celeba-none"}
     assert changed == {"paper", "table2", "ablation", "questions", "experiments", "small", "theory", "toy", *replaced}
     assert list(pages_named("all")) == list(PAGES)
-    known = "all, bridged, experiments, fig1, fig2, .* fig9, fig10, fig11"
+    known = "all, experiments, fig1, fig2, .* fig9, fig10, fig11"
     with pytest.raises(HoldfastError, match=f"unknown table or figure 'table99'; known: {known}"):
         pages_named("table99")
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from holdfast.methods.simplex_hoc_views import lambda_of_share
-from papers.stationary.cifar_runs import OURS, REST, paper_run, tuned_run
+from papers.stationary.cifar_runs import REST, own_run, paper_run
 from papers.stationary.cifar_runs import TASKS as EVERY_COUNT
 from papers.stationary.formatting import AGAIN, SET_LEGEND, commit_note, method_name, missing_note, scores
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
@@ -64,7 +64,7 @@ def _views_given(tasks: int) -> list[tuple[str, StudyRun]]:
 def _listed() -> list[tuple[str, StudyRun]]:
     found = []
     for tasks in EVERY_COUNT:
-        own = tuned_run(OURS, tasks)
+        own = own_run(tasks)
         changes = {**PARTS, **MORE_SLOTS} if tasks in TASKS else MORE_SLOTS
         found.append(("the whole method", own))
         if tasks in TASKS:  # the rounding of the kernels has changed since the first run

@@ -14,14 +14,14 @@ HELD = ("length-25", "cross-entropy sees every feature at length 25", "simplex_h
 FP32 = ("train.precision=fp32", "train.executor=auto")
 """The fused kernels, which the recipes name, compute in bf16 only."""
 TABLE_2 = ""
-"""Suffix of a run that belongs to Table 2."""
+"""Suffix of a run of study ``paper``."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change of the paper's settings. Without settings it is a run of Table 2.
+    """One change of the paper's settings. Without settings it is a run of study ``paper``.
 
-    suffix: of the file name of a run that is not in Table 2.
+    suffix: of the file name of a run that is not of study ``paper``.
     about: what is changed, as shown in the table.
     method: name of the method.
     settings: changed settings, each as ``key=value``.
@@ -40,7 +40,7 @@ class Change:
 
     @property
     def run(self) -> StudyRun:
-        if not (self.settings or self.again):  # a run of Table 2, which is not repeated
+        if not (self.settings or self.again):  # a run of study ``paper``, which is not repeated
             return paper_run(self.method, self.tasks, order=self.order)
         return paper_run(
             self.method,

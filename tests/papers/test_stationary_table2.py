@@ -1,18 +1,21 @@
-"""Page ``bridged``: the settings are those that page ``search`` chose; its tables from made-up results."""
+"""Table 2: the settings are those that page ``search`` chose; its tables from made-up results."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import HoldfastError
+from holdfast.reports import METHOD_NAMES
 from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.reproduce import _refuse_without_data
 from papers.stationary.result_page import EVERYTHING, Selection
-from papers.stationary.studies.bridged_table import CHOSEN, METHODS, WITH, WITHOUT, settings_of
+from papers.stationary.studies.validation_tries import METHODS
+from papers.stationary.table2 import CHOSEN, WITH, WITHOUT, near_the_paper, settings_of
 
-PAGE = PAGES["bridged"]
+PAGE = PAGES["table2"]
 RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -24,7 +27,7 @@ def test_the_settings_are_those_that_the_tries_chose():
 
 def test_the_runs():
     runs = PAGE.runs()
-    assert len({run.path for run in runs}) == len(runs)
+    assert len({run.path for run in runs}) == 194
     graph = [run for run in runs if run.recipe["train"]["executor"] == "graph"]
     assert {(run.method, run.tasks) for run in graph} == {("er", 7), ("simplex_hoc", 7)}
     assert len(graph) == 6
@@ -46,24 +49,7 @@ def test_the_papers_settings_are_those_of_the_recipes():
     assert settings_of(OURS, "paper") == CHOSEN[OURS][WITHOUT]
 
 
-def bridged(aa, *, maps=False):
-    found = {"AC": 1.0, "AA": aa, "ACA": aa, "self": aa, "cross": aa}
-    both = {"template": found, "instance": {**found, "AA": aa - 0.05}}
-    rotated = {"template": {**found, "AA": aa + 0.02}, "instance": both["instance"]}
-    return {
-        "plain": both,
-        "rotation_gallery": rotated,
-        "rotation_other": rotated,
-        "draws": {"rotation_gallery": [{**found, "AA": aa + 0.01 * draw} for draw in range(5)]},
-        "counts": dict.fromkeys(("100", "200", "500", "1000", "2000", "5000"), found),
-        "without_pairs": {"plain": both, "rotation_gallery": both},
-        "reembedded": both,
-        "second_test": dict.fromkeys(("plain", "rotation_gallery", "rotation_other"), both),
-        **({"map_and_rotation": both} if maps else {}),
-    }
-
-
-def test_the_tables_of_made_up_results(fake, tmp_path):
+def test_the_tables_of_made_up_results(fake, bridged, tmp_path):
     chosen = Selection(methods=["fan", OURS], tasks=[7])
     for run in chosen.of(PAGE.runs()):
         record = fake(run, tmp_path)
@@ -83,7 +69,7 @@ def test_the_tables_of_made_up_results(fake, tmp_path):
     assert len(tables["A second test: miniImageNet"].rows) == 2
 
 
-def test_the_two_executors_are_compared_by_seed(fake, tmp_path):
+def test_the_two_executors_are_compared_by_seed(fake, bridged, tmp_path):
     """Made up: AA with torch's kernels is 1, 2 and 3 points lower at the three seeds; AC is equal."""
     chosen = Selection(methods=["er"], tasks=[7])
     for run in chosen.of(PAGE.runs()):
@@ -98,7 +84,7 @@ def test_the_two_executors_are_compared_by_seed(fake, tmp_path):
     assert aca == "+0.00 (+0.00 to +0.00)"
 
 
-def test_goals_are_judged_when_their_runs_are_there(fake, tmp_path):
+def test_goals_are_judged_when_their_runs_are_there(fake, bridged, tmp_path):
     """Made up: ours has 45 % and d-Simplex-HOC 40 %, each 2 points more with a rotation; the others 30 %."""
     level = {OURS: 0.45, "simplex_hoc": 0.4}
     chosen = Selection(tasks=[7])
@@ -133,7 +119,7 @@ def test_tables_say_what_is_missing():
         "Goals",
     ]
     assert all("missing" in row[3:5] for table in tables for row in table.rows)
-    assert tables[-1].notes[-1] == "GPU minutes of 0 of the 194 runs of this page: 0.0."
+    assert tables[-1].notes[-1] == "GPU minutes of 0 of 194 runs: 0.0."
 
 
 def test_a_run_with_torch_kernels_is_not_one_with_the_fused_kernels():
@@ -149,3 +135,35 @@ def test_what_a_record_needs_is_asked_for_before_the_first_run(tmp_path):
         _refuse_without_data(PAGE.runs()[:1], tmp_path)
     (tmp_path / "mini-imagenet").mkdir()
     _refuse_without_data(PAGE.runs()[:1], tmp_path)
+
+
+def test_what_the_summary_calls_reproduced_is_near_the_paper():
+    """docs/reproduction.md, "Reproduced": the same rows as those after ≈ in the table."""
+    page = " ".join((RESULTS.parent / "docs/reproduction.md").read_text(encoding="utf-8").split())
+    (said,) = re.findall(r"\*\*Reproduced\*\* \(.*?\): (.*?)\. The paper's protocol", page)
+    summary = set()
+    for part in said.split("; "):
+        methods, _, counts = part.removesuffix(" tasks").partition(" at ")
+        summary |= {(name, int(tasks)) for name in methods.split(" and ") for tasks in re.findall(r"\d+", counts)}
+    rows = [row for row in PAGE.rows(Results(RESULTS), Selection(orders=["natural"])) if row["source"] == "paper"]
+    assert summary == {(METHOD_NAMES[row["method"]], row["tasks"]) for row in rows if near_the_paper(row)}
+
+
+def test_by_instance_and_in_another_order_as_the_methods_page_says():
+    page = " ".join((RESULTS.parent / "docs/methods/README.md").read_text(encoding="utf-8").split())
+    rows = {
+        (row["method"], row["order"], row["tasks"]): row
+        for row in PAGE.rows(Results(RESULTS), Selection(methods=[OURS, "simplex_hoc"], sets=["paper"]))
+    }
+    ours, theirs = (
+        [rows[method, "natural", tasks]["instance"] for tasks in (7, 16, 31)] for method in (OURS, "simplex_hoc")
+    )
+    ac = [row["AC"] for row in (*theirs, *ours)]
+    more = [100 * (own["AA"] - other["AA"]) for own, other in zip(ours, theirs)]
+    said = (
+        "is {:.2f}, {:.2f} and {:.2f}; that of `simplex_hoc_views` is {:.2f}, {:.2f} and {:.2f},"
+        " with {:.1f}, {:.1f} and {:.1f} points more AA"
+    )
+    assert said.format(*ac, *more) in page
+    shuffled = [rows[method, "icarl", tasks]["AC"] for method in (OURS, "simplex_hoc") for tasks in (7, 16)]
+    assert "(AC {:.2f} and {:.2f} at 7 and 16 tasks against {:.2f} and {:.2f}, one seed)".format(*shuffled) in page
