@@ -7,6 +7,7 @@ from papers.stationary.study_runs import StudyRun
 
 RECIPES = {
     "replaced": "iam/cifar100r",
+    "changes": "iam/cifar100r",
     "none": "iam/cifar100r-none",
     "architectures": "iam/cifar100r-architectures",
     "ablation": "iam/cifar100r-ablation",

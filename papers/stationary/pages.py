@@ -14,6 +14,7 @@ from papers.stationary.studies.lambda_tradeoff import LAMBDA_TRADEOFF
 from papers.stationary.studies.method_parts import METHOD_PARTS
 from papers.stationary.studies.mixed_galleries import MIXED_GALLERIES
 from papers.stationary.studies.open_details import OPEN_DETAILS
+from papers.stationary.studies.replacement_details import REPLACEMENT_DETAILS
 from papers.stationary.studies.table2_experiments import TABLE2_EXPERIMENTS
 from papers.stationary.studies.theory_on_cifar import THEORY_ON_CIFAR
 from papers.stationary.studies.toy import FIG3
@@ -74,6 +75,7 @@ PAGES: dict[str, ResultPage] = {
     "fig6": FIG6,
     "fig7": FIG7,
     "mixed": MIXED_GALLERIES,
+    "replacing": REPLACEMENT_DETAILS,
     "table7": TABLE7,
     "fig9": FIG9,
     "fig10": FIG10,

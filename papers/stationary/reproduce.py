@@ -169,12 +169,13 @@ PAGE_TITLES = {
     "theory": "Theorem 1 and Proposition 1 on CIFAR100",
     "length": "effect of the feature length (for two cores)",
     "mixed": "galleries of mixed versions",
+    "replacing": "schedule and reference of IAM-CL2R",
     "all": "every one of these",
 }
 """Name -> short title. The paper's tables and figures in its order, then further studies."""
 
 # \b keeps the line breaks of a help text.
-LISTED = "\b\nNAME is one of:\n" + "\n".join(f"  {name:<10} {about}" for name, about in PAGE_TITLES.items())
+LISTED = "\b\nNAME is one of:\n" + "\n".join(f"  {name:<11} {about}" for name, about in PAGE_TITLES.items())
 
 
 DRAWN_SETS = ("glyphs",)

@@ -216,7 +216,7 @@ def test_a_part_can_be_chosen():
     assert [run.name for run in chosen_runs] == names
     everything = [run for page in PAGES.values() for run in page.runs()]
     changed = {run.study for run in Selection(sets=["paper"]).of(everything)}
-    replaced = {"replaced", "none", "architectures", "celeba", "celeba-none"}
+    replaced = {"replaced", "changes", "none", "architectures", "celeba", "celeba-none"}
     assert changed == {"paper", "table2", "ablation", "questions", "experiments", "small", "theory", "toy", *replaced}
     assert list(pages_named("all")) == list(PAGES)
     known = "all, experiments, fig1, fig2, .* fig9, fig10, fig11"
