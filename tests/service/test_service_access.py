@@ -126,3 +126,17 @@ def test_tokens_of_the_environment(tmp_path):
     assert AccessControl(read_tokens(tmp_path / "tokens", {})).scope(f"Bearer {READ}") == "read"
     with pytest.raises(HoldfastError, match="the token file cannot be read"):
         read_tokens(tmp_path / "nowhere", {})
+
+
+@pytest.mark.parametrize("header", ["bearer {}", "BEARER  {} ", "Bearer {}"])
+def test_one_token_is_one_client_however_its_header_is_written(header):
+    from starlette.requests import HTTPConnection
+
+    token = "t" * 20
+    access = AccessControl(read_tokens(None, {"HOLDFAST_WRITE_TOKEN": token}))
+
+    def client(text):
+        return access.client(HTTPConnection({"type": "http", "headers": [(b"authorization", text.encode())]}))
+
+    assert client(header.format(token)) == client(f"Bearer {token}")
+    assert client(header.format("u" * 20)) != client(f"Bearer {token}")

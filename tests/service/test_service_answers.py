@@ -1,9 +1,13 @@
 """What the endpoints answer is what the gallery says."""
 
+import asyncio
 import base64
 import io
 import json
+import threading
+import time
 
+import httpx2
 import numpy as np
 import pytest
 from PIL import Image
@@ -257,3 +261,53 @@ def test_a_gallery_of_vectors_only(tmp_path):
             assert listed(found) == [("x", 1.0)]
             refused = client.post("/v1/search/image", content=b"x", headers=PNG)
     assert (refused.status_code, "takes no images" in refused.text) == (422, True)
+
+
+def test_a_damaged_file_of_the_gallery_is_not_named(client, gallery, tmp_path, caplog):
+    gallery._state.folder.version(1).joinpath("basis.npy").write_bytes(b"x")
+    gallery._state.models.basis_of.cache_clear()
+    answer = client.post("/v1/search/vector", json={"vector": [1.0] * 59, "version": 1, "k": 1})
+    assert answer.status_code == 500
+    assert answer.json()["error"]["reason"] == "internal error of the service; see its log"
+    assert str(tmp_path) in caplog.text  # the log does
+
+
+def test_stats_that_are_asked_for_at_once_are_read_once(gallery, monkeypatch):
+    app, read, stats = build_app(gallery, access=AccessControl({})), [], gallery.stats
+
+    def slow():
+        read.append(1)
+        time.sleep(0.2)
+        return stats()
+
+    monkeypatch.setattr(gallery, "stats", slow)
+
+    async def run():
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url=ADDRESS) as client:
+            return await asyncio.gather(*(client.get("/v1/ready") for _ in range(10)))
+
+    assert [answer.status_code for answer in asyncio.run(run())] == [200] * 10
+    assert len(read) == 1
+
+
+def test_stats_are_those_after_the_last_write(client, gallery, monkeypatch):
+    """Also if a reading that began before the write is still running."""
+    stats, began, go = gallery.stats, threading.Event(), threading.Event()
+
+    def slow():
+        found = stats()
+        began.set()
+        assert go.wait(30)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gallery, "stats", slow)
+        reading = threading.Thread(target=client.get, args=("/v1/ready",))
+        reading.start()
+        assert began.wait(30)
+    assert client.delete("/v1/item?id=a/0").status_code == 200
+    assert sum(one["items"] for one in client.get("/v1/versions").json()["versions"]) == 39
+    go.set()
+    reading.join()
+    assert sum(one["items"] for one in client.get("/v1/versions").json()["versions"]) == 39

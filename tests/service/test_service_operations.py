@@ -1,13 +1,14 @@
 """200: done. 503: not done. 504: an operation that can be asked for. Idempotency keys."""
 
 import asyncio
+import base64
 import threading
 
 import httpx2
 import pytest
 from service_inputs import ADDRESS, png
 
-from holdfast.errors import UnavailableError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Gallery, Item
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.service.access_control import AccessControl
@@ -119,7 +120,8 @@ def test_an_operation_that_fails_after_its_504(gallery, make_client, monkeypatch
         go.set()
         while (state := client.get("/v1/operation", params={"id": "mine"}).json())["state"] == "running":
             pass
-    assert state == {"id": "mine", "state": "not done", "reason": "the server is gone"}
+    reason = "the gallery's store cannot be reached or written, or its GPU has no free memory; try again"
+    assert state == {"id": "mine", "state": "not done", "reason": reason}  # as the answer would have been
     assert client.delete("/v1/item?id=a/0", headers=key).status_code == 200  # done by this request
 
 
@@ -151,6 +153,18 @@ def test_a_key_is_used_once_also_after_a_restart(gallery, make_client, pictures,
             assert later.get("/v1/operation?id=gone").json() == {"id": "gone", "state": "done", "answer": gone.json()}
 
 
+def test_a_repeated_request_is_answered_also_after_a_new_version(gallery, make_client, pictures, models):
+    client = make_client()
+    image = base64.b64encode(png(pictures[0])).decode()
+    body, key = {"items": [{"id": "new", "image": image}], "version": 1}, {"Idempotency-Key": "one"}
+    first = client.post("/v1/items", json=body, headers=key)
+    gallery.register(models[1], force=True)
+    again = client.post("/v1/items", json=body, headers=key)
+    assert (again.status_code, again.json()) == (first.status_code, first.json())
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert client.post("/v1/items", json=body).status_code == 422  # version 1 is no longer the newest
+
+
 @pytest.mark.parametrize("key", ["", "a b", "x" * 129, "\u00e4"])
 def test_keys_that_are_refused(client, gallery, key):
     headers = [(b"Idempotency-Key", key.encode("latin-1"))]
@@ -175,12 +189,15 @@ def test_requests_with_one_key_at_once_do_one_write(gallery, monkeypatch):
     assert sum("idempotent-replayed" in answer.headers for answer in answers) == 5
 
 
-def test_a_write_is_done_although_the_engine_cannot_clean_up(gallery, make_client, monkeypatch):
-    """After the catalogue's transaction the old vectors are deleted. If the engine's server fails then, it is done."""
+@pytest.mark.parametrize(
+    "error", [UnavailableError("the server is gone"), HoldfastError("vectors are damaged"), OSError(28, "no space")]
+)
+def test_a_write_is_done_although_the_engine_cannot_clean_up(gallery, make_client, monkeypatch, error):
+    """After the catalogue's transaction the old vectors are deleted. If the engine fails then, the write is done."""
     client, engine = make_client(), gallery._state.engine
 
     def broken(collection, keys):
-        raise UnavailableError("the server is gone")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(engine, "delete", broken, raising=False)

@@ -308,11 +308,18 @@ class Catalogue:
             self._estimates.subtract(gone)
             self._estimates.update(new)
 
-    def label_and_path_counts(self) -> dict[str, int]:
-        """How many items have a label, and how many have the path of an image."""
+    def totals(self) -> tuple[dict[int, int], dict[str, int]]:
+        """Number of items by version, and how many have a label and the path of an image.
+
+        All items are read, by a connection of its own: searches do not wait for it.
+        """
         with self._lock:
-            row = self._connection.execute("SELECT count(label), count(path) FROM items").fetchone()
-        return {"labelled": row[0], "with_path": row[1]}
+            _ = self._connection.total_changes  # refuses a gallery that is closed
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        with _ExplainingLock(self._path), contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+            counts = connection.execute("SELECT version, count(*) FROM items GROUP BY version").fetchall()
+            labelled, with_path = connection.execute("SELECT count(label), count(path) FROM items").fetchone()
+        return dict(counts), {"labelled": labelled, "with_path": with_path}
 
     @property
     def fields(self) -> set[str]:

@@ -376,6 +376,11 @@ class Gallery:
         """All versions, oldest first, including one that a rollback is removing."""
         return self._state.models.versions()
 
+    @property
+    def folder(self) -> Path:
+        """The gallery's folder."""
+        return self._state.folder.path
+
     def newest(self) -> Version:
         """The version that embeds new items and queries."""
         return self._state.models.newest()
@@ -390,7 +395,7 @@ class Gallery:
         newest: the version that embeds queries. rolling_back: one that a rollback removes and that still has items.
         """
         state = self._state
-        counts = state.catalogue.counts()
+        counts, totals = state.catalogue.totals()
         with state.searches.running():
             rows = [
                 {
@@ -406,7 +411,7 @@ class Gallery:
             ]
         return {
             "items": sum(counts.values()),
-            **state.catalogue.label_and_path_counts(),
+            **totals,
             "fields": sorted(state.catalogue.fields),
             "bytes_on_disk": state.folder.bytes_on_disk(),
             "versions": rows,

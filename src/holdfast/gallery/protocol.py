@@ -98,6 +98,10 @@ class OpenGallery(SearchableGallery, Protocol):
     """A gallery that is open in this process, as the service needs it."""
 
     @property
+    def folder(self) -> Path:
+        """The gallery's folder."""
+
+    @property
     def models(self) -> "QueryModels":
         """The models that embed queries."""
 

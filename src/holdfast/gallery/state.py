@@ -1,6 +1,6 @@
 """The parts of an open gallery, their locks, and the writer that keeps catalogue and engine consistent."""
 
-import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.gallery.engines.protocol import SwitchingEngine
 from holdfast.gallery.folder import GalleryFolder
@@ -22,6 +22,9 @@ INDEX_FROM = 5000
 """Vectors that no index holds are compared one by one: about 2 ms per search at 512 numbers each."""
 SEARCH_THREADS = 16
 """As many as connections that read from PostgreSQL."""
+
+
+_LOG = logging.getLogger("holdfast.gallery")
 
 
 @dataclass(frozen=True)
@@ -143,9 +146,11 @@ class Writer:
         return removed
 
     def _try_to_delete_unowned(self) -> None:
-        """After a write that is done: an engine that cannot be reached now is asked again by the next write."""
-        with contextlib.suppress(UnavailableError):
+        """After a write that is done: if the engine cannot delete now, the next write asks it again."""
+        try:
             self.delete_unowned()
+        except (HoldfastError, OSError) as error:
+            _LOG.warning("old vectors could not be deleted, the next write tries again: %s", error)
 
     def delete_unowned(self) -> None:
         """Delete vectors that belong to no item."""

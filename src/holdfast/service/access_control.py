@@ -40,10 +40,9 @@ class AccessControl:
         """The scope that an Authorization header gives; None if its token is missing or unknown."""
         if not self.has_tokens:
             return "write"
-        kind, _, token = (authorization or "").partition(" ")
-        if kind.lower() != "bearer":
+        given = _given_hash(authorization)
+        if given is None:
             return None
-        given = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
         found: Scope | None = None
         for known, scope in self._tokens.items():  # compare with all tokens, each in constant time
             if hmac.compare_digest(known, given):
@@ -53,9 +52,7 @@ class AccessControl:
     def client(self, request: HTTPConnection) -> str:
         """Whose request it is, to be fair between clients: the token's owner, without tokens an address."""
         if self.has_tokens:
-            return hashlib.sha256(
-                request.headers.get("authorization", "").encode("utf-8", "surrogateescape")
-            ).hexdigest()
+            return (_given_hash(request.headers.get("authorization")) or b"").hex()
         return "" if request.client is None else request.client.host
 
     def require(self, scope: Scope, authorization: str | None) -> None:
@@ -83,6 +80,14 @@ class AccessControl:
     def _is_own(self, name: str) -> bool:
         """Whether a host's name is an address of this machine that no other can reach, or one of ``hosts``."""
         return name in self._hosts or _is_loopback(name)
+
+
+def _given_hash(authorization: str | None) -> bytes | None:
+    """SHA-256 of the token in an Authorization header; None if it has none."""
+    kind, _, token = (authorization or "").partition(" ")
+    if kind.lower() != "bearer":
+        return None
+    return hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).digest()
 
 
 def read_tokens(file: Path | None, environment: Mapping[str, str] = os.environ) -> dict[bytes, Scope]:

@@ -67,7 +67,7 @@ def build_app(
         page_routes(),
     )
     direct = direct_searches(jobs, access)
-    return RequestMiddleware(_application(routers, lifespan), access, limits, metrics, direct)
+    return RequestMiddleware(_application(routers, lifespan), access, limits, metrics, direct, gallery.folder)
 
 
 def _local_socket(jobs: GalleryJobs, metrics: Metrics, folder: Path) -> LocalSocket:

@@ -1,6 +1,7 @@
 """Error answers: every error has the same JSON form, ``{"error": {"status": ..., "reason": ...}}``."""
 
 import json
+import os
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request, Response
@@ -14,6 +15,9 @@ from holdfast.service.request_errors import RequestError, validation_reason
 
 CLIENT_GONE = 499
 """The status that is counted if the client closed the connection before the answer started."""
+PRIVATE_FOLDER = "holdfast.private_folder"
+"""Key in a request's scope: the gallery's folder, which no answer may name. Not set for the owner's own requests."""
+
 _LONGEST_REASON = 400
 
 
@@ -30,12 +34,9 @@ def response_for(error: Exception, request: Request) -> Response:
     """The answer to a request that failed with this error."""
     if isinstance(error, RequestError):
         return error_response(error.status, error.reason, error.headers)
-    if isinstance(error, UnavailableError):
-        LOG.error("%s", error)  # it names the server or the device: only the log may show them
-        reason = "the gallery's store cannot be reached or written, or its GPU has no free memory; try again"
-        return error_response(503, reason, {"Retry-After": "5"})
     if isinstance(error, HoldfastError):
-        return error_response(422, str(error))
+        status, reason = public_reason(error, request)
+        return error_response(status, reason, {"Retry-After": "5"} if status == 503 else None)
     if isinstance(error, HTTPException):
         phrase = HTTPStatus(error.status_code).phrase.lower()
         reason = f"{phrase}: {request.method} {request.url.path}" if error.status_code in (404, 405) else phrase
@@ -45,6 +46,18 @@ def response_for(error: Exception, request: Request) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_GONE)  # nobody reads it; without it the log would have a traceback
     return error_response(500, INTERNAL_ERROR)  # whoever calls this logs the error
+
+
+def public_reason(error: HoldfastError, request: Request) -> tuple[int, str]:
+    """Status and reason of an answer. What names the server, the device or a file of the gallery is only logged."""
+    if isinstance(error, UnavailableError):
+        LOG.error("%s", error)
+        return 503, "the gallery's store cannot be reached or written, or its GPU has no free memory; try again"
+    text, folder = str(error), request.scope.get(PRIVATE_FOLDER)
+    if folder is not None and (text.startswith(f"{folder}{os.sep}") or str(folder.absolute()) in text):
+        LOG.error("%s", error)
+        return 500, INTERNAL_ERROR
+    return 422, text
 
 
 def install_error_handlers(app: FastAPI) -> None:

@@ -132,6 +132,7 @@ class GalleryJobs:
         )
         self.operations = Operations(gallery, limits.seconds)
         self._stats: tuple[float, dict[str, Any]] | None = None
+        self._stats_read: asyncio.Future[dict[str, Any]] | None = None
 
     @property
     def read_only(self) -> bool:
@@ -258,14 +259,26 @@ class GalleryJobs:
     async def stats(self) -> dict[str, Any]:
         """The gallery's ``stats``, cached for 1 s; for 30 s if the gallery is attached."""
         max_age = _STATS_AGE_ATTACHED_S if self.read_only else _STATS_AGE_S
-        if self._stats is None or time.monotonic() - self._stats[0] > max_age:
+        if self._stats is not None and time.monotonic() - self._stats[0] <= max_age:
+            return self._stats[1]
+        if self._stats_read is None:  # requests that arrive meanwhile wait for the same reading
+            self._stats_read = asyncio.ensure_future(self._read_stats())
+        return await asyncio.shield(self._stats_read)
+
+    async def _read_stats(self) -> dict[str, Any]:
+        reading = asyncio.current_task()
+        try:
             found = await self.in_thread(self.gallery.stats)
-            self._stats = time.monotonic(), found
-        return self._stats[1]
+            if self._stats_read is reading:  # nothing was written meanwhile
+                self._stats = time.monotonic(), found
+            return found
+        finally:
+            if self._stats_read is reading:
+                self._stats_read = None
 
     def clear_stats(self) -> None:
         """Read the stats anew at the next call of ``stats``."""
-        self._stats = None
+        self._stats = self._stats_read = None
 
     async def close(self) -> None:
         """Wait for running jobs and end the threads."""

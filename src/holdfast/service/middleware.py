@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -9,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import CLIENT_GONE, error_response, response_for
+from holdfast.service.errors import CLIENT_GONE, PRIVATE_FOLDER, error_response, response_for
 from holdfast.service.log import LOG
 from holdfast.service.metrics import Metrics
 from holdfast.service.request_bodies import Limits
@@ -36,6 +37,7 @@ class RequestMiddleware:
     """An ASGI application around another one: checks host, origin and load, adds headers, counts requests.
 
     direct: endpoints of POST requests, by path, that are called without ``app``.
+    private_folder: the gallery's folder, if answers may not name it.
     """
 
     def __init__(
@@ -45,14 +47,17 @@ class RequestMiddleware:
         limits: Limits,
         metrics: Metrics,
         direct: Mapping[str, Callable[[Request], Awaitable[Response]]],
+        private_folder: Path | None = None,
     ) -> None:
         self._app, self._access, self._limits, self._metrics, self._direct = app, access, limits, metrics, direct
+        self._private_folder = private_folder
         self._body_bytes = 0  # of the bodies of all requests that are being answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope[PRIVATE_FOLDER] = self._private_folder
         started, status, body_bytes = time.perf_counter(), CLIENT_GONE, 0
         direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
 

@@ -16,6 +16,7 @@ from fastapi import Request
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery, OpenGallery
+from holdfast.service.errors import public_reason
 from holdfast.service.request_errors import RequestError
 
 KEY_HEADER, OPERATION_HEADER, REPLAYED_HEADER = "Idempotency-Key", "Operation-Id", "Idempotent-Replayed"
@@ -102,8 +103,11 @@ class Operations:
         operation.outcome.set_result(answer)
         return answer, False
 
-    async def state(self, id: str) -> Answer:
-        """What became of an operation, as JSON; 404 if nothing is known of it, so that it was not done."""
+    async def state(self, id: str, request: Request) -> Answer:
+        """What became of an operation, as JSON; 404 if nothing is known of it, so that it was not done.
+
+        request: the request that asks. It decides what a reason may name, as in ``errors.public_reason``.
+        """
         operation = self._known.get(id)
         if operation is None:
             receipt = await asyncio.to_thread(self._receipt, id)
@@ -114,7 +118,9 @@ class Operations:
             return {"id": id, "state": "running"}
         error = None if operation.outcome.cancelled() else operation.outcome.exception()
         if operation.outcome.cancelled() or error is not None:
-            reason = str(error) if isinstance(error, HoldfastError) else "the service could not do it"
+            reason = "the service could not do it"
+            if isinstance(error, HoldfastError):
+                _, reason = public_reason(error, request)
             return {"id": id, "state": "not done", "reason": reason}
         return {"id": id, "state": "done", "answer": operation.outcome.result()}
 

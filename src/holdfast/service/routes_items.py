@@ -119,11 +119,11 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         if len(set(names)) < len(names):
             raise RequestError(422, "items: an id is given twice")
         images = [item for item in body.items if item.image is not None]
-        newest = jobs.gallery.newest().number
-        if images and body.version not in (None, newest):
-            raise RequestError(422, "version: images are embedded by the newest version; leave it out")
 
         async def work(operation: Operation) -> Answer:
+            newest = jobs.gallery.newest().number
+            if images and body.version not in (None, newest):
+                raise RequestError(422, "version: images are embedded by the newest version; leave it out")
             files = (decode_base64(item.image or "", "image") for item in images)
             found = await jobs.embed_all(files, access.client(request))
             versions = {version for _, version in found} or {newest if body.version is None else body.version}
@@ -172,7 +172,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     async def operation(request: Request, id: Annotated[str, Query(min_length=1, max_length=128)]) -> Answer:
         """What became of a write, by its idempotency key or by the Operation-Id of a 504."""
         require_write(request)
-        return await jobs.operations.state(id)
+        return await jobs.operations.state(id, request)
 
     return router
 

@@ -337,6 +337,11 @@ class AttachedGallery:
         """Version 0, the stored vectors' model, and the models registered after it."""
         return self._models.versions()
 
+    @property
+    def folder(self) -> Path:
+        """The gallery's folder."""
+        return self._folder
+
     def newest(self) -> Version:
         """The version that embeds queries."""
         return self._models.newest()
