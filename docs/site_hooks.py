@@ -2,7 +2,8 @@
 
 Pages link to files of the repository that are not part of the site, such as results and recipes. On the site such a
 link becomes its text, because the files are not there. Some files of the repository's root, and the notebook with its
-outputs, are pages of the site.
+outputs, are pages of the site. Pages of results have wide tables: they use the width of the table of contents too, and
+the numbers of one cell stay on one line.
 """
 
 import json
@@ -14,6 +15,7 @@ DOCS = Path(__file__).parent.resolve()
 ROOT_PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 """File in the repository's root -> its page on the site."""
 NOTEBOOK, NOTEBOOK_PAGE = DOCS / "holdfast-in-ten-minutes.ipynb", "notebook.md"
+NUMBERS_CELL = re.compile(r"(<td[^>]*>)((?:[^<>&]|&[lg]t;)*\d(?:[^<>&]|&[lg]t;)*)(</td>)")
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?!https?://|#|mailto:)[^)\s#]+)(#[^)]*)?\)")
 
 
@@ -48,8 +50,13 @@ def _shown(data: dict[str, Any]) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Replace links out of the site, and links to folders by links to their README if they have one."""
+    """Replace links out of the site, and links to folders by links to their README if they have one.
+
+    Pages of results lose their table of contents.
+    """
     source = page.file.src_uri
+    if source.startswith("results/"):
+        page.meta["hide"] = ["toc"]
     here = DOCS.parent if source in ROOT_PAGES.values() else (DOCS / source).parent
     depth = "../" * source.count("/")
 
@@ -70,3 +77,16 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         return f"[{text}]({target}{part})"
 
     return LINK.sub(replaced, markdown)
+
+
+def on_page_content(html: str, *, page: Any, config: Any, files: Any) -> str:
+    """Keep cells of numbers, such as ``0.95 48.40 46.20``, on one line in pages of results."""
+    if not page.file.src_uri.startswith("results/"):
+        return html
+
+    def kept(found: re.Match[str]) -> str:
+        start, cell, end = found.groups()
+        words = re.search(r"[^\W\d_]{3,}", cell.replace("&lt;", "").replace("&gt;", ""))
+        return found.group(0) if words else start + cell.replace(" ", "\N{NO-BREAK SPACE}") + end
+
+    return NUMBERS_CELL.sub(kept, html)

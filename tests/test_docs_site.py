@@ -46,6 +46,19 @@ def test_the_notebook_is_a_page():
     assert linked == "[a](../notebook.md)"
 
 
+def test_pages_of_results_keep_numbers_on_one_line():
+    hooks = loaded(ROOT / "docs/site_hooks.py")
+    cells = "<td>≈ 1.00 46.67 39.25</td><td>&lt;0.01 30.14 0.00</td><td>n = 3 seeds</td><td>7 of 9</td><td>ER</td>"
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="results/table2.md"), meta={})
+    hooks.on_page_markdown("", page=page, config=None, files=None)
+    assert page.meta["hide"] == ["toc"]
+    shown = hooks.on_page_content(cells, page=page, config=None, files=None)
+    kept = "<td>≈_1.00_46.67_39.25</td><td>&lt;0.01_30.14_0.00</td><td>n = 3 seeds</td><td>7_of_9</td><td>ER</td>"
+    assert shown == kept.replace("_", "\N{NO-BREAK SPACE}")
+    page.file.src_uri = "check.md"
+    assert hooks.on_page_content(cells, page=page, config=None, files=None) == cells
+
+
 def test_every_public_name_has_an_entry_and_a_docstring(writer):
     page = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
     names = writer.public_names()

@@ -1,4 +1,4 @@
-"""The first paragraph of the page, worded by the numbers."""
+"""The first paragraph and table of the page, worded by the numbers."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,63 +9,79 @@ from papers.quarters.study_data import KNOWN, UNSEEN
 
 NOTHING_LOST = 0.99
 """Share of re-embedding from which on an old index need not be re-embedded."""
+WAYS = {OURS: "ours + bridge", RIVAL: "plain + bridge", "plain": "plain fine-tuning, no map"}
 
 
 def verdict(records: Records, trained: str) -> str:
-    """Whether training for compatibility beats plain + bridge, what it costs, and which goals were missed.
+    """Whether training for compatibility beats plain + bridge, and what each of them keeps.
 
     trained: what was trained, in words.
     """
     found = goals(records)
     if not found:
         return "There are no results yet."
-    seeds = len(records.seeds(OURS))
-    missed = [goal.what for goal in found if not goal.mean]
-    reached = "All goals below are reached by the mean over seeds."
+    missed = sum(not goal.mean for goal in found)
+    goals_line = "All goals are reached by the mean over seeds."
+    if missed:
+        goals_line = f"{missed} of {len(found)} goals are missed."
     sentences = [
-        f"**Does training for compatibility beat plain fine-tuning with a bridge? {answer(records, UNSEEN)}**",
-        f"This is for {trained}, n = {seeds}, and photographs of classes that no version was trained on.",
-        _old_index(records),
-        f"In an index that grew over five versions the exposure ratios are {_ratios(records, OURS)} with ours +",
-        f"bridge, {_ratios(records, RIVAL)} with plain + bridge and {_ratios(records, 'plain')} with plain fine-tuning",
-        "alone (oldest version first; 1 is fair).",
-        f"On photographs of the trained classes the answer is: {answer(records, KNOWN)}",
-        f"There the newest model of ours differs from plain fine-tuning by {signed(records.gains(OURS, KNOWN, 'mAP'))}",
-        f"points of mAP on its own gallery (unseen classes: {signed(records.gains(OURS, UNSEEN, 'mAP'))}).",
-        reached if not missed else f"Goals missed: {'; '.join(missed)}.",
+        "**Does training for compatibility beat plain fine-tuning with a bridge?",
+        f"On classes that no version was trained on: {yes_or_no(records, UNSEEN)}.",
+        f"On trained classes: {yes_or_no(records, KNOWN)}.**",
+        f"This is for {trained} on photographs, n = {len(records.seeds(OURS))}.",
+        *_old_index(records),
+        goals_line,
     ]
-    return " ".join(sentences)
+    return "\n\n".join([" ".join(sentences), _ways(records), _differences(records)])
 
 
-def answer(records: Records, table: str) -> str:
-    """In words, whether ours + bridge is ahead of plain + bridge: at every seed, at none, or at some."""
-    where = {
-        "on the index of version 1 it": ahead(records, "lag 4", table),
-        "in an index that grew over the versions it": ahead(records, "mixed", table),
+def yes_or_no(records: Records, table: str) -> str:
+    """Whether ours + bridge is ahead of plain + bridge at every seed, on the old index and in the one that grew."""
+    yes = [min(values) > 0 for values in (ahead(records, "lag 4", table), ahead(records, "mixed", table))]
+    return "yes" if all(yes) else "only in part" if any(yes) else "no"
+
+
+def _ways(records: Records) -> str:
+    """Three ways after four updates, on unseen classes."""
+    lines = [
+        "| after four updates, unseen classes | version 1's index keeps, % of re-embedded mAP |"
+        " exposure ratios in an index that grew over five versions, oldest version first (1 is fair) |",
+        "| --- | --: | --- |",
+    ]
+    for strategy, name in WAYS.items():
+        ratios = " ".join(f"{ratio:.2f}" for ratio in version_means(records, strategy))
+        lines.append(f"| {name} | {spread(records.kept(strategy, UNSEEN, 4, 'mAP'))} | {ratios} |")
+    return "\n".join(lines)
+
+
+def _differences(records: Records) -> str:
+    """Ours less its rival, in points, by classes."""
+    compared = {
+        "ours + bridge less plain + bridge: share of mAP kept by version 1's index": lambda table: ahead(
+            records, "lag 4", table
+        ),
+        "ours + bridge less plain + bridge: mAP in the index that grew": lambda table: ahead(records, "mixed", table),
+        "newest model of ours less that of plain fine-tuning: mAP on its own index": lambda table: records.gains(
+            OURS, table, "mAP"
+        ),
     }
-    said = [f"{place} is {_ahead(values)} ({signed(values)} points)" for place, values in where.items()]
-    yes = [min(values) > 0 for values in where.values()]
-    start = "Yes" if all(yes) else "Only in part" if any(yes) else "No"
-    return f"{start}: {', and '.join(said)}."
+    lines = [
+        "| difference in points | unseen classes | seeds ahead | trained classes | seeds ahead |",
+        "| --- | --: | --: | --: | --: |",
+    ]
+    for name, values in compared.items():
+        cells = [f"{signed(values(table))} | {_ahead(values(table))}" for table in (UNSEEN, KNOWN)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _ahead(values: Sequence[float]) -> str:
-    at = sum(value > 0 for value in values)
-    if at == len(values):
-        return "ahead at every seed"
-    return "behind at every seed" if at == 0 else f"ahead at {at} of {len(values)} seeds"
+    return f"{sum(value > 0 for value in values)} of {len(values)}"
 
 
-def _old_index(records: Records) -> str:
-    kept = {name: records.kept(name, UNSEEN, 4, "mAP") for name in (OURS, RIVAL, "plain")}
-    said = (
-        f"After four updates version 1's index keeps {spread(kept[OURS])} % of the re-embedded mAP with ours + bridge,"
-        f" {spread(kept[RIVAL])} % with plain + bridge, and {spread(kept['plain'])} % with plain fine-tuning and no map"
-    )
-    if all(statistics.fmean(values) >= NOTHING_LOST for values in kept.values()):
-        return f"{said}: here nothing is lost by keeping an old index, whichever of the three is used."
-    return f"{said}."
-
-
-def _ratios(records: Records, strategy: str) -> str:
-    return " ".join(f"{ratio:.2f}" for ratio in version_means(records, strategy))
+def _old_index(records: Records) -> list[str]:
+    """A sentence if an old index loses nothing in any of the three ways."""
+    kept = [records.kept(strategy, UNSEEN, 4, "mAP") for strategy in WAYS]
+    if all(statistics.fmean(values) >= NOTHING_LOST for values in kept):
+        return ["Here nothing is lost by keeping an old index, whichever of the three ways is used."]
+    return []
