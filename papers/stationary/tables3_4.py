@@ -103,9 +103,7 @@ _TINY = _PaperTable(
     STAND_IN,
     (7, 16),
 )
-_BIRDS = _PaperTable(
-    "table4", "cub180-20", "CUB180/20", "They need `CUB_200_2011` as it is downloaded below `--data`.", (SPLITS,)
-)
+_BIRDS = _PaperTable("table4", "cub180-20", "CUB180/20", "They need `CUB_200_2011` below `--data`.", (SPLITS,))
 
 TABLE3 = ResultPage("Table 3: TinyImageNet200/20, 2 to 31 tasks", _TINY.runs, _TINY.rows, _TINY.tables)
 TABLE4 = ResultPage("Table 4: CUB180/20, 2 to 31 tasks", _BIRDS.runs, _BIRDS.rows, _BIRDS.tables)

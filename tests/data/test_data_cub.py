@@ -65,6 +65,30 @@ def test_missing_files_are_named(tmp_path, monkeypatch):
     assert len(load_split("cub20", "test", tmp_path, size=8, resize=10)) == 20
 
 
+def test_folders_of_both_splits_are_the_same_set(tmp_path, monkeypatch):
+    """Copies of CUB with train/CLASS and test/CLASS have no text files."""
+    top = cub(tmp_path / "text", tuple(range(181, 201)), per_class=2)
+    monkeypatch.setattr("holdfast.data.readers.cub.IMAGES_20", {"train": 20, "test": 20})
+    for file in top.glob("images/*/*.jpg"):
+        split = "train" if file.stem.endswith("_0000") else "test"
+        copy = tmp_path / "folders/CUB_200_2011" / split / file.parent.name / file.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+    for split in ("train", "test"):
+        by_text, by_folder = (
+            load_split("cub20", split, tmp_path / form, size=8, resize=10) for form in ("text", "folders")
+        )
+        assert np.array_equal(by_text.images, by_folder.images)
+        assert np.array_equal(by_text.labels, by_folder.labels)
+        assert by_text.class_names == by_folder.class_names
+    with pytest.raises(HoldfastError, match=r"CUB_200_2011/train: the folder of class 1 is missing"):
+        load_split("cub180", "train", tmp_path / "folders")
+    wrong = tmp_path / "folders/CUB_200_2011/train/196.House_Wren"
+    wrong.rename(wrong.with_name("196.Marsh_Wren"))
+    with pytest.raises(HoldfastError, match=r"train: class 196 is 196\.Marsh_Wren where"):
+        load_split("cub20", "train", tmp_path / "folders")
+
+
 def test_the_open_set_is_the_papers_by_name(tmp_path):
     top = cub(tmp_path, (1, 181, 196))
     lines = (top / "classes.txt").read_text().splitlines()

@@ -4,7 +4,14 @@ from pathlib import Path
 
 from holdfast.data.cache import read_listing
 from holdfast.data.images import ImageSet
-from holdfast.data.listing import Listing, check_complete, list_named_files, read_number_pairs, read_rows
+from holdfast.data.listing import (
+    Listing,
+    check_complete,
+    list_class_folders,
+    list_named_files,
+    read_number_pairs,
+    read_rows,
+)
 from holdfast.data.root import require_in_folder, resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 
@@ -79,6 +86,8 @@ def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
     if split not in IMAGES_180:
         raise unknown_name("split of CUB-200-2011", split, IMAGES_180)
     top = resolve_path(root, path)
+    if (top / split).is_dir() and not (top / "classes.txt").exists():
+        return _sorted_listing(top / split, classes)
     require_in_folder(top, "classes.txt", "CUB-200-2011 is expected there, as downloaded")
     names = dict(_numbered(top / "classes.txt"))
     label_of = dict(read_number_pairs(top / "image_class_labels.txt"))
@@ -94,6 +103,20 @@ def _listing(root: Path, split: str, path: str, classes: range) -> Listing:
         if label_of[number] in classes and bool(of_train[number]) == (split == "train"):
             named.append((name, label_of[number] - classes.start))
     return list_named_files(top / "images", named, [names[number] for number in classes])
+
+
+def _sorted_listing(folder: Path, classes: range) -> Listing:
+    """The files of a split whose classes are folders, such as ``181.Worm_eating_Warbler``."""
+    names = {}
+    for entry in sorted(entry.name for entry in folder.iterdir() if entry.is_dir()):
+        number = entry.partition(".")[0]
+        if number.isdecimal():
+            names[int(number)] = entry
+    missing = [number for number in classes if number not in names]
+    if missing:
+        raise HoldfastError(f"{folder}: the folder of class {missing[0]} is missing")
+    _check_class_names(folder, names)
+    return list_class_folders(folder, [names[number] for number in classes])
 
 
 def _check_class_names(file: Path, names: dict[int, str]) -> None:
