@@ -150,6 +150,31 @@ def test_zero_vectors_find_nothing_and_are_not_found(clustered):
     assert any("are never found" in note or "is never found" in note for note in history.notes)
 
 
+def test_average_precision_leaves_out_a_zero_query_without_a_class_in_the_gallery(clustered):
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    gallery = clustered(gallery_labels, 0.3, seed=9), gallery_labels
+    queries = [clustered(labels, 0.3, seed=seed) for seed in (0, 1)]
+    plain = check_history([((query, labels), gallery) for query in queries], score="mAP", resamples=200)
+    first, second = (
+        np.concatenate([query, added]) for query, added in zip(queries, (np.zeros((1, 16)), np.eye(1, 16)))
+    )
+    models = [((query, np.append(labels, 99)), gallery) for query in (first, second)]
+    assert check_history(models, score="mAP", resamples=200).matrix == plain.matrix
+
+
+def test_average_precision_of_a_class_with_nothing_but_zero_vectors_is_zero(clustered):
+    """In the gallery of one model only: the class still counts in every cell."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    galleries = [clustered(gallery_labels, 0.3, seed=seed) for seed in (8, 9)]
+    galleries[1][gallery_labels == 3] = 0
+    queries, others = clustered(labels, 0.3, seed=0), labels != 3
+    sets = [((queries, labels), (gallery, gallery_labels)) for gallery in galleries]
+    found = check_history(sets, score="mAP", resamples=200)
+    counted = [((queries[others], labels[others]), gallery) for _, gallery in sets]
+    without = check_history(counted, score="mAP", resamples=200)
+    assert found.matrix[1][1].value == pytest.approx(without.matrix[1][1].value * 0.95)
+
+
 def test_compact_features_of_a_run_are_compared_in_full(clustered, tmp_path):
     """Two models store the same full features, each in a basis of its own."""
     labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20

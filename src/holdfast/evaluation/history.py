@@ -123,7 +123,7 @@ def check_history(
         if cell.gallery is not None:
             values[cell.t, cell.k] = _outcomes(cell, chosen)
         progress("compatibility matrix", done, total * (total + 1) // 2)
-    counts = ~np.isnan(values[0, 0])  # AP is undefined for queries without a match, the same ones in every cell
+    counts = truth.count_right() > 0 if chosen.kind == "mAP" else truth.has_answer()
     values, clusters = values[:, :, counts], query_codes[counts] if cluster_by_class else None
     options: dict[str, Any] = {"resamples": resamples, "seed": seed, "clusters": clusters}
     matrix, gains = _intervals(values, {**options, "confidence": confidence})
@@ -256,7 +256,7 @@ def _outcomes(cell: Cell, score: Score) -> np.ndarray:
         ranked = average_precisions(
             cell.query, gallery, lambda start, rows: labels[rows] == wanted[start : start + len(rows), None]
         )
-        return np.where(usable, ranked.cpu().numpy(), 0.0)
+        return np.where(usable, ranked.nan_to_num(0.0).cpu().numpy(), 0.0)  # NaN: all items of the class are zero
     found = labels[nearest(cell.query, gallery, score.k).indices]
     return (found == wanted[:, None]).any(1).double().cpu().numpy() * usable
 
