@@ -175,6 +175,19 @@ def test_average_precision_of_a_class_with_nothing_but_zero_vectors_is_zero(clus
     assert found.matrix[1][1].value == pytest.approx(without.matrix[1][1].value * 0.95)
 
 
+def test_classes_never_make_an_interval_of_the_history_narrower():
+    """Each class is right as often as the others, so that resampled classes alone would not vary at all."""
+    labels, gallery = np.arange(400) % 20, (np.eye(20, dtype=np.float32), np.arange(20))
+
+    def right(share: float) -> tuple[np.ndarray, np.ndarray]:
+        hits = np.where(np.arange(400) // 20 < 20 * share, labels, (labels + 1) % 20)
+        return np.eye(20, dtype=np.float32)[hits], labels
+
+    models = [(right(0.5), gallery), (right(0.75), gallery)]
+    alone, together = (check_history(models, resamples=200, cluster_by_class=by_class) for by_class in (False, True))
+    assert together.AA.low <= alone.AA.low < together.AA.value < alone.AA.high <= together.AA.high
+
+
 def test_compact_features_of_a_run_are_compared_in_full(clustered, tmp_path):
     """Two models store the same full features, each in a basis of its own."""
     labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20

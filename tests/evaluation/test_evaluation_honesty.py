@@ -51,9 +51,11 @@ def test_few_changed_scores_are_no_certainty():
 def test_perfect_pairs_of_few_queries_are_no_certainty(score):
     labels = np.arange(12) % 3
     perfect = np.eye(3)[labels]
-    found = check((np.eye(3), np.arange(3)), (perfect, labels), (perfect, labels), score=score, min_gain=-0.01)
-    assert found.self_test.value == 1
+    gallery = np.eye(3), np.arange(3)
+    found = check(gallery, (perfect, labels), (perfect, labels), gallery, score=score, min_gain=-0.01)
+    assert found.self_test.value == found.kept.value == 1
     assert found.self_test.low < 1
+    assert found.kept.low < 1 < found.kept.high
     assert found.verdict == "not shown"
 
 

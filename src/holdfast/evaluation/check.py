@@ -19,9 +19,9 @@ from holdfast.evaluation.estimates import (
     Estimate,
     Resampling,
     gain_estimate,
+    mean_estimate,
     score_estimate,
     share_estimate,
-    units,
     units_needed,
 )
 from holdfast.evaluation.feature_set import FeatureSet
@@ -50,8 +50,8 @@ from holdfast.evaluation.verdict import (
     loss_answer,
     verdict,
 )
-from holdfast.metrics import exact_mcnemar, mean_interval, percentile_interval, resampled_means, threshold_at_far
-from holdfast.metrics.resampling import RESAMPLES
+from holdfast.metrics import exact_mcnemar, resampled_means, threshold_at_far
+from holdfast.metrics.resampling import RESAMPLES, covering_interval
 from holdfast.wording import are, counted
 
 
@@ -202,10 +202,9 @@ def check(
     facts |= _problem_notes([*notes, *truths.notes], gallery_problems, query_problems)
     facts |= _scores(old_gallery, new_gallery, chosen, resampling)
     before, after = old_gallery.outcomes[:2]
-    judged_on = units(resampling, before)
+    judged_on, drawn = resampling.units(before.values), resampling.drawn
     if bridge is not None and inputs.comparable:
         facts["without_bridge"] = _without_bridge(old_gallery, chosen, resampling)
-    drawn = "classes of queries" if cluster_by_class else "queries"
     decision, reason = verdict(facts["gain"], min_gain, judged_on, drawn)
     needed = units_needed(before, after, facts["gain"], -max_loss, resampling, of_pairs=chosen.of_pairs)
     facts["loss"] = loss_answer(facts["gain"], max_loss, judged_on, drawn, needed)
@@ -394,14 +393,15 @@ def compare_thresholds(
     at = threshold_at_far(old_impostors, far) if threshold is None else threshold
     accepted = np.stack([old_impostors >= at, new_impostors >= at]).astype(np.float64)
     query = pairs.query[~same]
-    # Pairs of one query are dependent, so queries (or their classes) are resampled, not pairs.
-    # By classes, the interval covers the one by queries too, so that it is never narrower.
-    ends = []
-    for members in [query] if resampling.clusters is None else [query, resampling.clusters[query]]:
+
+    def changes(classes: np.ndarray | None) -> np.ndarray:
+        """Pairs of one query are dependent, so queries (or their classes) are resampled, not pairs."""
+        members = query if classes is None else classes
         draws = resampled_means(accepted, resamples=resampling.resamples, seed=resampling.seed, clusters=members)
-        change = draws[:, 1] - draws[:, 0]
-        ends.append(percentile_interval(change, len(np.unique(members)), resampling.confidence))
-    low, high = min(end for end, _ in ends), max(end for _, end in ends)
+        return np.asarray(draws[:, 1] - draws[:, 0])
+
+    classes = None if resampling.clusters is None else resampling.clusters[query]
+    low, high = covering_interval(changes, len(np.unique(query)), classes, resampling.confidence)
     old_far, new_far = (float(row.mean()) for row in accepted)
     refitted = threshold_at_far(new_impostors, old_far)
     return Thresholds(
@@ -450,6 +450,4 @@ def overlap_of_hits(
     usable = (query_sets[0].any(1) & query_sets[1].any(1)).cpu().numpy()
     shared = (old[:, :, None] == new[:, None, :]).any(2).mean(1) * usable
     first = (old[:, 0] == new[:, 0]).astype(np.float64) * usable
-    options = {"confidence": resampling.confidence, "resamples": resampling.resamples, "seed": resampling.seed}
-    estimates = [Estimate(float(v.mean()), *mean_interval(v, **options)) for v in (shared, first)]  # type: ignore[arg-type]
-    return Overlap(k, *estimates), problems
+    return Overlap(k, mean_estimate(shared, resampling), mean_estimate(first, resampling)), problems

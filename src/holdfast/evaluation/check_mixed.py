@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.agreement import AGREEMENT
 from holdfast.evaluation.check import check_options
-from holdfast.evaluation.estimates import Estimate, Resampling
+from holdfast.evaluation.estimates import Estimate, Resampling, mean_estimate, share_of_means
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
 from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
 from holdfast.evaluation.inputs import GroundTruths, Relevance, Source, ground_truths, open_features
@@ -22,7 +21,6 @@ from holdfast.evaluation.scores import OVERLAP, Score, parse_score
 from holdfast.evaluation.search import Progress, VectorProblems, float32, unit_queries
 from holdfast.evaluation.verdict import Gate, gates_verdict
 from holdfast.geometry import unit
-from holdfast.metrics import mean_interval
 from holdfast.metrics.resampling import RESAMPLES, ratio_interval, share_interval
 
 Scale = Callable[[Tensor], Tensor]
@@ -117,7 +115,8 @@ def check_mixed(
         found[name] = _search(items, truth, chosen, answered)
     progress("searching", len(searches), len(searches))
 
-    tables = {name: _score_table(found[name], found["fair"], resampling) for name in found}
+    scores = {name: mean_estimate(one.values, resampling) for name, one in found.items()}
+    kept = {name: share_of_means(one.values, found["fair"].values, resampling) for name, one in found.items()}
     versions = [
         MixedVersion(
             source=part.name,
@@ -132,16 +131,14 @@ def check_mixed(
         )
         for number, (part, (_, bridge, _)) in enumerate(zip(stored.parts, parts, strict=True))
     ]
-    gates = [] if min_kept is None else [Gate("the share of the re-embedded score", tables["mixed"][1], min_kept)]
+    gates = [] if min_kept is None else [Gate("the share of the re-embedded score", kept["mixed"], min_kept)]
     if min_exposure is not None:
         gates += [
             Gate(f"the exposure of version {number} at {k}", ratio, min_exposure)
             for number, version in enumerate(versions, start=1)
             for k, ratio in version.mixed.exposure.items()
         ]
-    known = ~np.isnan(found["fair"].values)
-    units = int(known.sum()) if resampling.clusters is None else len(np.unique(resampling.clusters[known]))
-    decision, reason = gates_verdict(gates, units, "classes of queries" if cluster_by_class else "queries")
+    decision, reason = gates_verdict(gates, resampling.units(found["fair"].values), resampling.drawn)
     fitted = [note for _, bridge, _ in parts for note in fitted_notes(bridge, plain, asked, decides)]
     consequences = [(one, "they are never found") for one in stored.problems]
     consequences.append((query_problems, "they find nothing and count as wrong"))
@@ -164,11 +161,11 @@ def check_mixed(
             *dict.fromkeys(fitted),
             *(note for one, what in consequences for note in one.notes(what)),
         ],
-        accuracy=tables["mixed"][0],
-        reembedded=tables["fair"][0],
-        kept=tables["mixed"][1],
-        raw_accuracy=None if "raw" not in tables else tables["raw"][0],
-        raw_kept=None if "raw" not in tables else tables["raw"][1],
+        accuracy=scores["mixed"],
+        reembedded=scores["fair"],
+        kept=kept["mixed"],
+        raw_accuracy=scores.get("raw"),
+        raw_kept=kept.get("raw"),
         versions=versions,
     )
 
@@ -340,34 +337,13 @@ def _average_precisions(items: Sequence[StoredItems], truth: GroundTruth, wanted
     return values / wanted.clip(1)
 
 
-def _score_table(found: _Outcome, fair: _Outcome, resampling: Resampling) -> tuple[Estimate, Estimate]:
-    """The mean score, and its ratio to that of a full re-embedding; same resampled queries."""
-    known = ~np.isnan(found.values)
-    first, second = found.values[known], fair.values[known]
-    own = replace(resampling, clusters=None if resampling.clusters is None else resampling.clusters[known])
-    options: dict[str, Any] = {
-        "confidence": own.confidence, "resamples": own.resamples, "seed": own.seed, "clusters": own.clusters
-    }  # fmt: skip
-    mean = Estimate(float(first.mean()), *mean_interval(first, **options))
-    ceiling = float(second.mean())
-    kept = float(first.mean()) / ceiling if ceiling > 0 else float("nan")
-    return mean, Estimate(kept, *share_interval(first, second, **options))
-
-
 def _ratio(above: np.ndarray, below: np.ndarray, resampling: Resampling) -> Estimate:
     """mean(above) / mean(below), on the same resampled queries; NaN if mean(below) is zero.
 
     With few places due, or few that changed, the ratio of resampled queries varies less than it should.
     """
     few = int((below > 0).sum()) < _FEW_DUE or int((above != below).sum()) < _FEW_CHANGED
-    low, high = (share_interval if few else ratio_interval)(
-        above,
-        below,
-        confidence=resampling.confidence,
-        resamples=resampling.resamples,
-        seed=resampling.seed,
-        clusters=resampling.clusters,
-    )
+    low, high = (share_interval if few else ratio_interval)(above, below, **resampling.options())
     return Estimate(float(above.mean() / below.mean()) if below.mean() > 0 else float("nan"), low, high)
 
 

@@ -13,13 +13,12 @@ from holdfast.metrics import (
     draw_weights,
     gain_interval,
     mean_interval,
-    percentile_interval,
     roc_auc,
     tar_at_far,
     weighted_roc_auc,
     weighted_tar_at_far,
 )
-from holdfast.metrics.resampling import queries_to_decide, share_interval, units_to_decide
+from holdfast.metrics.resampling import covering_interval, queries_to_decide, share_interval, units_to_decide
 
 _WEIGHTS_AT_ONCE = 1 << 21
 
@@ -48,15 +47,42 @@ class Resampling:
     seed: int
     clusters: np.ndarray | None = None
 
+    @property
+    def drawn(self) -> str:
+        """What is resampled, in words."""
+        return "queries" if self.clusters is None else "classes of queries"
+
+    def units(self, values: np.ndarray) -> int:
+        """The number of queries, or of their classes, that are resampled. values: one score per query, perhaps NaN."""
+        known = ~np.isnan(values)
+        return int(known.sum()) if self.clusters is None else len(np.unique(self.clusters[known]))
+
+    def options(self, known: np.ndarray | slice = slice(None)) -> dict[str, Any]:
+        """The options of an interval in ``holdfast.metrics``. known: which queries have a score; default: all."""
+        clusters = None if self.clusters is None else self.clusters[known]
+        return {"confidence": self.confidence, "resamples": self.resamples, "seed": self.seed, "clusters": clusters}
+
+
+def mean_estimate(values: np.ndarray, resampling: Resampling) -> Estimate:
+    """The mean of one score per query; NaN does not count."""
+    known = ~np.isnan(values)
+    return Estimate(float(values[known].mean()), *mean_interval(values[known], **resampling.options(known)))
+
+
+def share_of_means(found: np.ndarray, ceiling: np.ndarray, resampling: Resampling) -> Estimate:
+    """mean(found) / mean(ceiling), scores of the same queries; NaN does not count. NaN if mean(ceiling) is zero."""
+    known = ~np.isnan(found) & ~np.isnan(ceiling)
+    first, second = found[known], ceiling[known]
+    share = float(first.mean() / second.mean()) if second.mean() > 0 else math.nan
+    return Estimate(share, *share_interval(first, second, **resampling.options(known)))
+
 
 def score_estimate(outcomes: QueryOutcomes, score: Score, pairs: Pairs | None, resampling: Resampling) -> Estimate:
     """The score of one set of queries on one gallery."""
-    if pairs is not None:
-        low, high = _pair_interval(lambda unit: _pair_draws(outcomes, score, pairs, unit), outcomes, resampling)
-        return Estimate(pair_score(outcomes, score, pairs), max(low, 0.0), high)
-    known = ~np.isnan(outcomes.values)
-    values = outcomes.values[known]
-    return Estimate(float(values.mean()), *mean_interval(values, **_options(resampling, known)))
+    if pairs is None:
+        return mean_estimate(outcomes.values, resampling)
+    low, high = _pair_interval(lambda each: _pair_draws(outcomes, score, pairs, each), outcomes, resampling)
+    return Estimate(pair_score(outcomes, score, pairs), max(low, 0.0), high)
 
 
 def gain_estimate(
@@ -77,7 +103,7 @@ def gain_estimate(
         return Estimate(gain, *_pair_interval(draw, before, resampling))
     known = ~np.isnan(before.values) & ~np.isnan(after.values)
     first, second = before.values[known], after.values[known]
-    return Estimate(float(second.mean() - first.mean()), *gain_interval(first, second, **_options(resampling, known)))
+    return Estimate(float(second.mean() - first.mean()), *gain_interval(first, second, **resampling.options(known)))
 
 
 def share_estimate(
@@ -90,10 +116,7 @@ def share_estimate(
     """Score of ``found`` divided by that of ``ceiling``, on the same resampled queries; NaN if the latter is zero."""
     first_pairs, second_pairs = pairs
     if first_pairs is None or second_pairs is None:
-        known = ~np.isnan(found.values) & ~np.isnan(ceiling.values)
-        first, second = found.values[known], ceiling.values[known]
-        share = float(first.mean() / second.mean()) if second.mean() > 0 else math.nan
-        return Estimate(share, *share_interval(first, second, **_options(resampling, known)))
+        return share_of_means(found.values, ceiling.values, resampling)
     best = pair_score(ceiling, score, second_pairs)
     if not best > 0:
         return Estimate(math.nan, math.nan, math.nan)
@@ -103,13 +126,11 @@ def share_estimate(
         above = _pair_draws(found, score, first_pairs, each)
         return np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
 
-    ways = [resampling] if resampling.clusters is None else [resampling, replace(resampling, clusters=None)]
-    ends = [percentile_interval(draw(each), units(each, found), resampling.confidence) for each in ways]
-    return Estimate(
-        pair_score(found, score, first_pairs) / best,
-        max(0.0, min(low for low, _ in ends)),
-        max(high for _, high in ends),
-    )
+    low, high = _drawn_interval(draw, found, resampling)
+    # As in ``share_interval``: the interval of the gain is never of width 0.
+    gain = gain_estimate(ceiling, found, score, (second_pairs, first_pairs), resampling)
+    low, high = min(low, 1 + gain.low / best), max(high, 1 + gain.high / best)
+    return Estimate(pair_score(found, score, first_pairs) / best, max(0.0, low), high)
 
 
 def units_needed(
@@ -121,15 +142,9 @@ def units_needed(
     """
     ends = (gain.low, gain.high)
     if of_pairs or resampling.clusters is not None:
-        return units_to_decide(gain.value, ends, bound, units(resampling, before))
+        return units_to_decide(gain.value, ends, bound, resampling.units(before.values))
     known = ~np.isnan(before.values) & ~np.isnan(after.values)
     return queries_to_decide(before.values[known], after.values[known], ends, bound)
-
-
-def units(resampling: Resampling, outcomes: QueryOutcomes) -> int:
-    """The number of queries, or of their classes, that are resampled."""
-    known = ~np.isnan(outcomes.values)
-    return int(known.sum()) if resampling.clusters is None else len(np.unique(resampling.clusters[known]))
 
 
 def pair_score(outcomes: QueryOutcomes, score: Score, pairs: Pairs) -> float:
@@ -141,16 +156,27 @@ def pair_score(outcomes: QueryOutcomes, score: Score, pairs: Pairs) -> float:
 def _pair_interval(
     draw: Callable[[Resampling], np.ndarray], outcomes: QueryOutcomes, resampling: Resampling
 ) -> tuple[float, float]:
-    """The interval of a score of pairs, or of a gain; with clusters it spans the intervals by class and by query."""
-    ways = [resampling] if resampling.clusters is None else [resampling, replace(resampling, clusters=None)]
-    ends = [percentile_interval(draw(each), units(each, outcomes), resampling.confidence) for each in ways]
-    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    """The interval of a score of pairs, or of a gain."""
+    low, high = _drawn_interval(draw, outcomes, resampling)
     if low == high:  # at least as wide as for so many queries of which none changed
-        nothing = np.zeros(units(replace(resampling, clusters=None), outcomes))
-        options = {"confidence": resampling.confidence, "resamples": resampling.resamples, "seed": resampling.seed}
-        margin = gain_interval(nothing, nothing, **options)  # type: ignore[arg-type]
+        by_query = replace(resampling, clusters=None)
+        nothing = np.zeros(by_query.units(outcomes.values))
+        margin = gain_interval(nothing, nothing, **by_query.options())
         low, high = low + margin[0], high + margin[1]
     return max(low, -1.0), min(high, 1.0)
+
+
+def _drawn_interval(
+    draw: Callable[[Resampling], np.ndarray], outcomes: QueryOutcomes, resampling: Resampling
+) -> tuple[float, float]:
+    """The interval of what ``draw`` returns for each resample, over queries and, with clusters, also over classes."""
+    by_query, known = replace(resampling, clusters=None), ~np.isnan(outcomes.values)
+    return covering_interval(
+        lambda classes: draw(by_query if classes is None else resampling),
+        int(known.sum()),
+        resampling.options(known)["clusters"],
+        resampling.confidence,
+    )
 
 
 def _pair_draws(outcomes: QueryOutcomes, score: Score, pairs: Pairs, resampling: Resampling) -> np.ndarray:
@@ -168,13 +194,3 @@ def _pair_draws(outcomes: QueryOutcomes, score: Score, pairs: Pairs, resampling:
             else:
                 found.append(weighted_tar_at_far(outcomes.scored, pairs.same, weights, score.far))
     return np.concatenate(found)
-
-
-def _options(resampling: Resampling, known: np.ndarray) -> dict[str, Any]:
-    clusters = None if resampling.clusters is None else resampling.clusters[known]
-    return {
-        "confidence": resampling.confidence,
-        "resamples": resampling.resamples,
-        "seed": resampling.seed,
-        "clusters": clusters,
-    }

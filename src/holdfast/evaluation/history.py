@@ -1,6 +1,6 @@
 """Check a history of models: the queries of each on the gallery of every earlier one, with intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from holdfast.encoders import FeatureStore, ModelFeatures, read_space_maps
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.check import check_options
-from holdfast.evaluation.estimates import Estimate
+from holdfast.evaluation.estimates import Estimate, Resampling, mean_estimate
 from holdfast.evaluation.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.evaluation.inputs import Source, open_features
 from holdfast.evaluation.matrix import Cell, matrix_cells
@@ -38,11 +38,9 @@ from holdfast.metrics import (
     average_compatibility,
     average_compatible_accuracy,
     gain_interval,
-    mean_interval,
-    percentile_interval,
     resampled_means,
 )
-from holdfast.metrics.resampling import RESAMPLES
+from holdfast.metrics.resampling import RESAMPLES, covering_interval
 from holdfast.run_folder import RunFolder, not_a_run_error
 from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
 from holdfast.space_map import SpaceMap
@@ -124,11 +122,10 @@ def check_history(
             values[cell.t, cell.k] = _outcomes(cell, chosen)
         progress("compatibility matrix", done, total * (total + 1) // 2)
     counts = truth.count_right() > 0 if chosen.kind == "mAP" else truth.has_answer()
-    values, clusters = values[:, :, counts], query_codes[counts] if cluster_by_class else None
-    options: dict[str, Any] = {"resamples": resamples, "seed": seed, "clusters": clusters}
-    matrix, gains = _intervals(values, {**options, "confidence": confidence})
-    units = values.shape[2] if clusters is None else len(np.unique(clusters))
-    what = "classes of queries" if cluster_by_class else "queries"
+    values = values[:, :, counts]
+    resampling = Resampling(confidence, resamples, seed, query_codes[counts] if cluster_by_class else None)
+    matrix, gains = _intervals(values, resampling)
+    units, what = resampling.units(values[0, 0]), resampling.drawn
     verdicts = [[None if gain is None else verdict(gain, min_gain, units, what)[0] for gain in row] for row in gains]
     uncertain = [
         {"query_model": names[t], "gallery_model": names[k], "gain": gains[t][k]}
@@ -138,7 +135,7 @@ def check_history(
     ]
     answers = [[None if gain is None else loss_answer(gain, max_loss, units, what) for gain in row] for row in gains]
     decision, reason = _newest(verdicts[-1][:-1], names, min_gain)
-    summary = _summary(values, units, confidence, options)
+    summary = _summary(values, resampling)
     mapped = ["old galleries were mapped by the maps that the run learned"] if any(maps) else []
     return HistoryResult(
         verdict=decision,
@@ -261,7 +258,7 @@ def _outcomes(cell: Cell, score: Score) -> np.ndarray:
     return (found == wanted[:, None]).any(1).double().cpu().numpy() * usable
 
 
-def _intervals(values: np.ndarray, options: dict[str, Any]) -> tuple[Cells, Cells]:
+def _intervals(values: np.ndarray, resampling: Resampling) -> tuple[Cells, Cells]:
     """The score of every cell, and its gain over the old model's self-test."""
     total = len(values)
     matrix: Cells = [[None] * total for _ in range(total)]
@@ -271,31 +268,45 @@ def _intervals(values: np.ndarray, options: dict[str, Any]) -> tuple[Cells, Cell
             cell, own = values[t, k], values[k, k]
             if np.isnan(cell).any():
                 continue
-            matrix[t][k] = Estimate(float(cell.mean()), *mean_interval(cell, **options))
+            matrix[t][k] = mean_estimate(cell, resampling)
             if k < t:
-                gains[t][k] = Estimate(float(cell.mean() - own.mean()), *gain_interval(own, cell, **options))
+                interval = gain_interval(own, cell, **resampling.options())
+                gains[t][k] = Estimate(float(cell.mean() - own.mean()), *interval)
     return matrix, gains
 
 
-def _summary(values: np.ndarray, units: int, confidence: float, options: dict[str, Any]) -> dict[str, Estimate]:
+def _summary(values: np.ndarray, resampling: Resampling) -> dict[str, Estimate]:
     """AC, AA and ACA, each with the interval of its value over resamples of the queries, drawn once for all cells."""
-    total = len(values)
+    total, clusters = len(values), resampling.clusters
     below = np.tril_indices(total)
-    draws = resampled_means(values[below], **options)
 
-    def matrices() -> Any:
-        for means in draws:
+    def drawn(classes: np.ndarray | None) -> list[np.ndarray]:
+        matrices = []
+        for means in resampled_means(
+            values[below], resamples=resampling.resamples, seed=resampling.seed, clusters=classes
+        ):
             matrix = np.full((total, total), np.nan)
             matrix[below] = means.clip(0, 1)  # a mean of ones may end a rounding above 1
-            yield matrix
+            matrices.append(matrix)
+        return matrices
 
-    found = {}
+    by_query, by_class = drawn(None), [] if clusters is None else drawn(clusters)
     C = values.mean(axis=2)
-    resampled = list(matrices())
-    for name, metric in (("AC", average_compatibility), ("AA", average_accuracy), ("ACA", average_compatible_accuracy)):
-        low, high = percentile_interval([metric(m) for m in resampled], units, confidence)
-        found[name] = Estimate(metric(C), max(low, 0.0), min(high, 1.0))
-    return found
+
+    def estimate(metric: Callable[[np.ndarray], float]) -> Estimate:
+        low, high = covering_interval(
+            lambda classes: [metric(m) for m in (by_query if classes is None else by_class)],
+            values.shape[2],
+            clusters,
+            resampling.confidence,
+        )
+        return Estimate(metric(C), max(low, 0.0), min(high, 1.0))
+
+    return {
+        "AC": estimate(average_compatibility),
+        "AA": estimate(average_accuracy),
+        "ACA": estimate(average_compatible_accuracy),
+    }
 
 
 def _newest_loss(answers: Sequence[LossAnswer | None], names: Sequence[str], max_loss: float, units: int) -> LossAnswer:

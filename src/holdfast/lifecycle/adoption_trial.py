@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from holdfast.bridges import Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.bridges.maps import ridge_weights
-from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate, units
+from holdfast.evaluation.estimates import Estimate, Resampling, gain_estimate, score_estimate
 from holdfast.evaluation.query_outcomes import QueryOutcomes
 from holdfast.evaluation.scores import parse_score
 from holdfast.evaluation.search import Progress
@@ -158,8 +158,8 @@ class Trial:
         """A new model's queries against the old ones. untouched: its queries for a search without the projection."""
         before, after = self.as_stored, self.outcomes(queries, gallery, what)
         gain = self.gain(before, after)
-        counted_by = "classes of queries" if self.by_class else "queries"
-        decision, reason = verdict(gain, self.min_gain, units(self.resampling(), before), counted_by)
+        how = self.resampling()
+        decision, reason = verdict(gain, self.min_gain, how.units(before.values), how.drawn)
         as_is = None if untouched is None else self.gain(before, self.outcomes(untouched, self.old, what))
         return Later(self.score(after), gain, decision, reason, as_is)
 

@@ -5,7 +5,7 @@ percentile intervals. They are widened for few units, because plain percentile i
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -211,13 +211,13 @@ def ratio_interval(
     first, second = _checked(above, confidence), _checked(below, confidence)
     if second.mean() == 0:
         return math.nan, math.nan
-    both, ends = np.stack([first, second]), []
-    for groups in [None] if clusters is None else [None, np.asarray(clusters)]:
-        drawn = resampled_means(both, resamples=resamples, seed=seed, clusters=groups)
-        ratios = np.divide(drawn[:, 0], drawn[:, 1], out=np.full(len(drawn), np.nan), where=drawn[:, 1] > 0)
-        units = len(first) if groups is None else len(np.unique(groups))
-        ends.append(percentile_interval(ratios, units, confidence))
-    return max(0.0, min(low for low, _ in ends)), max(high for _, high in ends)
+
+    def ratios(groups: NDArray[Any] | None) -> NDArray[np.float64]:
+        drawn = resampled_means([first, second], resamples=resamples, seed=seed, clusters=groups)
+        return np.divide(drawn[:, 0], drawn[:, 1], out=np.full(len(drawn), np.nan), where=drawn[:, 1] > 0)
+
+    low, high = covering_interval(ratios, len(first), clusters, confidence)
+    return max(0.0, low), high
 
 
 def share_interval(score: ArrayLike, ceiling: ArrayLike, **options: Any) -> tuple[float, float]:
@@ -261,6 +261,23 @@ def percentile_interval(draws: ArrayLike, units: int, confidence: float = 0.95) 
     return float(low), float(high)
 
 
+def covering_interval(
+    draw: Callable[[NDArray[Any] | None], ArrayLike], queries: int, clusters: ArrayLike | None, confidence: float
+) -> tuple[float, float]:
+    """The interval over resampled queries; with clusters, it also covers the one over resampled clusters.
+
+    draw: returns bootstrap values of a statistic; called with None to resample queries, and with ``clusters``.
+    queries: number of queries.
+    clusters, confidence: as in ``mean_interval``.
+    """
+    low, high = percentile_interval(draw(None), queries, confidence)
+    if clusters is not None:
+        groups = np.asarray(clusters)
+        by_cluster = percentile_interval(draw(groups), len(np.unique(groups)), confidence)
+        low, high = min(low, by_cluster[0]), max(high, by_cluster[1])
+    return low, high
+
+
 def _interval(
     drawn: NDArray[np.float64],
     size: int,
@@ -271,17 +288,16 @@ def _interval(
     resamples: int,
     seed: int,
 ) -> tuple[float, float]:
-    if len(drawn) == len(scores):
-        means = resampled_means(scores, resamples=resamples, seed=seed)[:, 0]
-    else:  # with added queries, ``size`` in all: there are few different values, so their counts are drawn
+    def means(groups: NDArray[Any] | None) -> NDArray[np.float64]:
+        if groups is not None or len(drawn) == len(scores):
+            return resampled_means(scores, resamples=resamples, seed=seed, clusters=groups)[:, 0]
+        # With added queries, ``size`` in all: there are few different values, so their counts are drawn.
         patterns, counts = np.unique(drawn, return_counts=True)
         blocks = draw_weights(size, resamples, seed, counts / len(drawn))
-        means = np.concatenate([block @ patterns for block in blocks]) / size
-    low, high = percentile_interval(means, len(scores), confidence)
-    if clusters is not None:
-        means = resampled_means(scores, resamples=resamples, seed=seed, clusters=clusters)[:, 0]
-        by_cluster = percentile_interval(means, len(np.unique(np.asarray(clusters))), confidence)
-        low, high = min(low, by_cluster[0]), max(high, by_cluster[1])
+        found: NDArray[np.float64] = np.concatenate([block @ patterns for block in blocks]) / size
+        return found
+
+    low, high = covering_interval(means, len(scores), clusters, confidence)
     return max(low, -1.0), min(high, 1.0)  # scores are in [0, 1], so means and gains are in [-1, 1]
 
 
