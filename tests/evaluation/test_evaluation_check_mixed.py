@@ -194,6 +194,23 @@ def test_every_gate_counts():
     assert reason == "b is 0.500 (0.400 to 0.600): the whole interval lies below 0.8 (and 1 more)"
     nothing = Estimate(float("nan"), float("-inf"), float("inf"))
     assert gates_verdict([Gate("a", nothing, 0.8)], 50, "queries")[0] == "not shown"
+    exposure = Gate("the exposure of version 2 at 1", nothing, 0.8, of_version=True)
+    verdict, reason = gates_verdict([Gate("a", good, 0.8), exposure], 50, "queries")
+    assert verdict == "compatible"
+    assert reason.endswith("not measured, because no place is due: the exposure of version 2 at 1")
+
+
+def test_a_share_of_nothing_is_not_compatible(world):
+    """A full re-embedding finds no relevant item, so that no share of it can be kept, however fair the exposure is."""
+    last = (unit(world["queries"]) @ unit(world["embedded"][3]).T).argmin(1)
+    relevance = [(str(query), str(IDS[item])) for query, item in enumerate(last)]
+    halves = [(world["embedded"][3][rows], None, IDS[rows]) for rows in (np.arange(60), np.arange(60, 120))]
+    parts = [(half, None, None) for half in halves]
+    found = judge(world, parts=parts, labels=False, relevance=relevance, min_kept=0.5, min_exposure=0.5)
+    assert found.reembedded.value == 0
+    assert all(ratio.low >= 0.5 for version in found.versions for ratio in version.mixed.exposure.values())
+    assert (found.verdict, found.exit_code) == ("not shown", 1)
+    assert found.reason == "the share of the re-embedded score could not be measured"
 
 
 def test_classes_can_be_resampled(world):

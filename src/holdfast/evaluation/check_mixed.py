@@ -134,7 +134,7 @@ def check_mixed(
     gates = [] if min_kept is None else [Gate("the share of the re-embedded score", kept["mixed"], min_kept)]
     if min_exposure is not None:
         gates += [
-            Gate(f"the exposure of version {number} at {k}", ratio, min_exposure)
+            Gate(f"the exposure of version {number} at {k}", ratio, min_exposure, of_version=True)
             for number, version in enumerate(versions, start=1)
             for k, ratio in version.mixed.exposure.items()
         ]

@@ -108,17 +108,23 @@ def bounds_asked(max_loss: float | None, min_gain: float | None) -> tuple[float,
 
 
 class Gate(NamedTuple):
-    """A number that must be at least ``minimum``; name: what it is called in the reason."""
+    """A number that must be at least ``minimum``.
+
+    name: what it is called in the reason.
+    of_version: whether it is the exposure of one version, which is not judged if no place is due to the version.
+    """
 
     name: str
     found: Estimate
     minimum: float
+    of_version: bool = False
 
 
 def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, str]:
     """The verdict on several numbers and its reason: every interval must lie at or above its minimum.
 
-    units, what: as in ``verdict``. A number that is NaN could not be measured and is named.
+    units, what: as in ``verdict``. A number that is NaN could not be measured: the exposure of a version to which no
+    place is due is named and not judged, any other number is "not shown".
     """
     if not gates:
         return MEASURED, "no smallest accepted value was given, so nothing was judged"
@@ -128,14 +134,15 @@ def gates_verdict(gates: Sequence[Gate], units: int, what: str) -> tuple[str, st
     if missed:
         return INCOMPATIBLE, _gate_reason(missed, "the whole interval lies below {:g}")
     known = [gate for gate in gates if not math.isnan(gate.found.value)]
+    unknown = [gate for gate in gates if math.isnan(gate.found.value)]
     doubtful = [gate for gate in known if not gate.found.low >= gate.minimum]
     if doubtful:
         return NOT_SHOWN, _gate_reason(doubtful, "the interval includes {:g}; more queries would narrow it")
-    unknown = [gate.name for gate in gates if math.isnan(gate.found.value)]
-    if not known:
-        return NOT_SHOWN, f"{unknown[0]} could not be measured"
+    needed = [gate.name for gate in unknown if not (gate.of_version and known)]
+    if needed:
+        return NOT_SHOWN, f"{needed[0]} could not be measured"
     least = " and ".join(f"{name} is at least {value:g}" for name, value in _minima(known).items())
-    left = f"; not measured, because no place is due: {', '.join(unknown)}" if unknown else ""
+    left = f"; not measured, because no place is due: {', '.join(gate.name for gate in unknown)}" if unknown else ""
     return COMPATIBLE, f"{least}, by the whole interval{left}"
 
 
@@ -149,7 +156,7 @@ def _gate_reason(gates: Sequence[Gate], one: str) -> str:
 
 def _minima(gates: Sequence[Gate]) -> dict[str, float]:
     """The asked values; all exposures share one."""
-    kinds = ("the exposure of every version" if gate.name.startswith("the exposure") else gate.name for gate in gates)
+    kinds = ("the exposure of every version" if gate.of_version else gate.name for gate in gates)
     return {kind: gate.minimum for kind, gate in zip(kinds, gates)}
 
 
