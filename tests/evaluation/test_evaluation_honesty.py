@@ -83,6 +83,19 @@ def test_where_chance_is_high_a_space_is_not_called_unrelated():
     assert found.verdict == "not shown"
 
 
+def test_a_worse_space_is_not_called_unrelated_where_chance_is_high():
+    """Two classes: 80 and 58 right of 100. The new space is worse, but 58 may be better than the 50 of chance."""
+    labels, rng = np.arange(100) % 2, np.random.default_rng(0)
+    old, new, strange = (scattered(labels, rng.permutation(100) < right, rng) for right in (80, 58, 48))
+    found = check((np.eye(2), np.arange(2)), (old, labels), (new, labels), max_loss=0.3)
+    assert found.self_test.low > found.chance == 0.5 > found.cross_test.low
+    assert found.reason == "the whole interval of the gain lies below no gain"
+    assert found.loss.answer == "not shown"
+    found = check((np.eye(2), np.arange(2)), (old, labels), (strange, labels), max_loss=0.3)
+    assert "unrelated" in found.reason
+    assert found.loss.answer == "no"
+
+
 def test_too_few_queries_are_never_called_unrelated():
     labels = np.arange(8)
     found = check((np.eye(8), labels), (np.eye(8), labels), (np.eye(8)[::-1], labels))

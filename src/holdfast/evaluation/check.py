@@ -208,9 +208,7 @@ def check(
     decision, reason = verdict(facts["gain"], min_gain, judged_on, drawn)
     needed = units_needed(before, after, facts["gain"], -max_loss, resampling, of_pairs=chosen.of_pairs)
     facts["loss"] = loss_answer(facts["gain"], max_loss, judged_on, drawn, needed)
-    # Both conditions: with a high chance score or few queries, the interval of a good score reaches down to chance.
-    at_chance = facts["self_test"].low > facts["chance"] >= facts["cross_test"].low and facts["gain"].high < 0
-    if at_chance and judged_on >= FEWEST_UNITS:
+    if _at_chance(facts) and judged_on >= FEWEST_UNITS:
         queries = "the new queries" if bridge is None else "the bridged queries"
         reason = f"{queries} score no better than a random ranking: the two spaces are unrelated"
         decision = INCOMPATIBLE
@@ -266,6 +264,17 @@ def _scores(
         )
         found["reindex"] = Reindex(adds, _share_reached(found["gain"], adds), found["kept"].value)
     return found
+
+
+def _at_chance(facts: dict[str, Any]) -> bool:
+    """Whether new queries score like a random ranking, and clearly not like the old ones.
+
+    With a high chance score or few queries, the interval of a good score reaches down to chance. So the new queries
+    must also do worse, and the whole interval of their score must lie nearer to chance than to the old queries' score.
+    """
+    old, new, chance = facts["self_test"], facts["cross_test"], facts["chance"]
+    between = (old.value + chance) / 2
+    return bool(old.low > chance >= new.low and new.high < between and facts["gain"].high < 0)
 
 
 def _without_bridge(old_gallery: GalleryOutcomes, score: Score, resampling: Resampling) -> WithoutBridge:
