@@ -259,6 +259,17 @@ def test_evaluate_keeps_bridged_scores_asked_for_earlier(holdfast_json, tiny_run
         holdfast_json("evaluate", folder, "--bridge-pairs", "3")
 
 
+def test_evaluate_drops_bridged_scores_of_other_options(holdfast_json, tiny_run, tmp_path):
+    """As of a rotation that "auto" chose with other options than a plain rotation has."""
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    words = ("evaluate", folder, "--bridge", "rotation")
+    holdfast_json(*words, "--scores", "mAP")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics["bridged"]["options"] = {"centred": True}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    assert "extras" not in holdfast_json(*words)["bridged"]["protocols"]["template"]
+
+
 def test_resuming_a_finished_run_keeps_what_evaluate_added(holdfast_json, tiny_recipe, tiny_run, tmp_path):
     folder = shutil.copytree(tiny_run, tmp_path / "run")
     before = holdfast_json("evaluate", folder, "--bridge", "rotation", "--mixed", "--scores", "mAP")

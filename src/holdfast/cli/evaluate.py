@@ -112,7 +112,7 @@ def evaluate(
             models, *labels, protocols=protocols, extra_scores=extra, query_maps=fitted.maps, device=where
         )
         before, described = known.get("bridged", {}), fitted.as_json()
-        if all(before.get(key) == described[key] for key in ("kind", "pairs")):
+        if all(before.get(key) == described[key] for key in ("kind", "options", "pairs", "seed")):
             keep_extras(bridged, before["protocols"])
         metrics["bridged"] = {**described, "protocols": bridged}
         if mixed:
