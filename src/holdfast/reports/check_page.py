@@ -15,8 +15,8 @@ from holdfast.reports.check_text import (
     losing_classes,
     test_rows,
 )
-from holdfast.reports.figures import class_bars, interval_plot, score_histogram
-from holdfast.reports.html import DASH, document, in_columns, text
+from holdfast.reports.figures import class_bars, heat_table, interval_plot, score_histogram
+from holdfast.reports.html import DASH, document, in_columns, plain_table, scroll_box, text
 from holdfast.reports.mixed_text import (
     EXPOSURE_MEANING,
     VERSION_COLUMNS,
@@ -106,11 +106,14 @@ def _thresholds(found: dict[str, Any]) -> str:
         for name, at, far, tar in rows
     )
     origin = "given" if found["given"] else "chosen so that the old queries have this false-accept rate"
-    return (
-        '<h2>The score threshold</h2><div class="scroll" tabindex="0" role="region" aria-label="Thresholds">'
+    table = scroll_box(
+        "Thresholds",
         '<table class="scores"><thead><tr><th scope="col" rowspan="1">On the old gallery</th>'
         '<th scope="col">Threshold</th><th scope="col">Wrong pairs accepted&nbsp;%</th>'
-        f'<th scope="col">Right pairs accepted&nbsp;%</th></tr></thead><tbody>{lines}</tbody></table></div>'
+        f'<th scope="col">Right pairs accepted&nbsp;%</th></tr></thead><tbody>{lines}</tbody></table>',
+    )
+    return (
+        f"<h2>The score threshold</h2>{table}"
         f'<p class="note">The threshold was {origin}; {found["impostor_pairs"]:,} wrong pairs were drawn.</p>'
         f'<div class="charts">{score_histogram(found["histogram"])}</div>'
         f"<p>{text(scale_sentence(found))}</p>"
@@ -156,9 +159,7 @@ def _lost(record: dict[str, Any]) -> str:
     shown = f"{min(len(entries), _QUERIES):,} of {len(entries):,} shown"
     return (
         f"<h2>Right before, wrong now</h2><details><summary>Queries with a first hit that becomes wrong ({shown})"
-        '</summary><div class="scroll" tabindex="0" role="region" aria-label="Lost queries"><table class="settings">'
-        f"<thead><tr>{''.join(f'<th scope=col>{head}</th>' for head in heads)}</tr></thead><tbody>{rows}</tbody>"
-        "</table></div></details>"
+        f"</summary>{plain_table('Lost queries', heads, rows)}</details>"
     )
 
 
@@ -222,10 +223,7 @@ def _matrix(record: dict[str, Any]) -> str:
     return (
         f'<figure class="matrix verdicts"><figcaption>{text(record["score"])}, %, and half the width of its '
         f"{confidence_level(record)} interval</figcaption>"
-        '<div class="scroll" tabindex="0" role="region" aria-label="Matrix">'
-        f'<table class="heat"><thead><tr><td></td><th class="axis" colspan="{len(models)}">gallery of model</th></tr>'
-        f'<tr><th class="axis corner">query<br>model</th>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
-        "</div></figure>"
+        f"{heat_table('Matrix', len(models), heads, ''.join(rows))}</figure>"
     )
 
 
@@ -255,12 +253,9 @@ def _summary(record: dict[str, Any]) -> str:
     )
     cells = [verdict for row in record["verdicts"] for verdict in row if verdict]
     counts = ", ".join(f"{cells.count(verdict)} {verdict}" for verdict in _VERDICT_CLASSES)
+    heads = ("", "Value", f"{confidence_level(record)} interval", "Meaning")
     return (
-        '<h2>Over all pairs</h2><div class="scroll" tabindex="0" role="region" aria-label="Summary">'
-        '<table class="settings">'
-        '<thead><tr><th scope="col"></th><th scope="col">Value</th>'
-        f'<th scope="col">{confidence_level(record)} interval</th><th scope="col">Meaning</th></tr>'
-        f"</thead><tbody>{rows}</tbody></table></div>"
+        f"<h2>Over all pairs</h2>{plain_table('Summary', heads, rows)}"
         f"<p>Pair by pair, each with its own interval: {counts}.</p>"
         '<p class="note">AC counts every pair with a higher score, however small the difference; its interval comes'
         " from resampled queries. With many pairs some verdicts will be wrong by chance.</p>"
@@ -274,11 +269,8 @@ def _uncertain(record: dict[str, Any]) -> str:
         f"<tr><td>{text(cell['query_model'])}</td><td>{text(cell['gallery_model'])}</td><td>{gain_with_interval(cell['gain'])}</td></tr>"
         for cell in record["uncertain"]
     )
-    return (
-        '<h2>Not decided</h2><div class="scroll" tabindex="0" role="region" aria-label="Not decided">'
-        '<table class="settings"><thead><tr><th scope="col">Query model</th><th scope="col">Gallery of model</th>'
-        f'<th scope="col">Gain, points</th></tr></thead><tbody>{rows}</tbody></table></div>'
-    )
+    heads = ("Query model", "Gallery of model", "Gain, points")
+    return f"<h2>Not decided</h2>{plain_table('Not decided', heads, rows)}"
 
 
 def mixed_body(record: dict[str, Any]) -> str:
@@ -287,11 +279,9 @@ def mixed_body(record: dict[str, Any]) -> str:
         f'<tr><th scope="row">{text(row[0])}</th>{"".join(f"<td>{text(cell)}</td>" for cell in row[1:])}</tr>'
         for row in version_rows(record)
     )
-    heads = "".join(f'<th scope="col">{text(name)}</th>' for name in VERSION_COLUMNS)
     return (
         f"<h2>Scores</h2>{interval_plot(score_rows(record), f'% ({confidence_level(record)} intervals)')}"
-        '<h2>How often each version is shown</h2><div class="scroll" tabindex="0" role="region" aria-label="Versions">'
-        f'<table class="settings"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f"<h2>How often each version is shown</h2>{plain_table('Versions', VERSION_COLUMNS, rows)}"
         f'<p class="note">{text(EXPOSURE_MEANING)}</p>'
         + "".join(f"<p>{text(sentence)}</p>" for sentence in version_sentences(record))
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.reports.html import DASH, text
+from holdfast.reports.html import DASH, scroll_box, text
 from holdfast.wording import per_cent
 
 WIDTH, HEIGHT = 480, 300
@@ -163,11 +163,16 @@ def heatmap(matrix: NDArray[np.float64], label: str, note: str, low: float, high
     rows = "".join(_matrix_row(matrix, t, low, high) for t in range(size))
     return (
         f'<figure class="matrix {crowd}"><figcaption><b>{text(label)}</b> <span>{text(note)}</span></figcaption>'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}: compatibility matrix">'
-        '<table class="heat"><thead>'
-        f'<tr><td></td><th class="axis" colspan="{size}">gallery of model</th></tr>'
-        f'<tr><th class="axis corner">query<br>model</th>{heads}</tr></thead>'
-        f"<tbody>{rows}</tbody></table></div></figure>"
+        f"{heat_table(f'{label}: compatibility matrix', size, heads, rows)}</figure>"
+    )
+
+
+def heat_table(label: str, size: int, heads: str, rows: str) -> str:
+    """The table of a matrix over ``size`` models. heads: HTML of the columns' heads. rows: HTML of all rows."""
+    return scroll_box(
+        label,
+        f'<table class="heat"><thead><tr><td></td><th class="axis" colspan="{size}">gallery of model</th></tr>'
+        f'<tr><th class="axis corner">query<br>model</th>{heads}</tr></thead><tbody>{rows}</tbody></table>',
     )
 
 
@@ -262,9 +267,9 @@ def interval_plot(rows: Sequence[tuple[str, dict[str, Any]]], label: str, mark: 
             f'<circle cx="{px(found["value"]):.1f}" cy="{y:.1f}" r="5"/></g>'
         )
     return (
-        f'<figure class="spans"><figcaption>{text(label)}</figcaption><div class="scroll" tabindex="0" role="region" '
-        f'aria-label="{text(label)}"><svg viewBox="0 0 {_INTERVAL_WIDTH} {height}" role="img">{"".join(parts)}</svg>'
-        "</div></figure>"
+        f'<figure class="spans"><figcaption>{text(label)}</figcaption>'
+        + scroll_box(label, f'<svg viewBox="0 0 {_INTERVAL_WIDTH} {height}" role="img">{"".join(parts)}</svg>')
+        + "</figure>"
     )
 
 
@@ -282,12 +287,12 @@ def class_bars(entries: Sequence[dict[str, Any]], label: str) -> str:
         f"<td>{entry['change_in_queries']:+.4g}</td></tr>"
         for entry in entries
     )
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}"><table class="classes"><thead><tr>'
-        '<th scope="col">Class</th>'
+    return scroll_box(
+        label,
+        '<table class="classes"><thead><tr><th scope="col">Class</th>'
         '<th scope="col"><span class="c0">old</span> and <span class="c1">new</span> queries</th>'
         '<th scope="col">%</th><th scope="col">Queries</th><th scope="col">Change, queries</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>"
+        f"<tbody>{rows}</tbody></table>",
     )
 
 

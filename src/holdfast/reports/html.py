@@ -20,6 +20,17 @@ def fraction(score: float) -> str:
     return DASH if math.isnan(score) else f"{score:.2f}"
 
 
+def scroll_box(label: str, content: str) -> str:
+    """HTML in a box that scrolls sideways on narrow screens. label: the name of the box, for screen readers."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}">{content}</div>'
+
+
+def plain_table(label: str, heads: Sequence[str], rows: str) -> str:
+    """A table of text in a scrolling box. heads: HTML of each column's head. rows: HTML of all rows."""
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return scroll_box(label, f'<table class="settings"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>')
+
+
 def run_labels(runs: Sequence[RunRecord]) -> list[str]:
     """One display name per run; the folder is added if two runs would have the same name."""
     names = [run.name for run in runs]
@@ -63,10 +74,10 @@ def methods_table(
                 first = ' class="first"' if metric == "AC" else ""
                 cells.append(f"<td{first}>{shown}</td>")
         rows.append(f'<tr><th scope="row">{text(label)}</th>{"".join(cells)}</tr>')
-    return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Scores of every method"><table class="scores">'
-        f'<thead><tr><th rowspan="2" scope="col">Method</th>{groups}</tr><tr>{names}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    return scroll_box(
+        "Scores of every method",
+        f'<table class="scores"><thead><tr><th rowspan="2" scope="col">Method</th>{groups}</tr><tr>{names}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table>",
     )
 
 
@@ -80,19 +91,18 @@ def settings_tables(trees: Sequence[Mapping[str, Any]], names: Sequence[str], la
     differing = [key for key in keys if key not in shared]
     parts = []
     if differing:
-        heads = "".join(f'<th scope="col">{text(name)}</th>' for name in names)
         rows = "".join(
             f'<tr class="differs"><th scope="row">{text(key)}</th>'
             + "".join(f"<td>{_setting(leaf[key]) if key in leaf else DASH}</td>" for leaf in leaves)
             + "</tr>"
             for key in differing
         )
-        parts.append(_settings_box(f"{label} that differ", f'<th scope="col">Differs</th>{heads}', rows))
+        parts.append(plain_table(f"{label} that differ", ["Differs", *map(text, names)], rows))
     if shared:
         rows = "".join(
             f'<tr><th scope="row">{text(key)}</th><td>{_setting(leaves[0][key])}</td></tr>' for key in shared
         )
-        box = _settings_box(f"{label} in common", '<th scope="col">Name</th><th scope="col">Value</th>', rows)
+        box = plain_table(f"{label} in common", ["Name", "Value"], rows)
         if len(trees) == 1:
             parts.append(box)
         else:
@@ -108,13 +118,6 @@ def _best(values: Sequence[float]) -> float | None:
 
 def _metric(run: RunRecord, protocol: str, metric: str) -> float:
     return float(getattr(run.protocols[protocol], metric)) if protocol in run.protocols else math.nan
-
-
-def _settings_box(label: str, head: str, rows: str) -> str:
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}"><table class="settings">'
-        f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
 
 
 def _setting(value: Any) -> str:

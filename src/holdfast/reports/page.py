@@ -14,7 +14,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError
 from holdfast.reports.figures import Line, chart, heatmap, legend
-from holdfast.reports.html import document, methods_table, run_labels, settings_tables, text
+from holdfast.reports.html import document, methods_table, plain_table, run_labels, settings_tables, text
 from holdfast.reports.records import ProtocolRecord, RunRecord, finite_or_nan, read_run
 from holdfast.reports.stationarity import stationarity_section
 from holdfast.reports.style import style
@@ -297,15 +297,12 @@ def loss_chart(runs: Sequence[RunRecord], names: Sequence[str]) -> str:
 
 def _task_table(run: RunRecord, name: str) -> str:
     keys = list(dict.fromkeys(key for task in run.tasks for key in task))
-    heads = "".join(f'<th scope="col">{text(key.replace("_", " ").capitalize())}</th>' for key in keys)
+    heads = [text(key.replace("_", " ").capitalize()) for key in keys]
     rows = "".join(
         "<tr>" + "".join(f"<td>{_shown(task.get(key))}</td>" for key in keys) + "</tr>" for task in run.tasks
     )
-    return (
-        f"<details><summary>Tasks of {text(name)} ({len(run.tasks)})</summary>"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="Tasks of {text(name)}"><table class="settings">'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></details>"
-    )
+    table = plain_table(f"Tasks of {name}", heads, rows)
+    return f"<details><summary>Tasks of {text(name)} ({len(run.tasks)})</summary>{table}</details>"
 
 
 def _shown(value: Any) -> str:
@@ -405,13 +402,8 @@ def _versions(mixed: dict[str, Any], name: str) -> str:
 
 def _table(label: str, heads: Sequence[str], rows: Sequence[str], note: str = "") -> str:
     """A collapsed table. rows: the cells of each row as HTML."""
-    head = "".join(f'<th scope="col">{title}</th>' for title in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return (
-        f"<details><summary>{text(label)}</summary>{note}"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}">'
-        f'<table class="settings"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>'
-    )
+    table = plain_table(label, heads, "".join(f"<tr>{row}</tr>" for row in rows))
+    return f"<details><summary>{text(label)}</summary>{note}{table}</details>"
 
 
 def _of(value: Any, key: str) -> Any:

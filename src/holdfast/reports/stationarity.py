@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.reports.html import DASH, text
+from holdfast.reports.html import DASH, plain_table, text
 from holdfast.reports.records import RunRecord
 from holdfast.wording import counted, per_cent
 
@@ -62,14 +62,12 @@ def _part(run: RunRecord, name: str) -> str:
     record = run.stationarity
     try:
         rows = "".join(_row(update) for update in record["updates"])
-        heads = "".join(f'<th scope="col">{head}</th>' for head in _HEADS)
         note = (
             f"{record['samples']} images, up to {record['per_class']} of a class; prototypes: {record['prototypes']}."
         )
         return (
             f"<h3>{text(name)}</h3><p><strong>{text(verdict(record))}</strong></p>"
-            f'<div class="scroll" tabindex="0" role="region" aria-label="Stationarity of {text(name)}">'
-            f'<table class="settings"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+            f"{plain_table(f'Stationarity of {name}', _HEADS, rows)}"
             f'<p class="note">{text(note)} Same image: distance between an image’s old and new feature. If both models'
             " were independent, as the proof assumes, it would be that of any two images of a class.</p>"
             f"{_worst(record['updates'], name)}"
@@ -110,13 +108,9 @@ def _worst(updates: Sequence[dict[str, Any]], name: str) -> str:
         f"<td>{item['new_cap']:.1f}°</td><td>{item['mean_moved']:.1f}°</td></tr>"
         for _, update, item in sorted(grown, key=lambda entry: -entry[0])[:WORST]
     )
-    heads = "".join(
-        f'<th scope="col">{head}</th>' for head in ("Update", "Class", "Cap before", "Cap after", "Mean moved")
-    )
-    return (
-        f"<details><summary>Where the assumption fails most, {text(name)}</summary>"
-        f'<table class="settings"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></details>'
-    )
+    title = f"Where the assumption fails most, {name}"
+    table = plain_table(title, ("Update", "Class", "Cap before", "Cap after", "Mean moved"), rows)
+    return f"<details><summary>{text(title)}</summary>{table}</details>"
 
 
 def _name(update: dict[str, Any]) -> str:

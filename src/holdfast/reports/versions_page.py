@@ -12,7 +12,7 @@ from holdfast.reports.check_text import (
     headline,
     lead_sentences,
 )
-from holdfast.reports.html import DASH, document, in_columns, text
+from holdfast.reports.html import DASH, document, in_columns, plain_table, text
 from holdfast.reports.style import check_style
 from holdfast.storage import write_text
 from holdfast.wording import counted, per_cent
@@ -130,9 +130,5 @@ def _ratio(value: float | None) -> str:
 def _table(label: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return '<p class="quiet">Nothing was recorded.</p>'
-    head = "".join(f'<th scope="col">{text(name)}</th>' for name in heads)
     body = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(label)}"><table class="settings">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    return plain_table(label, [text(name) for name in heads], body)
