@@ -144,6 +144,14 @@ def test_names_stay_text_in_a_comment():
     assert check_markdown({**record, "score": "recall@5"}).count("recall@5") >= 2
 
 
+def test_names_of_models_do_not_break_the_matrix_in_a_comment():
+    text = check_markdown(check_history([model(1.5), model(1.0)], names=["a|b", "@all"], resamples=200).as_json())
+    head, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert r"a\|b" in head
+    assert "@\u200ball" in head
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in (head, *rows)} == {4}
+
+
 def test_too_few_queries_are_said_to_be():
     few = {name: tuple(part[:8] for part in value) if "queries" in name else value for name, value in sets().items()}
     text = check_markdown(check(**few).as_json())

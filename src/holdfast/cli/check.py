@@ -352,10 +352,10 @@ def _print_pair(record: dict[str, Any]) -> None:
 
 
 def _print_mixed(record: dict[str, Any]) -> None:
-    from holdfast.reports.check_text import confidence_level
-    from holdfast.reports.mixed_text import (
+    from holdfast.reports.check_text import (
         EXPOSURE_MEANING,
         VERSION_COLUMNS,
+        confidence_level,
         score_rows,
         version_rows,
         version_sentences,

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.reports.check_text import (
+    EXPOSURE_MEANING,
     NOT_COVERED,
+    VERSION_COLUMNS,
     basis_sentence,
     confidence_level,
     evidence_sentences,
@@ -13,18 +15,14 @@ from holdfast.reports.check_text import (
     headline,
     lead_sentences,
     losing_classes,
-    test_rows,
-)
-from holdfast.reports.figures import class_bars, heat_table, interval_plot, score_histogram
-from holdfast.reports.html import DASH, document, in_columns, plain_table, scroll_box, text
-from holdfast.reports.mixed_text import (
-    EXPOSURE_MEANING,
-    VERSION_COLUMNS,
     mixed_rule,
     score_rows,
+    test_rows,
     version_rows,
     version_sentences,
 )
+from holdfast.reports.figures import class_bars, heat_table, interval_plot, score_histogram
+from holdfast.reports.html import DASH, document, in_columns, plain_table, scroll_box, text
 from holdfast.reports.style import check_style
 from holdfast.storage import write_text
 from holdfast.wording import counted, per_cent
