@@ -34,6 +34,7 @@ def test_the_matrix_is_an_ordinary_array_that_shows_itself():
     matrix = compatibility_matrix(models, labels, labels)
     assert isinstance(matrix, np.ndarray)
     assert matrix._repr_html_() == matrix_html(np.asarray(matrix))
-    assert matrix[0]._repr_html_().startswith("<pre>")
+    for computed in (matrix[0], 100 * matrix, matrix - matrix.max(), matrix.T, matrix > 0.5):
+        assert computed._repr_html_().startswith("<pre>")
     assert np.asarray(matrix).view(NotebookMatrix)[0, 0] == matrix[0, 0]
     assert isinstance(matrix.tolist()[0][0], float)

@@ -72,7 +72,9 @@ def compatibility_matrix(
         if cell.gallery is not None:
             matrix[cell.t, cell.k] = score_cell(cell.query, cell.query_labels, cell.gallery, cell.gallery_labels)
         progress(1)
-    return matrix.view(NotebookMatrix)
+    shown = matrix.view(NotebookMatrix)
+    shown.of_models = True
+    return shown
 
 
 class Cell(NamedTuple):
@@ -178,11 +180,15 @@ FAILS = "background:#f3b4a6;color:#000"
 
 
 class NotebookMatrix(np.ndarray):
-    """An array that a notebook shows as a table with AC, AA and ACA if it is square, else as text."""
+    """An array that a notebook shows as a table with AC, AA and ACA.
+
+    What is computed from it, such as a row or a difference of two matrices, is shown as text: it has no AC.
+    """
+
+    of_models = False
 
     def _repr_html_(self) -> str:
-        square = self.ndim == 2 and self.shape[0] == self.shape[1] > 0
-        return matrix_html(self) if square else f"<pre>{html.escape(repr(self))}</pre>"
+        return matrix_html(self) if self.of_models and self.size else f"<pre>{html.escape(repr(self))}</pre>"
 
 
 def matrix_html(matrix: ArrayLike) -> str:
