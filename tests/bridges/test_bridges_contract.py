@@ -223,6 +223,17 @@ def test_labels_of_what_is_similar_decide():
     assert bridge.evidence.chance == pytest.approx(chance, abs=0.1)  # of all items; the held-out ones are a sample
 
 
+@pytest.mark.parametrize("unknown", ["", float("nan")])
+def test_unknown_labels_are_no_class(unknown):
+    """In most places, as in a table that was labelled in part."""
+    items = drawn(1000, 32, 0, classes=5)
+    labels = nearest(items, items[:5]).indices[:, 0].tolist()
+    new, known = turned(items, 32, 0.1), [label if i % 4 else None for i, label in enumerate(labels)]
+    named = [unknown if label is None else label for label in known]
+    one, other = (Bridge.fit(new, items, labels=given).evidence for given in (known, named))
+    assert (one.measure, one.chance, one.chosen.value) == (other.measure, other.chance, other.chosen.value)
+
+
 def test_equal_pairs_count_once():
     items = drawn(60, 32, 0)
     new = turned(items, 32, 0.1)

@@ -107,9 +107,9 @@ class Bridge:
             Pairs that are equal in both but for rounding count once.
         kind: "auto" compares ``CANDIDATES`` on held-out pairs; or one of ``BRIDGES``, or "none".
         options: of the named kind, see ``holdfast.bridges.maps``.
-        labels: the class of each item, N; None or "" for unknown. With 200 held-out items or more that share a class
-            with another one, first hits of the right class decide instead of the overlap; not if hits of the new model
-            itself match the labels no better than random hits.
+        labels: the class of each item, N; None, "" or NaN for unknown. With 200 held-out items or more that share a
+            class with another one, first hits of the right class decide instead of the overlap; not if hits of the new
+            model itself match the labels no better than random hits.
         items: number of items in the old gallery, if the pairs are a sample of it; see ``choice.split_pairs``.
         same_space: whether queries may be used as they are, so that "none" competes. Default: if the sizes are equal.
         unbridged: N x d_old, the new items as they are compared with old vectors without a bridge, for "none"; needed
@@ -333,8 +333,11 @@ def _with_nan(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _codes(labels: ArrayLike, count: int) -> Tensor:
-    """Class numbers, -1 where a label is unknown."""
-    given = [None if label in (None, "") else str(label) for label in np.asarray(labels, dtype=object).tolist()]
+    """Class numbers, -1 where a label is unknown: None, "" or NaN, as in a column of a table."""
+    given = [
+        None if label in (None, "") or label != label else str(label)
+        for label in np.asarray(labels, dtype=object).tolist()
+    ]
     if len(given) != count:
         raise HoldfastError(f"{len(given)} labels for {count} pairs; one each is needed")
     numbers = {label: number for number, label in enumerate(dict.fromkeys(given))}
