@@ -75,7 +75,6 @@ def fit_run_bridges(
     options: Mapping[str, Any] | None = None,
     pairs: int = 1000,
     seed: int = 0,
-    progress: Callable[[int], None] = lambda cells: None,
 ) -> RunBridges:
     """Fit a bridge from each model of a run to each earlier one.
 
@@ -88,7 +87,6 @@ def fit_run_bridges(
     options: of the named kind.
     pairs: images to fit on, a random sample of the gallery; all of them if it has fewer.
     seed: of the sample, and of its split into fitted and held-out images.
-    progress: called with 1 after each pair of models.
     Refused: fewer than 10 images, features that are not finite.
     """
     rows = _sample(len(np.asarray(galleries[0])), pairs, seed)
@@ -118,7 +116,6 @@ def fit_run_bridges(
             found = unchanged if name == NONE and unchanged is not None else trial.measured(name, given)
             values[i] += found.values / len(cells)
             scales[i][t, k] = found.scale
-        progress(1)
     measured = [
         Measured(
             Candidate(*one, float(mean.mean()) if cells else float("nan"), float("nan")), mean, torch.zeros(0), SAME

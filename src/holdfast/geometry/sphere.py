@@ -5,12 +5,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
-def unit(z: Tensor, *, eps: float = 1e-12) -> Tensor:
+def unit(z: Tensor) -> Tensor:
     """Rows of ``z`` (... x d) scaled to length 1, in at least float32; a zero row stays zero.
 
     Half precision is converted first: a norm in bf16 is wrong in the third digit, and so are cosines from it.
     """
-    return F.normalize(at_least_float32(z), dim=-1, eps=eps)
+    return F.normalize(at_least_float32(z), dim=-1)
 
 
 _SHORTEST, _LONGEST = 1e-15, 1e15  # largest numbers of a row whose sum of squares float32 can hold
