@@ -126,6 +126,10 @@ def test_without_labels_items_are_matched_by_id(made, bridge):
     assert (found.gain, found.gallery) == (expected.gain, 200)
     assert "50 items of gallery are not in gallery_new and not searched" in found.notes
     assert not any("ceiling" in note for note in found.notes)
+    larger = (np.vstack([np.zeros((50, 24)), stored[0]]), None, [*more[2][200:], *ids])
+    larger[0][51] = 0
+    found = check(larger, made["queries_old"], made["queries_new"], again, **given)
+    assert found.bad_rows == {"gallery": {"not_finite": [], "zero": [51]}}  # the number of the row in the file
     with pytest.raises(HoldfastError, match="199 items, but 200 in gallery; without labels their items are compared"):
         check(made["gallery_old"], made["queries_old"], made["queries_new"], made["gallery_new"][1:], **given)
     with pytest.raises(HoldfastError, match="has no id of gallery"):

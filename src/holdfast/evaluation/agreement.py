@@ -4,14 +4,13 @@ They say how closely a search in stored vectors follows the new model, not wheth
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_set import ArrayRows, FeatureSet
+from holdfast.evaluation.feature_set import FeatureSet
 from holdfast.evaluation.query_outcomes import RelevanceGroundTruth
 from holdfast.evaluation.scores import OVERLAP
 from holdfast.evaluation.search import Progress, VectorProblems, search_blocks, unit_blocks
@@ -46,16 +45,10 @@ def reembedded_hits(
 
 
 def items_of_both(gallery: FeatureSet, gallery_new: FeatureSet) -> FeatureSet:
-    """``gallery`` without the items that ``gallery_new`` does not hold, by id; these could only be wrong hits.
-
-    If some are left out, the rest is held in memory.
-    """
+    """``gallery`` without the items that ``gallery_new`` does not hold, by id; these could only be wrong hits."""
     rows = _matching_rows(gallery, gallery_new)
     kept = np.sort(rows[rows >= 0])
-    if len(kept) == len(gallery):
-        return gallery
-    labels, ids = (None if column is None else column[kept] for column in (gallery.labels, gallery.ids))
-    return replace(gallery, rows=ArrayRows(gallery.rows.take(kept)), labels=labels, ids=ids)
+    return gallery if len(kept) == len(gallery) else gallery.chosen(kept)
 
 
 def _matching_rows(gallery: FeatureSet, gallery_new: FeatureSet) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Features from any framework, with optional labels and ids. Files are read block by block."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,6 +79,20 @@ class ExpandedRows:
         return full
 
 
+class ChosenRows:
+    """Some rows of another source, read when they are needed. numbers: their numbers in that source."""
+
+    def __init__(self, source: Rows, numbers: np.ndarray) -> None:
+        self._source, self.numbers = source, numbers
+        self.shape = (len(numbers), source.shape[1])
+
+    def block(self, start: int, stop: int) -> np.ndarray:
+        return self._source.take(self.numbers[start:stop])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        return self._source.take(self.numbers[rows])
+
+
 @dataclass(frozen=True)
 class FeatureSet:
     """Features (N x d) of one model over one set of images; shapes are checked, values are not.
@@ -121,6 +135,15 @@ class FeatureSet:
     def names(self) -> np.ndarray:
         """The ids, or row numbers from 0 without ids."""
         return np.arange(len(self)) if self.ids is None else self.ids
+
+    def chosen(self, numbers: np.ndarray) -> "FeatureSet":
+        """The set with these rows only."""
+        labels, ids = (None if column is None else column[numbers] for column in (self.labels, self.ids))
+        return replace(self, rows=ChosenRows(self.rows, numbers), labels=labels, ids=ids)
+
+    def row_numbers(self, start: int, stop: int) -> np.ndarray:
+        """What rows start .. stop are called in messages: their numbers in the file, also if only some are chosen."""
+        return self.rows.numbers[start:stop] if isinstance(self.rows, ChosenRows) else np.arange(start, stop)
 
 
 def feature_set(

@@ -87,7 +87,7 @@ def unit_blocks(
         stop = min(start + height, len(gallery))
         raw = float32(gallery.rows.block(start, stop), device)
         numbers = np.arange(start, stop)
-        good = problems.inspect(numbers, raw)
+        good = problems.inspect(gallery.row_numbers(start, stop), raw)
         if not bool(good.all()):
             raw, numbers = raw[good], numbers[good.cpu().numpy()]
         if len(numbers):
