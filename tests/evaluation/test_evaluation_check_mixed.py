@@ -229,8 +229,11 @@ def test_unusable_vectors_are_told_and_never_found(world):
     parts[0] = ((spoilt, labels, ids), *parts[0][1:])
     queries = world["queries"].copy()
     queries[4] = 0
-    found = check_mixed(parts, (queries, QUERY_LABELS), again(world), resamples=200)
+    features, labels, ids = again(world)
+    features[7] = 0
+    found = check_mixed(parts, (queries, QUERY_LABELS), (features, labels, ids), resamples=200)
     text = " ".join(found.notes)
+    assert "gallery_new: 1 of 120 vectors is zero (row 7); they are never found" in text
     assert "part 1: 1 of 40 vectors is not finite (row 0); they are never found" in text
     assert "part 1: 1 of 40 vectors is zero (row 1)" in text
     assert "queries: 1 of 60 vectors is zero (row 4); they find nothing and count as wrong" in text

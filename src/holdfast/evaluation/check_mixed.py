@@ -12,7 +12,7 @@ from holdfast.evaluation.agreement import AGREEMENT
 from holdfast.evaluation.check import check_options
 from holdfast.evaluation.estimates import Estimate, Resampling, mean_estimate, share_of_means
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
-from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
+from holdfast.evaluation.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.evaluation.inputs import GroundTruths, Relevance, Source, ground_truths, open_features
 from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth
@@ -222,7 +222,7 @@ class _Stored:
         notes = []
         if len(new) > len(ids):
             notes.append(f"{new.name}: {len(new) - len(ids):,} of {len(new):,} items are in no part; left out")
-        items = feature_set(new.name, new.rows.take(where), _labels(parts, new, where), ids)
+        items = replace(new.chosen(where), labels=_labels(parts, new, where), ids=ids)
         vectors, rows, problems, start = [], [], [], 0
         for part in parts:
             raw = float32(part.rows.block(0, len(part)), device)
@@ -255,7 +255,7 @@ class _Stored:
         """All items embedded by the newest model."""
         raw = float32(self.items.rows.block(0, len(self.items)), queries.device)
         self.problems.append(VectorProblems(self.items.name, len(self.items)))
-        usable = self.problems[-1].inspect(np.arange(len(self.items)), raw)
+        usable = self.problems[-1].inspect(self.items.row_numbers(0, len(self.items)), raw)
         if not bool(usable.any()):
             raise HoldfastError(f"{self.items.name}: holds no usable vector; all are zero or not finite")
         return [StoredItems(usable.nonzero()[:, 0], unit(raw[usable]), queries)]
