@@ -274,6 +274,7 @@ def test_refusals(world):
         ({"min_exposure": 80}, "min-exposure is a share of 1, such as 0.8; got 80"),
         ({"min_kept": 0}, "min-kept is a share of 1"),
         ({"score": "recall@200"}, "would be the same for any features"),
+        ({"score": "mAP", "labels": False}, "the score mAP needs labels or relevance; without them overlap@10 is meas"),
     ]
     for options, message in cases:
         with pytest.raises(HoldfastError, match=message):

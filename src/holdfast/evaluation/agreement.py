@@ -40,8 +40,7 @@ def reembedded_hits(
     blocks = _known_only(unit_blocks(gallery_new, problems, device, progress), row_of)
     (found,), _ = search_blocks(blocks, [queries], min(OVERLAP.k, int((row_of >= 0).sum())), gallery_new.name)
     hits = row_of[found.indices.cpu().numpy()]
-    keys = (np.arange(len(hits))[:, None] * len(gallery) + hits)[queries.any(1).cpu().numpy()]
-    return RelevanceGroundTruth(np.sort(keys.ravel()), len(hits), len(gallery)), problems
+    return RelevanceGroundTruth.of_hits(hits, queries.any(1).cpu().numpy(), len(gallery)), problems
 
 
 def items_of_both(gallery: FeatureSet, gallery_new: FeatureSet) -> FeatureSet:

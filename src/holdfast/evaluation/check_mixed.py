@@ -59,7 +59,8 @@ def check_mixed(
     queries: the newest model's features of the queries.
     gallery_new: all items of all parts, embedded by the newest model, with ids.
     relevance: relevant pairs, used instead of labels: a file, or a list of (query id, item id).
-    score: "top1", "recall@K" or "mAP". Without labels and relevance, "overlap@10" with the re-embedded hits.
+    score: "top1", "recall@K" or "mAP". Without labels and relevance it is left out, and "overlap@10" with the
+        re-embedded hits is measured.
     confidence: of the two-sided intervals, at least 0.5 and below 1.
     min_exposure: smallest accepted exposure ratio of every version, at 1 and at 10; None does not judge it.
     min_kept: smallest accepted share of the re-embedded score; None does not judge it.
@@ -100,9 +101,10 @@ def check_mixed(
     answered = plain.any(1).cpu().numpy()
     decides = stored.items if truths is None else None  # what decides which hits are right, without labels
     if truths is None:
+        if score != "top1":
+            raise HoldfastError(f"the score {score} needs labels or relevance; without them {OVERLAP.name} is measured")
         fair = search_mixed(searches["fair"], OVERLAP.k).rows.cpu().numpy()
-        keys = (np.arange(len(fair))[:, None] * len(stored.items) + fair)[answered]
-        truths = GroundTruths([RelevanceGroundTruth(np.sort(keys.ravel()), len(fair), len(stored.items))], [AGREEMENT])
+        truths = GroundTruths([RelevanceGroundTruth.of_hits(fair, answered, len(stored.items))], [AGREEMENT])
         chosen = OVERLAP
     truth = truths.per_gallery[0]
     chosen.chance(truth.count_right()[truth.has_answer()], truth.size())
@@ -184,7 +186,8 @@ def _check_gates(score: Score, min_exposure: float | None, min_kept: float | Non
 class _Stored:
     """The items of all parts, numbered in the parts' order.
 
-    parts, bridges, scales: of each version. vectors: its usable unit vectors; rows: their numbers.
+    parts: the vectors of each version. given: the same as the caller gave them, with bridges and scales.
+    vectors: the usable unit vectors of each version; rows: their numbers.
     version_of: the version of each item, from 0.
     items: all items embedded by the newest model, with labels and ids.
     """

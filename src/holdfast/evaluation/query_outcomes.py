@@ -92,6 +92,12 @@ class RelevanceGroundTruth:
     queries: int
     gallery_rows: int
 
+    @classmethod
+    def of_hits(cls, hits: np.ndarray, answered: np.ndarray, gallery_rows: int) -> "RelevanceGroundTruth":
+        """The hits of another search are right. hits: Q x k gallery rows. answered: queries that count (Q, boolean)."""
+        keys = (np.arange(len(hits))[:, None] * gallery_rows + hits)[answered]
+        return cls(np.sort(keys.ravel()), len(hits), gallery_rows)
+
     def right(self, queries: np.ndarray, hits: np.ndarray) -> np.ndarray:
         wanted = queries[:, None] * self.gallery_rows + hits
         place = np.searchsorted(self.keys, wanted).clip(max=len(self.keys) - 1)
