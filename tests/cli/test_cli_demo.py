@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from holdfast import Gallery, check
 from holdfast.bridges import Bridge
-from holdfast.cli import app
+from holdfast.cli import app, demo_story
 from holdfast.cli import demo as verb
 from holdfast.cli.demo_story import DemoSettings
 from holdfast.encoders import Encoder
@@ -205,15 +205,26 @@ def test_other_settings_and_other_folders_are_refused(demo, tmp_path, monkeypatc
     assert (tmp_path / "models" / "1" / "model.safetensors").is_file()
 
 
-def test_again_deletes_what_the_demo_made_and_no_more(finished, tmp_path):
-    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
+def test_again_deletes_what_the_demo_made_and_no_more(demo, tmp_path, finished):
+    """Also after a demo that failed or was killed, and beside files of the user."""
     (tmp_path / "notes.txt").write_text("mine")
-    verb.remove_demo(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    (tmp_path / "error.txt").write_text("OSError: disk full")
+    (tmp_path / ".tmp-images").mkdir()
+    shutil.rmtree(tmp_path / "models" / "2")
+    record = json.loads(demo("--again", "--json"))
+    assert record["scores"] == finished[1]["scores"]
+    assert {one.name for one in tmp_path.iterdir()} == {"notes.txt", "demo.json", *demo_story.PARTS}
+
+
+def test_a_kill_while_a_demo_is_deleted_leaves_a_demo_to_make_again(demo, tmp_path, finished, monkeypatch):
+    monkeypatch.setattr(shutil, "rmtree", lambda *words, **named: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        demo_story.remove_demo(tmp_path, TINY)
+    monkeypatch.undo()
+    assert "scores" not in json.loads((tmp_path / "demo.json").read_text())
 
 
 def test_a_failed_training_is_named_and_can_be_resumed(finished, tmp_path, monkeypatch):
-    from holdfast.cli import demo_story
     from holdfast.training import Cancellation
 
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)

@@ -61,7 +61,7 @@ def demo(
     if methods is not None:
         raise HoldfastError(f"--methods has moved: holdfast sweep demo --methods {methods}")
     if again:
-        remove_demo(out)
+        remove_demo(out, SETTINGS)
     record = _run(out, quiet=quiet or json)
     gallery = build_gallery(out)
     if json:

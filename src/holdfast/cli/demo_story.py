@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.bridges import Bridge
     from holdfast.training import Cancellation, RunControl
 
-RECORD = "demo.json"
+RECORD, ERROR = "demo.json", "error.txt"
 PARTS = ("images", "models", "features", "bridges", "checks", "gallery")
 NAMES = ("version 1", "version 2, plain", "version 2, Holdfast")
 """Names of the three trainings, for their progress."""
@@ -66,7 +66,7 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
     watch: called with the name of a training and each of its events.
     cancel: stops the trainings between two steps.
     """
-    from holdfast.storage import read_json, without_nan, write_json
+    from holdfast.storage import read_json, remove_temporaries, without_nan, write_json
 
     path = out / RECORD
     if path.exists():
@@ -78,6 +78,8 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
     elif out.exists() and any(out.iterdir()):
         raise HoldfastError(f"{out}: is not empty and not of a demo; choose another --out")
     write_json(path, {"settings": asdict(settings)})
+    remove_temporaries(out)
+    (out / ERROR).unlink(missing_ok=True)
     _draw_images(out / "images", settings)
     _train(out, settings, watch, cancel)
     record = {"settings": asdict(settings), **_measure(out, settings)}
@@ -85,15 +87,17 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
     return record
 
 
-def remove_demo(out: Path) -> None:
-    """Delete what an earlier demo made in ``out``. A folder without its record is refused."""
+def remove_demo(out: Path, settings: DemoSettings) -> None:
+    """Delete what an earlier demo made in ``out``; its record then has ``settings``. Other folders are refused."""
+    from holdfast.storage import write_json
+
     if not out.exists():
         return
     if not (out / RECORD).exists():
         raise HoldfastError(f"{out}: not the folder of a demo, so nothing in it is deleted; choose another --out")
+    write_json(out / RECORD, {"settings": asdict(settings)})  # first: a kill must not leave scores without their models
     for part in PARTS:
         shutil.rmtree(out / part, ignore_errors=True)
-    (out / RECORD).unlink()
 
 
 def _draw_images(folder: Path, settings: DemoSettings) -> None:
@@ -158,7 +162,7 @@ def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellatio
         with RunThreads(torch.device("cpu"), 2, cancel) as pool:
             for stage in ({NAMES[0]: first}, {NAMES[1]: plain, NAMES[2]: trained}):
                 submitted = {
-                    name: pool.submit(work, on_event=partial(watch, name), error_file=out / "error.txt")
+                    name: pool.submit(work, on_event=partial(watch, name), error_file=out / ERROR)
                     for name, work in stage.items()
                 }
                 for name, waiting in submitted.items():
