@@ -8,6 +8,7 @@ import pytest
 import torch
 from letters_on_disk import SIZE, write_folder
 
+from holdfast.cli.start import print_version
 from holdfast.embedding import embed
 from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.errors import HoldfastError
@@ -116,7 +117,7 @@ def test_adopt_update_update_check(first, adopted, photos):
     assert "is an adopted model" in report["notes"][0]
 
 
-def test_a_projection_is_trained_into_with_its_slots(adopted, photos):
+def test_a_projection_is_trained_into_with_its_slots(adopted, photos, capsys):
     info, _ = run(adopted / "projection", photos / "2", adopted / "p1", overrides=QUICK, replace_with="small")
     model = read_adopted(adopted / "projection")
     assert info["method"] == "simplex_hoc"
@@ -124,6 +125,19 @@ def test_a_projection_is_trained_into_with_its_slots(adopted, photos):
     assert {name: info["slots"]["owners"][name] for name in ("03", "04")} == {
         name: model.registry.owners[name] for name in ("03", "04")
     }
+    print_version(adopted / "p1", info, json=False)  # two classes were trained, and nine have a slot
+    assert f"; 9 of {model.registry.num_slots} slots taken" in " ".join(capsys.readouterr().out.split())
+
+
+def test_more_classes_than_slots_of_a_projection(adopted, letters, tmp_path):
+    adopt(adopted / "store.npz", out=tmp_path / "0", way="projection", slots=10, resamples=100, steps=5)
+    data = write_folder(letters, [0, 1, 2], tmp_path / "data")
+    for name in ("01", "02"):
+        (data / name).rename(data / f"new {name}")
+    with pytest.raises(
+        HoldfastError, match=r"2 new classes, but 1 of 10 slots are free.* adopt the vectors again with"
+    ):
+        run(tmp_path / "0", data, tmp_path / "1", overrides=QUICK, replace_with="small")
 
 
 def test_vectors_of_the_adopted_model_train_a_head_on_them(adopted, tmp_path):

@@ -198,7 +198,7 @@ def _slots_taken(info: dict[str, Any]) -> str:
     method = METHODS.get(info["method"])
     if method is not None and "slots" not in inspect.signature(method).parameters:
         return ""
-    return f"; {len(info['classes'])} of {info['slots']['num_slots']} slots taken"
+    return f"; {len(info['slots']['owners'])} of {info['slots']['num_slots']} slots taken"
 
 
 def _class_counts(data: dict[str, Any]) -> str:

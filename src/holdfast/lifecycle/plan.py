@@ -168,11 +168,11 @@ def _with_new_classes(classes: Sequence[str], context: VersionContext) -> SlotRe
         return SlotRegistry(needed, registry.owners).take_left(new)
     free = registry.num_slots - len(registry.owners)
     if len(new) > free:
-        how = (
-            f"holdfast slots grow {parent.folder} --to {needed} adds them"
-            if parent
-            else f"set --slots {needed} or more"
-        )
+        how = f"set --slots {needed} or more"
+        if parent is not None and parent.adopted is not None:
+            how = f"adopt the vectors again with --slots {needed} or more"
+        elif parent is not None:
+            how = f"holdfast slots grow {parent.folder} --to {needed} adds them"
         short = f"{counted(len(new), 'new class')}, but {free} of {registry.num_slots} slots are free"
         raise HoldfastError(f"{short}; {needed} slots would do: {how}")
     # Pre-training takes slots from the left, as other models of that family may; fine-tuning takes them from the right.

@@ -244,7 +244,7 @@ def _past_features(method: Method, job: VersionJob, images: Images, dim: int) ->
 
 def _finished(folder: RunFolder, request: dict[str, Any], control: RunControl) -> dict[str, Any] | None:
     """The ``info`` of the version if it is complete, else None. A folder of another job is refused."""
-    _refuse_other_contents(folder, request)
+    _refuse_other_job(folder.path, request)
     if not (folder.path / CHECKSUM_FILE).exists():
         return None
     verify_checksums(folder.path)
@@ -252,20 +252,26 @@ def _finished(folder: RunFolder, request: dict[str, Any], control: RunControl) -
     return Encoder.from_pretrained(folder.path).info
 
 
-def _refuse_other_contents(folder: RunFolder, request: dict[str, Any]) -> None:
+def refuse_other_folder(out: Path) -> None:
+    """Refuse a path with anything but a version, finished or begun."""
+    if out.exists() and not out.is_dir():
+        raise HoldfastError(f"{out}: not a folder; choose another --out")
+    if not out.exists() or (out / REQUEST).exists():
+        return
+    lock = RunFolder(out).lock
+    if any(entry != lock and not entry.name.startswith(TEMPORARY) for entry in out.iterdir()):
+        raise HoldfastError(f"{out}: not empty and not an unfinished version; choose another --out")
+
+
+def _refuse_other_job(out: Path, request: dict[str, Any]) -> None:
     """Refuse a folder that holds anything but the beginning of this same job."""
-    path = folder.path
-    if path.exists() and not path.is_dir():
-        raise HoldfastError(f"{path}: not a folder; choose another --out")
-    if (path / REQUEST).exists():
-        before = _with_new_options(read_json(path / REQUEST), request)
-        if before != request:
-            differences = ", ".join(_differences(before, request))
-            raise HoldfastError(f"{path}: holds another version (different: {differences}); choose another --out")
-    elif path.exists() and not all(
-        entry == folder.lock or entry.name.startswith(TEMPORARY) for entry in path.iterdir()
-    ):
-        raise HoldfastError(f"{path}: not empty and not an unfinished version; choose another --out")
+    refuse_other_folder(out)
+    if not (out / REQUEST).exists():
+        return
+    before = _with_new_options(read_json(out / REQUEST), request)
+    if before != request:
+        differences = ", ".join(_differences(before, request))
+        raise HoldfastError(f"{out}: holds another version (different: {differences}); choose another --out")
 
 
 def _with_new_options(before: Any, request: Mapping[str, Any]) -> Any:

@@ -51,7 +51,7 @@ from holdfast.lifecycle.settings import (
     update_settings,
     with_network,
 )
-from holdfast.lifecycle.train_version import VersionJob, train_version
+from holdfast.lifecycle.train_version import VersionJob, refuse_other_folder, train_version
 from holdfast.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.scenarios import SlotRegistry
 from holdfast.training import Cancellation, RunControl
@@ -110,6 +110,7 @@ def start(
     (1, ['0', '1'])
     """
     data, out = Path(data), Path(out)
+    refuse_other_folder(out)
     vectors = holds_vectors(data)
     if settings is None:
         images = None if vectors else survey_images(data, split_folders)
@@ -205,10 +206,11 @@ def update(
     replace_with = None if replace_with is None else str(replace_with)
     limit_steps = settings is None if limit_steps is None else limit_steps
     check_options("instance", 0.95, bounds_asked(max_loss, min_gain)[1], RESAMPLES)
-    parent, settings = _parent_and_settings(model, data, settings, replace_with, stored, split_folders)
-    torch_device = resolve_device(device)
     if out.resolve() == model.resolve():
         raise HoldfastError(f"{out}: --out must not be the model itself, which is still in use")
+    refuse_other_folder(out)
+    parent, settings = _parent_and_settings(model, data, settings, replace_with, stored, split_folders)
+    torch_device = resolve_device(device)
     if parent.adopted is not None and buffer_from is not None:
         raise HoldfastError("--buffer-from (buffer_from in Python): after an adopted model give all images as data")
     reader = settings.training_reader(None if parent.stored is not None else parent.preprocess)
