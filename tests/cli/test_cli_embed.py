@@ -168,6 +168,13 @@ def test_the_list_of_unreadable_files_goes_when_they_are_repaired(folder, holdfa
     assert not (tmp_path / "out" / "unreadable.csv").exists()
 
 
+def test_a_slash_at_the_end_names_a_folder(folder, holdfast_json, tmp_path):
+    pytest.importorskip("pyarrow")
+    found = holdfast_json("embed", folder / "old", folder / "queries", "--out", f"{tmp_path}/model.v2/")
+    assert found["shards"] == 1
+    assert (tmp_path / "model.v2" / "manifest.json").is_file()
+
+
 def test_options_of_shards_need_a_folder(folder, holdfast, tmp_path):
     words = ("embed", folder / "old", folder / "queries", "--out")
     for option, value in (("--shard-size", 5), ("--processes", 2), ("--ray", "auto")):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from holdfast import Encoder, HoldfastError, VectorInput, build_backbone, embed
+from holdfast.data.image_source import ImageSource
 from holdfast.evaluation import write_features
 from holdfast.evaluation.feature_files import read_features
 
@@ -58,6 +59,21 @@ def test_all_unreadable_images_are_named_at_once_or_skipped(photos, model, tmp_p
     assert np.array_equal(found.features.rows.block(0, 9), whole.rows.block(0, 11)[kept])
     with pytest.raises(HoldfastError, match=r"cat/1\.png"):
         embed(model, tmp_path / "cat" / "1.png", skip_unreadable=True)
+
+
+def test_nothing_is_embedded_where_a_file_is_known_to_be_unusable(photos, model, tmp_path):
+    """An error that is certain at the start comes before the network runs, and names what cannot be decoded too."""
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "cat" / "bad.png").write_bytes(b"not an image")
+    (tmp_path / "cat" / "1.png").write_bytes((photos / "cat" / "1.png").read_bytes())
+    seen = []
+    with pytest.raises(HoldfastError, match=r"2 problems among 3 files: cat/gone\.png: .*; cat/bad\.png: not readable"):
+        embed(model, tmp_path, batch_size=1, progress=lambda done, total: seen.append(done))
+    assert not seen
+    assert len(embed(model, tmp_path, skip_unreadable=True).skipped) == 2
+    with pytest.raises(HoldfastError, match="no images in the ImageSource"):
+        embed(model, ImageSource((), (), None))
 
 
 def test_vectors(vector_model, tmp_path):

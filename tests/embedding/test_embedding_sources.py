@@ -120,6 +120,10 @@ def test_everything_in_an_object_store(photos, model, whole, memory, tmp_path):
     write_bytes(join(memory, "photos/cat/1.png"), b"?")
     with pytest.raises(HoldfastError, match=r"memory://bucket/photos/cat: 1\.png: not readable as an image"):
         embed(model, join(memory, "photos"))
+    write_bytes(join(memory, "photos/dog/2.png"), b"?")
+    lost = rf"{memory}/photos: 2 problems among 11 files \(list: {memory}/lost/unreadable\.csv\)"
+    with pytest.raises(HoldfastError, match=lost):
+        embed_shards(model, join(memory, "photos"), join(memory, "lost"))
 
 
 def test_addresses_that_are_refused(model, memory, tmp_path):

@@ -63,7 +63,7 @@ def embed(
     options = {"labels": not no_labels, "skip_unreadable": skip_unreadable, "batch_size": batch_size}
     folder = {"shard_size": shard_size, "processes": processes, "ray": ray}
     shown = CountProgress("embed", quiet=quiet or json)
-    if suffix(out) == "" or local_path(out).is_dir() or is_address(out):
+    if suffix(out) == "" or out.endswith("/") or local_path(out).is_dir() or is_address(out):
         if suffix(out) in (".npz", ".parquet"):
             raise HoldfastError(f"--out {out}: in an object store, a folder of shards is written; name a folder")
         if ray is not None and (device != "auto" or processes is not None):

@@ -71,17 +71,17 @@ def name_problems(problems: Sequence[Problem], top: Path) -> str:
 
 
 def problems_error(
-    source: Path,
+    source: Path | str,
     problems: Sequence[Problem],
     files: int,
     *,
-    listed: Path | None = None,
+    listed: Path | str | None = None,
     advice: str = "",
     noun: str = "file",
 ) -> HoldfastError:
     """One error for all problems.
 
-    source: the folder or table that was read.
+    source: the folder or table that was read: a path, or an address as text.
     problems: at least one.
     files: how many files were looked at.
     listed: the file that has all of the problems; None if there is none.
@@ -92,4 +92,4 @@ def problems_error(
     if len(problems) == 1:
         return HoldfastError(f"{problems[0].below(None)}{where}{advice}")
     count = f"{counted(len(problems), 'problem')} among {counted(files, noun)}"
-    return HoldfastError(f"{printable(source)}: {count}{where}: {name_problems(problems, source)}{advice}")
+    return HoldfastError(f"{printable(source)}: {count}{where}: {name_problems(problems, Path(source))}{advice}")

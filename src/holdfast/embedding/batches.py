@@ -1,10 +1,11 @@
-"""Decode batches of items in threads, ahead of the network that embeds them."""
+"""Open the model that embeds, and decode batches of items in threads, ahead of its network."""
 
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,11 +14,25 @@ from torch import Tensor
 from holdfast.embedding.items import Items, decode
 from holdfast.encoders import Encoder, Input
 from holdfast.encoders.encode_loop import compute_features
+from holdfast.encoders.encoder import CONFIG_FILE
+from holdfast.errors import HoldfastError
 from holdfast.geometry import unit
+from holdfast.storage import read_json
 
 _AHEAD = 2
 """Batches that are loaded and decoded while the network works on one."""
 BAD_VECTOR = "the model gives a zero vector, NaN or infinity"
+
+
+def open_model(model: Encoder | str | Path, device: torch.device | str) -> tuple[Encoder, str | None]:
+    """The encoder on the device, and the hash of its weights (None without weights or without a folder)."""
+    encoder = model.to(device) if isinstance(model, Encoder) else Encoder.from_pretrained(model, device=device)
+    if encoder.preprocess is None:
+        where = "the encoder" if isinstance(model, Encoder) else str(model)
+        raise HoldfastError(f"{where}: has no preprocess, so it cannot embed images or vectors; save it with one")
+    if isinstance(model, Encoder) or not encoder.state_dict():
+        return encoder, None
+    return encoder, read_json(Path(model) / CONFIG_FILE)["weights_sha256"]
 
 
 @dataclass(frozen=True)

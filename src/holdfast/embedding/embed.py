@@ -10,9 +10,8 @@ import torch
 
 from holdfast.data.image_source import ImageSource
 from holdfast.data.problems import SKIP_ADVICE, Problem, problems_error, write_problems
-from holdfast.embedding.batches import Batch, decoded_batches, embed_batches
-from holdfast.embedding.model import PathLike, open_model
-from holdfast.embedding.sources import ItemSource, open_source
+from holdfast.embedding.batches import Batch, decoded_batches, embed_batches, open_model
+from holdfast.embedding.sources import open_source
 from holdfast.encoders import Encoder
 from holdfast.encoders.encode_loop import batch_size_for
 from holdfast.errors import HoldfastError
@@ -33,12 +32,12 @@ class Embedded:
 
 
 def embed(
-    model: Encoder | PathLike,
+    model: Encoder | str | Path,
     source: Location | Sequence[Location] | ImageSource,
     *,
     labels: bool = True,
     skip_unreadable: bool = False,
-    problem_list: PathLike | None = None,
+    problem_list: str | Path | None = None,
     device: torch.device | str = "cpu",
     batch_size: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -75,17 +74,28 @@ def embed(
     if batch_size is not None and batch_size < 1:
         raise HoldfastError(f"embed: batch_size must be at least 1, got {batch_size}")
     items = open_source(encoder.preprocess, source)
-    problems = _Problems(items, skip_unreadable, None if problem_list is None else Path(problem_list))
     where, count = torch.device(device), len(items)
-    if not count:
-        problems.finish({})
     size = batch_size or batch_size_for(where, encoder.preprocess.input_shape)
+
+    def finish(reasons: dict[int, str]) -> list[Problem]:
+        """List what cannot be embedded, and refuse it unless it may be skipped and something is left."""
+        problems = [*items.problems, *(items.items.problem(row, reasons[row]) for row in sorted(reasons))]
+        if problem_list is not None:
+            write_problems(Path(problem_list), problems)
+        some_left = len(reasons) < count
+        if problems and not (skip_unreadable and some_left):
+            advice = SKIP_ADVICE if some_left and not skip_unreadable else ""
+            total, listed = count + len(items.problems), None if problem_list is None else Path(problem_list)
+            raise problems_error(items.name, problems, total, listed=listed, advice=advice, noun=items.noun)
+        return problems
 
     def refuse(reasons: dict[int, str]) -> None:
         if not skip_unreadable:  # the others are looked at too, so that one error names all
-            problems.finish({**reasons, **_remaining_reasons(batches, (max(reasons) // size + 1) * size)})
+            finish({**reasons, **_remaining_reasons(batches, (max(reasons) // size + 1) * size)})
 
     with closing(decoded_batches(encoder.preprocess, [items.items], size)) as batches:
+        if items.problems and not (skip_unreadable and count):
+            finish(_remaining_reasons(batches, 0))  # refused in any case: nothing is embedded in vain
         found = embed_batches(
             encoder,
             count,
@@ -95,11 +105,11 @@ def embed(
             progress=lambda done: progress(done, count),
             on_unreadable=refuse,
         )
-    problems.finish(found.reasons)
+    skipped = finish(found.reasons)
     kept = np.array([row not in found.reasons for row in range(count)])
     classes = None if items.labels is None or not labels else np.array(items.labels)[kept]
     features = feature_set(items.name, found.vectors[kept], classes, np.array(items.ids)[kept])
-    return Embedded(replace(features, model=name), problems.all(found.reasons))
+    return Embedded(replace(features, model=name), skipped)
 
 
 def _remaining_reasons(batches: Iterator[Batch], start: int) -> dict[int, str]:
@@ -109,25 +119,3 @@ def _remaining_reasons(batches: Iterator[Batch], start: int) -> dict[int, str]:
         found |= {start + row: reason for row, reason in batch.reasons.items()}
         start += len(batch.inputs)
     return found
-
-
-class _Problems:
-    """What cannot be embedded: an error or a list at the end."""
-
-    def __init__(self, source: ItemSource, skip: bool, listed: Path | None) -> None:
-        self._source, self._skip, self._list = source, skip, listed
-
-    def all(self, reasons: dict[int, str]) -> list[Problem]:
-        own = (self._source.items.problem(row, reasons[row]) for row in sorted(reasons))
-        return [*self._source.problems, *own]
-
-    def finish(self, reasons: dict[int, str]) -> None:
-        """Write the list; then refuse the source, unless problems may be skipped and something is left."""
-        found, count = self.all(reasons), len(self._source)
-        if self._list is not None:
-            write_problems(self._list, found)
-        left = count - len(reasons)
-        if found and (not self._skip or not left):
-            advice = SKIP_ADVICE if left and not self._skip else ""
-            total, name = count + len(self._source.problems), Path(self._source.name)
-            raise problems_error(name, found, total, listed=self._list, advice=advice, noun=self._source.noun)

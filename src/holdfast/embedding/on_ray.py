@@ -20,9 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.embedding.batches import Batch, EmbeddedItems, batch_ranges, embed_batches, stack_batch
+from holdfast.embedding.batches import Batch, EmbeddedItems, batch_ranges, embed_batches, open_model, stack_batch
 from holdfast.embedding.items import Items, decode
-from holdfast.embedding.model import open_model
 from holdfast.embedding.processes import Embedded, ShardWork
 from holdfast.encoders import Input
 from holdfast.encoders.encoder import CONFIG_FILE, WEIGHTS_FILE

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import torch
 
-from holdfast.embedding.batches import EmbeddedItems, decoded_batches, embed_batches
+from holdfast.embedding.batches import EmbeddedItems, decoded_batches, embed_batches, open_model
 from holdfast.embedding.items import Items
-from holdfast.embedding.model import open_model
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 

@@ -9,9 +9,8 @@ import torch
 
 from holdfast.data.problems import SKIP_ADVICE, Problem, problems_error, problems_text
 from holdfast.devices import resolve_device
-from holdfast.embedding.batches import EmbeddedItems
+from holdfast.embedding.batches import EmbeddedItems, open_model
 from holdfast.embedding.items import Files, Items
-from holdfast.embedding.model import open_model
 from holdfast.embedding.on_ray import ray_cluster
 from holdfast.embedding.processes import Embedded, ShardWork, embed_here, embed_in_processes
 from holdfast.embedding.sources import ItemSource, open_source
@@ -117,7 +116,7 @@ def embed_shards(
     items = open_source(encoder.preprocess, [absolute(one) for one in given])
     if items.problems and not (skip_unreadable and len(items)):
         total = len(items) + len(items.problems)
-        raise problems_error(Path(items.name), list(items.problems), total, advice=SKIP_ADVICE, noun=items.noun)
+        raise problems_error(items.name, list(items.problems), total, advice=SKIP_ADVICE, noun=items.noun)
     with _locked(out):
         manifest = _manifest(out, items, encoder, name, dtype=dtype, labels=labels, shard_size=shard_size)
         missing = missing_shards(out, manifest)
@@ -296,7 +295,7 @@ class _Writer:
             listed = self._list(self._held_back)
             kept = f"; {missing - self._written} of {self._manifest.shards} shards are not written"
             raise problems_error(
-                Path(self._source.name),
+                self._source.name,
                 self._held_back,
                 len(self._source),
                 listed=listed,
@@ -313,7 +312,7 @@ class _Writer:
         else:
             self._clear_list()
         if not vectors:
-            raise problems_error(Path(self._source.name), skipped, len(self._source), noun=self._source.noun)
+            raise problems_error(self._source.name, skipped, len(self._source), noun=self._source.noun)
         return EmbeddedShards(str(self._out), self._manifest, vectors, self._written, skipped)
 
     def _clear_list(self) -> None:
@@ -324,7 +323,7 @@ class _Writer:
         else:
             (local_path(self._out) / UNREADABLE).unlink(missing_ok=True)
 
-    def _list(self, problems: Sequence[Problem]) -> Path:
+    def _list(self, problems: Sequence[Problem]) -> str:
         file = join(self._out, UNREADABLE)
         write_bytes(file, problems_text(problems).encode())
-        return Path(file)
+        return file

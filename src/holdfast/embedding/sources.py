@@ -77,6 +77,8 @@ def open_source(preprocess: Input, source: Location | Sequence[Location] | Image
     if isinstance(source, ImageSource):
         if preprocess.takes_vectors:
             raise _takes_vectors(preprocess)
+        if not source.files and not source.problems:
+            raise HoldfastError("embed: no images in the ImageSource")
         return _image_files(source, str(source.files[0]) if source.files else "no files")
     given = [source] if isinstance(source, str | Path) else list(source)
     if not given:
