@@ -121,10 +121,15 @@ def embed_shards(
         manifest = _manifest(out, items, encoder, name, dtype=dtype, labels=labels, shard_size=shard_size)
         missing = missing_shards(out, manifest)
         todo = [(number, items.items.part(*_ends(manifest, number))) for number in missing]
-        tell = _Counter(len(items), len(items) - sum(len(part) for _, part in todo), progress)
+        done = len(items) - sum(len(part) for _, part in todo)
+
+        def on_items(more: int) -> None:
+            nonlocal done
+            done += more
+            progress(done, len(items))
+
         writer = _Writer(out, manifest, items, skip=skip_unreadable)
-        run = _Run(encoder, Path(model), devices, ray, batch_size)
-        with contextlib.closing(run.embed(todo, tell.add)) as found:
+        with contextlib.closing(_embedded(encoder, Path(model), todo, devices, ray, batch_size, on_items)) as found:
             for number, embedded in found:
                 writer.write(number, embedded)
         return writer.finish(len(missing))
@@ -217,45 +222,30 @@ _DIFFERENCES = {
 }
 
 
-class _Counter:
-    """Counts items for ``progress``."""
-
-    def __init__(self, total: int, done: int, progress: Progress) -> None:
-        self._total, self._done, self._progress = total, done, progress
-
-    def add(self, more: int) -> None:
-        self._done += more
-        self._progress(self._done, self._total)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """How shards are embedded."""
-
-    encoder: Encoder
-    model: Path
-    devices: Sequence[torch.device]
-    ray: str | None
-    batch_size: int | None
-
-    def embed(
-        self, todo: Sequence[tuple[int, Items]], on_items: Callable[[int], None]
-    ) -> Generator[Embedded, None, None]:
-        preprocess = self.encoder.preprocess
-        assert preprocess is not None
-        if not todo:
-            return
-        if self.ray is None:
-            size = self.batch_size or batch_size_for(self.devices[0], preprocess.input_shape)
-            work = ShardWork(self.model, todo, size)
-            if len(self.devices) == 1:
-                yield from embed_here(self.encoder, work, self.devices[0], on_items)
-            else:
-                yield from embed_in_processes(work, self.devices, on_items)
-            return
-        with ray_cluster(self.ray) as cluster:
-            size = self.batch_size or batch_size_for(cluster.device, preprocess.input_shape)
-            yield from cluster.embed(ShardWork(self.model, todo, size), preprocess, on_items)
+def _embedded(
+    encoder: Encoder,
+    model: Path,
+    todo: Sequence[tuple[int, Items]],
+    devices: Sequence[torch.device],
+    ray: str | None,
+    batch_size: int | None,
+    on_items: Callable[[int], None],
+) -> Generator[Embedded, None, None]:
+    """The shards ``todo``, embedded in any order; the other parameters are those of ``embed_shards``."""
+    preprocess = encoder.preprocess
+    assert preprocess is not None
+    if not todo:
+        return
+    if ray is None:
+        work = ShardWork(model, todo, batch_size or batch_size_for(devices[0], preprocess.input_shape))
+        if len(devices) == 1:
+            yield from embed_here(encoder, work, devices[0], on_items)
+        else:
+            yield from embed_in_processes(work, devices, on_items)
+        return
+    with ray_cluster(ray) as cluster:
+        size = batch_size or batch_size_for(cluster.device, preprocess.input_shape)
+        yield from cluster.embed(ShardWork(model, todo, size), preprocess, on_items)
 
 
 class _Writer:
