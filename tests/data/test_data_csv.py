@@ -1,6 +1,7 @@
 import pytest
 
 from holdfast.data import load_split
+from holdfast.data.image_source import find_images
 from holdfast.errors import HoldfastError
 
 
@@ -34,6 +35,16 @@ def test_byte_order_mark_blank_lines_and_any_label(rows, tmp_path):
     assert load(tmp_path).class_names == ("ant, nº 1", "bee, nº 1", "cat, nº 1")
 
 
+def test_the_order_of_the_columns_and_an_id_do_not_matter(rows, tmp_path, write_rows):
+    """The file that ``embed`` reads is one to train on."""
+    write_rows(tmp_path / "lists" / "list.csv", [["path", "label"], *rows])
+    plain = load(tmp_path)
+    table = [["id", "label", "path"], *([number, name, file] for number, (file, name) in enumerate(rows))]
+    write_rows(tmp_path / "lists" / "list.csv", table)
+    assert load(tmp_path).fingerprint == plain.fingerprint
+    assert find_images([tmp_path / "lists" / "list.csv"]).ids == tuple(map(str, range(12)))
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -54,7 +65,8 @@ def test_errors_name_the_line(row, message, rows, tmp_path, write_rows):
     ("content", "message"),
     [
         (b"", "line 1: the header must be"),
-        (b"file,class\na.png,b\n", "line 1: the header must be"),
+        (b"file,class\na.png,b\n", "line 1: the header must be path,label, perhaps with id or split, each once"),
+        (b"path,label,path\na.png,b,a.png\n", "line 1: the header must be"),
         (b"path,label\n", "no rows"),
         (b"path,label\n\xff\xfe,a\n", "not readable as UTF-8"),
         (b'path,label\na.png,"b\n', "line 2: "),

@@ -1,6 +1,5 @@
 """Images to embed, from folders, files and CSV tables: their files, ids and, where they are known, classes."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +7,9 @@ from typing import NamedTuple
 
 from holdfast.data.image_folder import images_with_ids
 from holdfast.data.problems import Problem
-from holdfast.data.readers.image_files import SPLIT_NAMES
-from holdfast.errors import HoldfastError, unknown_name
-from holdfast.untrusted_files import open_table
+from holdfast.data.readers.image_files import SPLIT_NAMES, read_table_rows
+from holdfast.errors import HoldfastError
 from holdfast.wording import first_few
-
-_COLUMNS = ("path", "label", "id", "split")
 
 
 @dataclass(frozen=True)
@@ -47,9 +43,14 @@ def find_images(sources: Sequence[Path]) -> ImageSource:
     tables = [path for path in sources if path.suffix.lower() == ".csv" and not path.is_dir()]
     if tables and len(sources) > 1:
         raise HoldfastError(f"{tables[0]}: a CSV file is given alone, without other sources")
-    found = _table_rows(tables[0]) if tables else _files_and_folders(sources)
+    found = _table(tables[0]) if tables else _files_and_folders(sources)
     _refuse_shared_ids(found)
     return found
+
+
+def _table(table: Path) -> ImageSource:
+    found = read_image_table(table)
+    return ImageSource(tuple(table.parent / path for path in found.paths), found.ids, found.labels)
 
 
 def _files_and_folders(sources: Sequence[Path]) -> ImageSource:
@@ -77,11 +78,6 @@ def classes_of_paths(paths: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(one[level] for one in parts)
 
 
-def _table_rows(table: Path) -> ImageSource:
-    found = read_image_table(table)
-    return ImageSource(tuple(table.parent / path for path in found.paths), found.ids, found.labels)
-
-
 class ImageTable(NamedTuple):
     """The rows of a CSV file: paths as they are written, ids, and labels if there is such a column."""
 
@@ -92,43 +88,9 @@ class ImageTable(NamedTuple):
 
 def read_image_table(table: Path) -> ImageTable:
     """Read a CSV file with a header: ``path`` and perhaps ``label``, ``id`` and ``split``."""
-    rows: list[dict[str, str]] = []
-    try:
-        with open_table(table) as stream:
-            reader = csv.reader(stream, strict=True)
-            header = [name.strip().lower() for name in next(reader, [])]
-            _check_header(table, header)
-            for cells in reader:
-                if cells:
-                    where = f"{table}, line {reader.line_num}"
-                    rows.append(_checked_row(header, [cell.strip() for cell in cells], where))
-    except (OSError, UnicodeDecodeError) as error:
-        raise HoldfastError(f"{table}: not readable as UTF-8 text ({error})") from error
-    except csv.Error as error:
-        raise HoldfastError(f"{table}, line {reader.line_num}: {error}") from error
-    if not rows:
-        raise HoldfastError(f"{table}: no rows after the header")
-    return ImageTable(
-        tuple(row["path"] for row in rows),
-        tuple(row.get("id", row["path"]) for row in rows),
-        tuple(row["label"] for row in rows) if "label" in header else None,
-    )
-
-
-def _check_header(table: Path, header: list[str]) -> None:
-    if "path" not in header or len(set(header)) < len(header):
-        raise HoldfastError(f"{table}, line 1: the header must be path and perhaps label and id, each once")
-    for name in header:
-        if name not in _COLUMNS:
-            raise unknown_name(f"column of {table}", name, _COLUMNS)
-
-
-def _checked_row(header: list[str], cells: list[str], where: str) -> dict[str, str]:
-    if len(cells) != len(header):
-        raise HoldfastError(f"{where}: {len(header)} columns expected, found {len(cells)}")
-    if not all(cells):
-        raise HoldfastError(f"{where}: an empty field")
-    return dict(zip(header, cells, strict=True))
+    rows = read_table_rows(table, ("path",))
+    labels = tuple(row.label for row in rows if row.label)
+    return ImageTable(tuple(row.path for row in rows), tuple(row.id or row.path for row in rows), labels or None)
 
 
 def _refuse_shared_ids(found: ImageSource) -> None:

@@ -1,6 +1,6 @@
 """The user's own image files: in one folder per class, or listed in a CSV file.
 
-A CSV file has the header ``path,label`` or ``path,label,split``.
+A CSV file has the columns ``path`` and ``label``, and perhaps ``split`` and ``id``.
 """
 
 import csv
@@ -176,12 +176,14 @@ def _visible(top: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class _Row:
+class TableRow:
+    """A row of a CSV file of images: the number of its line, and its texts; "" for a column that the file lacks."""
+
     line: int
-    file: Path
-    label: str
-    split: str
-    name: str
+    path: str
+    label: str = ""
+    id: str = ""
+    split: str = "train"
 
     def origin(self, table: Path) -> str:
         return f"{table}, line {self.line}"
@@ -201,10 +203,10 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
     problems = _bad_rows(table, rows)
     if problems:
         raise problems_error(table, problems, len(rows))
-    listing = _labelled(table, [(row.file, row.label) for row in rows], classes)
+    listing = _labelled(table, [(table.parent / row.path, row.label) for row in rows], classes)
     origins = [row.origin(table) for row in rows]
     images = decode(listing.files, size=size, colour=colour, origins=origins)
-    names = [row.name for row in rows]
+    names = [row.path for row in rows]
     return canonical(images, listing.labels, listing.class_names, source=f"{table}, split {split}", names=names)
 
 
@@ -213,41 +215,48 @@ def find_in_csv(table: Path) -> FoundImages:
     rows, _ = _chosen(table, "train")
     problems = _bad_rows(table, rows)
     bad = {one.origin for one in problems}
-    found = [(row.file, row.label) for row in rows if row.origin(table) not in bad]
+    found = [(table.parent / row.path, row.label) for row in rows if row.origin(table) not in bad]
     classes = sorted({printable(row.label) for row in rows})
     return FoundImages(_labelled(table, found), tuple(problems), (), len(rows), tuple(classes))
 
 
-def _chosen(table: Path, split: str) -> tuple[list[_Row], list[str]]:
+def _chosen(table: Path, split: str) -> tuple[list[TableRow], list[str]]:
     """The rows of one split, and the classes of all splits."""
-    rows = _rows(table)
+    rows = read_table_rows(table, ("path", "label"))
     chosen = [row for row in rows if row.split == split]
     if not chosen:
         raise unknown_name(f"split of {table}", split, {row.split for row in rows})
     return chosen, sorted({row.label for row in rows})
 
 
-def _bad_rows(table: Path, rows: Sequence[_Row]) -> list[Problem]:
+def _bad_rows(table: Path, rows: Sequence[TableRow]) -> list[Problem]:
     """Rows with a file that does not exist, or with a file or label that cannot be stored as text."""
     problems = []
     for row in rows:
-        reason = file_problem(row.file)
+        file = table.parent / row.path
+        reason = file_problem(file)
         if not reason and broken_letters(row.label):
             reason = f"its label ({printable(row.label)}) has a line break or another control character"
         if reason:
-            problems.append(Problem(row.file, reason, row.origin(table)))
+            problems.append(Problem(file, reason, row.origin(table)))
     return problems
 
 
-def _rows(table: Path) -> list[_Row]:
-    rows: list[_Row] = []
+_COLUMNS = ("path", "label", "id", "split")
+
+
+def read_table_rows(table: Path, needed: tuple[str, ...]) -> list[TableRow]:
+    """The rows of a CSV file with a header. Its columns may have any order.
+
+    needed: columns that it must have; the others of ``path``, ``label``, ``id`` and ``split`` may be missing.
+    """
+    rows: list[TableRow] = []
     try:
         with open_table(table) as stream:
             reader = csv.reader(stream, strict=True)
             header = [name.strip().lower() for name in next(reader, [])]
-            if header not in (["path", "label"], ["path", "label", "split"]):
-                raise HoldfastError(f"{table}, line 1: the header must be path,label or path,label,split")
-            rows += (_row(fields, reader.line_num, len(header), table) for fields in reader if fields)
+            _check_header(table, header, needed)
+            rows += (_row(header, fields, reader.line_num, table) for fields in reader if fields)
     except (OSError, UnicodeDecodeError) as error:
         raise HoldfastError(f"{table}: not readable as UTF-8 text ({error})") from error
     except csv.Error as error:
@@ -257,10 +266,19 @@ def _rows(table: Path) -> list[_Row]:
     return rows
 
 
-def _row(fields: list[str], line: int, columns: int, table: Path) -> _Row:
-    if len(fields) != columns:
-        raise HoldfastError(f"{table}, line {line}: {columns} columns expected, found {len(fields)}")
-    file, label, split = (field.strip() for field in (*fields, "train")[:3])
-    if not (file and label and split):
+def _check_header(table: Path, header: Sequence[str], needed: Sequence[str]) -> None:
+    if not set(needed) <= set(header) or len(set(header)) < len(header):
+        wanted = f"{','.join(needed)}, perhaps with {' or '.join(name for name in _COLUMNS if name not in needed)}"
+        raise HoldfastError(f"{table}, line 1: the header must be {wanted}, each once")
+    for name in header:
+        if name not in _COLUMNS:
+            raise unknown_name(f"column of {table}", name, _COLUMNS)
+
+
+def _row(header: Sequence[str], fields: Sequence[str], line: int, table: Path) -> TableRow:
+    if len(fields) != len(header):
+        raise HoldfastError(f"{table}, line {line}: {len(header)} columns expected, found {len(fields)}")
+    cells = [field.strip() for field in fields]
+    if not all(cells):
         raise HoldfastError(f"{table}, line {line}: an empty field")
-    return _Row(line, table.parent / file, label, split, file)
+    return TableRow(line, **dict(zip(header, cells, strict=True)))

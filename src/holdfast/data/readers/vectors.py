@@ -7,7 +7,8 @@ import numpy as np
 
 from holdfast.data.images import ImageSet, canonical
 from holdfast.data.root import resolve_path
-from holdfast.errors import HoldfastError, how_to_install, unknown_name
+from holdfast.errors import HoldfastError, unknown_name
+from holdfast.locations import pyarrow_for
 from holdfast.untrusted_files import check_regular, open_npz
 
 ALL = "all"
@@ -50,11 +51,7 @@ def _from_npz(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
 
 
 def _from_parquet(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise HoldfastError(f"{file}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
+    pyarrow = pyarrow_for(file)
     check_regular(file)
     try:
         opened = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
