@@ -45,6 +45,7 @@ def test_the_report(files, holdfast, holdfast_json, tmp_path):
     assert found["good_enough"] is None
     again = holdfast("adopt", "--features", files["stored"], "--way", "means", "--out", tmp_path / "v0", *QUICK)
     assert "Next: train a model against it: holdfast update --from" in again
+    assert "\nclasses that nothing was fitted on: " in again  # a single answer has no number
     assert read_adopted(tmp_path / "by").class_names[:2] == ("class 0", "class 1")
 
 

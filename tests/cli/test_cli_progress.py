@@ -92,6 +92,11 @@ def test_plain_lines(clock, capsys):
     assert len(shown) == 5  # two tasks begun, one ended, the matrix, the end
 
 
+def test_what_was_found_finished_has_no_steps(capsys):
+    Lines("models/1")(RunEnded())
+    assert capsys.readouterr().err == "models/1: done\n"
+
+
 def test_bar(capsys):
     with Bar("er") as bar:
         for event in EVENTS:

@@ -168,7 +168,7 @@ def test_data(first, tmp_path, photos, out):
     (tmp_path / "bad" / "one" / "x.png").write_bytes(b"no image")
     refused("empty; expected one folder per class", first, tmp_path / "empty", out)
     refused("no such folder or CSV file", first, tmp_path / "nowhere", out)
-    refused("neither a folder with one folder per class nor a CSV", first, tmp_path / "a.txt", out)
+    refused("not a folder with one folder per class or a CSV", first, tmp_path / "a.txt", out)
     refused("x.png: not readable as an image", first, tmp_path / "bad", out)
     with pytest.raises(HoldfastError, match=r"3 new classes, but 2 of 2 slots are free.*set --slots 3 or more"):
         start(photos / "1", out, slots=2, device="cpu", overrides=["backbone.name=small"])

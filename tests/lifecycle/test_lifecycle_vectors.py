@@ -47,9 +47,10 @@ def test_two_versions(here, capsys):
     assert len(second.info["evidence"]) == 3
     assert f"vectors of {WIDTH} numbers" in (here / "2" / "README.md").read_text()
     print_version(here / "2", second.info, json=False)
-    assert f"trained on {second.info['data']['images']} vectors of 3 new classes" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"trained on {second.info['data']['images']} vectors of 3 new classes" in said
+    assert "Checked against 1, on held-out vectors." in said
+    assert "images" not in said
 
 
 def test_the_default_head(here, tmp_path):
@@ -129,7 +130,7 @@ def test_refusals(here, photos, first, tmp_path):
     wide = write_vectors(tmp_path / "wide.npz", range(6, 8), width=WIDTH + 1)
     refused(f"wide.npz: vectors of {WIDTH + 1} numbers, but the model takes {WIDTH}", here / "1", wide)
     refused("this model takes vectors; give an npz or parquet file", here / "1", photos / "2")
-    refused("neither a folder with one folder per class nor a CSV", first, here / "2.npz")
+    refused("holds vectors, and this model takes images; give a folder", first, here / "2.npz")
     refused("no such file", here / "1", tmp_path / "none.npz")
     refused("train.flip is for images", here / "1", here / "2.npz", overrides=["train.flip=true"])
     refused("preprocess.unit: true, but .* has false", here / "1", here / "2.npz", overrides=["preprocess.unit=true"])

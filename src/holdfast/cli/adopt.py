@@ -90,10 +90,11 @@ def _print(found: "Adoption", out: Path) -> None:
         say(f"Paired with a new model's: {counted(found.pairs, 'vector')}.")
     if found.same_classes is not None or found.other_classes is not None:
         say(f"Scores are top-1, with {100 * found.confidence:g} % intervals. Gains are over the stored vectors.")
+    both = found.same_classes is not None and found.other_classes is not None
     if found.same_classes is not None:
-        _print_question(found, f"1. {SAME_CLASSES}", "same_classes")
+        _print_question(found, f"{'1. ' if both else ''}{SAME_CLASSES}", "same_classes")
     if found.other_classes is not None:
-        _print_question(found, f"2. {OTHER_CLASSES}", "other_classes")
+        _print_question(found, f"{'2. ' if both else ''}{OTHER_CLASSES}", "other_classes")
     if found.bridge is not None:
         say(_bridge_line(found.bridge))
     elif found.same_classes is None and found.other_classes is None:

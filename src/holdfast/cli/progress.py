@@ -124,8 +124,9 @@ class Lines(Display):
             isinstance(event, EpochEnded | StepsDone) and due
         ):
             self._printed = time.monotonic()
-            left = self._position.seconds_left()
-            parts = [self._position.stage, f"step {self._position.done}/{self._position.steps}", self._position.losses]
+            left, steps = self._position.seconds_left(), self._position.steps
+            step = f"step {self._position.done}/{steps}" if steps else ""  # none is planned for what is finished
+            parts = [self._position.stage, step, self._position.losses]
             if left:
                 parts.append(f"{clock(left)} left")
             sys.stderr.write(f"{self._name}: {', '.join(part for part in parts if part)}\n")

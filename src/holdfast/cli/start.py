@@ -160,7 +160,8 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
         )
         return check
     data = info["data"]
-    trained_on = counted(data["images"], data.get("of", "images").removesuffix("s"))
+    things = data.get("of", "images")
+    trained_on = counted(data["images"], things.removesuffix("s"))
     replayed = f" and {data['replayed']:,} replayed" if data["replayed"] else ""
     say(
         f"{out}: version {info['task']}, trained on {trained_on} of {_class_counts(data)}{replayed}{_slots_taken(info)}"
@@ -169,13 +170,13 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
         say(f"Files and folders skipped: {data['skipped']:,}; list: {skipped_list}")
     print_accuracy(info)
     if check is None:
-        typer.echo(f"Next: holdfast update --from {out} --data NEW_{data.get('of', 'images').upper()} --out NEXT")
+        typer.echo(f"Next: holdfast update --from {out} --data NEW_{things.upper()} --out NEXT")
     elif "queries" not in check:
         say(f"Not judged: {check['reason']}.")
     else:
-        _print_check(info["evidence"], check, out)
+        _print_check(info["evidence"], check, out, things)
     if info.get("old_items"):
-        _print_old_items(info["old_items"])
+        _print_old_items(info["old_items"], things)
     return check
 
 
@@ -210,10 +211,11 @@ def _class_counts(data: dict[str, Any]) -> str:
     return f"{data['new_classes']:,} new and {counted(known, 'known class')}"
 
 
-def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path) -> None:
+def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Path, things: str) -> None:
+    """things: "images" or "vectors"."""
     from holdfast.reports.check_text import headline, lead_sentences
 
-    say(f"Checked against {evidence[0]['name']}, on held-out images. {headline(check)}")
+    say(f"Checked against {evidence[0]['name']}, on held-out {things}. {headline(check)}")
     for sentence in lead_sentences(check):
         say(sentence)
     rows = [[entry["which"], _answer(entry), str(entry["queries"]), *_scores(entry)] for entry in evidence]
@@ -221,7 +223,7 @@ def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Pat
     if check["exit_code"] != 0:
         say(
             f"This is without a bridge. Without one, keep searching with {evidence[0]['name']} until a version passes; "
-            "more images to check on (--check-on) narrow the interval."
+            f"more {things} to check on (--check-on) narrow the interval."
         )
     typer.echo(f"Evidence: {out / 'check.html'}")
 
@@ -231,10 +233,10 @@ def _answer(entry: dict[str, Any]) -> str:
     return str(loss["answer"] if loss else entry["verdict"])
 
 
-def _print_old_items(entries: list[dict[str, Any]]) -> None:
+def _print_old_items(entries: list[dict[str, Any]], things: str) -> None:
     from holdfast.cli.version_text import EXPOSURE_TEXT, describe_bridge
 
-    typer.echo("Items of older versions in one gallery, by the images that both models embed:")
+    typer.echo(f"Items of older versions in one gallery, by the {things} that both models embed:")
     for entry in entries:
         if "not_measured" in entry:
             say(f"version {entry['name']}: not measured: {entry['not_measured']}")

@@ -152,7 +152,10 @@ def find_images(source: Path, split_folders: bool | None) -> FoundImages:
         return find_in_csv(source)
     if not source.exists():
         raise HoldfastError(f"{source}: no such folder or CSV file")
-    raise HoldfastError(f"{source}: neither a folder with one folder per class nor a CSV file of path,label")
+    wanted = "a folder with one folder per class or a CSV file of path,label"
+    if holds_vectors(source):
+        raise HoldfastError(f"{source}: holds vectors, and this model takes images; give {wanted}")
+    raise HoldfastError(f"{source}: not {wanted}; vectors are npz or parquet files")
 
 
 @dataclass(frozen=True)
