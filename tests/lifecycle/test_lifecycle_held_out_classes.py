@@ -11,7 +11,7 @@ from holdfast.data.openset import half_of_each_class
 from holdfast.events import TaskBegan, TasksPlanned
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
-from holdfast.lifecycle import held_out_classes, train_version
+from holdfast.lifecycle import accuracy, train_version
 from holdfast.training import Cancellation, Cancelled
 
 PER_CLASS, WIDTH = 12, 16
@@ -100,7 +100,7 @@ def test_an_update_has_no_trial(first, tmp_path):
 
 def test_enough_queries(tmp_path, monkeypatch):
     """One trial is enough for as many queries as are asked for."""
-    monkeypatch.setattr(held_out_classes, "ENOUGH_QUERIES", 10)
+    monkeypatch.setattr(accuracy, "ENOUGH_QUERIES", 10)
     info = start(write_vectors(tmp_path / "1.npz", 15), tmp_path / "1", overrides=FEW, device="cpu")
     assert info["accuracy"][HELD_OUT_CLASSES]["queries"] == 3 * PER_CLASS // 2
 

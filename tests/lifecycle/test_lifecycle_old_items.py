@@ -14,7 +14,7 @@ from holdfast.cli.start import print_version
 from holdfast.data import ImageSet
 from holdfast.encoders import Encoder, Preprocess, build_backbone, extract
 from holdfast.experiments.update_recipes import update_from_recipe as update
-from holdfast.lifecycle.old_items import measure_old_items
+from holdfast.lifecycle.comparison import measure_old_items
 from holdfast.lifecycle.parent import Parent, SampleSet, read_parent
 
 CPU = torch.device("cpu")
@@ -105,7 +105,7 @@ def test_a_device_without_memory_does_not_lose_the_training(monkeypatch):
     def extract(*given, **options):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
 
-    monkeypatch.setattr("holdfast.lifecycle.old_items.extract", extract)
+    monkeypatch.setattr("holdfast.lifecycle.comparison.extract", extract)
     old = made_encoder(0, dim=12)
     (found,) = measure_old_items(parent_of(old), old, made_images(60), CPU)
     assert found["not_measured"] == "CUDA out of memory."

@@ -1,7 +1,7 @@
-"""Train one version in its folder, check it against the model before, and write it; a killed process can resume."""
+"""Train one version in its folder, check it against older ones, and write it; a killed process can resume."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from inspect import signature
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from holdfast.accuracy_record import HELD_OUT_CLASSES, with_advice
-from holdfast.checksums import CHECKSUM_FILE, verify_checksums
+from holdfast.checksums import CHECKSUM_FILE, verify_checksums, write_checksums
 from holdfast.data.device_images import Images, place_images
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.encoders import Encoder, Input
@@ -29,24 +29,42 @@ from holdfast.events import (
     TaskEvent,
     TasksPlanned,
 )
-from holdfast.lifecycle.first_accuracy import LabelledSamples, known_class_accuracy
-from holdfast.lifecycle.held_out_classes import ClassTrial, describe_trials, plan_trials, run_trials
-from holdfast.lifecycle.old_items import images_of_both, measure_old_items
-from holdfast.lifecycle.parent import Parent
+from holdfast.lifecycle.accuracy import (
+    ClassTrial,
+    LabelledSamples,
+    describe_trials,
+    known_class_accuracy,
+    plan_trials,
+    run_trials,
+)
+from holdfast.lifecycle.comparison import check_evidence, check_versions, images_of_both, measure_old_items
+from holdfast.lifecycle.parent import METHOD, TRAINED, Parent
 from holdfast.lifecycle.plan import Plan
 from holdfast.lifecycle.samples import unique_labels
 from holdfast.lifecycle.settings import VersionSettings
-from holdfast.lifecycle.write_version import KEPT, Measured, TrainedVersion, check_versions, write_version
 from holdfast.methods import Method, method_class
+from holdfast.reports import write_check
 from holdfast.run_folder import RunFolder
 from holdfast.run_session import RunSession
+from holdfast.saved_samples import BUFFER, HELD_OUT
 from holdfast.scenarios import Task, next_task
-from holdfast.storage import TEMPORARY, read_json, read_tensors, remove_temporaries, to_toml, write_json, write_text
+from holdfast.storage import (
+    TEMPORARY,
+    read_json,
+    read_tensors,
+    remove_temporaries,
+    to_toml,
+    write_array,
+    write_json,
+    write_tensors,
+    write_text,
+)
 from holdfast.training import FitOptions, RunControl, StoredReference, TaskInputs, buffer_features, train_task
 from holdfast.training.checkpoint import CheckpointFile, restore_method
 from holdfast.training.kept_features import BufferFeatures
 
 REQUEST, TRIALS = "update.json", "trials.json"
+VERDICT, PAGE, MAP, KEPT = "check.json", "check.html", "space_map.safetensors", "kept"
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +130,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
     if old is None:
         task = replace(task, reference="none")  # features of two sizes cannot be compared
         plan = replace(plan, task=task)
+        job = replace(job, plan=plan)
         if parent is not None:
             control.on_event(Note(_sizes_differ(parent.encoder.dim, encoder.dim)))
     if parent and parent.number:
@@ -161,12 +180,73 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         # Rows are positions in the next version's buffer: its images come first in its training set.
         newest = None if features is None else BufferFeatures(torch.arange(len(features.rows)), features.features)
         past = [] if newest is None else [*past, newest]
-        version = TrainedVersion(encoder, method, job.settings.method, plan, parent, past)
         (out / TRIALS).unlink(missing_ok=True)
-        info = write_version(out, version, Measured(accuracy, verdict, old_items))
+        info = _write_version(out, job, encoder, method, past, accuracy, verdict, old_items)
         checkpoint.clear()
     control.on_event(RunEnded())
     return info
+
+
+def _write_version(
+    out: Path,
+    job: VersionJob,
+    encoder: Encoder,
+    method: Method,
+    past: Sequence[BufferFeatures],
+    accuracy: dict[str, Any],
+    verdict: dict[str, Any] | None,
+    old_items: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Write the trained version into ``out``; returns the model's ``info``. A folder without the seal is not complete.
+
+    past: features of the next version's buffer under every version so far, for methods that read them.
+    accuracy: what was measured on held-out samples.
+    verdict, old_items: what ``check_versions`` and ``measure_old_items`` found; None and empty for the first version.
+    """
+    plan, parent = job.plan, job.parent
+    write_tensors(out / METHOD, method.state_dict())
+    plan.buffer.save(out, BUFFER)
+    plan.held_out.save(out, HELD_OUT)
+    write_array(out / TRAINED, plan.trained)
+    for number, one in enumerate(past, start=1):
+        write_tensors(out / KEPT / f"{number:03d}.safetensors", one._asdict())
+    space_map = method.space_map()
+    if space_map is not None:
+        space_map.save(out / MAP)
+        if verdict is not None:
+            note = f"checked without {MAP}: this method's stored vectors must pass through it at every update"
+            verdict = {**verdict, "notes": [*verdict.get("notes", []), note]}
+    if verdict is not None:
+        write_json(out / VERDICT, verdict)
+        if "queries" in verdict:
+            write_check(verdict, out / PAGE)
+    stale = ("parent", "accuracy", "evidence", "old_items", "data", "training_set")
+    encoder.info = {
+        **{key: value for key, value in encoder.info.items() if key not in stale},
+        "task": plan.task.number,
+        "start": plan.task.start,
+        "reference": plan.task.reference,
+        "method": job.settings.method,
+        # ``fit`` recorded the slots of a simplex. Without one, versions list their classes under the same key.
+        **({"slots": plan.task.registry.to_json()} if method.num_slots is None else {}),
+        "classes": list(plan.classes),
+        "data": {
+            "images": plan.num_trained,
+            **({"of": "vectors"} if plan.images.holds_vectors else {}),
+            "classes": len({int(label) for label in plan.images.labels[plan.task.new_indices]}),
+            "new_classes": plan.task.num_new,
+            "replayed": len(plan.task.buffer_indices),
+            "fingerprint": plan.fingerprint,
+            **({"skipped": plan.skipped} if plan.skipped else {}),
+        },
+        **({"parent": parent.record()} if parent else {}),
+        **({"accuracy": accuracy} if accuracy else {}),
+        **({"evidence": check_evidence(verdict, parent.record())} if parent and verdict else {}),
+        **({"old_items": old_items} if old_items else {}),
+    }
+    encoder.write_into(out)
+    write_checksums(out)
+    return encoder.info
 
 
 def _measured_trials(

@@ -1,7 +1,7 @@
-"""What a new version does to items that older versions embedded: bridges to them, and their expected exposure.
+"""Compare a trained version with older ones: the check against the model before, and what happens to older items.
 
-It is measured on images that both models embed, before any gallery has the new version. ``Gallery.register`` measures
-the same on the gallery's own items and decides.
+The items of older versions are judged on images that both models embed, before any gallery has the new version.
+``Gallery.register`` measures the same on the gallery's own items and decides.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +16,98 @@ from holdfast.data import ImageSet
 from holdfast.encoders import Encoder, extract
 from holdfast.encoders.compact import change_basis, compact_basis
 from holdfast.errors import HoldfastError
+from holdfast.evaluation import FeatureSet, check, feature_set
+from holdfast.evaluation.verdict import NOT_JUDGED
 from holdfast.lifecycle.parent import Parent, describe_model
 from holdfast.lifecycle.plan import Plan
+from holdfast.lifecycle.samples import Sample
 from holdfast.wording import counted
 
 FEWEST_IMAGES = 20
 MOST_IMAGES = 1000
+_SUMMARY = ("verdict", "reason", "score", "protocol", "confidence", "queries", "gallery", "classes", "gain",
+            "self_test", "cross_test", "new_self_test", "min_gain", "loss", "kept")  # fmt: skip
+"""Keys of a check that the model's ``info`` repeats."""
+
+
+def check_versions(
+    parent: Parent,
+    new: Encoder,
+    samples: Sequence[Sample],
+    pixels: np.ndarray,
+    labels: Sequence[str],
+    *,
+    bounds: dict[str, float],
+    device: torch.device,
+) -> dict[str, Any]:
+    """Whether the new model's queries may search the vectors of the old one, as JSON.
+
+    samples, pixels, labels: N held-out samples, what was read of them, and their names in the report.
+    bounds: ``max_loss`` or ``min_gain`` of the check; neither for the default.
+
+    Every sample is a query and an item of the gallery, and never finds itself. If some classes are known to the old
+    model and some are new, the known ones decide, on a gallery of known classes: an old index holds no items of new
+    classes. ``which`` is then "known classes", and ``parts`` has the checks of known, new and all classes; the latter
+    two are on a gallery of all classes, as if the old model had embedded items of new classes too.
+
+    Of an adopted model there are only stored vectors: samples without one are left out.
+    """
+    stored = None
+    if parent.stored is not None:
+        there, vectors = parent.stored.features(samples)
+        if not there.any():
+            reason = "no held-out image has a stored vector; give --check-on with images of the old index"
+            return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+        stored, pixels = vectors[torch.from_numpy(there)].numpy(), pixels[there]
+        samples, labels = ([one for one, kept in zip(all_, there) if kept] for all_ in (samples, labels))  # type: ignore[assignment]
+    class_names = np.array([one.class_name for one in samples])
+    names, codes, sizes = np.unique(class_names, return_inverse=True, return_counts=True)
+    if len(names) < 2 or not (sizes > 1).any():
+        what = "no class has two held-out images" if len(names) != 1 else "all held-out images are of one class"
+        reason = f"{what}; hold more out (held_out.share) or give --check-on"
+        return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
+    images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
+    before = extract(parent.encoder, images, device=device) if stored is None else stored
+    after = extract(new, images, device=device)
+    ids = np.array(labels)
+    everything = np.ones(len(samples), dtype=bool)
+
+    def part(features: np.ndarray, rows: np.ndarray, name: str) -> FeatureSet:
+        return feature_set(name, features[rows], class_names[rows], ids[rows])
+
+    def checked(queries: np.ndarray, gallery: np.ndarray) -> dict[str, Any]:
+        return check(
+            part(before, gallery, "the old model's stored vectors"),
+            part(before, queries, "the old model's queries"),
+            part(after, queries, "the new model's queries"),
+            part(after, gallery, "the gallery embedded by the new model"),
+            leave_one_out=True,
+            device=device,
+            **bounds,  # type: ignore[arg-type]
+        ).as_json()
+
+    found = {"all classes": checked(everything, everything)}
+    known, repeated = np.isin(class_names, list(parent.classes)), sizes[codes] > 1
+    if (known & repeated).any() and (~known & repeated).any():
+        several = len(np.unique(codes[known])) > 1  # with one class every answer would be right
+        found = {
+            "known classes": checked(known, known if several else everything),
+            "new classes": checked(~known, everything),
+            **found,
+        }
+    which, decides = next(iter(found.items()))
+    if len(found) == 1:
+        return decides
+    parts = {name: {key: one[key] for key in _SUMMARY} for name, one in found.items()}
+    return {**decides, "which": which, "parts": parts}
+
+
+def check_evidence(record: dict[str, Any], parent: dict[str, str]) -> list[dict[str, Any]]:
+    """The check in short, the part that decides first: known, new and all classes, or only all classes."""
+    if "queries" not in record:
+        return []
+    parts = record.get("parts") or {"all classes": record}
+    return [{**parent, "which": which, **{key: part[key] for key in _SUMMARY}} for which, part in parts.items()]
 
 
 def images_of_both(plan: Plan, held_out: np.ndarray) -> ImageSet:

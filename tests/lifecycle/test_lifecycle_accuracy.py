@@ -8,8 +8,8 @@ import torch
 
 from holdfast.accuracy_record import KNOWN_CLASSES, accuracy_sentence, beats_raw
 from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone
-from holdfast.lifecycle import first_accuracy
-from holdfast.lifecycle.first_accuracy import LabelledSamples, known_class_accuracy, neighbour_accuracy, raw_features
+from holdfast.lifecycle import accuracy
+from holdfast.lifecycle.accuracy import LabelledSamples, known_class_accuracy, neighbour_accuracy, raw_features
 
 CPU = torch.device("cpu")
 
@@ -77,7 +77,7 @@ def test_only_trained_classes_count_and_large_sets_are_sampled(monkeypatch):
     nothing = LabelledSamples(queries.pixels, np.full(60, "new"))
     assert known_class_accuracy(encoder, nothing, trained, CPU) == {}
     assert known_class_accuracy(encoder, queries.rows(np.arange(0)), trained, CPU) == {}
-    monkeypatch.setattr(first_accuracy, "MOST", 20)
+    monkeypatch.setattr(accuracy, "MOST", 20)
     found = known_class_accuracy(encoder, queries, trained, CPU)[KNOWN_CLASSES]
     assert (found["queries"], found["gallery"]) == (20, 20)
 
