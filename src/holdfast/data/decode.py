@@ -27,7 +27,7 @@ def decode(
     resize: int | None = None,
     origins: Sequence[str] | None = None,
     into: np.ndarray | None = None,
-    name: str = "pictures",
+    name: str = "images",
 ) -> np.ndarray:
     """Decode image files to uint8, N x size x size x C, in threads (Pillow's decoders release the GIL).
 
@@ -59,7 +59,7 @@ def decode(
     return images
 
 
-def decode_errors(files: Sequence[Path], *, name: str = "pictures") -> list[tuple[int, HoldfastError]]:
+def decode_errors(files: Sequence[Path], *, name: str) -> list[tuple[int, HoldfastError]]:
     """The files that cannot be decoded, as pairs of row and error, sorted by row. The pixels are not kept.
 
     name: name of the set, for progress reports.
