@@ -144,3 +144,8 @@ def test_a_collection_is_attached_searched_and_checked(files, holdfast, holdfast
     words = ["--queries-old", tmp_path / "q_old.npz", "--queries-new", tmp_path / "q_new.npz", "--resamples", "200"]
     found = holdfast_json("check", "--gallery", url, *place, "--sample", "200", *words)
     assert (found["verdict"], found["gallery"]) == ("compatible", 200)
+
+
+def test_ctrl_c(files, holdfast, tmp_path, monkeypatch):
+    monkeypatch.setattr("holdfast.lifecycle.adopt", lambda *words, **named: (_ for _ in ()).throw(KeyboardInterrupt))
+    holdfast("adopt", files["stored"], "--out", tmp_path / "v0", status=130)

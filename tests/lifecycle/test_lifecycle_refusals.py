@@ -5,10 +5,10 @@ import shutil
 from functools import partial
 
 import pytest
-from letters_on_disk import rolled, write_folder
+from letters_on_disk import SIZE, rolled, write_folder
 
 from holdfast.checksums import write_checksums
-from holdfast.encoders import Encoder, build_backbone
+from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
@@ -16,6 +16,7 @@ from holdfast.lifecycle import VersionSettings, report_versions
 from holdfast.lifecycle import start as start_in_python
 from holdfast.lifecycle import update as update_in_python
 from holdfast.storage import write_tensors
+from holdfast.training import FitOptions
 from holdfast.training.slots import grow_models
 
 OWN_NETWORK = """
@@ -286,6 +287,15 @@ def test_what_differs_from_the_work_begun_is_named(first, second, photos):
         update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.5"])
     with pytest.raises(HoldfastError, match=r"\(different: images, "):
         update(first, photos / "3", second, device="cpu")
+
+
+def test_a_model_that_scales_images_otherwise_than_training_does(photos, tmp_path, out):
+    """It would be trained and checked on other pixels than it embeds."""
+    preprocess = Preprocess(size=SIZE, mean=(0.4,), std=(0.3,), colour="grey", interpolation="bicubic")
+    Encoder(build_backbone("small", width=8), preprocess=preprocess).save_pretrained(tmp_path / "own")
+    settings = VersionSettings("er", fit=FitOptions(epochs=1))
+    with pytest.raises(HoldfastError, match="own: scales images by bicubic; training from files is bilinear only"):
+        update_in_python(tmp_path / "own", photos / "1", out, settings=settings, device="cpu")
 
 
 def test_a_folder_that_only_claims_to_be_adopted(first, tmp_path):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.options import JSON_OPTION
-from holdfast.cli.progress import StageProgress
+from holdfast.cli.progress import StageProgress, exit_on_interrupt
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.wording import counted, per_cent
 
@@ -55,7 +55,8 @@ def adopt(
         raise HoldfastError("give one file of stored vectors: holdfast adopt FILE --out FOLDER")
     source = features if vectors is None else vectors
     assert source is not None
-    with StageProgress("adopt", quiet=quiet or json) as progress:
+    interrupted = exit_on_interrupt("nothing was written; run the same command again")
+    with interrupted, StageProgress("adopt", quiet=quiet or json) as progress:
         from holdfast.lifecycle import adopt as judge_and_write
 
         found = judge_and_write(

@@ -74,7 +74,7 @@ class Parent:
 
 
 def read_parent(folder: Path) -> Parent:
-    """Read a model. Refused: a folder changed since it was written, images that are not square."""
+    """Read a model. Refused: a folder changed since it was written, images that training cannot read as it does."""
     description = describe_model(folder)
     verify_checksums(folder)
     encoder = Encoder.from_pretrained(folder).float()
@@ -83,6 +83,9 @@ def read_parent(folder: Path) -> Parent:
     height, width = encoder.preprocess.height_width
     if height != width:
         raise HoldfastError(f"{folder}: takes images of {height} x {width}; only square images are read from files")
+    scaled = getattr(encoder.preprocess, "interpolation", "bilinear")
+    if scaled != "bilinear":
+        raise HoldfastError(f"{folder}: scales images by {scaled}; training from files is bilinear only")
     info = encoder.info
     owners = SlotRegistry.from_json(info["slots"]).owners if "task" in info and "slots" in info else {}
     return Parent(
