@@ -82,9 +82,9 @@ def open_image(
     return _opened(source, MODES[colour], max_pixels, formats)
 
 
-def check_image(path: Path, *, max_pixels: int = MAX_PIXELS) -> None:
+def check_image(path: Path) -> None:
     """Raise the error that ``open_image`` would raise for this file. All of the file is decoded, JPEG at an eighth."""
-    _opened(path, "RGB", max_pixels, _FORMATS, draft=True)
+    _opened(path, "RGB", MAX_PIXELS, _FORMATS, draft=True)
 
 
 def _opened(

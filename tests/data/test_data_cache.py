@@ -60,7 +60,6 @@ def test_another_file_time_size_or_class_is_another_set(pictures):
     before = read(pictures)
     assert read(pictures, size=4).images.shape == (10, 4, 4, 3)
     assert read(pictures, resize=11).fingerprint != before.fingerprint
-    assert read(pictures, colour="grey").images.shape == (10, 8, 8, 1)
     file = pictures / "set" / "a" / "0.png"
     picture(file, 99, 12, 12)
     os.utime(file, ns=(1, 1))

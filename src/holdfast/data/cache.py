@@ -5,7 +5,6 @@ If several processes need the same set, one decodes it and the others wait for i
 
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,6 @@ from holdfast.data.images import ImageSet, canonical, canonical_order
 from holdfast.data.listing import Listing
 from holdfast.errors import HoldfastError
 from holdfast.file_lock import locked
-from holdfast.pixels import Colour
 from holdfast.storage import read_json, replacing_folder, write_json
 
 VARIABLE = "HOLDFAST_CACHE"
@@ -26,42 +24,29 @@ FORMAT = 1
 COPY_ROWS = 1024
 
 
-@dataclass(frozen=True)
-class _Decoding:
-    """How the files are decoded; see ``decode``."""
-
-    name: str
-    size: int
-    resize: int | None
-    colour: Colour
-
-
-def read_listing(
-    listing: Listing, root: Path, *, name: str, size: int, resize: int | None = None, colour: Colour = "rgb"
-) -> ImageSet:
-    """The listed files as an ``ImageSet``: memory-mapped from the cache, decoded first if they are not in it.
+def read_listing(listing: Listing, root: Path, *, name: str, size: int, resize: int | None = None) -> ImageSet:
+    """The listed files as an ``ImageSet`` in RGB: memory-mapped from the cache, decoded first if they are not in it.
 
     root: the data root; the cache is in it by default (``cache_folder``).
     name: name of the set, for the cache folder and for progress.
-    size, resize, colour: see ``decode``.
+    size, resize: see ``decode``.
 
     The cache key is a hash of the files' names, sizes and times, the labels and the decoding options, so that any
     change gives a new entry. If there is no cache folder, the images are decoded into memory.
     """
-    decoding = _Decoding(name, size, resize, colour)
     folder = cache_folder(root)
     if folder is None:
         label = name if os.environ.get(VARIABLE) == OFF else _uncached_name(name)
-        decoded = decode(listing.files, size=size, resize=resize, colour=colour, name=label)
+        decoded = decode(listing.files, size=size, resize=resize, colour="rgb", name=label)
         return canonical(decoded, listing.labels, listing.class_names, source=str(listing.source))
-    entry = folder / f"{name}-{size}-{_key(listing, decoding)}"
+    entry = folder / f"{name}-{size}-{_key(listing, size, resize)}"
     images = _read(entry)
     if images is None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with locked(entry.with_name(f".{entry.name}.lock")):
                 if _read(entry) is None:  # another process may have written it while this one waited
-                    _write(entry, listing, decoding)
+                    _write(entry, listing, name, size, resize)
         except OSError as error:
             raise HoldfastError(
                 f"{entry}: cannot be written ({error.strerror}); set {VARIABLE} to another folder, or to {OFF}"
@@ -88,8 +73,8 @@ def _uncached_name(name: str) -> str:
     return f"{name} (not cached: the data root is not writable; set {VARIABLE} to a folder that is)"
 
 
-def _key(listing: Listing, decoding: _Decoding) -> str:
-    options = (FORMAT, decoding.size, decoding.resize, decoding.colour, listing.class_names)
+def _key(listing: Listing, size: int, resize: int | None) -> str:
+    options = (FORMAT, size, resize, "rgb", listing.class_names)
     key = hashlib.blake2b(repr(options).encode(), digest_size=16)
     key.update(listing.labels.astype("<i8").tobytes())
     source = str(listing.source)
@@ -117,13 +102,12 @@ def _read(entry: Path) -> ImageSet | None:
     return cached if len(images) == len(labels) else None
 
 
-def _write(entry: Path, listing: Listing, decoding: _Decoding) -> None:
+def _write(entry: Path, listing: Listing, name: str, size: int, resize: int | None) -> None:
     """Decode and sort on disk, so that the set need not fit in memory."""
-    size, resize, colour = decoding.size, decoding.resize, decoding.colour
-    shape = (len(listing), size, size, 3 if colour == "rgb" else 1)
+    shape = (len(listing), size, size, 3)
     with replacing_folder(entry) as folder:
         decoded = np.lib.format.open_memmap(folder / "decoded.npy", "w+", np.uint8, shape)
-        decode(listing.files, size=size, resize=resize, colour=colour, into=decoded, name=decoding.name)
+        decode(listing.files, size=size, resize=resize, colour="rgb", into=decoded, name=name)
         order, fingerprint = canonical_order(decoded, listing.labels, listing.class_names, source=str(listing.source))
         ordered = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
         for start in range(0, len(order), COPY_ROWS):
