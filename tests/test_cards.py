@@ -55,6 +55,26 @@ def test_a_card(card):
     check(paragraph(card, r"Across three architectures\."), "iam/architectures", card.stem)
 
 
+def test_the_distances_to_er_are_those_of_table_two():
+    distances = {
+        method: [round(abs(aa - er)) for aa, er in zip(accuracies(method), accuracies("er"), strict=True)]
+        for method in ("fan", "lce")
+    }
+    least, most = ((pick(distances["fan"]), pick(distances["lce"])) for pick in (min, max))
+    fan, lce = ((ROOT / f"docs/methods/{name}.md").read_text(encoding="utf-8") for name in ("fan", "lce"))
+    assert f"here it is {least[0]} to {most[0]} above" in fan
+    assert f"its AA is {least[1]} to {most[1]} points below ER's" in " ".join(lce.split())
+
+
+def accuracies(method: str) -> list[float]:
+    """AA in per cent with the paper's settings, at each number of tasks."""
+    found = []
+    for tasks in TASKS:
+        paths = [ROOT / "results" / table2_run(method, PAPER, tasks, seed).path for seed in range(3)]
+        found.append(float(printed([path for path in paths if path.exists()], "AA")))
+    return found
+
+
 def check_table_two(text: str, method: str, source: str) -> None:
     """Every score in a paragraph is that of the runs of Table 2, and every number of tasks has one."""
     found = re.findall(SCORES, text)

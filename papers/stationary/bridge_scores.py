@@ -1,4 +1,4 @@
-"""The scores of a run's models with rotated queries, in all the ways that page ``bridged`` shows.
+"""The scores of a run's models with rotated queries, in all the ways that page ``table2`` shows.
 
 Every method is read from its network's own feature: with a simplex that is the feature before the projection. The
 rotation is used in every cell t > k and never chosen cell by cell, so the AC of rotated queries is AC-R.

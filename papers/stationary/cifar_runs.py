@@ -4,7 +4,7 @@ from papers.stationary.study_runs import StudyRun
 
 PAPER_METHODS = ("er", "fan", "bct", "lce", "advbct", "cvs", "simplex_fd", "simplex_hoc")
 OURS = "simplex_hoc_views"
-"""Our own method. The paper has no row of it, so it has no ``paper`` set."""
+"""Our own method, of which the paper has no row."""
 
 TASKS = (2, 7, 16, 31)
 
