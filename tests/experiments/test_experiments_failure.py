@@ -114,6 +114,14 @@ def test_a_failed_pretraining_is_let_go(pretrain_recipe, tmp_path, trained):
     assert "in fit\n" in (tmp_path / "m-error.txt").read_text()
 
 
+def test_the_error_of_a_pretraining_is_removed_when_it_succeeds(pretrain_recipe, tmp_path):
+    recipe = check_pretrain_recipe(read_recipe(str(pretrain_recipe)))
+    (tmp_path / "m-error.txt").write_text("of the first attempt, without data")
+    found = pretrain_many({"m": recipe}, tmp_path, shared=SharedData(), device=CPU, parallel=1)
+    assert found["m"]["classes"] == 4
+    assert not (tmp_path / "m-error.txt").exists()
+
+
 def test_the_class_and_the_text_stay():
     class RefusedError(HoldfastError):
         pass

@@ -61,14 +61,22 @@ def test_a_model_pretrained_with_it(at_home, pretrain_recipe):
     assert Encoder.from_pretrained(folder.path).dim == 19
 
 
-def test_pretraining_imports_nothing_that_only_a_folder_names(at_home, pretrain_recipe):
+@pytest.mark.parametrize(
+    ("own", "foreign"),
+    [
+        ('"simplex_hoc"', '"foreign:code"'),
+        ('"small"', '"foreign:code"'),
+        ("[train]", '[methods."foreign:code"]\n[train]'),
+    ],
+)
+def test_pretraining_imports_nothing_that_only_a_folder_names(at_home, pretrain_recipe, own, foreign):
     folder = RunFolder(at_home / "model")
     folder.path.mkdir()
-    foreign = pretrain_recipe.read_text().replace('"simplex_hoc"', '"foreign:Method"')
-    assert "foreign:Method" in foreign
-    folder.recipe.write_text(foreign)
+    text = pretrain_recipe.read_text()
+    assert own in text
+    folder.recipe.write_text(text.replace(own, foreign))
     (at_home / "foreign.py").write_text('raise SystemExit("imported")')
-    with pytest.raises(HoldfastError, match="holds a model trained with foreign:Method; choose another folder"):
+    with pytest.raises(HoldfastError, match="its recipe names the code foreign:code; choose another folder"):
         pretrain(check_pretrain_recipe(read_recipe(str(pretrain_recipe))), folder, device="cpu")
 
 

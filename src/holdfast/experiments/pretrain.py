@@ -19,6 +19,7 @@ from holdfast.data import ImageSet
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder
+from holdfast.encoders.backbones import is_own_code
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.events import EpochEnded, Event, EventLog, RunEnded, TasksPlanned, read_events
@@ -41,7 +42,6 @@ from holdfast.experiments.schema import (
     validated,
 )
 from holdfast.methods import Method
-from holdfast.named_code import is_named_code
 from holdfast.randomness import GENERATOR_LOCK, derived_seed
 from holdfast.run_folder import RunFolder
 from holdfast.run_session import RunSession
@@ -213,13 +213,15 @@ def pretrain_many(
     with RunThreads(device, parallel, cancel) as threads:
 
         def submit(name: str) -> Future[Outcome]:
-            return threads.submit(
-                lambda control: pretrain(
-                    planned[name], RunFolder(folder / name), shared=shared, device=str(device), control=control
-                ),
-                on_event=partial(watch, name),
-                error_file=folder / f"{name}-error.txt",
-            )
+            error_file = folder / f"{name}-error.txt"
+
+            def work(control: RunControl) -> dict[str, Any]:
+                target = RunFolder(folder / name)
+                record = pretrain(planned[name], target, shared=shared, device=str(device), control=control)
+                error_file.unlink(missing_ok=True)  # of an earlier attempt
+                return record
+
+            return threads.submit(work, on_event=partial(watch, name), error_file=error_file)
 
         futures = {name: submit(name) for name in planned}
         try:
@@ -231,10 +233,13 @@ def pretrain_many(
 
 def _check_folder_recipe(raw: dict[str, Any], recipe: PretrainRecipe) -> Mapping[str, Any]:
     """Check the recipe in a folder. Code that only the folder names is not imported: importing runs it."""
-    method = raw.get("method")
-    named = method.get("name") if isinstance(method, Mapping) else None
-    if isinstance(named, str) and is_named_code(named) and named != recipe.method:
-        raise HoldfastError(f"holds a model trained with {named}; choose another folder")
+    sections = [raw.get(key) for key in ("method", "backbone")]
+    named = [section.get("name") for section in sections if isinstance(section, Mapping)]
+    methods = raw.get("methods")
+    named += methods if isinstance(methods, Mapping) else []
+    for name in named:
+        if isinstance(name, str) and is_own_code(name) and name not in (recipe.method, recipe["backbone"]["name"]):
+            raise HoldfastError(f"its recipe names the code {name}; choose another folder")
     return check_pretrain_recipe(raw).tables
 
 
