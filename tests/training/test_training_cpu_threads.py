@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone
-from holdfast.training.cpu_threads import SMALL_STEP, threads_of_step
+from holdfast.training.fit import SMALL_STEP, threads_of_step
 
 
 @dataclass

@@ -79,7 +79,7 @@ def evaluate(
     from holdfast.evaluation.protocols import score_of
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
-    from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
+    from holdfast.scenarios.slots import refuse_incompatible_slots_in_run
     from holdfast.storage import write_json
 
     folder = RunFolder(run)

@@ -42,7 +42,7 @@ from holdfast.metrics import (
 )
 from holdfast.metrics.resampling import RESAMPLES, covering_interval
 from holdfast.run_folder import RunFolder, not_a_run_error
-from holdfast.scenarios.slot_compatibility import refuse_incompatible_slots_in_run
+from holdfast.scenarios.slots import refuse_incompatible_slots_in_run
 from holdfast.space_map import SpaceMap
 from holdfast.storage import read_json
 from holdfast.wording import counted

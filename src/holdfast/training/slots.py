@@ -13,7 +13,7 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.geometry import cosine_matrix, embed_in_larger_simplex
 from holdfast.scenarios import SlotRegistry
-from holdfast.scenarios.slot_compatibility import registry_from_info
+from holdfast.scenarios.slots import registry_from_info
 from holdfast.storage import replacing_folder
 
 

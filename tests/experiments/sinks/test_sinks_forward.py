@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import HoldfastError
 from holdfast.events import StepsDone, TaskBegan
-from holdfast.experiments.sinks import SINKS, check_sinks, forward, logging_to
+from holdfast.experiments.sinks import SINKS, check_sinks, logging_to
 
 
 class Recorded:
@@ -94,7 +94,7 @@ def test_a_sink_that_fails_is_given_up_with_one_warning(sink, logged, epoch, fai
 
 
 def test_a_sink_that_hangs_holds_nobody_up(sink, logged, epoch, monkeypatch):
-    monkeypatch.setattr(forward, "FINISHED_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.experiments.sinks.FINISHED_SECONDS", 0.05)
     sink("slow")
     release, texts = threading.Event(), []
     monkeypatch.setattr(Recorded, "open", lambda self: release.wait(20))

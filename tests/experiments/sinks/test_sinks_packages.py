@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from holdfast.experiments.sinks.trackers import MLflow, TensorBoard, WandB
+from holdfast.experiments.sinks import MLflow, TensorBoard, WandB
 
 
 class FakeWandB(types.ModuleType):
