@@ -18,7 +18,7 @@ from holdfast.losses import (
     simplex_cross_entropy,
     squared_distillation,
 )
-from holdfast.methods import CVS, ER, SimplexFD, SimplexHOC, SimplexHOCViews
+from holdfast.methods import CVS, ER, METHODS, SimplexFD, SimplexHOC, SimplexHOCViews
 
 BATCH = batch_of(8, 6, 4)
 
@@ -230,6 +230,13 @@ def test_fd_switches(on, distance, term):
 def test_refused(build, options, reason):
     with pytest.raises(HoldfastError, match=reason):
         build(slots=10, **options)
+
+
+@pytest.mark.parametrize("name", ["simplex_hoc", "simplex_hoc_views", "means_hoc", "cosine_hoc"])
+def test_unknown_negatives_are_refused_before_training(name):
+    slots = {"slots": 10} if name.startswith("simplex") else {}
+    with pytest.raises(HoldfastError, match="negatives must be one of authors, paper, masked, got 'some'"):
+        METHODS[name](**slots, negatives="some")
 
 
 @pytest.mark.parametrize("build", [ER, CVS])

@@ -7,7 +7,7 @@ from torch import Tensor
 from holdfast.losses import Negatives, cosine_logits, cross_entropy, info_nce
 from holdfast.methods.classifiers import GrowingClassifier, begin_at_means
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.methods.option_checks import check_not_negative, check_positive
+from holdfast.methods.option_checks import check_choice, check_not_negative, check_positive
 
 
 @final
@@ -33,6 +33,7 @@ class CosineHOC(Method):
         super().__init__()
         check_positive(scale=scale, rho=rho)
         check_not_negative(contrast=contrast)
+        check_choice(Negatives, negatives=negatives)
         self.scale = scale
         self.contrast = contrast
         self.rho = rho

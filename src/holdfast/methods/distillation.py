@@ -1,11 +1,10 @@
 """Distillation: cross-entropy with distillation of the previous model's logits and features."""
 
-from typing import final, get_args
+from typing import final
 
 import torch
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
 from holdfast.losses import (
     cosine_logits,
     cross_entropy,
@@ -22,7 +21,7 @@ from holdfast.methods.classifiers import (
     old_class_features,
 )
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.methods.option_checks import check_not_negative, check_positive
+from holdfast.methods.option_checks import check_choice, check_not_negative, check_positive
 
 
 @final
@@ -53,8 +52,7 @@ class Distillation(Method):
         scale: float = 16.0,
     ) -> None:
         super().__init__()
-        if softmax not in get_args(Softmax):
-            raise HoldfastError(f"softmax must be one of {', '.join(get_args(Softmax))}, got {softmax!r}")
+        check_choice(Softmax, softmax=softmax)
         check_positive(scale=scale, temperature=temperature)
         check_not_negative(logits_weight=logits_weight, features_weight=features_weight)
         self.temperature = temperature

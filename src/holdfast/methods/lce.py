@@ -1,6 +1,6 @@
 """LCE-ER: learning compatible embeddings (Meng et al., 2021) with a replay buffer."""
 
-from typing import ClassVar, final, get_args
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifiers import GrowingClassifier, Softmax, emptied, old_class_features
 from holdfast.methods.interface import Batch, Method, Progress, Survey, TaskView
-from holdfast.methods.option_checks import check_not_negative, check_positive
+from holdfast.methods.option_checks import check_choice, check_not_negative, check_positive
 from holdfast.space_map import SpaceMap
 
 BLOCKS, HIDDEN = 4, 16
@@ -68,8 +68,7 @@ class LCE(Method):
         transformations: bool = False,
     ) -> None:
         super().__init__()
-        if softmax not in get_args(Softmax):
-            raise HoldfastError(f"softmax must be one of {', '.join(get_args(Softmax))}, got {softmax!r}")
+        check_choice(Softmax, softmax=softmax)
         check_positive(scale=scale)
         check_not_negative(margin=margin, align=align, bound=bound)
         self.softmax = softmax

@@ -11,7 +11,7 @@ from holdfast.geometry import unit
 from holdfast.losses import Negatives, class_means, cosine_logits, cross_entropy, info_nce
 from holdfast.methods.classifiers import emptied
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
-from holdfast.methods.option_checks import check_positive
+from holdfast.methods.option_checks import check_choice, check_positive, check_share
 
 _SHORTEST = 1e-6  # a shorter mean is rounding error: the reference has no vector for any image of the class
 
@@ -50,8 +50,8 @@ class MeansHOC(Method):
         super().__init__()
         if dim is not None and dim < 1:
             raise HoldfastError(f"dim must be at least 1, got {dim}")
-        if not 0 <= lambda_ <= 1:
-            raise HoldfastError(f"lambda must be in [0, 1], got {lambda_}")
+        check_share(lambda_=lambda_)
+        check_choice(Negatives, negatives=negatives)
         check_positive(scale=scale, rho=rho)
         self.dim = dim
         self.lambda_ = lambda_

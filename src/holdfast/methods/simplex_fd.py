@@ -1,17 +1,16 @@
 """d-Simplex-FD: fixed prototypes and feature distillation (Biondi et al., CL2R, 2022)."""
 
 import math
-from typing import Literal, final, get_args
+from typing import Literal, final
 
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
 from holdfast.losses import feature_distillation, simplex_cross_entropy, squared_distillation
 from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
-from holdfast.methods.option_checks import check_not_negative, check_positive
+from holdfast.methods.option_checks import check_choice, check_not_negative, check_positive
 
 On = Literal["replayed", "all"]
 Distance = Literal["cosine", "squared"]
@@ -48,13 +47,10 @@ class SimplexFD(Method):
         length: float | None = None,
     ) -> None:
         super().__init__()
-        if on not in get_args(On):
-            raise HoldfastError(f"on must be one of {', '.join(get_args(On))}, got {on!r}")
-        if distance not in get_args(Distance):
-            raise HoldfastError(f"distance must be one of {', '.join(get_args(Distance))}, got {distance!r}")
+        check_choice(On, on=on)
+        check_choice(Distance, distance=distance)
         check_not_negative(base=base)
-        if length is not None:
-            check_positive(length=length)
+        check_positive(length=length)
         self.simplex = DSimplex(slots, scale=scale)
         self.length = length
         self.num_slots = slots

@@ -4,13 +4,12 @@ from typing import final
 
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
 from holdfast.losses import Negatives, hoc_terms, simplex_cross_entropy
 from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
-from holdfast.methods.option_checks import check_positive
+from holdfast.methods.option_checks import check_choice, check_positive, check_share
 
 
 @final
@@ -46,13 +45,9 @@ class SimplexHOC(Method):
         first_length: float | None = None,
     ) -> None:
         super().__init__()
-        if not 0 <= lambda_ <= 1:
-            raise HoldfastError(f"lambda must be in [0, 1], got {lambda_}")
-        check_positive(rho=rho)
-        if length is not None:
-            check_positive(length=length)
-        if first_length is not None:
-            check_positive(first_length=first_length)
+        check_share(lambda_=lambda_)
+        check_choice(Negatives, negatives=negatives)
+        check_positive(rho=rho, length=length, first_length=first_length)
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.lambda_ = lambda_

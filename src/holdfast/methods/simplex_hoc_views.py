@@ -1,10 +1,9 @@
 """d-Simplex-HOC-Views: this project's own method, an extension of the paper's d-Simplex-HOC."""
 
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, final
 
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
 from holdfast.geometry import DSimplex
 from holdfast.geometry.simplex import Scale
 from holdfast.losses import (
@@ -20,7 +19,7 @@ from holdfast.losses import (
 )
 from holdfast.methods.classifiers import SlotLabels
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, TaskView
-from holdfast.methods.option_checks import check_not_negative, check_positive
+from holdfast.methods.option_checks import check_choice, check_not_negative, check_positive, check_share
 
 Anchors = Literal["all", "learned"]
 AnchorForm = Literal["cosine", "nce"]
@@ -80,17 +79,13 @@ class SimplexHOCViews(Method):
         features_weight: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, value in (("lambda", lambda_), ("first_view", first_view)):
-            if value is not None and not 0 <= value <= 1:
-                raise HoldfastError(f"{name} must be in [0, 1], got {value}")
+        check_share(lambda_=lambda_, first_view=first_view)
         check_not_negative(view_weight=view_weight, anchor_weight=anchor_weight, features_weight=features_weight)
         check_not_negative(lambda_scale=lambda_scale, lambda_power=lambda_power)
-        check_positive(rho=rho)
-        if length is not None:
-            check_positive(length=length)
-        for name, chosen, known in (("anchors", anchors, Anchors), ("anchor_form", anchor_form, AnchorForm)):
-            if chosen not in get_args(known):
-                raise HoldfastError(f"{name} must be one of {', '.join(get_args(known))}, got {chosen!r}")
+        check_positive(rho=rho, length=length)
+        check_choice(Anchors, anchors=anchors)
+        check_choice(AnchorForm, anchor_form=anchor_form)
+        check_choice(Negatives, negatives=negatives)
         self.simplex = DSimplex(slots, scale=scale)
         self.num_slots = slots
         self.fixed_lambda = lambda_
