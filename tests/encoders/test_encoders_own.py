@@ -159,6 +159,17 @@ def test_weights_may_be_skipped_by_name(tmp_path):
         load_weights(network, path, prefix="module.")
 
 
+def test_weights_of_before_batch_norm_counted_its_batches(tmp_path):
+    """As torchvision's first files and those converted from other frameworks."""
+    source, target = build_backbone("resnet32"), build_backbone("resnet32")
+    state = {name: value for name, value in source.state_dict().items() if not name.endswith("num_batches_tracked")}
+    torch.save({f"module.{name}": value for name, value in state.items()}, tmp_path / "old.pth")
+    load_weights(target, tmp_path / "old.pth", prefix="module.")
+    for name, value in state.items():
+        assert torch.equal(target.state_dict()[name], value)
+    assert named_backbone(str(tmp_path / "old.pth")).name == "resnet32"
+
+
 class Malicious:
     def __reduce__(self):
         return (print, ("run",))

@@ -15,7 +15,7 @@ from holdfast.encoders.hf import hub_settings
 from holdfast.encoders.hf_cache import cached_snapshot
 from holdfast.encoders.initialise import without_memory
 from holdfast.encoders.preprocess import Preprocess
-from holdfast.encoders.weights import SUFFIXES, read_weights
+from holdfast.encoders.weights import COUNTER, SUFFIXES, read_weights
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour
 from holdfast.storage import read_json
@@ -238,7 +238,7 @@ def _recognised_for(name: str, file: Path) -> NamedBackbone | None:
     found = {key: tuple(value.shape) for key, value in read_weights(file).items()}
     for prefix in _PREFIXES:
         inside = {key.removeprefix(prefix): shape for key, shape in found.items() if key.startswith(prefix)}
-        if all(inside.get(key) == shape for key, shape in expected.items()):
+        if all(inside.get(key) == shape for key, shape in expected.items() if not key.endswith(COUNTER)):
             skip = sorted({key.split(".")[0] + "." for key in inside.keys() - expected.keys()})
             if any(key.startswith(tuple(skip)) for key in expected) and skip:
                 continue

@@ -15,9 +15,12 @@ from holdfast.storage import read_tensors
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
 
+COUNTER = "num_batches_tracked"
+"""Batch norm's number of batches, which does not change its output. Files of older networks lack it."""
+
 
 def load_weights(network: nn.Module, path: str | Path, *, prefix: str = "", skip: Sequence[str] = ()) -> dict[str, str]:
-    """Copy weights from a file into ``network``. Names and shapes must match exactly.
+    """Copy weights from a file into ``network``. Names and shapes must match exactly; ``COUNTER`` may be missing.
 
     path: a .safetensors, .pt or .pth file.
     prefix: read only names with this prefix, and remove it; ``module.`` for DistributedDataParallel.
@@ -32,9 +35,11 @@ def load_weights(network: nn.Module, path: str | Path, *, prefix: str = "", skip
     'weights.pt'
     """
     path = Path(path).expanduser()
-    tensors = _chosen(read_weights(path), path, prefix, skip)
-    check_weights_fit(path, tensors, network.state_dict(), "backbone")
-    network.load_state_dict(dict(tensors))
+    expected = network.state_dict()
+    counters = {name: value for name, value in expected.items() if name.endswith(COUNTER)}
+    tensors = {**counters, **_chosen(read_weights(path), path, prefix, skip)}
+    check_weights_fit(path, tensors, expected, "backbone")
+    network.load_state_dict(tensors)
     return {"file": path.name, "sha256": sha256_of(path)}
 
 
