@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from holdfast import Encoder, Preprocess, build_backbone
+from holdfast import Encoder, Preprocess, VectorInput, build_backbone
 from holdfast.accuracy_record import accuracy_sentence
 from holdfast.encoders.hf_cache import best_cached_network, cached_networks, cached_snapshot
 from holdfast.encoders.named_backbone import NetworkInput, named_backbone
@@ -192,6 +192,9 @@ def test_recognised_files(timm, tmp_path):
     found = named_backbone(str(tmp_path / "model" / "model.safetensors"))
     assert (found.name, found.options["width"], found.options["weights_prefix"]) == ("small", 4, "backbone.")
     assert (found.input.side, found.input.mean) == (20, (0.1,) * 3)
+    Encoder(build_backbone("mlp", in_channels=3), preprocess=VectorInput(3)).save_pretrained(tmp_path / "vectors")
+    with pytest.raises(HoldfastError, match=r"a model of vectors, .*; update --from it"):
+        named_backbone(str(tmp_path / "vectors" / "model.safetensors"))
 
     (tmp_path / "timm").mkdir()
     save_file({**TinyNet(6).state_dict(), "head.fc.weight": torch.ones(1)}, tmp_path / "timm" / "model.safetensors")

@@ -14,7 +14,7 @@ from holdfast.encoders.encoder import CONFIG_FILE, FORMAT, WEIGHTS_FILE
 from holdfast.encoders.hf import hub_settings
 from holdfast.encoders.hf_cache import cached_snapshot
 from holdfast.encoders.initialise import without_memory
-from holdfast.encoders.preprocess import Preprocess
+from holdfast.encoders.preprocess import Preprocess, input_from_json
 from holdfast.encoders.weights import COUNTER, SUFFIXES, read_weights
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour
@@ -211,9 +211,14 @@ def _of_holdfast_model(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
     spec, preprocess = config.get("backbone"), config.get("preprocess")
     if not isinstance(spec, Mapping) or spec.get("name") not in BACKBONES:
         raise HoldfastError(f"{file}: a model of Holdfast with code of others; update --from it, or --replace-with it")
+    own = input_from_json(preprocess)
+    if not isinstance(own, Preprocess):
+        raise HoldfastError(
+            f"{file}: a model of vectors, and only weights of image networks can be named; update --from it"
+        )
     weights = {"weights": str(file), "weights_prefix": "backbone."}
-    own = NetworkInput.of(Preprocess.from_json(preprocess), str(file))
-    return NamedBackbone(str(spec["name"]), {**spec.get("options", {}), **weights}, own)
+    options = {**spec.get("options", {}), **weights}
+    return NamedBackbone(str(spec["name"]), options, NetworkInput.of(own, str(file)))
 
 
 def _of_timm_file(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
