@@ -136,12 +136,12 @@ def other_images(recipe: Recipe, shared: SharedData) -> ImageSet | None:
     return shared.one_set(dataset_section(OTHER_IMAGES, "data"))
 
 
-def rounded(results: Any) -> Any:
-    """Scores with five decimals, which is exact for 50,000 queries; NaN as None."""
+def rounded(results: Any, digits: int = 5) -> Any:
+    """Numbers with so many decimals; five are exact for shares of 50,000 queries. NaN as None."""
     if isinstance(results, dict):
-        return {name: rounded(value) for name, value in results.items()}
+        return {name: rounded(value, digits) for name, value in results.items()}
     if isinstance(results, list):
-        return [rounded(value) for value in results]
+        return [rounded(value, digits) for value in results]
     if isinstance(results, float):
-        return None if np.isnan(results) else round(results, 5)
+        return None if np.isnan(results) else round(results, digits)
     return results

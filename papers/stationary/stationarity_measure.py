@@ -25,6 +25,7 @@ from holdfast.run_folder import RunFolder, not_a_run_error
 from holdfast.scenarios import Task
 from holdfast.storage import read_tensors, without_nan
 from holdfast.theory.stationarity import CAP_SHARE, Update, compare_models
+from papers.stationary.readings import rounded
 
 MOST_SAMPLES = 2_000
 """Images used for a report: pairs grow as the square, and 2,000 images have four million."""
@@ -104,7 +105,7 @@ def theory_numbers(folder: RunFolder, recipe: Recipe, shared: SharedData, device
         pairs = [
             {"from": k + 1, "to": t + 1, **_without_classes(update.to_json([]))} for (k, t), update in updates.items()
         ]
-        found[readout] = {"prototypes": kind, "pairs": _rounded(pairs)}
+        found[readout] = {"prototypes": kind, "pairs": rounded(pairs, 6)}
     return {
         "images": f"{recipe['data']['train']['name']} {recipe['data']['train']['split']}",
         "samples": len(labels),
@@ -116,15 +117,6 @@ def theory_numbers(folder: RunFolder, recipe: Recipe, shared: SharedData, device
 
 def _without_classes(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entry.items() if key != "classes"}
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers with six decimals."""
-    if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
-    return round(value, 6) if isinstance(value, float) else value
 
 
 def _compare_all(

@@ -83,5 +83,9 @@ def test_a_run_is_told_both(tiny_recipe, monkeypatch):
     sizes = (len(data.query), len(data.gallery), count)
     by_hand = [matrix_feature_bytes(encoder, *sizes, compact=way) for way in (True, False)]
     assert compact - full == by_hand[0] - by_hand[1] != 0
+    _, backbone = told("evaluation.readout=backbone", compact=False)
+    encoder.readout = "backbone"
+    assert full - backbone == by_hand[1] - matrix_feature_bytes(encoder, *sizes, compact=False) > 0
+    assert told("evaluation.readout=backbone", compact=True)[1] == backbone  # nothing to make smaller
     _, without = told("method.anchor_weight=0.0", compact=False)
     assert full - without == kept_feature_bytes(experiment.make_method(), experiment.scenario, encoder.dim) > 0

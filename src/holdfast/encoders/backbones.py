@@ -79,7 +79,7 @@ def backbone_builder(name: str) -> Callable[..., nn.Module] | None:
     if name.startswith("timm:"):
         return None
     if is_own_code(name):
-        return _own_code_builder(name)
+        return import_named("backbone", name)
     if name not in BACKBONES:
         raise unknown_name("backbone", name, (*BACKBONES, *PREFIXES))
     return BACKBONES[name]
@@ -129,14 +129,9 @@ def is_own_code(name: str) -> bool:
     return is_named_code(name) and not name.startswith(("hf:", "timm:"))
 
 
-def _own_code_builder(name: str) -> Callable[..., nn.Module]:
-    """Import the function or class ``name``."""
-    return import_named("backbone", name)
-
-
 def _build_own_code(name: str, options: Mapping[str, Any]) -> nn.Module:
     """Import and call ``name`` with ``options``. It must return a network with an attribute ``feature_dim``."""
-    builder = _own_code_builder(name)
+    builder = import_named("backbone", name)
     try:
         inspect.signature(builder).bind(**options)
     except TypeError as error:

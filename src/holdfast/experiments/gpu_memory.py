@@ -79,8 +79,9 @@ def _bytes_of(
 
 def matrix_feature_bytes(encoder: Encoder, queries: int, gallery: int, models: int, *, compact: bool) -> int:
     """Bytes of the compatibility matrix: the galleries of all models, the queries of one, and bases if compact."""
-    size = compact_dim(encoder) if compact else encoder.dim
-    bases = models * encoder.dim * size if size < encoder.dim else 0
+    full = encoder.embedding_dim
+    size = compact_dim(encoder) if compact else full
+    bases = models * full * size if size < full else 0
     return 4 * ((queries + models * gallery) * size + bases)
 
 

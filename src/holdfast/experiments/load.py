@@ -1,5 +1,6 @@
 """Find a recipe, read it, apply settings such as "train.epochs=10", and write the command that runs it."""
 
+import copy
 import shlex
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,7 +66,7 @@ def with_overrides(recipe: Mapping[str, Any], overrides: Sequence[str]) -> dict[
     replace each other.
     """
     settings = [_setting(text) for text in overrides]
-    changed: dict[str, Any] = _copy(recipe)
+    changed = copy.deepcopy(dict(recipe))
     for keys, value in settings:
         if len(keys) == 2 and keys[0] in ("method", "backbone", "scenario"):
             _remove_conflicts(changed, keys[0], keys[1], value)
@@ -106,13 +107,13 @@ def _setting(text: str) -> tuple[list[str], Any]:
 
 def _read_extended(path: Path) -> dict[str, Any]:
     """The recipe merged into the one it extends, which must not extend another itself."""
-    own = _read(path)
+    own = read_toml(path)
     base = own.pop("extends", None)
     if base is None:
         return own
     if not isinstance(base, str) or not (path.parent / base).is_file():
         raise HoldfastError(f"{path}: extends {base!r}, which does not exist; give a path relative to this file")
-    tables = _read(path.parent / base)
+    tables = read_toml(path.parent / base)
     if "extends" in tables:
         raise HoldfastError(f"{path}: extends {base}, which extends another recipe; extend that one instead")
     for section in ("method", "backbone", "scenario"):
@@ -129,15 +130,7 @@ def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     return base
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return read_toml(path)
-
-
 def _table(of: Mapping[str, Any], key: str) -> dict[str, Any]:
     """The table under ``key``; empty if there is none, or a value that is not a table (refused later by the check)."""
     found = of.get(key)
     return found if isinstance(found, dict) else {}
-
-
-def _copy(value: Any) -> Any:
-    return {key: _copy(item) for key, item in value.items()} if isinstance(value, Mapping) else value
