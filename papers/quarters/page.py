@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.environment import short_commit
 from holdfast.storage import write_text
 from papers.quarters.execute import SEEDS, trainee_of_study
-from papers.quarters.goals import all_fair, goals, signed, version_means
+from papers.quarters.goals import all_fair, goals, signed, verdict, version_means
 from papers.quarters.picture import draw_kept, kept_lines
 from papers.quarters.replacement import REPLACED as REPLACED_STRATEGIES
 from papers.quarters.settings_search import FOLDER, read_tries
@@ -17,7 +17,6 @@ from papers.quarters.shares import LAGS, Records, spread
 from papers.quarters.strategies import CEILING, STRATEGIES
 from papers.quarters.study_data import KNOWN, NETWORK, NETWORK_REPLACEMENT, PHOTOGRAPHS, REPLACEMENT, TEXTS, UNSEEN
 from papers.quarters.trainees import HEAD, NETWORK_RATE
-from papers.quarters.verdict import verdict
 
 PICTURES = {NETWORK: "quarters.png", PHOTOGRAPHS: "quarters-heads.png"}
 CAPTION = "Share of re-embedding kept against the number of updates since the index was built"

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from papers.quarters.execute import SEEDS, Results, study_runs, trainee_of_study
-from papers.quarters.goals import goals, signed
+from papers.quarters.goals import goals, signed, verdict
 from papers.quarters.page import CAPTION, PICTURES, TITLES, page, write_page
 from papers.quarters.picture import kept_lines
 from papers.quarters.replacement import replacement_runs
@@ -26,7 +26,6 @@ from papers.quarters.study_data import (
 )
 from papers.quarters.trainees import HEAD
 from papers.quarters.trainees import NETWORK as WHOLE_NETWORK
-from papers.quarters.verdict import verdict
 from papers.stationary.plots import fingerprint
 
 ROOT = Path(__file__).parents[2]
