@@ -450,7 +450,11 @@ def test_vectors_of_another_model_are_refused(filled, bridged_models):
     with pytest.raises(HoldfastError, match="new: these vectors were made by the model ffffffffffff, but version 2 is"):
         gallery.register(bridged_models[2], new_vectors=given)
     assert len(gallery.versions()) == 1
-    gallery.register(bridged_models[2], new_vectors=replace(given, model="a name"), force=True)
+    named = replace(given, model="a name")  # which says nothing about the weights
+    gallery.register(bridged_models[2], new_vectors=named, force=True)
+    with pytest.raises(HoldfastError, match="new: these vectors were made by the model ffffffffffff, but version 2 is"):
+        gallery.backfill(vectors=given)
+    assert gallery.backfill(vectors=named).progress.moved == 40
 
 
 def test_registrations_of_two_galleries_leave_the_switch_interval_as_it_was():

@@ -2,11 +2,9 @@
 
 import contextlib
 import os
-import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,16 +12,11 @@ from torch import Tensor
 
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import FeatureSet
-from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import shorten
-from holdfast.gallery.given_vectors import check_model
 from holdfast.gallery.items import Stored
-from holdfast.gallery.models import forward_batch_size, preprocess_image, stored_form, unit_row
+from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
 
-_HASH = re.compile("[0-9a-f]{64}")
 _LOOK_UP = 500
 _NUMBERS_PER_FETCH = 2**14
 """Numbers read from the engine at a time. The embedded engine makes Python lists of them while other threads wait."""
@@ -56,74 +49,6 @@ class Pairs:
 
     def __len__(self) -> int:
         return len(self.old)
-
-
-class NewVectors:
-    """The new model's vectors of some items.
-
-    given: a file (npz, npy with ids in a second file, parquet) or a FeatureSet with ids, which are those of items.
-    """
-
-    def __init__(self, given: str | Path | FeatureSet) -> None:
-        found = given if isinstance(given, FeatureSet) else read_features(given, "gallery")
-        if found.ids is None:
-            raise HoldfastError(f"{found.name}: has no ids; they say which item of the gallery each vector belongs to")
-        self._features = found
-        self.name = found.name
-        self._row_of = {str(name): row for row, name in enumerate(found.ids)}
-
-    def __contains__(self, id: object) -> bool:
-        return id in self._row_of
-
-    def ids(self) -> list[str]:
-        """The id of each row."""
-        return list(self._row_of)
-
-    def choose(self, state: GalleryState, most: int, reserved: Collection[int]) -> dict[int, list[Stored]]:
-        """At most ``most`` items of each version that are in the file, at random with a fixed seed, by version.
-
-        reserved: keys of items that are not used.
-        Refused: a file without an id of the gallery.
-        """
-        names = list(self._row_of)
-        order = np.random.default_rng(0).permutation(len(names)).tolist()
-        chosen: dict[int, list[Stored]] = {number: [] for number in state.catalogue.counts()}
-        matched = False
-        for start in range(0, len(order), _LOOK_UP):
-            found = state.catalogue.by_id([names[row] for row in order[start : start + _LOOK_UP]])
-            matched = matched or bool(found)
-            for item in found.values():
-                kept = chosen.setdefault(item.version, [])
-                if item.key not in reserved and len(kept) < most:
-                    kept.append(item)
-            if all(len(kept) == most for kept in chosen.values()):
-                break
-        if not matched:
-            raise HoldfastError(f"{self.name}: none of its {len(names)} ids is in the gallery ({shorten(names, 3)})")
-        return chosen
-
-    def rows(self, items: Sequence[Stored]) -> list[int]:
-        """The row numbers of items."""
-        return [self._row_of[item.id] for item in items]
-
-    def stored(self, rows: Sequence[int], version: Version, basis: Tensor | None) -> np.ndarray:
-        """These rows as ``version`` stores them, N x stored_dim.
-
-        Refused: vectors that name the hash of another model, vectors of another size, and one of these that is
-        zero or not finite.
-        basis: the version's compact basis.
-        """
-        made_by = self._features.model
-        if made_by is not None and _HASH.fullmatch(made_by):  # any other name says nothing about the weights
-            check_model(self.name, made_by, version)
-        width, ids = self._features.dim, self._features.names()
-        if width not in (version.dim, version.stored_dim):
-            sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
-            raise HoldfastError(f"{self.name}: vectors of {width} numbers, but the new model's have {sizes}")
-        found = np.empty((len(rows), version.stored_dim), dtype=np.float32)
-        for place, vector in enumerate(self._features.rows.take(np.asarray(rows, dtype=np.int64))):
-            found[place] = stored_form(version, lambda: basis, vector, f"{self.name}: {ids[rows[place]]}")
-        return found
 
 
 def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> list[Stored]:

@@ -1,14 +1,23 @@
-"""Vectors of a version that were computed elsewhere: shards or a file, read block by block and matched by id."""
+"""Vectors of a version that were computed elsewhere, matched to items by id.
 
-from collections.abc import Generator, Iterator, Sequence
+``NewVectors`` are those of some items, from which a bridge is fitted. ``GivenVectors`` are stored by a backfill; there
+may be any number of them, so they are read block by block.
+"""
+
+import re
+from collections.abc import Collection, Generator, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import FeatureSet
 from holdfast.evaluation.feature_files import read_features
+from holdfast.evaluation.feature_set import shorten
 from holdfast.evaluation.feature_shards import FeatureShards, is_shard_folder
+from holdfast.gallery.items import Stored
+from holdfast.gallery.models import stored_form
 from holdfast.gallery.protocol import VectorSource
 from holdfast.gallery.reembed import ReembeddedBlock, ReembedProgress
 from holdfast.gallery.state import GalleryState
@@ -16,6 +25,72 @@ from holdfast.gallery.versions import Version
 from holdfast.locations import Location
 
 _BLOCK_ROWS = 4096
+_LOOK_UP = 500
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+class NewVectors:
+    """The new model's vectors of some items.
+
+    given: a file (npz, npy with ids in a second file, parquet) or a FeatureSet with ids, which are those of items.
+    """
+
+    def __init__(self, given: str | Path | FeatureSet) -> None:
+        found = _read_with_ids(given)
+        self._features = found
+        self.name = found.name
+        self._row_of = {str(name): row for row, name in enumerate(found.names())}
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._row_of
+
+    def ids(self) -> list[str]:
+        """The id of each row."""
+        return list(self._row_of)
+
+    def choose(self, state: GalleryState, most: int, reserved: Collection[int]) -> dict[int, list[Stored]]:
+        """At most ``most`` items of each version that are in the file, at random with a fixed seed, by version.
+
+        reserved: keys of items that are not used.
+        Refused: a file without an id of the gallery.
+        """
+        names = list(self._row_of)
+        order = np.random.default_rng(0).permutation(len(names)).tolist()
+        chosen: dict[int, list[Stored]] = {number: [] for number in state.catalogue.counts()}
+        matched = False
+        for start in range(0, len(order), _LOOK_UP):
+            found = state.catalogue.by_id([names[row] for row in order[start : start + _LOOK_UP]])
+            matched = matched or bool(found)
+            for item in found.values():
+                kept = chosen.setdefault(item.version, [])
+                if item.key not in reserved and len(kept) < most:
+                    kept.append(item)
+            if all(len(kept) == most for kept in chosen.values()):
+                break
+        if not matched:
+            raise HoldfastError(f"{self.name}: none of its {len(names)} ids is in the gallery ({shorten(names, 3)})")
+        return chosen
+
+    def rows(self, items: Sequence[Stored]) -> list[int]:
+        """The row numbers of items."""
+        return [self._row_of[item.id] for item in items]
+
+    def stored(self, rows: Sequence[int], version: Version, basis: Tensor | None) -> np.ndarray:
+        """These rows as ``version`` stores them, N x stored_dim.
+
+        Refused: vectors that name the hash of another model, vectors of another size, and one of these that is
+        zero or not finite.
+        basis: the version's compact basis.
+        """
+        _check_hash(self._features, version)
+        width, ids = self._features.dim, self._features.names()
+        if width not in (version.dim, version.stored_dim):
+            sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
+            raise HoldfastError(f"{self.name}: vectors of {width} numbers, but the new model's have {sizes}")
+        found = np.empty((len(rows), version.stored_dim), dtype=np.float32)
+        for place, vector in enumerate(self._features.rows.take(np.asarray(rows, dtype=np.int64))):
+            found[place] = stored_form(version, lambda: basis, vector, f"{self.name}: {ids[rows[place]]}")
+        return found
 
 
 class GivenVectors:
@@ -30,15 +105,12 @@ class GivenVectors:
         self._source: FeatureShards | FeatureSet
         if not isinstance(given, FeatureSet) and is_shard_folder(given):
             self._source = FeatureShards(given)
-            self.name, model, width = str(given), self._source.manifest.model, self._source.manifest.dim
-            check_model(self.name, model, version)
+            self.name, width = str(given), self._source.manifest.dim
+            check_model(self.name, self._source.manifest.model, version)
         else:
-            found = given if isinstance(given, FeatureSet) else read_features(Path(given), "gallery")
-            if found.ids is None:
-                raise HoldfastError(f"{found.name}: has no ids; they say which item each vector belongs to")
-            self._source, self.name, model, width = found, found.name, found.model, found.dim
-            if model is not None:
-                check_model(self.name, model, version)
+            found = _read_with_ids(given)
+            self._source, self.name, width = found, found.name, found.dim
+            _check_hash(found, version)
         if width not in (version.dim, version.stored_dim):
             sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
             raise HoldfastError(f"{self.name}: vectors of {width} numbers, but version {version.number} has {sizes}")
@@ -46,7 +118,7 @@ class GivenVectors:
     def count_waiting(self, state: GalleryState) -> int:
         """How many items of older versions have a vector here."""
         count = 0
-        ids = self._source.ids() if isinstance(self._source, FeatureShards) else map(str, self._ids())
+        ids = self._source.ids() if isinstance(self._source, FeatureShards) else map(str, self._source.names())
         block: list[str] = []
         for name in ids:
             block.append(name)
@@ -76,7 +148,7 @@ class GivenVectors:
                 yield ReembeddedBlock(len(waiting), items, stored)
         progress.changed += max(0, progress.left)  # deleted or replaced since they were counted
 
-    def _waiting(self, state: GalleryState, ids: Sequence[str]) -> dict:
+    def _waiting(self, state: GalleryState, ids: Sequence[str]) -> dict[str, Stored]:
         found = state.catalogue.by_id(ids) if ids else {}
         return {name: item for name, item in found.items() if item.version < self._version.number}
 
@@ -86,17 +158,25 @@ class GivenVectors:
                 for start in range(0, len(shard.ids), size):
                     yield list(shard.ids[start : start + size]), shard.vectors[start : start + size]
             return
-        ids = self._ids()
+        ids = self._source.names()
         for start in range(0, len(ids), size):
             stop = min(len(ids), start + size)
             with np.errstate(over="ignore"):  # infinite numbers are refused later
                 vectors = self._source.rows.block(start, stop).astype(np.float32)
             yield [str(one) for one in ids[start:stop]], vectors
 
-    def _ids(self) -> np.ndarray:
-        assert isinstance(self._source, FeatureSet)
-        assert self._source.ids is not None
-        return self._source.ids
+
+def _read_with_ids(given: VectorSource) -> FeatureSet:
+    found = given if isinstance(given, FeatureSet) else read_features(given, "gallery")
+    if found.ids is None:
+        raise HoldfastError(f"{found.name}: has no ids; they say which item of the gallery each vector belongs to")
+    return found
+
+
+def _check_hash(features: FeatureSet, version: Version) -> None:
+    """Refuse vectors that name the hash of another model. Any other name says nothing about the weights."""
+    if features.model is not None and _HASH.fullmatch(features.model):
+        check_model(features.name, features.model, version)
 
 
 def check_model(name: Location, model: str | None, version: Version) -> None:

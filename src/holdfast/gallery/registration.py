@@ -21,7 +21,6 @@ from holdfast.encoders.compact import to_compact
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.verdict import INCOMPATIBLE, YES
 from holdfast.gallery.bridge_pairs import (
-    NewVectors,
     PairItems,
     Pairs,
     choose_with_images,
@@ -30,6 +29,7 @@ from holdfast.gallery.bridge_pairs import (
     read_pair_items,
 )
 from holdfast.gallery.catalogue import ItemsWithPath
+from holdfast.gallery.given_vectors import NewVectors
 from holdfast.gallery.held_out_items import NamedSamples
 from holdfast.gallery.label_check import (
     CheckSample,

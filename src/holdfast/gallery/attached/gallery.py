@@ -26,11 +26,11 @@ from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.attached import open_source
 from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour, without_password
 from holdfast.gallery.attached.space import StoredSpace, checked_vector, stored_space
-from holdfast.gallery.bridge_pairs import NewVectors
 from holdfast.gallery.catalogue import explain_damage
 from holdfast.gallery.filters import Filter
 from holdfast.gallery.folder import GalleryFolder, bytes_below
 from holdfast.gallery.gallery import Gallery
+from holdfast.gallery.given_vectors import NewVectors
 from holdfast.gallery.items import Hit
 from holdfast.gallery.models import explain_out_of_memory, full_features, preprocess_image
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, OpenGallery, RegisterProgress, VectorSource
