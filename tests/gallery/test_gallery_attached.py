@@ -468,6 +468,16 @@ def test_points_are_fetched_by_their_own_ids_and_by_fields(in_qdrant, stored):
         )
 
 
+def test_a_folder_of_a_store_is_found_from_everywhere(in_qdrant, adopted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    relative = replace(in_qdrant, url="qdrant:qdrant")
+    AttachedGallery.attach(tmp_path / "gallery", relative, adopted["means"]).close()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with AttachedGallery.open(tmp_path / "gallery") as gallery:
+        assert gallery.search(id="item-003", k=1)
+
+
 def test_another_model_is_not_version_0(address, adopted, tmp_path, model_folders):
     with pytest.raises(HoldfastError, match="its features have 59 numbers, compact ones 32, but the stored ones 6"):
         AttachedGallery.attach(tmp_path / "gallery", address, model_folders[0])

@@ -265,6 +265,34 @@ def test_a_server_is_asked_by_several_threads_at_once_and_as_documented():
     assert all(one[1].partition("?")[0].endswith(("items", "collections", "scroll", "query")) for one in stand_in.asked)
 
 
+@pytest.mark.parametrize(("field", "most"), [("id", 2**64), ("name", 2**63)])
+def test_ids_that_no_point_can_have_are_not_asked_for(field, most):
+    """A server refuses a whole number beyond its types, and takes a filter without conditions for all points."""
+    stand_in = QdrantStandIn(lambda method, path, body: {
+        "/collections": {"collections": [{"name": "items"}]}, "/collections/items": COLLECTION,
+        "/collections/items/points": [],
+    }.get(path, {"points": [], "next_page_offset": None}))  # fmt: skip
+    try:
+        source = open_source(Address(stand_in.url, "items", field, "", None))
+        asked = len(stand_in.asked)
+        assert source.fetch([]) == {}
+        assert len(stand_in.asked) == asked
+        assert source.fetch([str(most - 1), str(most)]) == {}
+        assert most - 1 in _numbers(stand_in.asked[asked:])
+        assert most not in _numbers(stand_in.asked[asked:])
+        source.close()
+    finally:
+        stand_in.close()
+
+
+def _numbers(value: Any) -> set[int]:
+    """All whole numbers in a value of JSON."""
+    if isinstance(value, dict | list | tuple):
+        members = value.values() if isinstance(value, dict) else value
+        return set().union(*map(_numbers, members))
+    return {value} if isinstance(value, int) else set()
+
+
 def test_a_server_that_is_gone_is_unavailable():
     stand_in = QdrantStandIn(lambda method, path, body: {
         "/collections": {"collections": [{"name": "items"}]}, "/collections/items": COLLECTION,

@@ -24,7 +24,7 @@ from holdfast.encoders import Encoder
 from holdfast.encoders.preprocess import ImageLike
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.gallery.attached import open_source
-from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour, without_password
+from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour, with_absolute_folder, without_password
 from holdfast.gallery.attached.space import StoredSpace, checked_vector, stored_space
 from holdfast.gallery.catalogue import explain_damage
 from holdfast.gallery.filters import Filter
@@ -115,7 +115,7 @@ class AttachedGallery:
             source.close()
         version = replace(candidate.version(0, []), stored_dim=space.stored)
         slots = None if candidate.registry is None else candidate.registry.to_json()
-        kept = {**asdict(address), "url": without_password(address.url)}
+        kept = {**asdict(address), "url": without_password(with_absolute_folder(address.url))}
         with replacing_folder(path) as temporary:
             copy_model(candidate, temporary / "versions" / "0000")
             write_json(

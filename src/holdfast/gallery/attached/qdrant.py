@@ -6,13 +6,12 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
-from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows
+from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows, local_folder
 from holdfast.gallery.engines.protocol import first_line
 from holdfast.gallery.filters import LABEL, Condition, Filter, Value, parse_filter
 
@@ -39,14 +38,18 @@ class QdrantSource:
         self._models: Any = qdrant_client.models
         self._address = address
         self.name = f"{address.shown} {address.table}"
-        rest = address.url.removeprefix("qdrant:")
-        self._local = local = rest != address.url and not rest.startswith(("http://", "https://"))
-        if local and not Path(rest).is_dir():
-            raise HoldfastError(f"{rest}: no such folder of Qdrant's")
+        folder = local_folder(address.url)
+        if folder is not None and not folder.is_dir():
+            raise HoldfastError(f"{folder}: no such folder of Qdrant's")
+        self._local = folder is not None
         self._client: Any = None
-        self._one_at_a_time: Any = threading.Lock() if local else contextlib.nullcontext()
+        self._one_at_a_time: Any = threading.Lock() if self._local else contextlib.nullcontext()
         try:
-            self._client = qdrant_client.QdrantClient(path=rest) if local else self._server(qdrant_client, rest)
+            if folder is not None:
+                self._client = qdrant_client.QdrantClient(path=str(folder))
+            else:
+                url, key = address.url.removeprefix("qdrant:"), os.environ.get(KEY)
+                self._client = qdrant_client.QdrantClient(url=url, api_key=key, check_compatibility=False)
             known = [one.name for one in self._client.get_collections().collections]
         except Exception as error:  # the client raises errors of its transport: no common class
             raise UnavailableError(f"{address.shown}: cannot be opened ({first_line(error)})") from None
@@ -58,10 +61,6 @@ class QdrantSource:
         except BaseException:
             self._client.close()
             raise
-
-    @staticmethod
-    def _server(qdrant: Any, url: str) -> Any:
-        return qdrant.QdrantClient(url=url, api_key=os.environ.get(KEY), check_compatibility=False)
 
     @property
     def fields(self) -> list[str]:
@@ -99,8 +98,12 @@ class QdrantSource:
         """The points of those ids that exist, with their payload."""
         if self._address.id == OWN_ID:
             given = [own for own in map(_point_id, ids) if own is not None]
+            if not given:
+                return []
             return list(self._call("retrieve", ids=given, with_vectors=with_vectors, with_payload=True))
-        numbers = [int(name) for name in ids if _is_number(name)]
+        if not ids:
+            return []  # without a condition the filter would match every point
+        numbers = [number for name in ids if (number := _number(name, 2**63 - 1)) is not None]
         conditions = [
             self._models.FieldCondition(key=self._address.id, match=self._models.MatchAny(any=wanted))
             for wanted in (ids, numbers)  # Qdrant takes no list of both kinds
@@ -230,14 +233,18 @@ class QdrantSource:
 
 
 def _point_id(name: str) -> int | str | None:
-    """A point's own id, a number or a UUID; None if no point can have this id."""
-    if _is_number(name):
-        return int(name)
+    """A point's own id, a number of 64 bits or a UUID; None if no point can have this id."""
+    number = _number(name, 2**64 - 1)
+    if number is not None:
+        return number
     try:
         return str(uuid.UUID(name))
     except ValueError:
         return None
 
 
-def _is_number(name: str) -> bool:
-    return name.isascii() and name.isdigit()
+def _number(name: str, most: int) -> int | None:
+    """The number from 0 to ``most`` that an id is; None for any other text."""
+    # A longer text may have too many digits for ``int``.
+    found = int(name) if name.isascii() and name.isdigit() and len(name) <= 40 else most + 1
+    return found if found <= most else None

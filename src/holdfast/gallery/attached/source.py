@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -100,6 +101,18 @@ def is_url(text: str) -> bool:
     """Whether ``text`` names a store rather than a file."""
     scheme, colon, _ = text.partition(":")
     return bool(colon) and scheme in (*POSTGRES, *QDRANT)
+
+
+def local_folder(url: str) -> Path | None:
+    """The folder of ``qdrant:FOLDER``; None for a server's address."""
+    rest = url.removeprefix("qdrant:")
+    return None if rest == url or rest.startswith(("http://", "https://")) else Path(rest)
+
+
+def with_absolute_folder(url: str) -> str:
+    """The same address for a process with another working directory."""
+    folder = local_folder(url)
+    return url if folder is None else f"qdrant:{folder.absolute()}"
 
 
 def without_password(url: str) -> str:
