@@ -98,7 +98,7 @@ def test_operating(model_folders, picture_files, pictures, capsys, tmp_path, mon
         shutil.copytree(folder, tmp_path / "models" / str(number))
     shutil.copytree(picture_files[0].parents[1], tmp_path / "pictures")
     Image.fromarray(pictures[100][..., 0]).save("query.png")
-    way, code = re.findall(r"^```\w*\n(.*?)^```", text_of("operating.md"), re.MULTILINE | re.DOTALL)
+    way, *_, code = re.findall(r"^```\w*\n(.*?)^```", text_of("operating.md"), re.MULTILINE | re.DOTALL)
     commands = [line.split()[1:] for line in way.splitlines() if line]
     assert [words[1] for words in commands] == [
         "create", "add", "register", "versions", "search", "backfill", "backfill", "stats", "rollback",
