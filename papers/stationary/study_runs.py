@@ -121,12 +121,14 @@ TRAINING_SETS = {"cifar100": (100, 500), "tinyimagenet200": (200, 500)}
 """Data set -> (classes, training images per class). Not for CUB, where classes differ in size."""
 
 TIMED_SET = "cifar100"
-SECONDS_PER_STEP = {"resnet32": 0.0008, "resnet18": 0.0015}
+SECONDS_PER_STEP = {"resnet32": 0.0008, "resnet18": 0.0015, "senet18": 0.0059, "regnety_400mf": 0.0059}
 """Seconds of one H200 per step of 128 images of 32 x 32, one pass each, while many runs share the device.
 
 ResNet-32: measured with 16 parallel runs (``results/bench/sweep-h200.json``). The runs in ``results/cifar100-10`` with
 ``runs_at_once`` of 12 or more had a median of 0.73 ms, everything else included. ResNet-18: median of the runs in
 ``results/iam`` with ``runs_at_once`` of 8; 0.9 ms for ER. This is an upper bound: another sweep used the same device.
+SENet-18 and RegNetY-400MF: the mean step of the runs in ``results/iam/architectures``, which use both networks and
+ResNet-18, a third of the tasks each, with ``runs_at_once`` of 3.
 """
 
 PASSES_WITH_VIEWS = 2

@@ -73,8 +73,17 @@ def test_a_second_view_is_twice_the_work(method):
     assert predicted_minutes(ours.recipe) == pytest.approx(ours.steps * 2 * SECONDS_PER_STEP["resnet32"] / 60)
 
 
-def test_no_minutes_where_a_network_or_size_was_not_timed():
-    assert predicted_minutes(iam_run("architectures", "er", 7).recipe) is None  # SENet and RegNet are brought in too
+def test_the_minutes_of_other_architectures_are_those_of_the_recorded_runs():
+    files = (REPOSITORY / "results/iam/architectures").glob("*.json")
+    recorded = [run for run in map(json.loads, (file.read_text() for file in files)) if run["runs_at_once"] == 3]
+    per_step = np.mean([run["gpu_minutes"] * 60 / run["steps"] for run in recorded])
+    assert per_step == pytest.approx(SECONDS_PER_STEP["senet18"], rel=0.05)
+    assert SECONDS_PER_STEP["regnety_400mf"] == SECONDS_PER_STEP["senet18"]
+    planned = iam_run("architectures", "er", 31)
+    assert predicted_minutes(planned.recipe) == pytest.approx(planned.steps * SECONDS_PER_STEP["senet18"] / 60)
+
+
+def test_no_minutes_where_a_size_was_not_timed():
     at_64 = check_recipe(read_recipe("tinyimagenet200-20/er"))
     assert at_64["backbone"]["name"] == "resnet18"
     assert predicted_minutes(at_64) is None
