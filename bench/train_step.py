@@ -1,12 +1,14 @@
-"""What one training step costs: ResNet-32, batch 128, second of seven tasks, under each executor and side by side.
+"""What one training step costs: second of seven tasks, under each executor and side by side.
 
-    python bench/train_step.py [--method simplex_hoc] [--backbone resnet32] [--precision bf16]
-                               [--executors eager,graph,fused]
+    python bench/train_step.py [--method simplex_hoc] [--backbone resnet32] [--stem imagenet] [--image-size 32]
+                               [--batch-size 128] [--precision bf16] [--executors eager,graph,fused]
                                [--side-by-side 4,8] [--together auto] [--tap-by-tap] [--steps 200] [--repeats 5]
                                [--profile FILE] [--json FILE]
 
 Random images: the time does not depend on what is in them. Every figure is the median over repeats of ``steps`` steps
 by a host clock around a synchronised device, after a warm-up; the eager reference is measured in the same run.
+TFLOP/s: floating-point operations of the step's matrix products and convolutions, counted by torch, per second. The
+share is of a square matrix product of the same precision, measured in the same run.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import time
 import numpy as np
 import torch
 from timing import synchronize, timed, write_figures
+from torch.utils.flop_counter import FlopCounterMode
 
 from holdfast.data import ImageSet
 from holdfast.data.device_images import DeviceImages
@@ -35,6 +38,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What one training step costs.")
     parser.add_argument("--method", default="simplex_hoc")
     parser.add_argument("--backbone", default="resnet32", help="or resnet18, senet18, regnety_400mf")
+    parser.add_argument("--stem", help="of resnet18 and the like: cifar or imagenet; default: the network's own")
+    parser.add_argument("--image-size", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--images", type=int, default=50_000, help="random images, of 100 classes")
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--executors", default="eager,graph,fused")
     parser.add_argument("--side-by-side", default="", help="how many runs at once, such as 4,8,16")
@@ -50,10 +57,14 @@ def main() -> None:
     convolution_rows.BY_ROWS = not options.tap_by_tap
     device = resolve_device(options.device)
     torch.backends.cudnn.benchmark = options.cudnn_benchmark
-    images = DeviceImages(random_images(), device)
+    images = DeviceImages(random_images(options.images, options.image_size), device)
     environment = describe(str(device))
     print(f"{environment['gpu'] or environment['processor']}, torch {torch.__version__}, {options.precision}, "
-          f"{options.method}, {options.backbone}, {options.steps} steps x {options.repeats}")  # fmt: skip
+          f"{options.method}, {options.backbone}, {options.image_size} pixels, batch {options.batch_size}, "
+          f"{options.steps} steps x {options.repeats}")  # fmt: skip
+    work = operations(make_step(options, images, seed=0))
+    peak = matrix_product_rate(device, options.precision)
+    print(f"{work / 1e9:.1f} GFLOP per step; a square matrix product runs at {peak / 1e12:.2f} TFLOP/s", flush=True)
     rows = []
     for kind in options.executors.split(","):
         reset_peak(device)
@@ -64,7 +75,8 @@ def main() -> None:
             run()
         synchronize(device)
         warm_up = time.perf_counter() - started
-        rows.append(row(kind, 1, [timed(run, options.steps, device) for _ in range(options.repeats)], warm_up))
+        times = [timed(run, options.steps, device) for _ in range(options.repeats)]
+        rows.append(row(kind, 1, times, warm_up, work, peak))
     if options.profile:
         step = make_step(options, images, seed=0)
         profile(make_executor(options.together, step), options.profile)
@@ -75,13 +87,32 @@ def main() -> None:
         together = SideBySide(steps, options.together)
         warm_up = time.perf_counter() - started
         times = [together.timed(options.steps) for _ in range(options.repeats)]
-        rows.append(row(f"{options.together}, side by side", count, [t / count for t in times], warm_up))
+        rows.append(row(f"{options.together}, side by side", count, [t / count for t in times], warm_up, work, peak))
         together.close()
     if options.json:
-        write_figures(options.json, "train_step", environment, options, rows=rows)
+        found = {"operations": work, "matrix_product_tflops": peak / 1e12, "rows": rows}
+        write_figures(options.json, "train_step", environment, options, **found)
 
 
-def row(executor: str, runs: int, times: list[float], warm_up: float) -> dict:
+def operations(step) -> int:
+    """Floating-point operations of one step's matrix products and convolutions, forward and backward."""
+    run = make_executor("eager", step)
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return counter.get_total_flops()
+
+
+def matrix_product_rate(device: torch.device, precision: str) -> float:
+    """Operations per second of a large square matrix product on random numbers."""
+    size = 8192 if device.type == "cuda" else 1024
+    numbers = torch.randn(size, size, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    timed(lambda: numbers @ numbers, 3, device)
+    return 2 * size**3 / (timed(lambda: numbers @ numbers, 10, device) / 1000)
+
+
+def row(executor: str, runs: int, times: list[float], warm_up: float, work: int, peak: float) -> dict:
+    """The figures of one executor. work: operations of a step; peak: operations per second of a matrix product."""
+    rate = work / (statistics.median(times) / 1000)
     found = {
         "executor": executor,
         "runs": runs,
@@ -89,33 +120,37 @@ def row(executor: str, runs: int, times: list[float], warm_up: float) -> dict:
         "min_ms": min(times),
         "max_ms": max(times),
         "warm_up_s": warm_up,
+        "tflops": rate / 1e12,
+        "share_of_matrix_product": rate / peak,
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else None,
     }
     print(f"{executor:20} runs {runs:3}  {found['median_ms']:8.3f} ms per step and run  "
-          f"(min {min(times):.3f}, max {max(times):.3f})  warm-up {warm_up:.1f} s  peak {found['peak_gb'] or 0:.1f} GB",
+          f"(min {min(times):.3f}, max {max(times):.3f})  {rate / 1e12:.2f} TFLOP/s ({rate / peak:.1%})  "
+          f"warm-up {warm_up:.1f} s  peak {found['peak_gb'] or 0:.1f} GB",
           flush=True)  # fmt: skip
     return found
 
 
-def random_images() -> ImageSet:
+def random_images(count: int, size: int) -> ImageSet:
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (50_000, 32, 32, 3), dtype=np.uint8)
-    return ImageSet(pixels, np.repeat(np.arange(100), 500), tuple(map(str, range(100))), "random")
+    pixels = rng.integers(0, 256, (count, size, size, 3), dtype=np.uint8)
+    labels = np.arange(count) * 100 // count
+    return ImageSet(pixels, labels, tuple(map(str, range(100))), "random")
 
 
 def make_step(wanted: argparse.Namespace, images: DeviceImages, seed: int):
     method = wanted.method
     torch.manual_seed(seed)
     scenario = cl2r(images.labels.cpu().numpy(), tuple(map(str, range(100))), initial=10, tasks=7)
-    preprocess = Preprocess(size=32, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    preprocess = Preprocess(size=wanted.image_size, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     made = METHODS[method](**({"slots": 100} if method.startswith("simplex") else {}))
 
     def encoder() -> Encoder:
-        backbone = build_backbone(wanted.backbone)
+        backbone = build_backbone(wanted.backbone, **({} if wanted.stem is None else {"stem": wanted.stem}))
         return Encoder.for_method(made, backbone=backbone, preprocess=preprocess)
 
     new, old = encoder(), encoder()
-    options = FitOptions(precision=wanted.precision, seed=seed, lr=0.01)
+    options = FitOptions(precision=wanted.precision, batch_size=wanted.batch_size, seed=seed, lr=0.01)
     first, _ = prepare_step(old, made, scenario.tasks[0], images, old=None, options=options)
     made.finish(scenario.tasks[0], task_survey(first, scenario.tasks[0]))  # centres and radii, where a method has some
     second = scenario.tasks[1]

@@ -34,6 +34,36 @@ def test_sweep(tmp_path):
 
 
 @pytest.mark.slow
+def test_train_step(tmp_path):
+    """The operations of a step: three passes of the new model and one of the old, of 2 x 0.1485 GMAC an image each."""
+    sizes = [
+        "--backbone",
+        "resnet18",
+        "--stem",
+        "imagenet",
+        "--image-size",
+        "64",
+        "--batch-size",
+        "8",
+        "--images",
+        "1000",
+    ]
+    command = [sys.executable, str(BENCH / "train_step.py"), *sizes, "--executors", "eager", "--precision", "fp32"]
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--steps", "1", "--repeats", "1", "--json", str(tmp_path / "x.json")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["operations"] == pytest.approx(8 * 4 * 2 * 0.1485e9, rel=0.05)
+    (row,) = found["rows"]
+    assert row["tflops"] == pytest.approx(found["operations"] / row["median_ms"] / 1e9)
+    assert row["share_of_matrix_product"] == pytest.approx(row["tflops"] / found["matrix_product_tflops"])
+
+
+@pytest.mark.slow
 def test_executor_accuracy(tmp_path):
     sizes = ["--recipe", "demo", "--executors", "eager,auto", "--epochs", "1", "--tasks", "2", "--seeds", "0,1"]
     command = [sys.executable, str(BENCH / "executor_accuracy.py"), *sizes, "--device", "cpu"]
