@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from holdfast.encoders import ModelFeatures
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import compatibility_matrix, evaluate_run
-from holdfast.evaluation.protocols import templates
+from holdfast.evaluation.scores import templates
 from holdfast.metrics import mean_average_precision
 
 RNG = np.random.default_rng(0)

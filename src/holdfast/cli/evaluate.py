@@ -76,7 +76,7 @@ def evaluate(
     from holdfast.evaluation import evaluate_run, mixed_gallery
     from holdfast.evaluation.history import finished_run, keep_extras
     from holdfast.evaluation.mixed import arrivals, arrivals_by_class
-    from holdfast.evaluation.protocols import score_of
+    from holdfast.evaluation.scores import score_of
     from holdfast.reports import write_report
     from holdfast.run_folder import RunFolder
     from holdfast.scenarios.slots import refuse_incompatible_slots_in_run

@@ -7,8 +7,8 @@ from holdfast.evaluation.feature_set import FeatureSet, feature_set
 from holdfast.evaluation.history import check_history
 from holdfast.evaluation.matrix import compatibility_matrix, evaluate_run
 from holdfast.evaluation.mixed import mixed_gallery
-from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.evaluation.result import CheckResult, HistoryResult, MixedResult
+from holdfast.evaluation.scores import PROTOCOLS
 
 __all__ = [
     "PROTOCOLS",

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.agreement import AGREEMENT, items_of_both, reembedded_hits
 from holdfast.evaluation.estimates import (
     Estimate,
     Resampling,
@@ -26,20 +25,22 @@ from holdfast.evaluation.estimates import (
 )
 from holdfast.evaluation.feature_set import FeatureSet
 from holdfast.evaluation.inputs import (
+    AGREEMENT,
     CheckInputs,
     GroundTruths,
     Relevance,
     Source,
     ground_truths,
+    items_of_both,
     open_features,
     pair_queries,
     pairing_notes,
+    reembedded_hits,
 )
-from holdfast.evaluation.protocols import PROTOCOLS, VERIFICATION_PAIRS
 from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.evaluation.query_outcomes import GalleryOutcomes, Pairs, QueryOutcomes, run_queries
 from holdfast.evaluation.result import Changes, CheckResult, Overlap, Reindex, Thresholds, WithoutBridge
-from holdfast.evaluation.scores import OVERLAP, Score, parse_score
+from holdfast.evaluation.scores import OVERLAP, PROTOCOLS, VERIFICATION_PAIRS, Score, parse_score
 from holdfast.evaluation.search import Progress, VectorProblems, search_blocks, unit_blocks, unit_queries
 from holdfast.evaluation.verdict import (
     FEWEST_UNITS,

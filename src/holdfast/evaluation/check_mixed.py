@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.agreement import AGREEMENT
 from holdfast.evaluation.check import check_options
 from holdfast.evaluation.estimates import Estimate, Resampling, mean_estimate, share_of_means
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, same_scores, search_mixed
 from holdfast.evaluation.feature_set import FeatureSet, rows_of_ids, shorten
-from holdfast.evaluation.inputs import GroundTruths, Relevance, Source, ground_truths, open_features
+from holdfast.evaluation.inputs import AGREEMENT, GroundTruths, Relevance, Source, ground_truths, open_features
 from holdfast.evaluation.query_bridges import QueryBridge, bridge_record, bridged_queries, fitted_notes
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth
 from holdfast.evaluation.result import MixedResult, MixedVersion, VersionSearch

@@ -15,10 +15,9 @@ from holdfast.evaluation.estimates import Estimate, Resampling, mean_estimate
 from holdfast.evaluation.feature_set import FeatureSet, rows_of_ids, shorten
 from holdfast.evaluation.inputs import Source, open_features
 from holdfast.evaluation.matrix import Cell, matrix_cells
-from holdfast.evaluation.protocols import average_precisions
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, class_codes
 from holdfast.evaluation.result import HistoryResult
-from holdfast.evaluation.scores import Score, parse_score
+from holdfast.evaluation.scores import Score, average_precisions, parse_score
 from holdfast.evaluation.search import Progress, VectorProblems, float32
 from holdfast.evaluation.verdict import (
     COMPATIBLE,

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from holdfast.encoders import ModelFeatures, change_basis
 from holdfast.errors import HoldfastError
-from holdfast.evaluation.protocols import gallery_of, on_device, score_of
+from holdfast.evaluation.scores import gallery_of, score_of
 from holdfast.geometry import unit
 from holdfast.metrics import compatibility_summary, compatible_pairs
 
@@ -161,6 +161,11 @@ def mapped(features: Tensor, feature_map: FeatureMap) -> Tensor | None:
     if isinstance(feature_map, nn.Module):
         feature_map = feature_map.to(features.device)
     return F.normalize(feature_map(features), dim=-1)
+
+
+def on_device(array: object, device: torch.device | str) -> Tensor:
+    """A copy of an array, which may be memory-mapped and read-only, as a tensor on ``device``."""
+    return torch.tensor(array, device=device)
 
 
 def _unit_features(features: ArrayLike, rows: int, what: str, device: torch.device | str) -> Tensor:

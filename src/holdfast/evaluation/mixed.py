@@ -10,8 +10,7 @@ from torch import Tensor
 from holdfast.encoders import ModelFeatures, change_basis
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure, same_scores, search_mixed
-from holdfast.evaluation.matrix import FeatureMap, QueryMaps, carried_queries, mapped, refuse_wrong_maps
-from holdfast.evaluation.protocols import on_device
+from holdfast.evaluation.matrix import FeatureMap, QueryMaps, carried_queries, mapped, on_device, refuse_wrong_maps
 from holdfast.geometry import nearest, unit
 
 Scales = Mapping[tuple[int, int], Callable[[Tensor], Tensor]]

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_set import FeatureSet
-from holdfast.evaluation.protocols import VERIFICATION_PAIRS, average_precisions, pairs_to_draw
-from holdfast.evaluation.scores import Score
+from holdfast.evaluation.scores import VERIFICATION_PAIRS, Score, average_precisions, pairs_to_draw
 from holdfast.evaluation.search import Progress, VectorProblems, class_templates, float32, search_blocks, unit_blocks
 from holdfast.geometry import nearest, unit
 from holdfast.metrics import pair_scores, verification_pairs
