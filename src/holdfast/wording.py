@@ -26,9 +26,17 @@ def have(number: int) -> str:
     return "has" if number == 1 else "have"
 
 
+def decimal(value: float | None, digits: int = 2, sign: str = "") -> str:
+    """A number with so many digits after the point: 0.5 gives "0.50"; a dash for None and NaN.
+
+    sign: "+" writes the sign of positive numbers too.
+    """
+    return "–" if value is None or value != value else f"{value:{sign}.{digits}f}"
+
+
 def per_cent(score: float | None, digits: int = 2) -> str:
     """A score in [0, 1] in per cent without the sign: 0.5 gives "50.00"; a dash for None and NaN."""
-    return "–" if score is None or score != score else f"{100 * score:.{digits}f}"
+    return decimal(None if score is None else 100 * score, digits)
 
 
 def with_options(kind: str, options: Mapping[str, Any]) -> str:

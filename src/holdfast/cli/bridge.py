@@ -11,7 +11,7 @@ from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.errors import HoldfastError
 from holdfast.storage import check_replaceable
-from holdfast.wording import counted, per_cent, with_options
+from holdfast.wording import counted, decimal, per_cent, with_options
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge, Candidate, Pairs
@@ -254,7 +254,6 @@ def _basis(pairs: "Pairs", bridge: "Bridge") -> str:
 
 
 def _row(one: "Candidate", *, chosen: bool) -> list[str]:
-    exposure = ["–" if k not in one.exposure else f"{one.exposure[k]:.2f}" for k in (1, 10)]
-    error = "–" if one.error != one.error else f"{100 * one.error:.1f}"
+    exposure = [decimal(one.exposure.get(k)) for k in (1, 10)]
     kind = with_options(one.kind, one.options)
-    return [f"{kind}{' *' if chosen else ''}", per_cent(one.value, 1), error, *exposure]
+    return [f"{kind}{' *' if chosen else ''}", per_cent(one.value, 1), per_cent(one.error, 1), *exposure]

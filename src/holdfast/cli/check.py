@@ -12,7 +12,7 @@ from holdfast.cli.progress import StageProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
 from holdfast.errors import HoldfastError
-from holdfast.wording import per_cent
+from holdfast.wording import decimal, per_cent
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge
@@ -387,11 +387,7 @@ def _print_history(record: dict[str, Any]) -> None:
         typer.echo(f"{record['score']}, %, on the gallery of each model (columns).")
         typer.echo("+ compatible   ? not shown   - incompatible   – cannot be compared")
     summary = [
-        [
-            name,
-            *(("–" if record[name][key] is None else f"{record[name][key]:.3f}") for key in ("value", "low", "high")),
-        ]
-        for name in ("AC", "AA", "ACA")
+        [name, *(decimal(record[name][key], 3) for key in ("value", "low", "high"))] for name in ("AC", "AA", "ACA")
     ]
     print_table(["", "value", "low", "high"], summary, right=(1, 2, 3))
     cells = [verdict for row in record["verdicts"] for verdict in row if verdict]

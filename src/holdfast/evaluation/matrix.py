@@ -1,7 +1,6 @@
 """The compatibility matrix: the score of every model's queries on every earlier model's gallery."""
 
 import html
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation.scores import gallery_of, score_of
 from holdfast.geometry import unit
 from holdfast.metrics import compatibility_summary, compatible_pairs
+from holdfast.wording import decimal, per_cent
 
 FeatureMap = Callable[[Tensor], Tensor]
 """From features of one model (N x d) to features in another model's space (N x d'); need not be unit vectors."""
@@ -207,7 +207,7 @@ def matrix_html(matrix: ArrayLike) -> str:
     heads = "".join(f"<th>gallery {k}</th>" for k in range(1, len(C) + 1))
     rows = "".join(f"<tr><th>queries {t + 1}</th>{''.join(_cells(C, compatible, t))}</tr>" for t in range(len(C)))
     found = compatibility_summary(C)
-    scores = f"AC {_number(found['AC'], 1)}, AA {_number(found['AA'], 100)} %, ACA {_number(found['ACA'], 100)} %"
+    scores = f"AC {decimal(found['AC'])}, AA {per_cent(found['AA'])} %, ACA {per_cent(found['ACA'])} %"
     return f"<table><tr><th>%</th>{heads}</tr>{rows}</table><p>{scores}</p>"
 
 
@@ -216,13 +216,9 @@ def _cells(C: np.ndarray, compatible: np.ndarray, t: int) -> Sequence[str]:
         if k > t:
             return "<td></td>"
         style = f' style="{FAILS}"' if k < t and not compatible[t, k] else ""
-        return f"<td{style}>{_number(C[t, k], 100)}</td>"
+        return f"<td{style}>{per_cent(C[t, k])}</td>"
 
     return [cell(k) for k in range(len(C))]
-
-
-def _number(value: Any, factor: int) -> str:
-    return "–" if math.isnan(value) else f"{factor * value:.2f}"
 
 
 def evaluate_run(

@@ -1,7 +1,6 @@
 """Results of a check as plain records, their JSON, and their HTML in a notebook."""
 
 import html
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, final
@@ -9,6 +8,7 @@ from typing import Any, ClassVar, final
 from holdfast.evaluation.estimates import Estimate
 from holdfast.evaluation.verdict import EXIT_CODES, NOT_JUDGED, YES, LossAnswer
 from holdfast.storage import without_nan
+from holdfast.wording import per_cent
 
 
 @dataclass(frozen=True)
@@ -272,8 +272,8 @@ class MixedResult(Result):
 def check_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | None]], notes: Sequence[str]) -> str:
     """The verdict, its reason, each test in per cent with its interval, and the notes."""
     body = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{_per_cent(found.value)}</td>"
-        f"<td>{_per_cent(found.low)} to {_per_cent(found.high)}</td></tr>"
+        f"<tr><td>{html.escape(name)}</td><td>{per_cent(found.value)}</td>"
+        f"<td>{per_cent(found.low)} to {per_cent(found.high)}</td></tr>"
         for name, found in rows
         if found is not None
     )
@@ -313,12 +313,8 @@ def _cell(found: Estimate | None, gain: Estimate | None) -> str:
     if found is None:
         return "<td></td>"
     over = "" if gain is None else f"<br><small>gain {100 * gain.low:+.2f} to {100 * gain.high:+.2f}</small>"
-    return f"<td>{_per_cent(found.value)}{over}</td>"
+    return f"<td>{per_cent(found.value)}{over}</td>"
 
 
 def _list(notes: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{html.escape(note)}</li>' for note in notes)}</ul>" if notes else ""
-
-
-def _per_cent(score: float) -> str:
-    return "–" if math.isnan(score) else f"{100 * score:.2f}"

@@ -25,7 +25,7 @@ from holdfast.reports.figures import class_bars, heat_table, interval_plot, scor
 from holdfast.reports.html import DASH, document, in_columns, plain_table, scroll_box, text
 from holdfast.reports.style import check_style
 from holdfast.storage import write_text
-from holdfast.wording import counted, per_cent
+from holdfast.wording import counted, decimal, per_cent
 
 _CLASSES, _QUERIES = 12, 200
 _TITLE = {
@@ -245,8 +245,8 @@ def _summary(record: dict[str, Any]) -> str:
         "ACA": "mean over those pairs, 0 where not compatible",
     }
     rows = "".join(
-        f'<tr><th scope="row">{name}</th><td>{_number(record[name]["value"])}</td>'
-        f"<td>{_number(record[name]['low'])} to {_number(record[name]['high'])}</td><td>{meaning[name]}</td></tr>"
+        f'<tr><th scope="row">{name}</th><td>{decimal(record[name]["value"], 3)}</td>'
+        f"<td>{decimal(record[name]['low'], 3)} to {decimal(record[name]['high'], 3)}</td><td>{meaning[name]}</td></tr>"
         for name in meaning
     )
     cells = [verdict for row in record["verdicts"] for verdict in row if verdict]
@@ -286,7 +286,3 @@ def mixed_body(record: dict[str, Any]) -> str:
 
 
 _BODY = {"check": _check_body, "history": history_body, "mixed": mixed_body}
-
-
-def _number(value: float | None) -> str:
-    return DASH if value is None else f"{value:.3f}"

@@ -6,7 +6,7 @@ A record is the ``as_json`` of a CheckResult, HistoryResult or MixedResult: scor
 import re
 from typing import Any
 
-from holdfast.wording import counted, per_cent
+from holdfast.wording import counted, decimal, per_cent
 
 NOT_COVERED = (
     "The intervals cover the choice of queries: other queries of the same kind on the same gallery. They do not cover "
@@ -365,8 +365,7 @@ def mixed_rule(record: dict[str, Any]) -> str:
 def _ratio(found: dict[str, float] | None) -> str:
     if not found or found["value"] is None:
         return "–"
-    low, high = ("–" if found[end] is None else f"{found[end]:.2f}" for end in ("low", "high"))
-    return f"{found['value']:.2f} ({low}-{high})"
+    return f"{decimal(found['value'])} ({decimal(found['low'])}-{decimal(found['high'])})"
 
 
 _LISTED = 20

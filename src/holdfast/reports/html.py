@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.reports.records import RunRecord, flatten
-from holdfast.wording import per_cent
+from holdfast.wording import decimal, per_cent
 
 DASH = "–"
 
@@ -14,10 +14,6 @@ DASH = "–"
 def text(value: object) -> str:
     """``value`` escaped for HTML text and attributes. Characters that UTF-8 cannot encode become question marks."""
     return html.escape(str(value).encode("utf-8", "replace").decode("utf-8"), quote=True)
-
-
-def fraction(score: float) -> str:
-    return DASH if math.isnan(score) else f"{score:.2f}"
 
 
 def scroll_box(label: str, content: str) -> str:
@@ -65,7 +61,7 @@ def methods_table(
         for name in protocols:
             for metric in ("AC", "AA", "ACA"):
                 value = _metric(run, name, metric)
-                shown = fraction(value) if metric == "AC" else per_cent(value, 2)
+                shown = decimal(value) if metric == "AC" else per_cent(value, 2)
                 if rank and value == best[name, metric]:
                     shown = f"<strong>{shown}</strong>"
                 if metric == "AC" and name in run.protocols and run.protocols[name].pairs:

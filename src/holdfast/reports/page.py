@@ -19,7 +19,7 @@ from holdfast.reports.records import ProtocolRecord, RunRecord, finite_or_nan, r
 from holdfast.reports.stationarity import stationarity_section
 from holdfast.reports.style import style
 from holdfast.storage import write_text
-from holdfast.wording import per_cent
+from holdfast.wording import decimal, per_cent
 
 _WHAT_IS_SHOWN = (
     "Each model in a sequence replaced the one before it, and no gallery was re-embedded. The matrices show what this"
@@ -367,7 +367,7 @@ def _ways(run: RunRecord, name: str) -> str:
     rows = []
     for way in ({"query_vectors": "plain", "scores": "raw", **run.mixed}, *run.bridged.mixed):
         versions = [one for one in _list(way.get("versions")) if isinstance(one, dict)]
-        exposures = [", ".join(_ratio(_of(one.get("exposure"), places)) for one in versions) for places in ("1", "10")]
+        exposures = [", ".join(_exposure(one, places) for one in versions) for places in ("1", "10")]
         accuracy = [finite_or_nan(value) for value in _list(way.get("accuracy"))] or [math.nan]
         bridge = run.bridged.kind if way.get("query_vectors") == "bridged" else "none"
         cells = (bridge, way.get("scores", ""), per_cent(accuracy[-1], 1), *exposures)
@@ -383,8 +383,9 @@ def _versions(mixed: dict[str, Any], name: str) -> str:
         f"<td>{text(version.get('model', ''))}</td>"
         f"<td>{per_cent(finite_or_nan(version.get('share_of_gallery')), 1)}</td>"
         f"<td>{per_cent(finite_or_nan(version.get('share_of_hits')), 1)}</td>"
-        f"<td>{_ratio(_of(version.get('exposure'), '1'))}</td><td>{_ratio(_of(version.get('exposure'), '10'))}</td>"
-        f"<td>{_signed(version.get('score_offset'))}</td><td>{_signed(version.get('score_offset_others'))}</td>"
+        f"<td>{_exposure(version, '1')}</td><td>{_exposure(version, '10')}</td>"
+        f"<td>{decimal(finite_or_nan(version.get('score_offset')), 4, '+')}</td>"
+        f"<td>{decimal(finite_or_nan(version.get('score_offset_others')), 4, '+')}</td>"
         for version in _list(mixed.get("versions"))
         if isinstance(version, dict)
     ]
@@ -406,18 +407,9 @@ def _table(label: str, heads: Sequence[str], rows: Sequence[str], note: str = ""
     return f"<details><summary>{text(label)}</summary>{note}{table}</details>"
 
 
-def _of(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, dict) else None
-
-
-def _ratio(value: Any) -> str:
-    ratio = finite_or_nan(value)
-    return "–" if ratio != ratio else f"{ratio:.2f}"
-
-
-def _signed(value: Any) -> str:
-    offset = finite_or_nan(value)
-    return "–" if offset != offset else f"{offset:+.4f}"
+def _exposure(version: dict[str, Any], places: str) -> str:
+    ratios = version.get("exposure")
+    return decimal(finite_or_nan(ratios.get(places) if isinstance(ratios, dict) else None))
 
 
 def _list(value: Any) -> list[Any]:

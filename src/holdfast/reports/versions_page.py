@@ -15,7 +15,7 @@ from holdfast.reports.check_text import (
 from holdfast.reports.html import DASH, document, in_columns, plain_table, text
 from holdfast.reports.style import check_style
 from holdfast.storage import write_text
-from holdfast.wording import counted, per_cent
+from holdfast.wording import counted, decimal, per_cent
 
 VERSION_HEADS = ("Version", "Folder", "Method", "Classes", "Trained on", "Own gallery %")
 CHECK_HEADS = ("Version", "Compared with", "Queries of", "Gain, points", "Strict verdict", "Loss accepted")
@@ -118,13 +118,9 @@ def exposure_rows(record: dict[str, Any]) -> list[list[str]]:
                 rows.append([*start, f"not measured: {old['not_measured']}", DASH, DASH, DASH])
                 continue
             used, without = (old.get(key) or {} for key in ("exposure", "exposure_without"))
-            bare = ", ".join(_ratio(without.get(places)) for places in ("1", "10") if without)
-            rows.append([*start, old["kind"], _ratio(used.get("1")), _ratio(used.get("10")), bare or DASH])
+            bare = ", ".join(decimal(without.get(places)) for places in ("1", "10") if without)
+            rows.append([*start, old["kind"], decimal(used.get("1")), decimal(used.get("10")), bare or DASH])
     return rows
-
-
-def _ratio(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2f}"
 
 
 def _table(label: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
