@@ -52,6 +52,16 @@ def test_the_scores_are_those_of_galleries_without_the_query(items, score):
     assert "1 of 60 queries is the only one of the class; left out" in found.notes
 
 
+def test_one_file_as_gallery_and_queries_has_each_note_once(items, tmp_path):
+    old, new, labels, ids = items
+    for name, features in (("old", old), ("new", new)):
+        np.savez(tmp_path / f"{name}.npz", features=features, labels=labels, ids=ids)
+    files = [tmp_path / f"{name}.npz" for name in ("old", "old", "new", "new")]
+    notes = check(*files, leave_one_out=True, resamples=200).notes
+    assert len(notes) == len(set(notes))
+    assert any(f"{files[0]}: not of length 1" in note for note in notes)
+
+
 def test_no_pair_is_an_item_with_itself(items):
     thresholds = leave_one_out(items, threshold=1 - 1e-6).thresholds
     assert (thresholds.old_tar, thresholds.old_far) == (0, 0)

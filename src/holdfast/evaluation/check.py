@@ -307,7 +307,7 @@ def _problem_notes(
         for problems in (*galleries, *queries)
         if problems.not_finite or problems.zero
     }
-    return {"notes": found, "bad_rows": bad}
+    return {"notes": list(dict.fromkeys(found)), "bad_rows": bad}  # one file may be gallery and queries
 
 
 def _sizes(inputs: CheckInputs) -> str:
