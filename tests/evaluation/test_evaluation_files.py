@@ -87,6 +87,7 @@ def test_relevance_files(sets, tmp_path):
     [
         ("a\n", "line 1 must be"),
         ("a,b,x\n", "'x' is not a number"),
+        ("a,b,nan\n", "'nan' is not a number"),
         ("a,b,0\n", "no relevant pair"),
         ("", "no relevant"),
     ],

@@ -190,12 +190,13 @@ def test_parquet_numbers_that_float32_cannot_hold_are_scaled(clustered, tmp_path
         np.testing.assert_allclose(found, rows, atol=1e-6)
 
 
-def test_a_grade_that_is_text_is_named(clustered, tmp_path):
+@pytest.mark.parametrize(("grades", "named"), [(["1", "good"], "'good'"), ([1.0, None], "nan")])
+def test_a_grade_that_is_no_number_is_named(grades, named, clustered, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow
 
-    columns = {"query": ["0", "1"], "gallery": ["0", "1"], "grade": ["1", "good"]}
+    columns = {"query": ["0", "1"], "gallery": ["0", "1"], "grade": grades}
     parquet.write_table(pyarrow.table(columns), tmp_path / "relevance.parquet")
     rows = clustered(np.arange(20) % 5, 0.3)
-    with pytest.raises(HoldfastError, match="row 1: grade 'good' is not a number"):
+    with pytest.raises(HoldfastError, match=f"row 1: grade {named} is not a number"):
         check((rows,), (rows,), (rows,), relevance=tmp_path / "relevance.parquet")

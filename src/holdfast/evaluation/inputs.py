@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -376,9 +377,12 @@ def _read_text(path: Path) -> list[tuple[str, str]]:
 
 def _grade(cell: str | float, where: str) -> float:
     try:
-        return float(cell)
+        grade = float(cell)
     except (TypeError, ValueError):
-        raise HoldfastError(f"{where}: grade {cell!r} is not a number") from None
+        grade = math.nan
+    if math.isnan(grade):  # also an empty cell of a parquet file
+        raise HoldfastError(f"{where}: grade {cell!r} is not a number")
+    return grade
 
 
 def _read_parquet(path: Path) -> list[tuple[str, str]]:
