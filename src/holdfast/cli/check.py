@@ -306,30 +306,13 @@ def _print_check(record: dict[str, Any], html: Path | None) -> None:
 
 
 def _print_pair(record: dict[str, Any]) -> None:
-    from holdfast.reports.check_text import (
-        confidence_level,
-        evidence_sentences,
-        gain_sentence,
-        losing_classes,
-        lost_query,
-        points,
-        test_rows,
-    )
+    from holdfast.reports.check_text import class_table, evidence_sentences, gain_sentence, lost_query, score_table
 
     if sentence := gain_sentence(record):
         say(sentence)
-    rows = [
-        [name, per_cent(found["value"]), f"{per_cent(found['low'])} to {per_cent(found['high'])}"]
-        for name, found in test_rows(record)
-    ]
-    if gain := record.get("gain"):
-        rows.append(["gain, points", points(gain["value"]), f"{points(gain['low'])} to {points(gain['high'])}"])
+    heads, rows = score_table(record)
     if rows:
-        print_table(
-            [f"{record['score']}, {record['protocol']} protocol", "%", f"{confidence_level(record)} interval"],
-            rows,
-            right=(1, 2),
-        )
+        print_table(heads, rows, right=(1, 2))
     lost = (record.get("changes") or {}).get("lost_queries", [])
     evidence = evidence_sentences(record)
     first, others = (evidence[:1], evidence[1:]) if lost else ([], evidence)
@@ -342,30 +325,22 @@ def _print_pair(record: dict[str, Any]) -> None:
         typer.echo(f"  ... and {len(lost) - _LISTED:,} more: --json lists them all")
     for sentence in others:
         say(sentence)
-    losing = losing_classes(record, _LISTED)
+    heads, losing = class_table(record, _LISTED)
     if losing:
-        print_table(
-            ["classes that lose most", "queries", "old %", "new %"],
-            [[str(e["class"])[:40], str(e["queries"]), per_cent(e["old"]), per_cent(e["new"])] for e in losing],
-            right=(1, 2, 3),
-        )
+        print_table(heads, [[name[:40], *numbers] for name, *numbers in losing], right=(1, 2, 3))
 
 
 def _print_mixed(record: dict[str, Any]) -> None:
     from holdfast.reports.check_text import (
         EXPOSURE_MEANING,
         VERSION_COLUMNS,
-        confidence_level,
-        score_rows,
+        score_table,
         version_rows,
         version_sentences,
     )
 
-    rows = [
-        [name, per_cent(found["value"]), f"{per_cent(found['low'])} to {per_cent(found['high'])}"]
-        for name, found in score_rows(record)
-    ]
-    print_table(["", "%", f"{confidence_level(record)} interval"], rows, right=(1, 2))
+    heads, rows = score_table(record)
+    print_table(heads, rows, right=(1, 2))
     print_table(VERSION_COLUMNS, version_rows(record), right=range(1, len(VERSION_COLUMNS)))
     say(EXPOSURE_MEANING)
     for sentence in version_sentences(record):

@@ -4,6 +4,7 @@ A record is the ``as_json`` of a CheckResult, HistoryResult or MixedResult: scor
 """
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.wording import counted, decimal, per_cent
@@ -164,6 +165,31 @@ def test_rows(record: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
         ("new queries, new gallery (ceiling)", record.get("new_self_test")),
     ]
     return [(name, found) for name, found in rows if found]
+
+
+_GAIN = "gain, points"
+
+
+def score_table(record: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the table of scores, in per cent with their intervals; no rows if nothing was measured."""
+    mixed = record["kind"] == "mixed"
+    rows = [
+        [name, per_cent(found["value"]), f"{per_cent(found['low'])} to {per_cent(found['high'])}"]
+        for name, found in (score_rows if mixed else test_rows)(record)
+    ]
+    if gain := record.get("gain"):
+        rows.append([_GAIN, points(gain["value"]), f"{points(gain['low'])} to {points(gain['high'])}"])
+    what = "" if mixed else f"{record['score']}, {record['protocol']} protocol"
+    return [what, "%", f"{confidence_level(record)} interval"], rows
+
+
+def class_table(record: dict[str, Any], most: int) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the table of up to ``most`` classes that lose queries, the worst first."""
+    rows = [
+        [str(entry["class"]), str(entry["queries"]), per_cent(entry["old"]), per_cent(entry["new"])]
+        for entry in losing_classes(record, most)
+    ]
+    return ["classes that lose most", "queries", "old %", "new %"], rows
 
 
 def evidence_sentences(record: dict[str, Any]) -> list[str]:
@@ -381,7 +407,7 @@ def check_markdown(record: dict[str, Any]) -> str:
         parts += _mixed(record)
     else:
         parts += ["\n".join(f"- {_plain(sentence)}" for sentence in lead_sentences(record))]
-        parts += [_plain(gain_sentence(record)), _tests(record)]
+        parts += [_plain(gain_sentence(record)), _table(*score_table(record))]
         parts += ["\n".join(f"- {_plain(sentence)}" for sentence in evidence_sentences(record))]
         parts += _folded(record)
     parts += [
@@ -396,30 +422,11 @@ def refusal_markdown(reason: str) -> str:
     return f"### Could not be judged: {_plain(reason)}\n"
 
 
-def _tests(record: dict[str, Any]) -> str:
-    rows = test_rows(record)
-    if not rows:
-        return ""
-    lines = [f"| {record['score']} | % | {confidence_level(record)} interval |", "|---|--:|--:|"]
-    for name, found in rows:
-        lines.append(f"| {name} | {per_cent(found['value'])} | {per_cent(found['low'])} to {per_cent(found['high'])} |")
-    if gain := record.get("gain"):
-        lines.append(
-            f"| **gain, points** | **{points(gain['value'])}** | **{points(gain['low'])} to {points(gain['high'])}** |"
-        )
-    return "\n".join(lines)
-
-
 def _folded(record: dict[str, Any]) -> list[str]:
     parts = []
-    losing = losing_classes(record, _LISTED)
+    heads, losing = class_table(record, _LISTED)
     if losing:
-        lines = ["| class | queries | old % | new % |", "|---|--:|--:|--:|"]
-        lines += [
-            f"| {_plain(entry['class'])} | {entry['queries']} | {per_cent(entry['old'])} | {per_cent(entry['new'])} |"
-            for entry in losing
-        ]
-        parts.append(_details(f"Classes that lose most ({len(losing)} shown)", "\n".join(lines)))
+        parts.append(_details(f"Classes that lose most ({len(losing)} shown)", _table(heads, losing)))
     lost = (record.get("changes") or {}).get("lost_queries", [])
     if lost:
         lines = [f"- {_plain(lost_query(entry))}" for entry in lost[:_LISTED]]
@@ -429,8 +436,7 @@ def _folded(record: dict[str, Any]) -> list[str]:
 
 def _history(record: dict[str, Any]) -> list[str]:
     marks = {"compatible": "✔", "incompatible": "✘", "not shown": "?", None: ""}
-    heads = " | ".join(_plain(name) for name in record["models"])
-    lines = [f"| query model \\ gallery of | {heads} |", "|---|" + "--:|" * len(record["models"])]
+    rows = []
     for t, name in enumerate(record["models"]):
         cells = [
             f"{per_cent(found['value'], 1)} {marks[record['verdicts'][t][k]]}".strip()
@@ -438,26 +444,31 @@ def _history(record: dict[str, Any]) -> list[str]:
             else ("–" if k < t else "")
             for k, found in enumerate(record["matrix"][t])
         ]
-        lines.append(f"| {_plain(name)} | {' | '.join(cells)} |")
+        rows.append([name, *cells])
+    matrix = _table(["query model \\ gallery of", *record["models"]], rows)
     summary = ", ".join(
         f"{name} {record[name]['value']:.3f} ({record[name]['low']:.3f} to {record[name]['high']:.3f})"
         for name in ("AC", "AA", "ACA")
         if record[name]["value"] is not None
     )
     key = f"{record['score']} in per cent; ✔ compatible, ✘ incompatible, ? not shown."
-    return ["\n".join(lines), key, f"{summary}, {confidence_level(record)} intervals." if summary else ""]
+    return [matrix, key, f"{summary}, {confidence_level(record)} intervals." if summary else ""]
 
 
 def _mixed(record: dict[str, Any]) -> list[str]:
-    scores = [f"| | % | {confidence_level(record)} interval |", "|---|--:|--:|"]
-    for name, found in score_rows(record):
-        scores.append(
-            f"| {name} | {per_cent(found['value'])} | {per_cent(found['low'])} to {per_cent(found['high'])} |"
-        )
-    versions = [f"| {' | '.join(VERSION_COLUMNS)} |", "|---|" + "--:|" * (len(VERSION_COLUMNS) - 1)]
-    versions += [f"| {' | '.join(row)} |" for row in version_rows(record)]
     sources = "\n".join(f"- {_plain(sentence)}" for sentence in version_sentences(record))
-    return ["\n".join(scores), "\n".join(versions), EXPOSURE_MEANING, sources]
+    return [_table(*score_table(record)), _table(VERSION_COLUMNS, version_rows(record)), EXPOSURE_MEANING, sources]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of text, with numbers from the second column on; empty without rows. The gain is in bold."""
+    if not rows:
+        return ""
+    marks = ["**" if row[0] == _GAIN else "" for row in (heads, *rows)]
+    lines = [
+        f"| {' | '.join(f'{mark}{_plain(cell)}{mark}' for cell in row)} |" for mark, row in zip(marks, (heads, *rows))
+    ]
+    return "\n".join([lines[0], "|---|" + "--:|" * (len(heads) - 1), *lines[1:]])
 
 
 def _details(summary: str, body: str) -> str:
