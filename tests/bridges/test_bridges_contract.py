@@ -234,6 +234,15 @@ def test_unknown_labels_are_no_class(unknown):
     assert (one.measure, one.chance, one.chosen.value) == (other.measure, other.chance, other.chosen.value)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_queries_on_a_gpu_are_bridged():
+    items = drawn(60, 32, 0)
+    bridge = Bridge.fit(turned(items, 32, 0.1), items)
+    found = bridge(items[:3].cuda())
+    assert found.device.type == "cuda"
+    assert torch.equal(found.cpu(), bridge(items[:3]))
+
+
 def test_equal_pairs_count_once():
     items = drawn(60, 32, 0)
     new = turned(items, 32, 0.1)

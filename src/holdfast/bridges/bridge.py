@@ -166,15 +166,20 @@ class Bridge:
 
     @torch.no_grad()
     def __call__(self, queries: ArrayLike | Tensor) -> Tensor:
-        """Unit queries in the old space, Q x d_old float32; a query of zeros stays zero."""
-        z = _float_tensor(queries)
+        """Unit queries in the old space, Q x d_old float32, on the device of ``queries``; a query of zeros stays zero.
+
+        Computed on the CPU: one product per query is small beside a search.
+        """
+        given = _float_tensor(queries)
+        z = given.cpu()
         if z.ndim != 2 or z.shape[1] != self.dims[0]:
             raise HoldfastError(f"queries have shape {tuple(z.shape)}; this bridge takes Q x {self.dims[0]}")
         z = unit_of_any_length(z)
         if not bool(z.isfinite().all()):
             bad = int((~z.isfinite().all(1)).sum())
             raise HoldfastError(f"{bad} of {len(z)} queries hold NaN or infinity; leave them out")
-        return z if self.map is None else mapped_queries(self.map, z) * (z.norm(dim=1, keepdim=True) > 0)
+        found = z if self.map is None else mapped_queries(self.map, z) * (z.norm(dim=1, keepdim=True) > 0)
+        return found.to(given.device)
 
     def one(self, query: np.ndarray) -> np.ndarray:
         """One query (d_new float32, unit length) as a unit query in the old space, with little overhead."""
