@@ -1,5 +1,6 @@
 """The compatibility matrix: the score of every model's queries on every earlier model's gallery."""
 
+import functools
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -238,21 +239,18 @@ def evaluate_run(
     """
     results: dict[str, Any] = {}
     for protocol in protocols:
-
-        def matrix(score: str, protocol: str = protocol) -> np.ndarray:
-            return compatibility_matrix(
-                models,
-                query_labels,
-                gallery_labels,
-                protocol=protocol,
-                score=score,
-                maps=maps,
-                query_maps=query_maps,
-                device=device,
-            )
-
-        top1 = matrix("top1")
+        matrix = functools.partial(
+            compatibility_matrix,
+            models,
+            query_labels,
+            gallery_labels,
+            protocol=protocol,
+            maps=maps,
+            query_maps=query_maps,
+            device=device,
+        )
+        top1 = matrix(score="top1")
         results[protocol] = {**compatibility_summary(top1), "matrix": top1.tolist()}
         if extra_scores:
-            results[protocol]["extras"] = {score: matrix(score).tolist() for score in extra_scores}
+            results[protocol]["extras"] = {score: matrix(score=score).tolist() for score in extra_scores}
     return results
