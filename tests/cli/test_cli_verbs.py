@@ -259,6 +259,13 @@ def test_evaluate_keeps_bridged_scores_asked_for_earlier(holdfast_json, tiny_run
         holdfast_json("evaluate", folder, "--bridge-pairs", "3")
 
 
+@pytest.mark.parametrize("options", [("--bridge", "tunnel"), ("--bridge", "rotation", "--bridge-pairs", "3")])
+def test_evaluate_refuses_bridges_before_it_evaluates(options, holdfast_json, tiny_run, monkeypatch):
+    monkeypatch.setattr("holdfast.evaluation.evaluate_run", lambda *models, **options: pytest.fail("evaluated first"))
+    with pytest.raises(HoldfastError, match=r"tunnel|too few"):
+        holdfast_json("evaluate", tiny_run, *options)
+
+
 def test_evaluate_drops_bridged_scores_of_other_options(holdfast_json, tiny_run, tmp_path):
     """As of a rotation that "auto" chose with other options than a plain rotation has."""
     folder = shutil.copytree(tiny_run, tmp_path / "run")

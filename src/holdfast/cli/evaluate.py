@@ -95,6 +95,12 @@ def evaluate(
     labels = FeatureStore(folder.features).labels()
     where = resolve_device(device)
     protocols = list(known["protocols"])
+    kind = bridge or ("auto" if mixed and len(labels[1]) >= FEWEST_PAIRS else "")
+    fitted = None
+    if kind:  # before the matrices, which take long, because it may be refused
+        fitted = fit_run_bridges(
+            [model.gallery for model in models], [model.basis for model in models], kind=kind, pairs=bridge_pairs
+        )
     judged = evaluate_run(models, *labels, protocols=protocols, extra_scores=extra, maps=maps, device=where)
     keep_extras(judged, known["protocols"])
     metrics = {**known, "protocols": judged}
@@ -103,11 +109,7 @@ def evaluate(
     if mixed:
         found = mixed_gallery(models, *labels, arrival=arrived, maps=maps, device=where)
         metrics["mixed"] = {"arrival": arrival, **found}
-    kind = bridge or ("auto" if mixed and len(labels[1]) >= FEWEST_PAIRS else "")
-    if kind:
-        fitted = fit_run_bridges(
-            [model.gallery for model in models], [model.basis for model in models], kind=kind, pairs=bridge_pairs
-        )
+    if fitted is not None:
         bridged = evaluate_run(
             models, *labels, protocols=protocols, extra_scores=extra, query_maps=fitted.maps, device=where
         )
@@ -125,7 +127,7 @@ def evaluate(
     _print_scores(f"{metrics['method']}, protocol", "AC", judged, extra)
     self_tests = ", ".join(fraction(row[t]) for t, row in enumerate(judged[next(iter(judged))]["matrix"]))
     say(f"Self-tests, {next(iter(judged))}: {self_tests}")
-    if kind:
+    if fitted is not None:
         _print_bridged(metrics["bridged"], extra)
     if "mixed" in metrics:
         print_mixed(metrics["mixed"])
