@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, refuse_given
+from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, name_list, refuse_given
 from holdfast.cli.show import fraction, print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
 from holdfast.errors import HoldfastError
 from holdfast.wording import counted, per_cent, with_options
@@ -83,7 +83,7 @@ def evaluate(
     from holdfast.storage import write_json
 
     folder = RunFolder(run)
-    extra = [name.strip() for name in scores.split(",") if name.strip()]
+    extra = name_list(scores)
     for name in extra:
         score_of(name)
     known, models = finished_run(folder)
