@@ -14,13 +14,6 @@ NOT_COVERED = (
     "another training seed, other gallery items or other classes: the same models trained again may get another "
     "verdict."
 )
-_VERDICT_TEXT = {
-    "compatible": "Compatible",
-    "not shown": "Not shown",
-    "incompatible": "Incompatible",
-    "could not be judged": "Could not be judged",
-    "measured": "Measured",
-}
 
 
 def points(value: float | None, digits: int = 2) -> str:
@@ -127,7 +120,7 @@ def _explains_itself(reason: str) -> bool:
 
 def verdict_sentence(record: dict[str, Any]) -> str:
     """The verdict in a sentence."""
-    verdict = _VERDICT_TEXT[record["verdict"]]
+    verdict = str(record["verdict"]).capitalize()
     if record["kind"] == "history" or record["verdict"] == "could not be judged" or not record.get("gain"):
         return f"{verdict}: {record['reason']}."
     if _explains_itself(record["reason"]):
