@@ -9,7 +9,8 @@ from PIL import Image, features
 
 from holdfast import pixels
 from holdfast.data import load_split
-from holdfast.data.image_folder import find_files, unreadable
+from holdfast.data.decode import unreadable
+from holdfast.data.image_folder import find_files
 from holdfast.data.problems import Problem, problem_file, problems_error, write_problems
 from holdfast.data.readers.image_files import find_in_csv, find_in_folders
 from holdfast.errors import HoldfastError

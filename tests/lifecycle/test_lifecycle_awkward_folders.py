@@ -9,7 +9,8 @@ import pytest
 from awkward_folders import SPLITS, Plan, plans, write
 from hypothesis import HealthCheck, given, note, settings
 
-from holdfast.data.image_folder import images_with_ids, unreadable
+from holdfast.data.decode import unreadable
+from holdfast.data.image_folder import images_with_ids
 from holdfast.data.problems import problem_file
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from holdfast.data.problems import Problem, problems_error
 from holdfast.errors import HoldfastError
 from holdfast.pixels import Colour, check_image, open_image, resize_and_crop
-
-MAX_NAMES = 20
-"""Unreadable files named in an error."""
+from holdfast.wording import printable
 
 FILES_PER_TASK = 64
 """Files per task of the thread pool: with one file per task, scheduling would cost as much as decoding small files."""
@@ -36,9 +35,9 @@ def decode(
     resize: length of the shorter side before the crop; None is ``size``.
     origins: where each file was named (file and line), for errors.
     into: array to fill; None makes a new one.
-    name: name of the set, for progress reports.
+    name: name of the set, for errors and progress reports.
 
-    Every file is tried. All files that cannot be read are named in one error.
+    Every file is tried. One error says which files cannot be read, and why.
     """
     if size < 1:
         raise HoldfastError(f"size must be at least 1, got {size}")
@@ -55,16 +54,17 @@ def decode(
 
     bad = _in_threads(fill, len(files), name)
     if bad:
-        raise _unreadable(bad, files, origins)
+        advice = f"; remove or replace {'it' if len(bad) == 1 else 'them'}"
+        raise problems_error(name, _problems(bad, files, origins), len(files), advice=advice)
     return images
 
 
-def decode_errors(files: Sequence[Path], *, name: str) -> list[tuple[int, HoldfastError]]:
-    """The files that cannot be decoded, as pairs of row and error, sorted by row. The pixels are not kept.
+def unreadable(files: Sequence[Path], *, name: str) -> list[Problem]:
+    """The files that cannot be decoded, each with the reason, in the given order. Every file is decoded once.
 
-    name: name of the set, for progress reports.
+    name: what the files are, for progress reports.
     """
-    return _in_threads(lambda index: check_image(files[index]), len(files), name)
+    return _problems(_in_threads(lambda index: check_image(files[index]), len(files), name), files)
 
 
 def _in_threads(work: Callable[[int], None], count: int, name: str) -> list[tuple[int, HoldfastError]]:
@@ -90,17 +90,17 @@ def _in_threads(work: Callable[[int], None], count: int, name: str) -> list[tupl
     return sorted(bad, key=lambda one: one[0])
 
 
-def _unreadable(
-    bad: list[tuple[int, HoldfastError]], files: Sequence[Path], origins: Sequence[str] | None
-) -> HoldfastError:
-    index, error = bad[0]
-    where = "" if origins is None else f"{origins[index]}: "
-    if len(bad) == 1:
-        return HoldfastError(f"{where}{error}; remove or replace it")
-    others = ", ".join(str(files[index]) for index, _ in bad[1:MAX_NAMES])
-    more = f" and {len(bad) - MAX_NAMES} more" if len(bad) > MAX_NAMES else ""
-    counted = f"{len(bad)} of {len(files)} files cannot be read; remove or replace them"
-    return HoldfastError(f"{counted}: {where}{error}; {others}{more}")
+def _problems(
+    bad: Sequence[tuple[int, HoldfastError]], files: Sequence[Path], origins: Sequence[str] | None = None
+) -> list[Problem]:
+    return [
+        Problem(
+            files[row],
+            str(error).removeprefix(f"{printable(files[row])}: "),
+            "" if origins is None else origins[row],
+        )
+        for row, error in bad
+    ]
 
 
 DecodeProgress = Callable[[str, int, int], None]

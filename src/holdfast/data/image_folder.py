@@ -7,7 +7,7 @@ These rules hold for every command that reads image files:
 - A file with another suffix, or none, is passed over.
 - A name with control characters (a line break) or that is not valid Unicode is a problem, and so are a folder that
   cannot be listed, a link that leads nowhere, and an image that is not a regular file.
-- An image that cannot be decoded is a problem. ``unreadable`` decodes to find out; the listing alone does not.
+- An image that cannot be decoded is a problem. ``decode.unreadable`` finds out; the listing alone does not.
 """
 
 import os
@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.data.decode import decode_errors
 from holdfast.data.problems import Problem
 from holdfast.pixels import IMAGE_SUFFIXES
-from holdfast.wording import broken_letters, printable
+from holdfast.wording import broken_letters
 
 BAD_NAME = "its name has a line break or another control character, or is not valid Unicode; rename it"
 NO_TARGET = "a link that leads nowhere"
@@ -125,14 +124,3 @@ def file_problem(file: Path) -> str:
     if not os.path.exists(file):
         return NO_TARGET if file.is_symlink() else "no such image file"
     return "" if os.path.isfile(file) else "not a regular file"
-
-
-def unreadable(files: Sequence[Path], *, name: str) -> list[Problem]:
-    """The files that cannot be decoded, each with the reason, in the given order. Every file is decoded once.
-
-    name: what the files are, for progress reports.
-    """
-    return [
-        Problem(files[row], str(error).removeprefix(f"{printable(files[row])}: "))
-        for row, error in decode_errors(files, name=name)
-    ]

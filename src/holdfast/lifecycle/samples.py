@@ -19,8 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from holdfast.checksums import sha256_of
-from holdfast.data.decode import decode
-from holdfast.data.image_folder import unreadable
+from holdfast.data.decode import decode, unreadable
 from holdfast.data.problems import SKIP_ADVICE, Problem, name_problems, problem_file, problems_error, write_problems
 from holdfast.data.readers.image_files import FoundImages, find_in_csv, find_in_folders
 from holdfast.data.readers.vectors import ALL, VECTOR_SUFFIXES, read_labelled, rows_of_split

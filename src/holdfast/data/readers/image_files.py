@@ -65,7 +65,7 @@ def folder(
     listing = found.listing
     if found.problems:
         raise problems_error(listing.source, found.problems, found.files)
-    images = decode(listing.files, size=size, colour=colour)
+    images = decode(listing.files, size=size, colour=colour, name=str(listing.source))
     names = [file.relative_to(listing.source).as_posix() for file in listing.files]
     return canonical(images, listing.labels, listing.class_names, source=str(listing.source), names=names)
 
@@ -205,7 +205,7 @@ def csv_list(root: Path, split: str, *, path: str, size: int = 32, colour: Colou
         raise problems_error(table, problems, len(rows))
     listing = _labelled(table, [(table.parent / row.path, row.label) for row in rows], classes)
     origins = [row.origin(table) for row in rows]
-    images = decode(listing.files, size=size, colour=colour, origins=origins)
+    images = decode(listing.files, size=size, colour=colour, origins=origins, name=str(table))
     names = [row.path for row in rows]
     return canonical(images, listing.labels, listing.class_names, source=f"{table}, split {split}", names=names)
 
