@@ -268,6 +268,14 @@ def test_a_new_model_that_did_not_give_the_new_features(files, tmp_path):
     assert not (tmp_path / "v0").exists()
 
 
+def test_arrays_are_given_as_a_check_takes_them(files):
+    with np.load(files["old"]) as old, np.load(files["new"]) as new:
+        arrays = (old["features"], old["labels"], old["ids"]), (new["features"], None, new["ids"])
+    options = {"out": None, "way": "bridge", "resamples": 100, "steps": 5}
+    found, read = adopt(arrays[0], new=arrays[1], **options), adopt(files["old"], new=files["new"], **options)
+    assert (found.ways, found.pairs, found.notes) == (read.ways, read.pairs, read.notes)
+
+
 def test_arrays_in_memory_cannot_be_read_again(tmp_path):
     adopt(vectors_of(1.0, 1), out=tmp_path / "v0", way="unchanged")
     with pytest.raises(HoldfastError, match="v0: was adopted from arrays in memory; adopt a file"):

@@ -150,7 +150,7 @@ class GroundTruths:
     classes: np.ndarray | None = None
 
 
-def open_features(source: Source, name: str, role: str) -> FeatureSet:
+def open_features(source: Source | ArrayLike, name: str, role: str) -> FeatureSet:
     """``source`` as a FeatureSet. name: the name of arrays in messages. role: "query" or "gallery"."""
     if isinstance(source, FeatureSet):
         return source

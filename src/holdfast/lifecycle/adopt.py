@@ -11,9 +11,8 @@ from holdfast.bridges import Bridge
 from holdfast.checksums import sha256_of
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation import FeatureSet, feature_set
 from holdfast.evaluation.check import check_options
-from holdfast.evaluation.feature_files import read_features
+from holdfast.evaluation.inputs import Source, open_features
 from holdfast.evaluation.search import Progress
 from holdfast.geometry import DSimplex
 from holdfast.lifecycle.adopted_model import write_adopted
@@ -53,9 +52,8 @@ from holdfast.lifecycle.stored_vectors import (
 )
 from holdfast.metrics.resampling import RESAMPLES
 from holdfast.scenarios import SlotRegistry
+from holdfast.storage import check_replaceable
 from holdfast.wording import counted, per_cent
-
-Source = str | Path | FeatureSet | ArrayLike
 
 MAX_QUERIES = 5000
 """Queries of each question, at most. At 5,000 the 95 % interval of a top-1 score is at most 1.4 points to each side."""
@@ -64,11 +62,11 @@ MAX_CHOOSING = 2000
 
 
 def adopt(
-    features: Source,
+    features: Source | ArrayLike,
     labels: str | Path | ArrayLike | None = None,
     *,
     out: str | Path | None,
-    new: Source | None = None,
+    new: Source | ArrayLike | None = None,
     new_model: str | Path | None = None,
     way: str | None = None,
     slots: int | None = None,
@@ -84,7 +82,8 @@ def adopt(
 ) -> Adoption:
     """Compare ways to adopt stored vectors, and write the best, or ``way``, to ``out``.
 
-    features: the stored vectors: a file (npz, npy, parquet), a ``FeatureSet`` or an array, N x D.
+    features: the stored vectors: a file (npz, npy, parquet), a ``FeatureSet``, an array, N x D, or a tuple of arrays
+        (features, labels, ids), of which the last two may be None.
     labels: their classes: a file or an array; None takes those in the features' file. Classes are optional: without
         them the vectors' own space is kept, and with ``new`` a bridge is fitted.
     out: folder of the adopted model; None writes nothing.
@@ -132,9 +131,10 @@ def adopt(
         raise HoldfastError(
             f"{stored.name}: has no labels, which the way {way!r} needs; give them (--labels), or leave out the way"
         )
-    target = None if out is None else _unused(Path(out))
+    if out is not None:
+        check_replaceable(Path(out), ())
     model = None if new_model is None else Encoder.from_pretrained(new_model)
-    paired = None if new is None or way == UNCHANGED else paired_rows(stored, _new_set(new))
+    paired = None if new is None or way == UNCHANGED else paired_rows(stored, open_features(new, "new", "gallery"))
     if model is not None and paired is not None and model.dim != paired.new.shape[1]:
         raise HoldfastError(f"{new_model}: gives {model.dim} numbers, but its vectors here have {paired.new.shape[1]}")
     registry = None if stored.labels is None or way in (BRIDGE, UNCHANGED) else _registry(stored, slots)
@@ -170,7 +170,7 @@ def adopt(
         bridge=None if bridge is None else bridge.as_json(),
         notes=_notes(stored, registry, paired, questions),
     )
-    if target is not None:
+    if out is not None:
         matrix = None
         if chosen == PROJECTION:
             assert registry is not None
@@ -178,7 +178,7 @@ def adopt(
             matrix = _final_projection(stored, registry, found.way(PROJECTION).settings["pull"], descent)
         progress("writing", 0, 1)
         write_adopted(
-            target,
+            Path(out),
             stored,
             found,
             projection=matrix,
@@ -327,7 +327,9 @@ def _judged(stored: StoredVectors, questions: tuple[Question | None, Question | 
     return f"the bridge on {held}, {evidence.measure} {value} % (random hits {chance} %); {known}"
 
 
-def _origin(features: Source, labels: str | Path | ArrayLike | None, stored: StoredVectors) -> dict[str, Any]:
+def _origin(
+    features: Source | ArrayLike, labels: str | Path | ArrayLike | None, stored: StoredVectors
+) -> dict[str, Any]:
     """Where the vectors are stored, for later training against them; None for arrays in memory."""
     file = Path(features).absolute() if isinstance(features, str | Path) else None
     return {
@@ -364,17 +366,3 @@ def _notes(
     if paired is not None and questions[1] is not None:
         notes.append("the second answer is too high if the new model itself was trained on these classes")
     return notes
-
-
-def _unused(path: Path) -> Path:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise HoldfastError(f"{path}: already there; give the adopted model a folder of its own")
-    return path
-
-
-def _new_set(new: Source) -> FeatureSet:
-    if isinstance(new, FeatureSet):
-        return new
-    if isinstance(new, str | Path):
-        return read_features(new, "gallery")
-    return feature_set("new", new)

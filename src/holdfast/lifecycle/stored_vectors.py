@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.errors import HoldfastError
-from holdfast.evaluation import FeatureSet, feature_set
-from holdfast.evaluation.feature_files import read_features
+from holdfast.evaluation import FeatureSet
 from holdfast.evaluation.feature_set import shorten
+from holdfast.evaluation.inputs import Source, open_features
 from holdfast.evaluation.search import VectorProblems, float32
 from holdfast.geometry import unit
 from holdfast.storage import read_array
@@ -46,7 +46,7 @@ class StoredVectors:
 
 
 def read_stored(
-    features: str | Path | FeatureSet | ArrayLike,
+    features: Source | ArrayLike,
     labels: str | Path | ArrayLike | None = None,
 ) -> StoredVectors:
     """Vectors from a file (``read_features``), a FeatureSet or an array, with their classes if there are any.
@@ -56,7 +56,7 @@ def read_stored(
 
     Refused: another number of labels than of vectors, vectors that are zero or not finite.
     """
-    found = _open(features)
+    found = open_features(features, "features", "gallery")
     if labels is not None:
         column = _labels(labels)
         if column.shape != (len(found),):
@@ -212,14 +212,6 @@ def few_classes(labels: np.ndarray) -> bool:
 def _shared_classes(labels: np.ndarray) -> np.ndarray:
     """The classes of two vectors or more."""
     return np.flatnonzero(np.bincount(labels) >= 2)
-
-
-def _open(features: str | Path | FeatureSet | ArrayLike) -> FeatureSet:
-    if isinstance(features, FeatureSet):
-        return features
-    if isinstance(features, str | Path):
-        return read_features(features, "gallery")
-    return feature_set("features", features)
 
 
 def _labels(given: str | Path | ArrayLike) -> np.ndarray:
