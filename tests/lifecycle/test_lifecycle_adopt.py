@@ -299,7 +299,7 @@ WITH_NAN[[3, 5]] = np.nan
         (GOOD, LABELS % 5, {}, "5 classes with two vectors or more; at least 8 are needed"),
         (GOOD[:, 0], LABELS, {}, "features must be a matrix of numbers"),
         (GOOD, LABELS, {"new": GOOD[:-1]}, "479 vectors, but 480 in features"),
-        (GOOD, LABELS, {"new": WITH_NAN}, "zero or not finite"),
+        (GOOD, LABELS, {"new": WITH_NAN}, "new: 2 vectors are not finite (rows 3, 5); leave them out"),
         (GOOD, LABELS, {"way": "magic"}, "unknown way 'magic'; known: bridge, means, projection, unchanged"),
         (GOOD, LABELS, {"way": "bridge"}, "needs a new model's vectors"),
         (GOOD, LABELS, {"slots": DIM + 1}, "take one more"),

@@ -69,14 +69,11 @@ def read_stored(
     if empty:
         rows = f"row {empty[0]}" if len(empty) == 1 else f"rows {shorten(empty)}"
         raise HoldfastError(f"{found.name}: {counted(len(empty), 'label')} without text ({rows}); leave them out")
-    vectors = float32(found.rows.block(0, len(found)), "cpu")
-    problems = VectorProblems(found.name, len(found))
-    problems.inspect(np.arange(len(found)), vectors)
-    problems.refuse()
+    vectors = _unit_rows(found, np.arange(len(found)))
     names, codes = (np.array([]), None) if given is None else np.unique(given, return_inverse=True)
     return StoredVectors(
         found.name,
-        unit(vectors),
+        vectors,
         codes,
         tuple(str(name) for name in names),
         found.names().astype(str),
@@ -110,10 +107,16 @@ def paired_rows(old: StoredVectors, new: FeatureSet) -> Paired:
         raise HoldfastError(f"{new.name}: {len(new)} vectors, but {len(old)} in {old.name}; give both ids")
     else:
         rows = taken = np.arange(len(new))
-    vectors = float32(new.rows.take(taken), "cpu")
-    if not bool(vectors.isfinite().all()) or not bool(vectors.any(1).all()):
-        raise HoldfastError(f"{new.name}: holds vectors that are zero or not finite; leave them out")
-    return Paired(rows, unit(vectors))
+    return Paired(rows, _unit_rows(new, taken))
+
+
+def _unit_rows(features: FeatureSet, rows: np.ndarray) -> Tensor:
+    """These rows at length 1; refused if some are zero or not finite."""
+    vectors = float32(features.rows.take(rows), "cpu")
+    problems = VectorProblems(features.name, len(features))
+    problems.inspect(rows, vectors)
+    problems.refuse()
+    return unit(vectors)
 
 
 @dataclass(frozen=True)
