@@ -7,9 +7,10 @@ way is a bridge, ``bridge`` holds it and ``new_model`` may hold a copy of the mo
 
 import hashlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_set import shorten
 from holdfast.geometry import unit
 from holdfast.lifecycle.adoption_result import Adoption
+from holdfast.lifecycle.samples import Sample
 from holdfast.lifecycle.stored_vectors import StoredVectors, read_stored
 from holdfast.losses import class_means
 from holdfast.methods import Method, method_class
@@ -140,6 +142,48 @@ class Adopted:
         if sha256_of(path) != source["sha256"]:
             raise HoldfastError(f"{path}: not the features that {self.folder} was adopted from (sha256 differs)")
         return read_stored(path)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorsByPath:
+    """The stored vectors of an adopted model, found by the paths of images.
+
+    adopted: the model.
+    stored: its vectors, with ids. An id is the end of an image's path, such as ``shoes/17.jpg``.
+    """
+
+    adopted: Adopted
+    stored: StoredVectors
+
+    @cached_property
+    def _row_of_id(self) -> dict[str, int]:
+        return {str(name): row for row, name in enumerate(self.stored.ids)}
+
+    def features(self, samples: Sequence[Sample]) -> tuple[np.ndarray, Tensor]:
+        """Which samples have a stored vector (N booleans), and the vectors, N x dim; zeros where there is none."""
+        rows = np.array([self._row(one.path) for one in samples], dtype=np.int64)
+        self._refuse_shared_ids(samples, rows)
+        known = rows >= 0
+        table = torch.zeros(len(samples), self.adopted.dim)
+        if known.any():
+            table[torch.from_numpy(known)] = self.adopted.carried(self.stored.vectors[torch.from_numpy(rows[known])])
+        return known, table
+
+    def _row(self, path: Path) -> int:
+        """The row with the longest id that is the end of ``path``; -1 if there is none."""
+        parts = path.as_posix().split("/")
+        found = (self._row_of_id.get("/".join(parts[start:])) for start in range(len(parts)))
+        return next((row for row in found if row is not None), -1)
+
+    def _refuse_shared_ids(self, samples: Sequence[Sample], rows: np.ndarray) -> None:
+        """Two different images with one id would be held to one vector."""
+        first: dict[int, Sample] = {}
+        for one, row in zip(samples, rows.tolist()):
+            if row >= 0 and first.setdefault(row, one).sha256 != one.sha256:
+                raise HoldfastError(
+                    f"{self.stored.name}: the id {self.stored.ids[row]} is the end of two paths, {first[row].path} and "
+                    f"{one.path}; store ids with more of the path"
+                )
 
 
 def write_adopted(

@@ -1,26 +1,21 @@
-"""An adopted model as the model before the first trained version: its settings, its vectors, its network on vectors.
+"""An adopted model as the model before the first trained version: what is read of it, its settings and its network.
 
 An adopted model has no network for images, only stored vectors. The first update trains a new network against them,
 each image against its own vector. If the data are vectors of the adopted model itself, its encoder computes the
 features to stay compatible with, and the new network is a head on these vectors.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from holdfast.encoders import Encoder, Input
 from holdfast.encoders.named_backbone import NamedBackbone, named_backbone
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.adopted_model import Adopted, read_adopted
+from holdfast.lifecycle.adopted_model import Adopted, VectorsByPath, read_adopted
 from holdfast.lifecycle.image_defaults import survey_images
 from holdfast.lifecycle.parent import Parent, SampleSet, describe_model
-from holdfast.lifecycle.samples import Sample, holds_vectors
+from holdfast.lifecycle.samples import holds_vectors
 from holdfast.lifecycle.settings import (
     VECTOR_HEAD,
     VersionSettings,
@@ -28,50 +23,7 @@ from holdfast.lifecycle.settings import (
     start_settings,
     with_network,
 )
-from holdfast.lifecycle.stored_vectors import StoredVectors
 from holdfast.training.options import Precision
-
-
-@dataclass(frozen=True, eq=False)
-class VectorsByPath:
-    """The stored vectors of an adopted model, found by the paths of images.
-
-    adopted: the model.
-    stored: its vectors, with ids. An id is the end of an image's path, such as ``shoes/17.jpg``.
-    """
-
-    adopted: Adopted
-    stored: StoredVectors
-
-    @cached_property
-    def _row_of_id(self) -> dict[str, int]:
-        return {str(name): row for row, name in enumerate(self.stored.ids)}
-
-    def features(self, samples: Sequence[Sample]) -> tuple[np.ndarray, Tensor]:
-        """Which samples have a stored vector (N booleans), and the vectors, N x dim; zeros where there is none."""
-        rows = np.array([self._row(one.path) for one in samples], dtype=np.int64)
-        self._refuse_shared_ids(samples, rows)
-        known = rows >= 0
-        table = torch.zeros(len(samples), self.adopted.dim)
-        if known.any():
-            table[torch.from_numpy(known)] = self.adopted.carried(self.stored.vectors[torch.from_numpy(rows[known])])
-        return known, table
-
-    def _row(self, path: Path) -> int:
-        """The row with the longest id that is the end of ``path``; -1 if there is none."""
-        parts = path.as_posix().split("/")
-        found = (self._row_of_id.get("/".join(parts[start:])) for start in range(len(parts)))
-        return next((row for row in found if row is not None), -1)
-
-    def _refuse_shared_ids(self, samples: Sequence[Sample], rows: np.ndarray) -> None:
-        """Two different images with one id would be held to one vector."""
-        first: dict[int, Sample] = {}
-        for one, row in zip(samples, rows.tolist()):
-            if row >= 0 and first.setdefault(row, one).sha256 != one.sha256:
-                raise HoldfastError(
-                    f"{self.stored.name}: the id {self.stored.ids[row]} is the end of two paths, {first[row].path} and "
-                    f"{one.path}; store ids with more of the path"
-                )
 
 
 def adopted_parent(model: Path, data: Path, stored: str | Path | None = None) -> Parent:

@@ -4,16 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from holdfast.checksums import CHECKSUM_FILE, verify_checksums
 from holdfast.encoders import Encoder, Input
 from holdfast.encoders.backbones import is_own_code
 from holdfast.errors import HoldfastError
-from holdfast.lifecycle.adopted_model import Adopted
+from holdfast.lifecycle.adopted_model import Adopted, VectorsByPath
 from holdfast.lifecycle.samples import Reader, Sample
 from holdfast.saved_samples import BUFFER, HELD_OUT, read_sample_list
 from holdfast.scenarios import SlotRegistry
@@ -21,13 +20,6 @@ from holdfast.storage import read_array, read_json, write_array, write_json
 from holdfast.untrusted_files import read_toml
 
 METHOD, RECIPE, TRAINED = "method.safetensors", "recipe.toml", "trained.npy"
-
-
-class StoredFeatures(Protocol):
-    """Stored features of images of which the model itself is not there."""
-
-    def features(self, samples: Sequence[Sample]) -> tuple[np.ndarray, Tensor]:
-        """Which samples have a stored feature (N booleans), and the features, N x dim; zeros where there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +45,7 @@ class Parent:
     held_out: "SampleSet"
     trained: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
     adopted: Adopted | None = None
-    stored: "StoredFeatures | None" = None
+    stored: VectorsByPath | None = None
 
     @property
     def info(self) -> dict[str, Any]:
