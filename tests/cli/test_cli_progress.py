@@ -10,7 +10,9 @@ from holdfast.events import (
     EpochEnded,
     EvaluationBegan,
     FeaturesBegan,
+    Note,
     RunEnded,
+    RunWarning,
     StepsDone,
     TaskBegan,
     TaskEnded,
@@ -107,10 +109,10 @@ def test_bar(capsys):
 
 
 def test_quiet(capsys):
-    with run_display("er", quiet=True) as watch:
-        for event in EVENTS:
+    with run_display("models/2", quiet=True) as watch:
+        for event in (*EVENTS, Note("15 epochs instead of 30"), RunWarning("3 held-out images are gone; left out")):
             watch(event)
-    assert capsys.readouterr() == ("", "")
+    assert capsys.readouterr() == ("", "models/2: warning: 3 held-out images are gone; left out\n")
     assert isinstance(run_display("er"), Lines)  # stderr is no terminal here
 
 

@@ -18,6 +18,7 @@ from holdfast.events import (
     Event,
     FeaturesBegan,
     RunEnded,
+    RunWarning,
     StepsDone,
     TaskBegan,
     TaskEnded,
@@ -33,10 +34,10 @@ LINE_SECONDS = 4.0
 """Seconds between two lines of progress. Nobody should wait more than five seconds without a sign of life."""
 
 
-def run_display(name: str, *, quiet: bool = False) -> "Silent | Bar | Lines":
-    """The display of a run: none if ``quiet``, a bar if stderr is a terminal, else lines."""
+def run_display(name: str, *, quiet: bool = False) -> "Warnings | Bar | Lines":
+    """The display of a run: warnings alone if ``quiet``, a bar if stderr is a terminal, else lines."""
     if quiet:
-        return Silent()
+        return Warnings(name)
     return Bar(name) if sys.stderr.isatty() else Lines(name)
 
 
@@ -99,11 +100,15 @@ class Display:
         pass
 
 
-class Silent(Display):
-    """Shows nothing."""
+class Warnings(Display):
+    """A line for each warning, and nothing else."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def __call__(self, event: Event) -> None:
-        pass
+        if isinstance(event, RunWarning):
+            sys.stderr.write(f"{self._name}: {event.kind}: {event.text}\n")
 
 
 class Lines(Display):
