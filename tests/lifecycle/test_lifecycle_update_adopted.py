@@ -55,8 +55,9 @@ def first(adopted, photos):
 
 
 def test_labels_that_were_moved_are_not_needed(adopted, photos, tmp_path):
+    """Nor are those in the file read, which has none that could be used."""
     with np.load(adopted / "store.npz") as arrays:
-        np.savez(tmp_path / "store.npz", features=arrays["features"], ids=arrays["ids"])
+        np.savez(tmp_path / "store.npz", **{**arrays, "labels": np.full(len(arrays["ids"]), "")})
         (tmp_path / "labels.txt").write_text("\n".join(arrays["labels"].tolist()))
     store = tmp_path / "store.npz"
     adopt(store, labels=tmp_path / "labels.txt", out=tmp_path / "0", way="means", resamples=100, steps=5)

@@ -8,7 +8,7 @@ way is a bridge, ``bridge`` holds it and ``new_model`` may hold a copy of the mo
 import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from holdfast.bridges.maps import Affine
 from holdfast.checksums import sha256_of, verify_checksums, write_checksums
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
+from holdfast.evaluation.feature_files import read_features
 from holdfast.evaluation.feature_set import shorten
 from holdfast.geometry import unit
 from holdfast.lifecycle.adoption_result import Adoption
@@ -141,7 +142,7 @@ class Adopted:
             raise HoldfastError(f"{path}: no such file; give the present location of the adopted features")
         if sha256_of(path) != source["sha256"]:
             raise HoldfastError(f"{path}: not the features that {self.folder} was adopted from (sha256 differs)")
-        return read_stored(path)
+        return read_stored(replace(read_features(path, "gallery"), labels=None))
 
 
 @dataclass(frozen=True, eq=False)

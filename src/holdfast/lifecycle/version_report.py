@@ -1,6 +1,7 @@
 """Compare the versions of one model, made by ``start`` and ``update``: each one's queries on each one's gallery."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from holdfast.evaluation.history import check_history
 from holdfast.evaluation.search import Progress
 from holdfast.lifecycle.parent import Parent, SampleSet, describe_model, is_adopted, read_parent, recorded_recipe
 from holdfast.lifecycle.samples import Reader
-from holdfast.lifecycle.settings import update_settings
+from holdfast.lifecycle.settings import VersionSettings, recorded_tables
 from holdfast.wording import are, counted
 
 FEWEST_QUERIES = 2
@@ -58,8 +59,8 @@ def report_versions(
     torch_device = resolve_device(device)
     versions, notes = _versions([Path(folder) for folder in folders])
     newest = versions[-1]
-    _, settings = update_settings(newest.folder, None, None)
-    reader = settings.check_reader(newest.preprocess)
+    settings = VersionSettings.from_tables(recorded_tables(newest.folder))
+    reader = replace(settings, vectors=newest.preprocess.takes_vectors).check_reader(newest.preprocess)
     held_out, lost = _held_out(newest, reader)
     notes += lost
     names = np.array([one.class_name for one in held_out.samples])
