@@ -139,7 +139,10 @@ class Adopted:
             raise HoldfastError(f"{self.folder}: was adopted from {what}; adopt a file to train against it")
         path = Path(features or source["path"])
         if not path.is_file():
-            raise HoldfastError(f"{path}: no such file; give the present location of the adopted features")
+            raise HoldfastError(
+                f"{path}: no such file; say where the adopted vectors are now (--stored FILE, or adopted.features in a "
+                "recipe)"
+            )
         if sha256_of(path) != source["sha256"]:
             raise HoldfastError(f"{path}: not the features that {self.folder} was adopted from (sha256 differs)")
         return read_stored(replace(read_features(path, "gallery"), labels=None))
