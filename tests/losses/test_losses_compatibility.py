@@ -96,6 +96,8 @@ def test_functions_and_stored_vectors():
         (lambda z, old: CompatibilityLoss(nn.Identity())(z, old[:, :3]), "4 numbers per item and the old one 3"),
         (lambda z, old: CompatibilityLoss(nn.Identity())(z, old[:3]), "of the same N items"),
         (lambda z, old: compatibility_contrast(z, old, torch.zeros(3)), "groups: one number per item"),
+        (lambda z, old: compatibility_contrast(z, old, list("aabbcc")), "groups: must be numbers, one per item"),
+        (lambda z, old: info_nce(z, old[:, :3], torch.arange(6)), "4 numbers per item and the old one 3"),
         (lambda z, old: CompatibilityLoss(lambda x: {"a": x})(z, old), "returned dict, not a tensor"),
         (lambda z, old: CompatibilityLoss(3), "must be a module or a function, got int"),
         (lambda z, old: CompatibilityLoss(nn.Identity(), weight=-1.0), "weight must be a number of at least 0"),

@@ -1,10 +1,12 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
-from holdfast.scenarios import SlotRegistry, cl2r, class_order
+from holdfast.scenarios import ModelSpace, SlotRegistry, cl2r, class_order, iam_cl2r
 from holdfast.scenarios.task import buffer_indices
 
 
@@ -95,6 +97,15 @@ def test_buffer_depends_on_seed_and_class_alone():
 def test_impossible_options(options, reason):
     with pytest.raises(HoldfastError, match=reason):
         scenario(**options)
+
+
+@pytest.mark.parametrize(("shift", "found"), [(1, "1 to 9"), (-1, "-1 to 7")])
+def test_labels_without_a_class_name(shift, found):
+    labels, names = np.arange(9).repeat(2) + shift, list("abcdefghi")
+    models = {"first": ModelSpace(9)}
+    for build in (cl2r, partial(iam_cl2r, models=models, model="first")):
+        with pytest.raises(HoldfastError, match=f"labels are {found}, but there are 9 class names"):
+            build(labels, names, initial=3, tasks=3)
 
 
 def test_a_single_task():

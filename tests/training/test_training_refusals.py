@@ -30,6 +30,12 @@ def test_a_later_task_needs_the_previous_model(glyph_images, two_tasks, make_sma
     fit(make_small(), ER(), two_tasks.tasks[1], glyph_images, options=options)  # reads no previous model
 
 
+def test_an_old_model_of_another_size(glyph_images, two_tasks, make_small):
+    options = FitOptions(epochs=1, batch_size=8)
+    with pytest.raises(HoldfastError, match="an old model with features of 5 numbers, but the model in training gives"):
+        fit(make_small(7), SimplexHOC(slots=8), two_tasks.tasks[1], glyph_images, old=make_small(5), options=options)
+
+
 def test_rho_and_base_have_a_sign():
     with pytest.raises(HoldfastError, match="rho"):
         SimplexHOC(slots=8, rho=-5.0)

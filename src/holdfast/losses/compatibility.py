@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import HoldfastError
-from holdfast.losses.info_nce import info_nce
+from holdfast.losses.info_nce import check_features, info_nce
 
 
 def compatibility_contrast(
@@ -25,10 +25,13 @@ def compatibility_contrast(
     items j of other groups), with s_ij = rho cos(z_old_i, z_j) and n_i the number of items in the group of i. Gradient
     flows through z only. A batch of no items gives 0.
     """
-    _check_features(z, z_old)
+    check_features(z, z_old)
     if groups is None:
         groups = torch.arange(len(z), device=z.device)
-    groups = torch.as_tensor(groups)
+    try:
+        groups = torch.as_tensor(groups)
+    except (TypeError, ValueError) as error:
+        raise HoldfastError(f"groups: must be numbers, one per item ({error}); give each group a number") from error
     if groups.shape != (len(z),):
         raise HoldfastError(f"groups: one number per item is needed, {len(z)} of them, got {tuple(groups.shape)}")
     if len(z) == 0:
@@ -94,14 +97,3 @@ class CompatibilityLoss(nn.Module):
 
     def extra_repr(self) -> str:
         return f"weight={self.weight}, rho={self.rho}"
-
-
-def _check_features(z: Tensor, z_old: Tensor) -> None:
-    if z.ndim != 2 or z_old.ndim != 2 or len(z) != len(z_old):
-        shapes = f"{tuple(z.shape)} and {tuple(z_old.shape)}"
-        raise HoldfastError(f"new and old features must be N x d of the same N items, got {shapes}")
-    if z.shape[1] != z_old.shape[1]:
-        raise HoldfastError(
-            f"the new model gives {z.shape[1]} numbers per item and the old one {z_old.shape[1]}; train with the same "
-            "size, or use a bridge (holdfast.Bridge) between models of different sizes"
-        )

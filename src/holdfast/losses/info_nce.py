@@ -45,6 +45,7 @@ def info_nce(
     """
     if negatives not in get_args(Negatives):
         raise HoldfastError(f"unknown negatives {negatives!r}; known: {', '.join(get_args(Negatives))}")
+    check_features(z, z_old)
     similarity = rho * cosine_matrix(z_old if through_both else z_old.detach(), z)
     positive = similarity.diagonal()
     same_class = labels[:, None] == labels[None, :]
@@ -57,6 +58,18 @@ def info_nce(
     log_d = torch.logsumexp(similarity.masked_fill(excluded, float("-inf")), 1)
     per_anchor = torch.where(has_negative, log_d - positive, 0.0)
     return per_anchor.sum() / len(z)
+
+
+def check_features(z: Tensor, z_old: Tensor) -> None:
+    """Refuse features that are not of the same items, or of different sizes."""
+    if z.ndim != 2 or z_old.ndim != 2 or len(z) != len(z_old):
+        shapes = f"{tuple(z.shape)} and {tuple(z_old.shape)}"
+        raise HoldfastError(f"new and old features must be N x d of the same N items, got {shapes}")
+    if z.shape[1] != z_old.shape[1]:
+        raise HoldfastError(
+            f"the new model gives {z.shape[1]} numbers per item and the old one {z_old.shape[1]}; train with the same "
+            "size, or use a bridge (holdfast.Bridge) between models of different sizes"
+        )
 
 
 class InfoNCELoss(nn.Module):

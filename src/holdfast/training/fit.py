@@ -241,8 +241,13 @@ def prepare_step(
         images = read_dataset(images)
     if isinstance(images, ImageSet):
         images = place_images(images, next(encoder.parameters()).device, options.images)
-    if isinstance(old, StoredReference):
-        _check_stored(old, len(images), encoder.dim)
+    if isinstance(old, StoredReference) and len(old.table) != len(images):
+        raise HoldfastError(
+            f"{len(old.table)} stored vectors for {len(images)} training images; one for each is needed"
+        )
+    if isinstance(old, StoredReference | Encoder) and old.dim != encoder.dim and method.old_features != "none":
+        given = "stored vectors" if isinstance(old, StoredReference) else "an old model with features"
+        raise HoldfastError(f"{given} of {old.dim} numbers, but the model in training gives {encoder.dim}")
     device = images.device
     with GENERATOR_LOCK:
         torch.manual_seed(derived_seed(options.seed, task.number, "weights"))
@@ -321,13 +326,6 @@ def _refuse_single_images(step: TrainingStep) -> None:
         raise HoldfastError(
             "each batch would have one image, and batch normalisation needs two; give more images, or keep a buffer"
         )
-
-
-def _check_stored(old: StoredReference, images: int, dim: int) -> None:
-    if len(old.table) != images:
-        raise HoldfastError(f"{len(old.table)} stored vectors for {images} training images; one for each is needed")
-    if old.dim != dim:
-        raise HoldfastError(f"stored vectors of {old.dim} numbers, but the model in training gives {dim}")
 
 
 def task_survey(step: TrainingStep, task: Task) -> TaskFeatures:
