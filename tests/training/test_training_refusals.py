@@ -30,6 +30,12 @@ def test_a_later_task_needs_the_previous_model(glyph_images, two_tasks, make_sma
     fit(make_small(), ER(), two_tasks.tasks[1], glyph_images, options=options)  # reads no previous model
 
 
+def test_images_without_labels(glyph_images, two_tasks, make_small):
+    for images in (glyph_images.images, torch.zeros(4, 1, 16, 16), [(glyph_images.images[0], 0)]):
+        with pytest.raises(HoldfastError, match=r"images must be an ImageSet, .*read_dataset"):
+            fit(make_small(), ER(), two_tasks.tasks[0], images)
+
+
 def test_an_old_model_of_another_size(glyph_images, two_tasks, make_small):
     options = FitOptions(epochs=1, batch_size=8)
     with pytest.raises(HoldfastError, match="an old model with features of 5 numbers, but the model in training gives"):

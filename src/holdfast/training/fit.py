@@ -241,6 +241,11 @@ def prepare_step(
         images = read_dataset(images)
     if isinstance(images, ImageSet):
         images = place_images(images, next(encoder.parameters()).device, options.images)
+    if not hasattr(images, "batch_source"):
+        raise HoldfastError(
+            f"images must be an ImageSet, a torch Dataset or a DataLoader, got {type(images).__name__}; "
+            "holdfast.read_dataset reads pairs of (image, label)"
+        )
     if isinstance(old, StoredReference) and len(old.table) != len(images):
         raise HoldfastError(
             f"{len(old.table)} stored vectors for {len(images)} training images; one for each is needed"
