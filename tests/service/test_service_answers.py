@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import logging
 import threading
 import time
 
@@ -311,3 +312,28 @@ def test_stats_are_those_after_the_last_write(client, gallery, monkeypatch):
     go.set()
     reading.join()
     assert sum(one["items"] for one in client.get("/v1/versions").json()["versions"]) == 39
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/v1/search/vector", {"vector": [1.0] * 32}), ("/v1/search/id", {"id": "a/4"})]
+)
+def test_searches_without_the_router_are_counted_checked_and_logged(client, gallery, monkeypatch, caplog, path, body):
+    """They have the headers, the counts and the errors of all other answers."""
+    answer = client.post(path, json=body)
+    assert answer.status_code == 200
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert client.get(path).status_code == 405
+    assert client.post(path, json=body, headers={"Origin": "http://elsewhere.example"}).status_code == 403
+
+    def fail(**query: object) -> None:
+        raise KeyError("a mistake in the program")
+
+    monkeypatch.setattr(gallery, "search", fail)
+    with caplog.at_level(logging.ERROR):
+        failed = client.post(path, json=body)
+    assert failed.status_code == 500
+    assert "mistake" not in failed.text
+    assert "a mistake in the program" in caplog.text
+    counts = metric_values(client.get("/metrics").text)
+    assert counts["holdfast_requests_total", ("POST", path, "200")] == 1
+    assert counts["holdfast_requests_total", ("POST", path, "500")] == 1

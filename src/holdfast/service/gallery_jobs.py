@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,8 +20,6 @@ from holdfast.gallery.catalogue import Receipt
 from holdfast.gallery.models import batch_sizes, unit_row
 from holdfast.gallery.versions import Version
 from holdfast.service.batcher import Batcher, SetResult
-from holdfast.service.call_threads import CallThreads
-from holdfast.service.deadlines import Deadlines
 from holdfast.service.log import LOG
 from holdfast.service.operations import Answer, Operation, Operations, UnfinishedWriteError
 from holdfast.service.request_bodies import Limits
@@ -117,8 +116,7 @@ class GalleryJobs:
     def __init__(self, gallery: OpenGallery, limits: Limits, *, name: str) -> None:
         self.gallery, self.limits, self.name = gallery, limits, name
         self._embedder = ImageEmbedder(gallery)
-        self._threads = CallThreads((os.cpu_count() or 1) + 2, "search")
-        self.deadlines = Deadlines(limits.seconds)
+        self._threads = ThreadPoolExecutor((os.cpu_count() or 1) + 2, thread_name_prefix="search")
         self.exposure = ExposureCounter()
         self.workers = WorkerPool()
         self.encoder: Batcher[DecodedImage, np.ndarray] = Batcher(
@@ -145,7 +143,7 @@ class GalleryJobs:
 
     async def in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """The result of a call that changes nothing, in a thread; 503 if it takes too long."""
-        return await self.with_timeout(self._threads.run(function, *arguments))
+        return await self.with_timeout(asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments))
 
     async def in_worker(self, task: dict[str, Any], body: bytes, client: str) -> bytes:
         """The result of a task of ``worker_process``, within the limits of one task; 503 if it has to wait too long."""
@@ -162,7 +160,7 @@ class GalleryJobs:
 
     async def with_timeout(self, call: "asyncio.Future[Result] | Coroutine[Any, Any, Result]") -> Result:
         try:
-            with self.deadlines.limit():
+            async with asyncio.timeout(self.limits.seconds):
                 return await call
         except TimeoutError:
             raise self._too_busy() from None
@@ -285,7 +283,7 @@ class GalleryJobs:
         await self.encoder.close()
         await self.writer.close()
         await self.workers.close()
-        await asyncio.to_thread(self._threads.close)
+        await asyncio.to_thread(self._threads.shutdown)
 
     def _embed_batch(self, images: "list[DecodedImage]", set_result: SetResult[np.ndarray]) -> None:
         for index, vector in enumerate(self._embedder.embed(images)):

@@ -1,5 +1,6 @@
 """Limits of a request, reading its body within them, returning the memory of large ones, and checking ids."""
 
+import asyncio
 import ctypes
 import sys
 from collections.abc import Collection
@@ -11,7 +12,6 @@ from starlette.requests import ClientDisconnect
 
 from holdfast.errors import HoldfastError
 from holdfast.gallery.items import checked_id
-from holdfast.service.deadlines import Deadlines
 from holdfast.service.request_errors import RequestError
 
 # A form on a page of another site cannot send these types: the browser first asks the service, which does not allow it.
@@ -63,11 +63,8 @@ class Limits:
         return max(5 * self.pixels + 2**23, 8 * self.body)
 
 
-async def read_body(request: Request, limits: Limits, content_types: Collection[str], deadlines: Deadlines) -> bytes:
-    """The body, if it has one of these types, is not too large and arrives in time; else 415, 413 or 408.
-
-    deadlines: end the wait after ``limits.seconds``.
-    """
+async def read_body(request: Request, limits: Limits, content_types: Collection[str]) -> bytes:
+    """The body, if it has one of these types, is not too large and arrives in time; else 415, 413 or 408."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in content_types:
         shown = content_types if len(content_types) == 1 else ("application/octet-stream", "image/…")
@@ -78,7 +75,7 @@ async def read_body(request: Request, limits: Limits, content_types: Collection[
         raise RequestError(413, too_large, _CLOSE)
     parts, size = [], 0
     try:
-        with deadlines.limit():
+        async with asyncio.timeout(limits.seconds):
             more = True
             while more:
                 message = await request.receive()

@@ -90,7 +90,7 @@ def _endpoint(jobs: GalleryJobs, running: RunningTasks, name: str) -> Any:
     async def run(request: Request) -> StreamingResponse:
         # Only commands of the user who serves the gallery arrive here, so a larger body is accepted.
         limits = replace(jobs.limits, body=max(jobs.limits.body, ADMIN_BODY))
-        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
+        text = await read_body(request, limits, JSON_TYPES)
         try:
             arguments = json.loads(text)
         except ValueError:

@@ -89,7 +89,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         """Add or replace one item by its image: the body is the bytes of the file."""
         require_write(request)
         name, fields = safe_id(id), {} if metadata is None else parse_json(MetadataText, metadata).root
-        image = await read_body(request, limits, IMAGE_TYPES, jobs.deadlines)
+        image = await read_body(request, limits, IMAGE_TYPES)
 
         async def work(operation: Operation) -> Answer:
             while True:
@@ -108,7 +108,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     async def post(request: Request) -> Response:
         """Add or replace items by their vectors or images. If one is refused, none is stored."""
         require_write(request)
-        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
+        text = await read_body(request, limits, JSON_TYPES)
         body = await jobs.parse(NewItems, text, access.client(request))
         digest = await request_digest(request, text)
         del text
@@ -161,7 +161,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     async def delete_many(request: Request) -> Response:
         """Delete items; the answer lists ids that do not exist as unknown."""
         require_write(request)
-        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
+        text = await read_body(request, limits, JSON_TYPES)
         body = await jobs.parse(Ids, text, access.client(request))
         check_batch(len(body.ids))
         names = [checked_id(one) for one in dict.fromkeys(body.ids)]

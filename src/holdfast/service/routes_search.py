@@ -41,7 +41,7 @@ def direct_searches(jobs: GalleryJobs, access: AccessControl) -> dict[str, Endpo
     async def by_vector(request: Request) -> Response:
         """The items nearest to a vector of the newest version, or of `version`."""
         access.require("read", request.headers.get("authorization"))
-        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
+        text = await read_body(request, limits, JSON_TYPES)
         body = await jobs.parse(VectorSearch, text, access.client(request))
         options = options_of(body)
 
@@ -53,7 +53,7 @@ def direct_searches(jobs: GalleryJobs, access: AccessControl) -> dict[str, Endpo
     async def by_id(request: Request) -> Response:
         """The items nearest to a stored item, without that item."""
         access.require("read", request.headers.get("authorization"))
-        text = await read_body(request, limits, JSON_TYPES, jobs.deadlines)
+        text = await read_body(request, limits, JSON_TYPES)
         body = await jobs.parse(IdSearch, text, access.client(request))
         options = options_of(body)
 
@@ -91,7 +91,7 @@ def search_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
         access.require("read", request.headers.get("authorization"))
         _check_page(k, offset, limits.k)
         conditions = None if filter is None else parse_json(FilterText, filter).root
-        image = await read_body(request, limits, IMAGE_TYPES, jobs.deadlines)
+        image = await read_body(request, limits, IMAGE_TYPES)
         options = SearchOptions(k, conditions, indexed_by, exact, offset)
         found = await jobs.search_image(image, options, access.client(request))
         return Response(_json_bytes(found), media_type="application/json")
