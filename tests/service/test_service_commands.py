@@ -15,7 +15,7 @@ from holdfast.cli import app
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Item, engine_migration
 from holdfast.gallery.engines import ENGINES
-from holdfast.service import admin_tasks, routes_admin
+from holdfast.service import admin_tasks, local_socket
 from holdfast.service.access_control import AccessControl, read_tokens
 from holdfast.service.app import build_app
 from holdfast.service.request_bodies import Limits
@@ -209,7 +209,7 @@ def test_items_with_much_metadata_go_through_the_service(gallery, make_client, t
 
 
 def test_a_command_that_is_refused_while_it_is_sent_says_why(served, monkeypatch):
-    monkeypatch.setattr(routes_admin, "ADMIN_BODY", 1)
+    monkeypatch.setattr(local_socket, "ADMIN_BODY", 1)
     folder, _ = served
     with pytest.raises(HoldfastError, match="the body is larger than"):
         run_on_server(folder, "delete", ids=["x" * 500] * 80_000)

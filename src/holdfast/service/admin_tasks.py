@@ -1,7 +1,7 @@
 """What the owner of a gallery may do with it: also with models, images and files that only paths name.
 
 The verbs of ``holdfast gallery`` run these tasks. If a process serves the gallery, it offers them as admin routes, on
-the socket in the gallery's folder only (``routes_admin``). Without fastapi: the verbs should start fast.
+the socket in the gallery's folder only (``local_socket``). Without fastapi: the verbs should start fast.
 """
 
 import threading

@@ -1,29 +1,47 @@
-"""The ASGI application: the endpoints of one open gallery."""
+"""The ASGI application: the endpoints of one open gallery, and what is the same for all requests and answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.environment import DISTRIBUTION, version
 from holdfast.errors import HoldfastError
 from holdfast.gallery import OpenGallery
 from holdfast.service.access_control import AccessControl
-from holdfast.service.errors import install_error_handlers
+from holdfast.service.errors import CLIENT_GONE, PRIVATE_FOLDER, error_response, install_error_handlers, response_for
 from holdfast.service.gallery_jobs import GalleryJobs
-from holdfast.service.local_socket import LocalSocket
-from holdfast.service.log import LOG
+from holdfast.service.local_socket import LocalSocket, RunningTasks, admin_routes
 from holdfast.service.metrics import Metrics
-from holdfast.service.middleware import RequestMiddleware
 from holdfast.service.request_bodies import Limits
-from holdfast.service.routes_admin import RunningTasks, admin_routes
+from holdfast.service.request_errors import LOG, RequestError
 from holdfast.service.routes_items import item_routes
 from holdfast.service.routes_search import direct_searches, search_routes
 from holdfast.service.routes_state import page_routes, state_routes
 from holdfast.service.schema import ERROR_RESPONSES, complete_openapi
+
+# The page shows images, which it fetches with its token, from blobs. It loads nothing from other hosts and submits no
+# forms. Browsers that support Trusted Types refuse to parse text as markup.
+POLICY = (
+    "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+_NO_STORE = (b"cache-control", b"no-store")
+_RETRY = {"Retry-After": "1"}
+_ANSWERED_UNDER_LOAD = "/v1/health"
 
 
 def build_app(
@@ -34,7 +52,7 @@ def build_app(
     name: str = "gallery",
     socket_folder: Path | None = None,
     on_started: Callable[[], None] = lambda: None,
-) -> RequestMiddleware:
+) -> "RequestMiddleware":
     """An ASGI application for an open gallery. It ends its threads at shutdown but does not close the gallery.
 
     access: who may send requests.
@@ -101,3 +119,91 @@ def _application(routers: Sequence[APIRouter], lifespan: Any = None) -> FastAPI:
         app.include_router(router)
     complete_openapi(app)
     return app
+
+
+class RequestMiddleware:
+    """An ASGI application around another one: checks host, origin and load, adds headers, counts requests.
+
+    direct: endpoints of POST requests, by path, that are called without ``app``.
+    private_folder: the gallery's folder, if answers may not name it.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        access: AccessControl,
+        limits: Limits,
+        metrics: Metrics,
+        direct: Mapping[str, Callable[[Request], Awaitable[Response]]],
+        private_folder: Path | None = None,
+    ) -> None:
+        self._app, self._access, self._limits, self._metrics, self._direct = app, access, limits, metrics, direct
+        self._private_folder = private_folder
+        self._body_bytes = 0  # of the bodies of all requests that are being answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope[PRIVATE_FOLDER] = self._private_folder
+        started, status, body_bytes = time.perf_counter(), CLIENT_GONE, 0
+        direct = self._direct.get(scope["path"]) if scope["method"] == "POST" else None
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = list(message.get("headers", ()))
+                cached = any(name == b"cache-control" for name, _ in headers)
+                message = {**message, "headers": [*headers, *_HEADERS, *(() if cached else (_NO_STORE,))]}
+            await send(message)
+
+        async def receive_within_limit() -> Message:
+            nonlocal body_bytes
+            message = await receive()
+            size = len(message.get("body", b""))
+            if size and self._body_bytes + size > self._limits.bodies:
+                # The connection is closed because the rest of the body is not read.
+                headers = {**_RETRY, "Connection": "close"}
+                raise RequestError(503, "too many large requests at once; try again", headers)
+            body_bytes += size
+            self._body_bytes += size
+            return message
+
+        self._metrics.in_flight += 1
+        try:
+            try:
+                self._check(scope)
+            except RequestError as error:
+                answer = error_response(error.status, error.reason, error.headers)
+                await answer(scope, receive, send_with_headers)
+            else:
+                if direct is None:
+                    await self._app(scope, receive_within_limit, send_with_headers)
+                else:
+                    answer = await _answer(direct, Request(scope, receive_within_limit))
+                    await answer(scope, receive, send_with_headers)
+        finally:
+            self._body_bytes -= body_bytes
+            self._metrics.in_flight -= 1
+            route: Any = scope.get("route")
+            path = scope["path"] if direct is not None else getattr(route, "path", "unmatched")
+            self._metrics.observe(path, scope["method"], status, time.perf_counter() - started)
+
+    def _check(self, scope: Scope) -> None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"] if name in (b"host", b"origin")}
+        self._access.check_host_and_origin(headers.get(b"host"), headers.get(b"origin"))
+        if len(scope.get("query_string", b"")) > self._limits.url:
+            raise RequestError(414, f"the query string is longer than {self._limits.url} bytes")
+        if self._metrics.in_flight > self._limits.in_flight and scope["path"] != _ANSWERED_UNDER_LOAD:
+            raise RequestError(503, "too many requests at once; try again", _RETRY)
+
+
+async def _answer(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    try:
+        return await endpoint(request)
+    except Exception as error:
+        answer = response_for(error, request)
+        if answer.status_code == 500:
+            LOG.exception("an endpoint failed")
+        return answer

@@ -10,8 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from holdfast.errors import HoldfastError, UnavailableError
-from holdfast.service.log import INTERNAL_ERROR, LOG
-from holdfast.service.request_errors import RequestError, validation_reason
+from holdfast.service.request_errors import INTERNAL_ERROR, LOG, RequestError, validation_reason
 
 CLIENT_GONE = 499
 """The status that is counted if the client closed the connection before the answer started."""

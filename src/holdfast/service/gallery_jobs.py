@@ -20,10 +20,9 @@ from holdfast.gallery.catalogue import Receipt
 from holdfast.gallery.models import batch_sizes, unit_row
 from holdfast.gallery.versions import Version
 from holdfast.service.batcher import Batcher, SetResult
-from holdfast.service.log import LOG
 from holdfast.service.operations import Answer, Operation, Operations, UnfinishedWriteError
 from holdfast.service.request_bodies import Limits
-from holdfast.service.request_errors import RequestError
+from holdfast.service.request_errors import LOG, RequestError
 from holdfast.service.request_models import Model, bounds_of, check_bounds, parse_json, read_checked
 from holdfast.service.worker_pool import WorkerPool
 

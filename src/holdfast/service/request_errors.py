@@ -1,6 +1,13 @@
-"""Refused requests, and what is wrong with a body in plain words. Without fastapi: worker processes import it."""
+"""Refused requests, what is wrong with a body in plain words, and the service's log for all that clients do not read.
 
+Without fastapi: worker processes import it, and they should start fast.
+"""
+
+import logging
 from typing import Any
+
+LOG = logging.getLogger("holdfast.service")
+INTERNAL_ERROR = "internal error of the service; see its log"
 
 
 class RequestError(Exception):
