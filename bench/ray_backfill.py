@@ -30,7 +30,7 @@ from timing import write_figures
 from holdfast import Encoder, Gallery, Preprocess, build_backbone, embed_shards
 from holdfast.embedding.on_ray import ray_cluster
 from holdfast.environment import describe
-from holdfast.gallery import reembed_on_ray
+from holdfast.gallery import reembed
 from holdfast.gallery.item_files import ShardFolder
 
 COPIES = ("here", "ray", "ray_killed")
@@ -45,11 +45,11 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--side", type=int, default=32, help="pixels of a side of an image")
     parser.add_argument("--cpus", type=int, default=2, help="CPUs of the Ray cluster")
-    parser.add_argument("--shard-items", type=int, default=reembed_on_ray.SHARD_ITEMS, help="items of a task of Ray")
+    parser.add_argument("--shard-items", type=int, default=reembed.SHARD_ITEMS, help="items of a task of Ray")
     parser.add_argument("--folder", type=Path, help="where everything goes; a temporary folder by default")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
-    reembed_on_ray.SHARD_ITEMS = options.shard_items
+    reembed.SHARD_ITEMS = options.shard_items
     environment, load = describe("cpu"), os.getloadavg()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=options.folder))
     try:

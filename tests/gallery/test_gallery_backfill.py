@@ -13,7 +13,7 @@ from holdfast import Gallery
 from holdfast.embedding.batches import EmbeddedItems
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError, UnavailableError
-from holdfast.gallery import Item, reembed_on_ray
+from holdfast.gallery import Item, reembed
 
 pytest.importorskip("qdrant_edge")
 
@@ -329,7 +329,7 @@ def test_a_limit_on_a_cluster_does_not_count_unreadable_images(model_folders, pi
                         reasons[row] = str(error)
                 yield number, EmbeddedItems(rows, reasons)
 
-    monkeypatch.setattr(reembed_on_ray, "ray_cluster", lambda address: contextlib.nullcontext(Cluster()))
+    monkeypatch.setattr(reembed, "ray_cluster", lambda address: contextlib.nullcontext(Cluster()))
     files = [tmp_path / f"{n}.png" for n in range(12)]
     for file, picture in zip(files, picture_files, strict=False):
         file.write_bytes(picture.read_bytes())

@@ -12,8 +12,7 @@ from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
 from holdfast.gallery import Gallery, Item
 from holdfast.gallery.catalogue import ItemsWithPath
-from holdfast.gallery.held_out_items import HELD, NamedSamples
-from holdfast.gallery.label_check import split
+from holdfast.gallery.label_check import HELD, NamedSamples, split
 from holdfast.storage import write_json
 
 CLASSES = 10

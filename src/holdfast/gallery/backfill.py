@@ -20,8 +20,7 @@ from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.given_vectors import GivenVectors
 from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
 from holdfast.gallery.protocol import VectorSource
-from holdfast.gallery.reembed import RateLimit, ReembeddedBlock, ReembedProgress, image_blocks, store_blocks
-from holdfast.gallery.reembed_on_ray import ray_blocks
+from holdfast.gallery.reembed import RateLimit, ReembeddedBlock, ReembedProgress, image_blocks, ray_blocks, store_blocks
 from holdfast.gallery.searching import SearchArguments, search_versions
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version

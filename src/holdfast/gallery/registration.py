@@ -30,9 +30,9 @@ from holdfast.gallery.bridge_pairs import (
 )
 from holdfast.gallery.catalogue import ItemsWithPath
 from holdfast.gallery.given_vectors import NewVectors
-from holdfast.gallery.held_out_items import NamedSamples
 from holdfast.gallery.label_check import (
     CheckSample,
+    NamedSamples,
     NewQueries,
     check_on_sample,
     joint_confidence,
