@@ -234,14 +234,15 @@ def test_a_full_disk_is_one_line_and_changes_nothing(model_folders, tmp_path):
         gallery.add([Item("a", vector=np.ones(32))])
         catalogue = gallery._state.catalogue
         (pages,) = catalogue.read("PRAGMA page_count")[0]
-        catalogue.read(f"PRAGMA max_page_count = {pages}")
+        writer = catalogue._connection
+        writer.execute(f"PRAGMA max_page_count = {pages}")
         many = [Item(str(n), vector=np.ones(32), metadata={"text": "x" * 8000}) for n in range(50)]
         with pytest.raises(
             UnavailableError, match=r"catalogue\.sqlite: cannot be written \(database or disk is full\)$"
         ):
             gallery.add(many)
         assert [hit.id for hit in gallery.search(vector=np.ones(32), k=100)] == ["a"]
-        catalogue.read("PRAGMA max_page_count = 1000000")
+        writer.execute("PRAGMA max_page_count = 1000000")
         assert gallery.add(many) == 50
         assert len(gallery.search(vector=np.ones(32), k=100)) == 51
         assert gallery.stats()["versions"][0]["vectors"] == 51

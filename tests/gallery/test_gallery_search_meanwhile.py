@@ -74,3 +74,17 @@ def test_searches_go_on_while_versions_are_registered(model_folders, pictures, t
         assert counts == sorted(counts)
         assert set(counts) <= {20, 40, 60}
         assert len(gallery.search(pictures[0], k=100)) == 60
+
+
+def test_searches_do_not_wait_for_a_query_of_all_items(model_folders, tmp_path):
+    """As a backfill and a rollback have them; this one takes a second or two and reads no item."""
+    slow = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 5000000) SELECT count(*) FROM n"
+    with Gallery.create(tmp_path / "g", model_folders[0]) as gallery:
+        gallery.add([Item("a", vector=np.ones(32))])
+        reading = threading.Thread(target=gallery._state.catalogue.read, args=(slow,))
+        reading.start()
+        time.sleep(0.1)
+        assert [hit.id for hit in gallery.search(vector=np.ones(32))] == ["a"]
+        gallery.add([Item("b", vector=np.ones(32))])
+        assert reading.is_alive()
+        reading.join()

@@ -76,7 +76,10 @@ class Receipt:
 
 
 class Catalogue:
-    """Safe for many threads: they share one connection and a lock. Every change is on disk when its call returns."""
+    """Safe for many threads: they share one connection and a lock. Every change is on disk when its call returns.
+
+    Queries that read many rows have a connection of their own, so that nobody waits for them.
+    """
 
     def __init__(self, path: Path, *, new: bool = False) -> None:
         if not new and not path.exists():
@@ -122,8 +125,18 @@ class Catalogue:
         return self._lock
 
     def read(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows of a query. It may read all items: other threads do not wait for it."""
+        with self._reading() as connection:
+            return connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for queries that read many rows. It sees what was committed before its first query."""
         with self._lock:
-            return self._connection.execute(query, values).fetchall()
+            _ = self._connection.total_changes  # refuses a gallery that is closed
+        address = f"{self._path.absolute().as_uri()}?mode=ro"
+        with _ExplainingLock(self._path), contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
+            yield connection
 
     def setting(self, name: str, default: Any = None) -> Any:
         with self._lock:
@@ -215,8 +228,10 @@ class Catalogue:
     def receipt(self, key: str) -> Receipt | None:
         """The receipt with this key; None if there is none, or if it is too old."""
         oldest = time.time() - RECEIPT_SECONDS
-        rows = self.read("SELECT request, answer FROM receipts WHERE key = ? AND made >= ?", (key, oldest))
-        return Receipt(key, rows[0][0], json.loads(rows[0][1])) if rows else None
+        query = "SELECT request, answer FROM receipts WHERE key = ? AND made >= ?"
+        with self._lock:
+            row = self._connection.execute(query, (key, oldest)).fetchone()
+        return None if row is None else Receipt(key, row[0], json.loads(row[1]))
 
     def add_hits(self, counts: Mapping[str, int]) -> None:
         """Add to the counts of hits; ids that no longer exist are ignored. The only change without a flush to disk."""
@@ -264,36 +279,29 @@ class Catalogue:
             return {item.id: item for item in self._select("id", ids)}
 
     def items_with_path(self, version: int) -> ItemsWithPath:
-        """The items of a version that have the path of an image, by key. Read in blocks: other threads wait for one."""
-        query = (
-            "SELECT key, id, label FROM items WHERE version = ? AND key > ? AND path IS NOT NULL ORDER BY key LIMIT ?"
-        )
+        """The items of a version that have the path of an image, by key."""
+        query = "SELECT key, id, label FROM items WHERE version = ? AND path IS NOT NULL ORDER BY key"
         found = ItemsWithPath(array("q"), [], [])
-        while True:
-            rows = self.read(query, (version, found.keys[-1] if found.keys else -1, _BLOCK_ROWS))
-            if not rows:
-                return found
-            keys, ids, labels = zip(*rows, strict=True)
-            found.keys.extend(keys)
-            found.ids.extend(ids)
-            found.labels.extend(labels)
+        with self._reading() as connection:
+            selected = connection.execute(query, (version,))
+            while rows := selected.fetchmany(_BLOCK_ROWS):
+                keys, ids, labels = zip(*rows, strict=True)
+                found.keys.extend(keys)
+                found.ids.extend(ids)
+                found.labels.extend(labels)
+        return found
 
     def keys_with_path(self, listed: ItemsWithPath, paths: Collection[str]) -> set[int]:
-        """The keys of those items in ``listed`` that have one of these paths; read in blocks."""
-        found: set[int] = set()
-        if not paths:
-            return found
+        """The keys of those items in ``listed`` that have one of these paths."""
+        if not paths or not listed.keys:
+            return set()
         query = "SELECT key FROM items WHERE key BETWEEN ? AND ? AND path IN (SELECT value FROM json_each(?))"
-        wanted = json.dumps(sorted(paths))
-        for start in range(0, len(listed.keys), _BLOCK_ROWS):
-            block = listed.keys[start : start + _BLOCK_ROWS]
-            found.update(key for (key,) in self.read(query, (block[0], block[-1], wanted)))
-        return found & set(listed.keys)
+        rows = self.read(query, (listed.keys[0], listed.keys[-1], json.dumps(sorted(paths))))
+        return {key for (key,) in rows} & set(listed.keys)
 
     def counts(self) -> dict[int, int]:
         """Number of items by version; versions without items are left out."""
-        with self._lock:
-            return dict(self._connection.execute("SELECT version, count(*) FROM items GROUP BY version").fetchall())
+        return dict(self.read("SELECT version, count(*) FROM items GROUP BY version"))
 
     def estimated_counts(self) -> Mapping[int, int]:
         """As ``counts``, without reading the file again. A change that could not be written may be included."""
@@ -309,17 +317,9 @@ class Catalogue:
             self._estimates.update(new)
 
     def totals(self) -> tuple[dict[int, int], dict[str, int]]:
-        """Number of items by version, and how many have a label and the path of an image.
-
-        All items are read, by a connection of its own: searches do not wait for it.
-        """
-        with self._lock:
-            _ = self._connection.total_changes  # refuses a gallery that is closed
-        address = f"{self._path.absolute().as_uri()}?mode=ro"
-        with _ExplainingLock(self._path), contextlib.closing(sqlite3.connect(address, uri=True)) as connection:
-            counts = connection.execute("SELECT version, count(*) FROM items GROUP BY version").fetchall()
-            labelled, with_path = connection.execute("SELECT count(label), count(path) FROM items").fetchone()
-        return dict(counts), {"labelled": labelled, "with_path": with_path}
+        """Number of items by version, and how many have a label and the path of an image."""
+        ((labelled, with_path),) = self.read("SELECT count(label), count(path) FROM items")
+        return self.counts(), {"labelled": labelled, "with_path": with_path}
 
     @property
     def fields(self) -> set[str]:
