@@ -5,7 +5,7 @@ import io
 import pytest
 
 from holdfast.cli import progress
-from holdfast.cli.progress import Bar, Lines, Position, StageProgress, run_display
+from holdfast.cli.progress import Bar, Lines, Position, ProgressLine, StageProgress, run_display
 from holdfast.events import (
     EpochEnded,
     EvaluationBegan,
@@ -167,3 +167,21 @@ def test_stages_in_quiet(capsys, monkeypatch):
     with StageProgress("adopt", quiet=True) as shown:
         shown("searching", 1, 4)
     assert capsys.readouterr().err == ""
+
+
+def test_the_error_of_a_task_begins_on_a_line_of_its_own(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+
+    def register() -> None:
+        with ProgressLine("register", quiet=False) as line:
+            line.show({"stage": "fitting", "done": 0, "total": 2})
+            raise ValueError("no bridge helps")
+
+    with pytest.raises(ValueError, match="no bridge helps"):
+        register()
+    assert terminal.getvalue() == "\rregister: fitting: 0 of 2\x1b[K\r\x1b[K"

@@ -140,13 +140,11 @@ def register(
     """
     from holdfast.service.served_gallery import open_local_or_served
 
-    line = ProgressLine("register", quiet=quiet or json)
-
     def progress(stage: str, done: int, total: int) -> None:
         line.show({"stage": stage, "done": done, "total": total})
 
     try:
-        with open_local_or_served(folder, device) as opened:
+        with ProgressLine("register", quiet=quiet or json) as line, open_local_or_served(folder, device) as opened:
             older = opened.stats()["versions"]
             version = opened.register(
                 model,
@@ -159,7 +157,6 @@ def register(
     except KeyboardInterrupt:
         typer.echo(f"holdfast: stopped; holdfast gallery versions {folder} shows whether it is registered", err=True)
         raise typer.Exit(130) from None
-    line.clear()
     if json:
         print_json(version.as_json())
         return

@@ -1,6 +1,5 @@
 """``holdfast gallery add``: images of files and folders, or vectors of a file, with progress on stderr."""
 
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.progress import LINE_SECONDS, clock
+from holdfast.cli.progress import ProgressLine, clock
 from holdfast.cli.show import say
 from holdfast.errors import HoldfastError
 
@@ -208,30 +207,24 @@ def add_items(
     refused: list[dict[str, str]] = []
     replaced: list[int] = []
     stored = 0
-    started = printed = time.monotonic()
+    started = time.monotonic()
 
     def tell(done: int) -> None:
-        nonlocal printed, stored
-        stored, now = done, time.monotonic()
-        if quiet or (now - printed < LINE_SECONDS and not sys.stderr.isatty()):
-            return
-        printed = now
-        seen = done + len(refused)
-        line = f"add: {seen} of {count}, {clock((now - started) / seen * (count - seen))} left"
-        sys.stderr.write(f"\r{line}\x1b[K" if sys.stderr.isatty() else f"{line}\n")
-        sys.stderr.flush()
+        nonlocal stored
+        stored, seen = done, done + len(refused)
+        seconds_left = (time.monotonic() - started) / seen * (count - seen)
+        line.write(f"{seen} of {count}, {clock(seconds_left)} left")
 
     def note(item: "Item", error: HoldfastError) -> None:
         refused.append({"id": item.id, "reason": str(error)})
 
     try:
-        added = gallery.add(items, version=version, refused=note, progress=tell, replaced=replaced.append)
+        with ProgressLine("add", quiet=quiet) as line:
+            added = gallery.add(items, version=version, refused=note, progress=tell, replaced=replaced.append)
     except KeyboardInterrupt:
         kept = f"{stored} of {count} {what} are stored"
         typer.echo(f"holdfast: stopped; {kept}: the same command adds all of them", err=True)
         raise typer.Exit(130) from None
-    if not quiet and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
     return {"added": added, "replaced": sum(replaced), "refused": refused}
 
 

@@ -139,16 +139,15 @@ def run_maintenance(
 
     if is_served(folder):
         check_device_option(folder, device)
-    line = ProgressLine(verb, quiet=quiet)
     try:
-        done = run_on_server(folder, verb, on_progress=line.show, **options)
-        if done is None:
-            with open_gallery(folder, device=device) as opened:
-                done = TASKS[verb](opened, threading.Event(), line.show, **options)
+        with ProgressLine(verb, quiet=quiet) as line:
+            done = run_on_server(folder, verb, on_progress=line.show, **options)
+            if done is None:
+                with open_gallery(folder, device=device) as opened:
+                    done = TASKS[verb](opened, threading.Event(), line.show, **options)
     except KeyboardInterrupt:
         typer.echo(f"holdfast: stopped; finished work is kept: run {verb} again to resume", err=True)
         raise typer.Exit(130) from None
-    line.clear()
     return dict(done)
 
 

@@ -384,29 +384,39 @@ class StageProgress(Display):
 
 
 class ProgressLine:
-    """Progress of a gallery's task on stderr: a line that is overwritten in a terminal, else a line now and then."""
+    """Progress of a gallery's task on stderr: a line that is overwritten in a terminal, else a line now and then.
+
+    At the end of the context the line is removed from a terminal, so that an error begins on a line of its own.
+    """
 
     def __init__(self, verb: str, *, quiet: bool) -> None:
         self._verb, self._quiet, self._terminal = verb, quiet, sys.stderr.isatty()
         self._printed = time.monotonic()
 
     def show(self, figures: dict[str, Any]) -> None:
-        now = time.monotonic()
-        if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
-            return
-        self._printed = now
-        if "stage" in figures:  # a model that is registered
-            parts = [f"{figures['stage']}: {figures['done']} of {figures['total']}"]
-        elif "copied" in figures:  # a move to another engine
-            parts = [f"{counted(figures['copied'], 'vector')} copied", f"{figures['rate']:.0f} a second"]
+        """Show the progress of a registration, a migration to another engine, a backfill or a rollback."""
+        if "stage" in figures:
+            self.write(f"{figures['stage']}: {figures['done']} of {figures['total']}")
+        elif "copied" in figures:
+            self.write(f"{counted(figures['copied'], 'vector')} copied, {figures['rate']:.0f} a second")
         else:
             left = "" if figures["seconds_left"] is None else f"{clock(figures['seconds_left'])} left"
             share = f"{per_cent(figures['share'])} % backfilled" if "share" in figures else ""
             parts = [f"{figures['moved']} of {figures['total']}", share, f"{figures['rate']:.1f} items/s", left]
-        line = f"{self._verb}: {', '.join(part for part in parts if part)}"
+            self.write(", ".join(part for part in parts if part))
+
+    def write(self, text: str) -> None:
+        now = time.monotonic()
+        if self._quiet or (now - self._printed < LINE_SECONDS and not self._terminal):
+            return
+        self._printed = now
+        line = f"{self._verb}: {text}"
         sys.stderr.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
         sys.stderr.flush()
 
-    def clear(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self._quiet and self._terminal:
             sys.stderr.write("\r\x1b[K")
