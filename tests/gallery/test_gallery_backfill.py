@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from holdfast import Gallery
 from holdfast.embedding.batches import EmbeddedItems
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError, UnavailableError
-from holdfast.gallery import Item, reembed
+from holdfast.gallery import Item, backfill, reembed
 
 pytest.importorskip("qdrant_edge")
 
@@ -57,6 +58,19 @@ def test_every_image_moves_and_keeps_what_it_had(upgraded, model_folders, pictur
     assert [hit.id for hit in upgraded.search(pictures[7], k=1, filter={"n": 7, "label": "class3"})] == ["007"]
     again = upgraded.backfill()
     assert (again.progress.moved, again.progress.total) == (0, 0)
+
+
+@pytest.mark.parametrize("probes", [0, 5])
+def test_all_items_are_counted_at_every_tenth_only(upgraded, monkeypatch, probes):
+    """Also without probes, after an earlier call has measured accuracy."""
+    upgraded.backfill(limit=1)
+    upgraded._state.models.sizes = replace(upgraded._state.models.sizes, reembed=1)
+    counts, batches = [], []
+    count = backfill._count
+    monkeypatch.setattr(backfill, "_count", lambda *words: counts.append(0) or count(*words))
+    done = upgraded.backfill(probes=probes, progress=batches.append)
+    assert (done.progress.moved, len(batches)) == (39, 40)
+    assert 10 <= len(counts) <= 13
 
 
 def test_each_version_is_searched_by_the_share_of_items_it_holds(upgraded, picture_files, pictures, monkeypatch):

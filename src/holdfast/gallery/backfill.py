@@ -116,6 +116,7 @@ def backfill(state: GalleryState, options: BackfillOptions, on_progress: Callabl
         probes = AccuracyProbes(state, state.models.newest(), options.probes)
     curve = _earlier_curve(state.catalogue, target)
     count = _count(state.catalogue, target)
+    tenths = int(_CURVE_POINTS * count.share)
     result = Backfill(
         target.number,
         options.order,
@@ -134,10 +135,12 @@ def backfill(state: GalleryState, options: BackfillOptions, on_progress: Callabl
         state.catalogue.put_settings({_SETTING: {"to": target.number, "order": options.order, "accuracy": curve}})
 
     def after_batch(progress: ReembedProgress) -> None:
-        # Items are counted exactly only at the points of the curve; in between the share is estimated.
+        # Items are counted exactly only at every tenth of the way; in between the share is estimated.
+        nonlocal tenths
         result.share = min(1.0, (count.in_target + progress.moved) / max(1, count.total))
         result.progress = progress
-        if curve and int(_CURVE_POINTS * result.share) > int(_CURVE_POINTS * curve[-1][0]):
+        if int(_CURVE_POINTS * result.share) > tenths:
+            tenths = int(_CURVE_POINTS * result.share)
             measure()
         on_progress(result)
 
