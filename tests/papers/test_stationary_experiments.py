@@ -1,4 +1,4 @@
-"""The experiments on Table 2: their runs, and what docs/reproduction.md says of them."""
+"""The experiments on Table 2: their runs, and what docs/reproduction-details.md says of them."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def said():
-    return " ".join((ROOT / "docs/reproduction.md").read_text(encoding="utf-8").split())
+    return " ".join((ROOT / "docs/reproduction-details.md").read_text(encoding="utf-8").split())
 
 
 def shown(rows, tasks, about, readout="simplex", name="plain", method="simplex_hoc", aca=False):

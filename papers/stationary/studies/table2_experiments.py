@@ -101,7 +101,7 @@ class Case:
 class Experiment:
     """A question and its runs.
 
-    number: as in the list of experiments of docs/reproduction.md.
+    number: as in the list of experiments of docs/reproduction-details.md.
     notes: on this experiment alone.
     """
 
