@@ -1,6 +1,7 @@
 """What docs/service.md and docs/reference/http.md tell a reader to type works, and they list what there is."""
 
 import io
+import json
 import re
 import shlex
 from pathlib import Path
@@ -53,6 +54,9 @@ def test_curl(client, gallery, tmp_path):
     image, put, vector, by_id, item, thumbnail, deleted = answers
     assert len(vector.json()["hits"]) == 3
     assert image.json()["hits"][0]["id"] == "cats/2"
+    (shown,) = re.findall(r"^```json\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert list(json.loads(shown)) == list(image.json())
+    assert list(json.loads(shown)["hits"][0]) == list(image.json()["hits"][0])
     assert put.json() == {"stored": 1, "version": 1}
     assert by_id.json()["hits"][0]["id"] == "cats/2"
     assert item.json()["metadata"] == {"price": 3}
