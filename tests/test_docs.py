@@ -183,7 +183,7 @@ def test_the_numbers_of_the_comparison_and_of_pretrained_networks_are_those_of_t
 def test_the_default_method_of_pretrained_networks_is_chosen_by_the_record():
     record = json.loads((ROOT / "results/bench/pretrained_method-2cores.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs/methods/distillation.md").read_text(encoding="utf-8")
-    said = table_after(page, "| | own gallery")
+    said = table_after(page, "| trained by | mAP on its own gallery")
     for row in record["rows"]:
         name = "the network without training" if row["training"] == "none" else row["training"]
         across = f"{100 * row['new_on_old']['mAP']:.1f}" if "new_on_old" in row else "–"

@@ -31,7 +31,7 @@ def test_the_numbers_are_those_of_the_study():
     replaced = page[page.index("## The network is replaced: whole") : page.index("## The network is replaced: head")]
     own, lags, grown = (table_after(unseen, start) for start in ("| last version", "| kept, %", "|  | recall@1"))
     networks = table_after(replaced, "|  | own recall@1")
-    said = table_after(README, "| | after 1 update")
+    said = table_after(README, "| way of updating | after 1 update")
     for name, strategy, training in (
         ("plain fine-tuning, old index", "plain, old index", "plain"),
         ("plain fine-tuning + bridge", "plain + bridge", "plain"),
