@@ -77,7 +77,12 @@ def test_what_is_printed(first, second, photos):
     assert record["slots"] == {"all": 12, "owned": 5}
     assert record["verdict"] == record["check"]["verdict"]
     text = typed(*again)
-    assert f"{record['data']['images']} images of 2 new" in " ".join(text.split())
+    words = " ".join(text.split())
+    assert f"{record['data']['images']} images of 2 new" in words
+    (shown,) = re.findall(r"^```text\n(.*?)^```", (ROOT / "docs/own-data.md").read_text(), re.MULTILINE | re.DOTALL)
+    for part in ("Accuracy, trained classes: the nearest neighbour is right", "images. At most 1 point lost on known"):
+        assert part in words
+        assert part in " ".join(shown.split())
     assert "all classes" in text
     assert "known classes" in text
     assert text.index("Checked against 1, on held-out images. At most 1 point lost") < text.index("strict definition")
