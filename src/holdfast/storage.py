@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TEMPORARY = ".tmp-"
+read_json, read_array = untrusted_files.read_json, untrusted_files.read_npy
 
 
 def check_file_writable(path: Path) -> None:
@@ -138,18 +139,9 @@ _NUMBERS = re.compile(r'\[\n([^"\[\]{}]+)\]')
 """A list of numbers, true, false and null in indented JSON. No string contains a line break."""
 
 
-def read_json(path: Path) -> Any:
-    return untrusted_files.read_json(path)
-
-
 def write_array(path: Path, array: np.ndarray) -> None:
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.save(file, array, allow_pickle=False)
-
-
-def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """Read one npy file; ``mapped`` memory-maps it instead."""
-    return untrusted_files.read_npy(path, mapped=mapped)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping[str, str] | None = None) -> None:

@@ -311,7 +311,9 @@ def test_from_a_model_of_a_run(tiny_run, photos, tmp_path):
     told = []
     grow_models([tiny_run / "models" / "03"], 12, tmp_path / "grown")
     model = tmp_path / "grown" / "03"
-    with pytest.raises(HoldfastError, match="has no recipe of its training; give one with --recipe"):
+    with pytest.raises(
+        HoldfastError, match="no recipe of holdfast start, update or run is with it; give one by --recipe"
+    ):
         update(model, photos / "1", tmp_path / "4", device="cpu")
     recipe = str(tiny_run / "recipe.toml")
     slots = ["method.slots=12", "train.epochs=1"]

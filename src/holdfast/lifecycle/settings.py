@@ -319,7 +319,9 @@ def recorded_tables(model: Path) -> dict[str, Any]:
     """
     recorded = recorded_recipe(model)
     if recorded is None:
-        raise HoldfastError(f"{model}: has no recipe of its training; give one with --recipe (settings in Python)")
+        raise HoldfastError(
+            f"{model}: no recipe of holdfast start, update or run is with it; give one by --recipe (settings in Python)"
+        )
     tables = version_tables(recorded)
     if isinstance(tables.get("method"), dict):
         tables["method"] = {key: value for key, value in tables["method"].items() if key != "slots"}
