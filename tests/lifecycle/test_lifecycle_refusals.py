@@ -149,7 +149,7 @@ def test_buffered_files(how, letters, recipe, photos, tmp_path, out):
     for item in json.loads((model / "buffer.json").read_text())["images"][:2]:
         file = tmp_path / "here" / item["path"].split("/here/")[1]
         file.unlink() if how == "gone" else file.write_bytes(file.read_bytes() + b"\0")
-    refused(f"buffer: 2 of 9 images are {how}.*--buffer-from FOLDER", model, photos / "2", out)
+    refused(f"buffered images: 2 of 9 are {how}.*--buffer-from FOLDER", model, photos / "2", out)
 
 
 def test_held_out_files_that_are_gone_are_left_out(letters, recipe, photos, tmp_path, out):

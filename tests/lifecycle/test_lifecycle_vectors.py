@@ -146,6 +146,6 @@ def test_a_file_that_changed(here, tmp_path):
     start(mine, tmp_path / "1", overrides=FEW, device="cpu")
     whole = dict(np.load(mine))
     np.savez(mine, features=whole["features"] + 1, labels=whole["labels"])
-    with pytest.raises(HoldfastError, match=r"buffer: 9 of 9 images are changed .*--buffer-from"):
+    with pytest.raises(HoldfastError, match=r"buffered vectors: 9 of 9 are changed .*--buffer-from"):
         update(tmp_path / "1", here / "2.npz", tmp_path / "2", device="cpu")
     assert not (tmp_path / "2").exists()

@@ -63,7 +63,8 @@ def check_versions(
     class_names = np.array([one.class_name for one in samples])
     names, codes, sizes = np.unique(class_names, return_inverse=True, return_counts=True)
     if len(names) < 2 or not (sizes > 1).any():
-        what = "no class has two held-out images" if len(names) != 1 else "all held-out images are of one class"
+        things = "vectors" if new.preprocess is not None and new.preprocess.takes_vectors else "images"
+        what = f"no class has two held-out {things}" if len(names) != 1 else f"all held-out {things} are of one class"
         reason = f"{what}; hold more out (held_out.share) or give --check-on"
         return {"verdict": NOT_JUDGED, "reason": reason, "exit_code": 2}
     images = ImageSet(pixels, codes.astype(np.int64), tuple(names.tolist()), "")
@@ -141,7 +142,7 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
             measured = "holdfast gallery register measures it on the gallery's items"
             reason = f"it is an adopted model without a network; {measured}"
         elif len(images) < FEWEST_IMAGES:
-            images_there = counted(len(images), "image")
+            images_there = counted(len(images), "vector" if images.holds_vectors else "image")
             reason = f"{images_there} held out or kept, at least {FEWEST_IMAGES} are needed"
         else:
             try:

@@ -18,6 +18,7 @@ from holdfast.saved_samples import BUFFER, HELD_OUT, read_sample_list
 from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_array, read_json, write_array, write_json
 from holdfast.untrusted_files import read_toml
+from holdfast.wording import are
 
 METHOD, RECIPE, TRAINED = "method.safetensors", "recipe.toml", "trained.npy"
 
@@ -159,20 +160,24 @@ class SampleSet:
     def hashes(self) -> frozenset[str]:
         return frozenset(one.sha256 for one in self.samples)
 
-    def pixels(self, reader: Reader, what: str) -> np.ndarray:
-        """N x H x W x C. Refused if a file is gone or changed; ``what`` names the samples in the message."""
+    def pixels(self, reader: Reader, which: str) -> np.ndarray:
+        """N x H x W x C. Refused if a file is gone or changed. which: "buffered" or "held-out", for the message."""
         if self.embedded is not None:
             if len(self) and self.embedded.shape[1:] != reader.shape:
-                raise HoldfastError(f"{what}: saved as {self.embedded.shape[1:]}, but {reader.shape} is needed")
+                shape = self.embedded.shape[1:]
+                raise HoldfastError(f"{which} {reader.noun}s: saved as {shape}, but {reader.shape} is needed")
             return self.embedded
         gone = [one.path for one in self.samples if not one.path.is_file()]
         unchanged = frozenset(self.samples if gone else self.unchanged(reader).samples)
         changed = [one.path for one in self.samples if one not in unchanged]
         for bad, how in ((gone, "gone"), (changed, "changed (sha256 differs)")):
             if bad:
+                others = (
+                    ", or draw others with --buffer-from FOLDER (buffer_from in Python)" if which == "buffered" else ""
+                )
                 raise HoldfastError(
-                    f"{what}: {len(bad)} of {len(self)} images are {how}, the first is {bad[0]}; put them back, or "
-                    "draw others with --buffer-from FOLDER (buffer_from in Python)"
+                    f"{which} {reader.noun}s: {len(bad)} of {len(self)} {are(len(bad))} {how}, the first is {bad[0]}; "
+                    f"put them back{others}"
                 )
         return reader.read(self.samples)
 

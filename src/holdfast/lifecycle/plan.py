@@ -87,9 +87,10 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
         one for one, out in zip(samples, held, strict=True) if not out and (one.class_name, one.sha256) not in replayed
     ]
     if not new:
-        all_ = "the one image is" if len(samples) == 1 else f"all {len(samples)} images are"
+        noun = context.reader.noun
+        all_ = f"the one {noun} is" if len(samples) == 1 else f"all {len(samples)} {noun}s are"
         raise HoldfastError(f"nothing to train on: {all_} held out or in the buffer already")
-    buffer_pixels = buffer.pixels(context.reader, "buffer")
+    buffer_pixels = buffer.pixels(context.reader, "buffered")
     names = sorted({one.class_name for one in new})
     classes = (*known, *(name for name in names if name not in known))
     pixels = context.reader.read(new)
@@ -128,7 +129,7 @@ def draw_buffer(samples: Sequence[Sample], context: VersionContext) -> SampleSet
     names = sorted({one.class_name for one in known})
     if not names:
         raise HoldfastError(
-            f"--buffer-from (buffer_from in Python): has no image of a class that {parent.folder} knows"
+            f"--buffer-from (buffer_from in Python): has no {context.reader.noun} of a class that {parent.folder} knows"
         )
     order, _ = canonical_order(context.reader.read(known), _labels(known, names), names, source="--buffer-from")
     ordered = [known[row] for row in order]

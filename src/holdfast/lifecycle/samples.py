@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -64,7 +64,12 @@ class FoundSamples:
 
 
 class Reader(Protocol):
-    """Finds samples and reads them."""
+    """Finds samples and reads them.
+
+    noun: what a sample is called in messages.
+    """
+
+    noun: ClassVar[str]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,6 +99,8 @@ class ImageFiles:
     colour: "rgb" or "grey".
     resize: shorter side before the square is cut out, in pixels; None: ``size``.
     """
+
+    noun: ClassVar[str] = "image"
 
     size: int
     colour: Colour
@@ -164,6 +171,8 @@ class VectorRows:
     features, labels: names of the two arrays or columns.
     width: numbers in each vector; None accepts any.
     """
+
+    noun: ClassVar[str] = "vector"
 
     features: str
     labels: str

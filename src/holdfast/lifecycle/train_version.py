@@ -122,7 +122,7 @@ def train_version(job: VersionJob, out: Path, device: torch.device, control: Run
         return finished
     # Unreadable held-out files are refused before the training: every later version would need them.
     reader = job.settings.check_reader(job.preprocess)
-    pixels = plan.checked.pixels(reader, "held-out images")
+    pixels = plan.checked.pixels(reader, "held-out")
     encoder, task, method = job.make_encoder(), plan.task, job.settings.build_method()
     if encoder.frozen and not any(parameter.requires_grad for parameter in encoder.parameters()):
         control.on_event(RunWarning(ALL_FROZEN))

@@ -68,10 +68,10 @@ def report_versions(
     queries = half_of_each_class(codes, "query", 0)
     if int(queries.sum()) < FEWEST_QUERIES:
         raise HoldfastError(
-            f"{newest.folder}: no class has two held-out images, so there is nothing to search; hold more out "
+            f"{newest.folder}: no class has two held-out {reader.noun}s, so there is nothing to search; hold more out "
             "(held_out.share) in the next update"
         )
-    images = ImageSet(held_out.pixels(reader, "held-out images"), codes.astype(np.int64), tuple(classes.tolist()), "")
+    images = ImageSet(held_out.pixels(reader, "held-out"), codes.astype(np.int64), tuple(classes.tolist()), "")
     searches = []
     for done, version in enumerate(versions):
         progress(f"embedding with version {version.number}", done, len(versions))
@@ -148,15 +148,15 @@ def _held_out(newest: Parent, reader: Reader) -> tuple[SampleSet, list[str]]:
     """The held-out samples that can be read, and a note on the others."""
     every = newest.held_out
     if not len(every):
-        raise HoldfastError(f"{newest.folder}: has no held-out images, so its versions cannot be compared here")
+        raise HoldfastError(f"{newest.folder}: has no held-out {reader.noun}s, so its versions cannot be compared here")
     left = every.unchanged(reader)
     lost = len(every) - len(left)
     if not len(left):
         raise HoldfastError(
-            f"{newest.folder}: all {len(every)} held-out images are gone or changed, the first is "
+            f"{newest.folder}: all {len(every)} held-out {reader.noun}s are gone or changed, the first is "
             f"{every.samples[0].path}; put them back"
         )
-    note = f"{lost} of {counted(len(every), 'held-out image')} {are(lost)} gone or changed and left out"
+    note = f"{lost} of {counted(len(every), f'held-out {reader.noun}')} {are(lost)} gone or changed and left out"
     return left, [note] if lost else []
 
 

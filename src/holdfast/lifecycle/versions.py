@@ -231,7 +231,7 @@ def update(
         plan = plan_version(samples, buffer, context)
     else:
         plan = plan_version(samples, buffer, replace(context, settings=replace(settings, held_out_share=0.0)))
-        plan = replace(plan, checked=_without_trained(found[-1].samples, plan.trained, on_event))
+        plan = replace(plan, checked=_without_trained(found[-1].samples, plan.trained, reader.noun, on_event))
     plan = replace(plan, skipped=sum(len(one.problems) for one in found))
     _warn(_without_vectors(parent, plan), on_event)
     if limit_steps and parent.adopted is None and not replaced:
@@ -244,8 +244,8 @@ def update(
     _try_once(build, preprocess, settings)
     if not len(buffer) and parent.classes:
         text = (
-            f"{parent.folder} has no buffer, so only the new images are trained on; --buffer-from FOLDER (buffer_from "
-            "in Python) draws one"
+            f"{parent.folder} has no buffer, so only the new {reader.noun}s are trained on; --buffer-from FOLDER "
+            "(buffer_from in Python) draws one"
         )
         on_event(RunWarning(text))
     if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
@@ -344,12 +344,12 @@ def _warn(text: str | None, on_event: OnEvent) -> None:
         on_event(RunWarning(text))
 
 
-def _without_trained(samples: Sequence[Sample], trained: np.ndarray, on_event: OnEvent) -> SampleSet:
+def _without_trained(samples: Sequence[Sample], trained: np.ndarray, noun: str, on_event: OnEvent) -> SampleSet:
     """The samples of ``check_on``, each content once, without those that a version is trained on (``short_hashes``)."""
     different = distinct(samples)
     left = tuple(one for one, known in zip(different, known_mask(different, trained), strict=True) if not known)
     if len(left) < len(different):
-        dropped, images = len(different) - len(left), counted(len(different), "image")
+        dropped, images = len(different) - len(left), counted(len(different), noun)
         on_event(RunWarning(f"{dropped} of {images} to check on {are(dropped)} trained on; left out"))
     return SampleSet(left)
 
@@ -359,7 +359,7 @@ def _without_lost_files(parent: Parent, reader: Reader, on_event: OnEvent) -> Pa
     left = parent.held_out.unchanged(reader)
     lost = len(parent.held_out) - len(left)
     if lost:
-        images = counted(len(parent.held_out), "held-out image")
+        images = counted(len(parent.held_out), f"held-out {reader.noun}")
         on_event(RunWarning(f"{lost} of {images} of earlier versions {are(lost)} gone or changed; left out"))
     return replace(parent, held_out=left)
 
@@ -426,5 +426,5 @@ def _with_pixels(plan: Plan, settings: VersionSettings, preprocess: Input) -> Pl
     buffer = plan.buffer.with_pixels(np.ascontiguousarray(plan.images.images[plan.next_rows]))
     held_out = plan.held_out
     if held_out.embedded is None:
-        held_out = held_out.with_pixels(held_out.pixels(settings.check_reader(preprocess), "held-out images"))
+        held_out = held_out.with_pixels(held_out.pixels(settings.check_reader(preprocess), "held-out"))
     return replace(plan, buffer=buffer, held_out=held_out)
