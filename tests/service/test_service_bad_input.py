@@ -233,6 +233,7 @@ def test_an_image_that_cannot_be_decoded_is_one_sentence_without_python_names(cl
         ({"k": "x"}, "k: must be a whole number"),
         ({"exact": "maybe"}, "exact: must be true or false"),
         ({"colour": "red"}, "colour: is not a known field"),
+        ({"indexed_by": []}, "indexed_by: list should have at least 1 item, not 0"),
     ],
 )
 def test_reasons_are_plain_sentences(client, given, reason):

@@ -47,14 +47,27 @@ def _field(error: Any) -> str:
     return ".".join(part for part in path if "[" not in part and part not in tried)
 
 
+_PLAIN = {
+    " after validation": "",
+    "Input should be": "must be",
+    "a valid ": "a ",
+    "a boolean": "true or false",
+    "a integer": "a whole number",
+    "string": "text",
+    "a text": "text",
+    "a dictionary": "an object",
+    "a array": "a list",
+    "Extra inputs are not permitted": "is not a known field",
+    "Field required": "is missing",
+}
+"""Words of pydantic, replaced in this order."""
+
+
 def _plain(message: str) -> str:
     """One of pydantic's messages in plain words."""
     if message.startswith("Invalid JSON"):
         return f"is not valid JSON{message.removeprefix('Invalid JSON')}"
-    words = message.replace("Input should be", "must be").replace("a valid ", "a ").partition(", unable to")[0]
-    words = words.replace("a boolean", "true or false").replace("a integer", "a whole number").replace("string", "text")
-    words = words.replace("a text", "text").replace("a dictionary", "an object").replace("a array", "a list")
-    words = words.replace("Extra inputs are not permitted", "is not a known field").replace(
-        "Field required", "is missing"
-    )
+    words = message.partition(", unable to")[0]
+    for given, plain in _PLAIN.items():
+        words = words.replace(given, plain)
     return words[0].lower() + words[1:]
