@@ -475,7 +475,7 @@ def _create_files(path: Path, model: Path, address: EngineAddress, mode: str) ->
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise HoldfastError(f"{path}: already there; give the gallery a folder of its own")
     candidate = read_candidate(model)
-    version = candidate.version(1, [])
+    version = candidate.version(1)
     with replacing_folder(path) as temporary:
         home = GalleryFolder(temporary)
         copy_model(candidate, home.version(1))

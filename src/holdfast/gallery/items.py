@@ -94,8 +94,11 @@ def checked_id(given: object) -> str:
     return given
 
 
-def checked(item: Item, key: int, version: int) -> Stored:
-    """The item without image and vector; refused if some store could not hold its text and numbers unchanged."""
+def checked(item: Item, version: int) -> Stored:
+    """The item without image and vector; refused if some store could not hold its text and numbers unchanged.
+
+    Its key is 0 until the catalogue reserves one.
+    """
     name = checked_id(item.id)
     if not isinstance(item.metadata, Mapping):
         raise HoldfastError(f"item {name!r}: metadata must be a dict of fields, got {type(item.metadata).__name__}")
@@ -113,4 +116,4 @@ def checked(item: Item, key: int, version: int) -> Stored:
     path = None if item.path is None else str(Path(item.path).absolute())
     if path is not None and not path.isascii() and any(unicodedata.category(letter) == "Cs" for letter in path):
         raise HoldfastError(f"item {name!r}: the path of its image is not valid Unicode; rename the file or its folder")
-    return Stored(key, name, version, label, metadata, path)
+    return Stored(0, name, version, label, metadata, path)

@@ -202,7 +202,7 @@ class Models:
 
         for item in items:
             try:
-                stored = checked(item, 0, version.number)
+                stored = checked(item, version.number)
                 if item.vector is None:
                     assert encoder is not None
                     opened[stored.id] = (item, stored, _open_image(item, encoder))

@@ -85,7 +85,7 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
     _refuse_known_model(state, candidate)
     # The number stays free: of concurrent operations only a rollback changes versions, and it never frees a number.
     last = max(one.number for one in models.versions())
-    version = candidate.version(max(last, state.catalogue.setting("last_version", 0)) + 1, [])
+    version = candidate.version(max(last, state.catalogue.setting("last_version", 0)) + 1)
     registration = _Registration(state, candidate, version, options)
     registration.refuse_other_spaces()  # before anything is embedded
     with _delete_model_on_error(state, version):

@@ -1,7 +1,6 @@
 """A version of a gallery is one model: a folder with its copy, and the basis in which its vectors are stored."""
 
 import hashlib
-import json
 import shutil
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -75,7 +74,7 @@ class Candidate:
     weights_sha256: str
     registry: SlotRegistry | None
 
-    def version(self, number: int, checks: list[dict[str, Any]]) -> Version:
+    def version(self, number: int) -> Version:
         return Version(
             number=number,
             source=str(self.folder.absolute()),
@@ -84,7 +83,6 @@ class Candidate:
             stored_dim=self.encoder.embedding_dim if self.basis is None else self.basis.shape[1],
             slots=None if self.registry is None else self.registry.num_slots,
             registered=datetime.now(UTC).isoformat(timespec="seconds"),
-            checks=checks,
             backbone=_backbone_name(self.encoder),
         )
 
@@ -140,17 +138,6 @@ def space_conflict(known: SlotRegistry | None, dim: int, new: Candidate) -> str 
     return None
 
 
-def merged_slots(known: SlotRegistry | None, new: Candidate, dim: int) -> SlotRegistry | None:
-    """The slots of all models if ``new`` joins models with the slots ``known`` and features of ``dim`` numbers.
-
-    Refused: slots on one side only, other sizes, and registries that ``SlotRegistry.merge`` refuses.
-    """
-    conflict = space_conflict(known, dim, new)
-    if conflict is not None:
-        raise HoldfastError(f"{new.folder}: does not fit the gallery's models: {conflict}")
-    return None if known is None or new.registry is None else known.merge(new.registry)
-
-
 def copy_model(candidate: Candidate, folder: Path) -> None:
     """Copy the model and its basis into the gallery; the source folder is then no longer needed."""
     with replacing_folder(folder) as temporary:
@@ -172,11 +159,6 @@ def read_basis(folder: Path) -> Tensor | None:
     return torch.from_numpy(np.ascontiguousarray(basis))
 
 
-def registry_from_json(value: Any) -> SlotRegistry | None:
-    """A registry from the catalogue's JSON."""
-    return None if value is None else SlotRegistry.from_json(json.loads(json.dumps(value)))
-
-
 def read_registry(folder: Path) -> SlotRegistry | None:
     """The slots of a copied model, read from its config file; None if it has none."""
     found = read_json(folder / MODEL / _MODEL_FILES[0])
@@ -190,7 +172,7 @@ def _simplex_slots(slots: dict[str, Any] | None, dim: int, feature_dim: int, rea
     A model without a simplex lists its classes under the same key. Features of a simplex have one number less than it
     has slots; a network without a projection can miss that. Features read from the backbone lie on no simplex.
     """
-    registry = registry_from_json(slots)
+    registry = None if slots is None else SlotRegistry.from_json(slots)
     without = readout == "backbone" or (registry is not None and registry.num_slots != dim + 1 and dim == feature_dim)
     return None if without else registry
 

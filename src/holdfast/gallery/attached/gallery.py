@@ -42,12 +42,11 @@ from holdfast.gallery.versions import (
     Candidate,
     Version,
     copy_model,
-    merged_slots,
     read_candidate,
-    registry_from_json,
     space_conflict,
 )
 from holdfast.geometry import unit
+from holdfast.scenarios import SlotRegistry
 from holdfast.storage import read_json, replacing_folder, write_json
 from holdfast.wording import counted
 
@@ -113,7 +112,7 @@ class AttachedGallery:
             space = stored_space(candidate.encoder, source.dim, Path(model))
         finally:
             source.close()
-        version = replace(candidate.version(0, []), stored_dim=space.stored)
+        version = replace(candidate.version(0), stored_dim=space.stored)
         slots = None if candidate.registry is None else candidate.registry.to_json()
         kept = {**asdict(address), "url": without_password(with_absolute_folder(address.url))}
         with replacing_folder(path) as temporary:
@@ -179,8 +178,9 @@ class AttachedGallery:
         known = self.versions()
         if any(one.weights_sha256 == candidate.weights_sha256 for one in known):
             raise HoldfastError(f"{model}: these weights are a version already")
-        slots, version = registry_from_json(self._record["slots"]), candidate.version(len(known), [])
-        conflict = space_conflict(slots, self._space.dim, candidate)
+        slots, version = self._record["slots"], candidate.version(len(known))
+        registry = None if slots is None else SlotRegistry.from_json(slots)
+        conflict = space_conflict(registry, self._space.dim, candidate)
         bridge = None
         if options.new_vectors is not None:
             both = known[0], version
@@ -191,8 +191,8 @@ class AttachedGallery:
                 f"{model}: its features cannot be compared with the stored vectors ({conflict}); give its vectors of "
                 "some items to fit a bridge (--new-vectors FILE, in Python new_vectors)"
             )
-        if conflict is None:
-            slots = merged_slots(slots, candidate, self._space.dim)
+        if conflict is None and registry is not None and candidate.registry is not None:
+            slots = registry.merge(candidate.registry).to_json()
         folder = self._models.folder(version.number)
         copy_model(candidate, folder)
         if bridge is not None:
@@ -201,7 +201,7 @@ class AttachedGallery:
         # Last: a version exists once it is recorded, and files without a record are overwritten by the next version.
         record = {
             **self._record,
-            "slots": None if slots is None else slots.to_json(),
+            "slots": slots,
             "versions": [one.as_json() for one in (*known, version)],
         }
         write_json(self._folder / RECORD, record)
