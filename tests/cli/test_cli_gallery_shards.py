@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from holdfast import Encoder, Gallery, HoldfastError, Preprocess, build_backbone, embed, embed_shards
+from holdfast.evaluation import write_features
 from holdfast.gallery import Item
 
 pytest.importorskip("pyarrow")
@@ -90,7 +91,11 @@ def test_backfill_by_arrays_needs_no_images(gallery, top):
 
 
 def test_what_is_refused(gallery, top, holdfast, tmp_path):
+    write_features(tmp_path / "new.npz", embed(top / "new", top / "photos").features)
+    write_features(tmp_path / "new.parquet", embed(top / "new", top / "photos").features)
     for words, message in (
+        (("add", gallery, tmp_path / "new.npz", "--version", "1"), "were made by the model .* but version 1 is"),
+        (("add", gallery, tmp_path / "new.parquet", "--version", "1"), "were made by the model .* but version 1 is"),
         (("add", gallery, top / "shards new", "--version", "1"), "were made by the model .* but version 1 is"),
         (("add", gallery, top / "shards new", "--version", "5"), "unknown version '5'"),
         (("add", gallery, top / "shards old", "--embed"), "shards hold features, not input"),
@@ -110,3 +115,4 @@ def test_what_is_refused(gallery, top, holdfast, tmp_path):
         (tmp_path / "kept").rename(top / "shards old" / "shard-000001.parquet")
     with Gallery.open(gallery, device="cpu") as opened:
         assert counts(opened) == {1: 20, 2: 0}
+    assert "20 added" in holdfast("gallery", "add", gallery, tmp_path / "new.npz", "--version", "2", "--quiet")

@@ -143,6 +143,7 @@ def add_vectors(
     version: None only for shards: they name their model.
     """
     from holdfast.evaluation.feature_shards import is_shard_folder
+    from holdfast.gallery.given_vectors import check_hash
     from holdfast.gallery.item_files import ShardFolder, VectorFile
 
     file: ShardFolder | VectorFile
@@ -160,6 +161,8 @@ def add_vectors(
     if (label is not None) + file.has_labels + (table is not None and table.has_labels) > 1:
         raise HoldfastError(f"{path}: more than one of its labels, --label and --metadata names the label; choose one")
     as_input = sizes.is_input(file.width, embed, str(path))
+    if not as_input:
+        check_hash(path, file.model, next(one for one in gallery.versions() if one.number == version))
     unmatched = {} if table is None else table.count_unmatched(file.ids(), "vector")
 
     def items() -> Iterator["Item"]:

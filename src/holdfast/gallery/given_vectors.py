@@ -82,7 +82,7 @@ class NewVectors:
         zero or not finite.
         basis: the version's compact basis.
         """
-        _check_hash(self._features, version)
+        check_hash(self.name, self._features.model, version)
         width, ids = self._features.dim, self._features.names()
         if width not in (version.dim, version.stored_dim):
             sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
@@ -110,7 +110,7 @@ class GivenVectors:
         else:
             found = _read_with_ids(given)
             self._source, self.name, width = found, found.name, found.dim
-            _check_hash(found, version)
+            check_hash(found.name, found.model, version)
         if width not in (version.dim, version.stored_dim):
             sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
             raise HoldfastError(f"{self.name}: vectors of {width} numbers, but version {version.number} has {sizes}")
@@ -173,10 +173,10 @@ def _read_with_ids(given: VectorSource) -> FeatureSet:
     return found
 
 
-def _check_hash(features: FeatureSet, version: Version) -> None:
-    """Refuse vectors that name the hash of another model. Any other name says nothing about the weights."""
-    if features.model is not None and _HASH.fullmatch(features.model):
-        check_model(features.name, features.model, version)
+def check_hash(name: Location, model: str | None, version: Version) -> None:
+    """As ``check_model`` for a file, which may name no model, or name it by another text than its hash."""
+    if model is not None and _HASH.fullmatch(model):
+        check_model(name, model, version)
 
 
 def check_model(name: Location, model: str | None, version: Version) -> None:

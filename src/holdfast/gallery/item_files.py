@@ -29,6 +29,7 @@ _BLOCK_ROWS = 4096
 class VectorFile:
     """Vectors with ids and, if the file has them, labels, paths of images and metadata.
 
+    model: the name or hash of the model that made the vectors; None if the file does not say.
     fields: names of further arrays or columns with one text, number or boolean per row; they become metadata. An item
         with a missing value (null, NaN) does not get the field.
     ignored: names of other arrays or columns, each with the reason.
@@ -41,7 +42,7 @@ class VectorFile:
             where = f"{path.stem}.ids.npy beside it" if path.suffix.lower() == ".npy" else "ids in it"
             raise HoldfastError(f"{path}: has no ids; write {where}, a different text or number for each vector")
         self._rows, self._labels, self._ids = found.rows, found.labels, found.ids
-        self.width = found.dim
+        self.width, self.model = found.dim, found.model
         self.has_labels = found.labels is not None
         problems = _parquet_unusable(path) if path.suffix.lower() == ".parquet" else _npz_unusable(path, len(found))
         self.ignored = {name: reason for name, reason in problems.items() if reason}
