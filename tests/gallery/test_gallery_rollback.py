@@ -1,5 +1,6 @@
 """The newest version taken out again: where its items go, what is refused, and what a half-done one leaves."""
 
+import os
 import threading
 
 import numpy as np
@@ -10,7 +11,7 @@ from holdfast import Gallery
 from holdfast.cli import app
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError
-from holdfast.gallery import Item
+from holdfast.gallery import Item, rollback
 
 pytest.importorskip("qdrant_edge")
 
@@ -47,6 +48,38 @@ def test_items_go_back_and_nothing_of_the_version_is_left(gallery, model_folders
     with Gallery.open(tmp_path / "g") as again:
         assert [one.number for one in again.versions()] == [1, 3]
         assert again.rollback()["newest"] == 1
+
+
+def test_items_can_be_added_while_a_rollback_looks_for_images(gallery, monkeypatch):
+    """There may be millions of files, on a slow disk. An item that is added meanwhile is looked at, too."""
+    looking, go_on, is_file = threading.Event(), threading.Event(), os.path.isfile
+
+    def look(path):
+        looking.set()
+        assert go_on.wait(20)
+        return is_file(path)
+
+    monkeypatch.setattr(rollback.os.path, "isfile", look)
+    refused = []
+
+    def roll_back():
+        try:
+            gallery.rollback()
+        except HoldfastError as error:
+            refused.append(str(error))
+
+    thread = threading.Thread(target=roll_back)
+    adding = threading.Thread(target=gallery.add, args=([Item("bare", vector=np.ones(32))],))
+    thread.start()
+    assert looking.wait(20)
+    adding.start()
+    adding.join(10)
+    added = not adding.is_alive()
+    go_on.set()
+    thread.join()
+    adding.join()
+    assert added
+    assert refused[0].startswith("1 of version 2's 21 items have no image at hand")
 
 
 def test_what_would_be_lost_is_refused_and_said(gallery, tmp_path, pictures):

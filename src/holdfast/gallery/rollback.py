@@ -30,13 +30,17 @@ def roll_back(
     on_progress: Callable[[ReembedProgress], None],
 ) -> dict[str, Any]:
     """Remove the newest version; see ``Gallery.rollback``."""
+    # Looking for many images takes long. Writers wait only for those of items that are added meanwhile.
+    looked_at, newest = -1, state.models.versions()[-1]
+    if not drop and len(state.models.versions()) > 1:
+        looked_at = _refuse_losses(state.catalogue, newest)
     with state.writing:
         versions = state.models.versions()
         if len(versions) < 2:
             raise HoldfastError("the gallery has one version; there is none before it to roll back to")
         removed, before = versions[-1], versions[-2]
         if not drop:
-            _refuse_losses(state.catalogue, removed)
+            _refuse_losses(state.catalogue, removed, after=looked_at if removed == newest else -1)
         state.catalogue.put_settings({"leaving": removed.number})
         state.models.rollback_version = removed.number
     query = "SELECT key FROM items WHERE version = ? AND path IS NOT NULL ORDER BY key"
@@ -70,15 +74,20 @@ def cancel_rollback(state: GalleryState) -> int:
     return number
 
 
-def _refuse_losses(catalogue: Catalogue, removed: Version) -> None:
-    """Refuse, before anything is changed, if items have no image for another version to embed."""
-    rows = catalogue.read("SELECT path FROM items WHERE version = ?", (removed.number,))
-    lost = sum(path is None or not os.path.isfile(path) for (path,) in rows)
+def _refuse_losses(catalogue: Catalogue, removed: Version, *, after: int = -1) -> int:
+    """Refuse, before anything is changed, if items have no image for another version to embed.
+
+    after: only items with larger keys are looked at. Keys of new and of replaced items are larger than all before.
+    Returns the largest key.
+    """
+    rows = catalogue.read("SELECT key, path FROM items WHERE version = ? AND key > ?", (removed.number, after))
+    lost = sum(path is None or not os.path.isfile(path) for _, path in rows)
     if lost:
         raise HoldfastError(
-            f"{lost} of version {removed.number}'s {len(rows)} items have no image at hand to embed again and would be "
-            "lost; put the images back, or let drop (--drop) delete those items"
+            f"{lost} of version {removed.number}'s {catalogue.counts()[removed.number]} items have no image at hand to "
+            "embed again and would be lost; put the images back, or let drop (--drop) delete those items"
         )
+    return max((key for key, _ in rows), default=after)
 
 
 def _remove_version(state: GalleryState, removed: Version) -> None:
