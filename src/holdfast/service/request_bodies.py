@@ -1,17 +1,14 @@
-"""Limits of a request, reading its body within them, returning the memory of large ones, and checking ids."""
+"""Limits of a request, reading its body within them, and returning the memory of large ones."""
 
 import asyncio
 import ctypes
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from holdfast.errors import HoldfastError
-from holdfast.gallery.items import checked_id
 from holdfast.service.request_errors import RequestError
 
 # A form on a page of another site cannot send these types: the browser first asks the service, which does not allow it.
@@ -100,15 +97,3 @@ def return_freed_memory() -> None:
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not in musl
         if trim is not None:
             trim(0)
-
-
-def safe_id(given: str) -> str:
-    """An id that the gallery takes and that, read as a relative path, stays below its folder.
-
-    The service uses no id as a file name. The check protects programs that do, such as an export.
-    """
-    name = checked_id(given)
-    for form in (name, unquote(name)):
-        if form.startswith(("/", "~")) or "\\" in form or "\0" in form or {".", ".."} & set(form.split("/")):
-            raise HoldfastError(f"id {name[:80]!r}: no leading / or ~, no backslash, no part that is . or ..")
-    return name

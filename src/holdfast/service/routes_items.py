@@ -5,6 +5,7 @@ An id is given in the query or in the body, never as a part of the path: ids may
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -16,7 +17,7 @@ from holdfast.item_limits import LONGEST_ID, LONGEST_TEXT
 from holdfast.service.access_control import AccessControl
 from holdfast.service.gallery_jobs import AddRequest, DeleteRequest, GalleryJobs
 from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation, request_digest
-from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, return_freed_memory, safe_id
+from holdfast.service.request_bodies import IMAGE_TYPES, JSON_TYPES, read_body, return_freed_memory
 from holdfast.service.request_errors import RequestError
 from holdfast.service.request_models import (
     Ids,
@@ -88,7 +89,7 @@ def item_routes(jobs: GalleryJobs, access: AccessControl) -> APIRouter:
     ) -> Response:
         """Add or replace one item by its image: the body is the bytes of the file."""
         require_write(request)
-        name, fields = safe_id(id), {} if metadata is None else parse_json(MetadataText, metadata).root
+        name, fields = _safe_id(id), {} if metadata is None else parse_json(MetadataText, metadata).root
         image = await read_body(request, limits, IMAGE_TYPES)
 
         async def work(operation: Operation) -> Answer:
@@ -184,4 +185,16 @@ def _answered(answer: Answer, replayed: bool) -> JSONResponse:
 def _checked_id(item: NewItem) -> str:
     if (item.vector is None) == (item.image is None):
         raise HoldfastError(f"item {item.id[:80]!r}: give an image or a vector")
-    return safe_id(item.id)
+    return _safe_id(item.id)
+
+
+def _safe_id(given: str) -> str:
+    """An id that the gallery takes and that, read as a relative path, stays below its folder.
+
+    The service uses no id as a file name. The check protects programs that do, such as an export.
+    """
+    name = checked_id(given)
+    for form in (name, unquote(name)):
+        if form.startswith(("/", "~")) or "\\" in form or "\0" in form or {".", ".."} & set(form.split("/")):
+            raise HoldfastError(f"id {name[:80]!r}: no leading / or ~, no backslash, no part that is . or ..")
+    return name
