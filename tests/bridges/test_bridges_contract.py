@@ -243,6 +243,15 @@ def test_queries_on_a_gpu_are_bridged():
     assert torch.equal(found.cpu(), bridge(items[:3]))
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("collapsed", ["new", "old"])
+def test_a_collapsed_model_is_not_bridged(collapsed, seed):
+    """All its vectors are equal, so that all queries get one ranking, which can agree with another one by chance."""
+    items, equal = drawn(200, 16, seed, classes=200), torch.ones(200, 16)
+    new, old = (equal, items) if collapsed == "new" else (items, equal)
+    assert not Bridge.fit(new, old).helps
+
+
 def test_equal_pairs_count_once():
     items = drawn(60, 32, 0)
     new = turned(items, 32, 0.1)

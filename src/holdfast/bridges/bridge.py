@@ -153,8 +153,9 @@ class Bridge:
             curve=tuple(trial.curve(best.kind, best.options)) if best.kind != NONE else (),
             seconds=time.monotonic() - started,
             raw_exposure=trial.raw_exposure() if same else None,
+            # A search cannot separate equal vectors, such as those of a collapsed model: all queries get one ranking.
             beyond_chance=0.0
-            if len(kept) < FEWEST_PAIRS  # a search cannot separate equal vectors
+            if min(len(_different(new)), len(_different(old))) < FEWEST_PAIRS
             else trial.beyond_chance(best.kind, best.options),
         )
         chosen = None if best.kind == NONE else BRIDGES[best.kind].fit(new, old, **best.options)
@@ -364,9 +365,9 @@ def _float_tensor(given: ArrayLike | Tensor) -> Tensor:
     return given.detach().float() if isinstance(given, Tensor) else torch.as_tensor(np.ascontiguousarray(given)).float()
 
 
-def _different(new: Tensor, old: Tensor) -> Tensor:
-    """Row numbers of the pairs, without those that are copies of an earlier one in both spaces, but for rounding."""
-    marks = torch.cat([_fingerprints(new), _fingerprints(old)], dim=1).numpy()
+def _different(*spaces: Tensor) -> Tensor:
+    """Row numbers of the items, without those that are copies of an earlier one in all spaces, but for rounding."""
+    marks = torch.cat([_fingerprints(rows) for rows in spaces], dim=1).numpy()
     rows = np.argsort(marks[:, 0], kind="stable")  # copies are near each other in this order
     while True:
         before, ahead = len(rows), 1

@@ -92,7 +92,8 @@ class Evidence:
     curve: (pairs fitted on, value) of the chosen kind on nested subsets of the pairs.
     beyond_chance: value minus chance of the chosen candidate, in standard errors, without labels and if held-out items
         are searched among held-out items only. Fitted pairs would be found more often than by chance even between
-        unrelated spaces, and labels of few classes are often matched by chance. 0 with fewer than ten different pairs.
+        unrelated spaces, and labels of few classes are often matched by chance. 0 with fewer than ten different vectors
+        in one of the spaces.
     raw_exposure: of old items with queries and scores as they are; None if that cannot be measured.
     """
 
