@@ -252,6 +252,18 @@ def test_a_collapsed_model_is_not_bridged(collapsed, seed):
     assert not Bridge.fit(new, old).helps
 
 
+def nearly_collapsed(seed):
+    """New vectors that are nearly equal, so that all queries find about the same items, and unrelated old ones."""
+    random = torch.Generator().manual_seed(seed)
+    old, new = (torch.randn(300, 64, generator=random) for _ in range(2))
+    return 1 + 0.01 * new, old
+
+
+def test_a_nearly_collapsed_model_is_not_bridged():
+    helped = [Bridge.fit(*nearly_collapsed(seed), kind="none").helps for seed in range(60)]
+    assert sum(helped) <= 1
+
+
 def test_equal_pairs_count_once():
     items = drawn(60, 32, 0)
     new = turned(items, 32, 0.1)

@@ -209,7 +209,7 @@ class Bridge:
 
     @property
     def helps(self) -> bool:
-        """Whether bridged searches among unseen items find more than random hits would, by four standard errors."""
+        """Whether bridged searches among unseen items find more than chance would, by four standard errors."""
         return self.evidence.beyond_chance > BEYOND_CHANCE
 
     def expected_errors(self, old: ArrayLike | Tensor) -> Tensor:

@@ -90,10 +90,10 @@ class Evidence:
     searched: items that the held-out ones were searched among.
     candidates: the chosen one first, then by value.
     curve: (pairs fitted on, value) of the chosen kind on nested subsets of the pairs.
-    beyond_chance: value minus chance of the chosen candidate, in standard errors, without labels and if held-out items
-        are searched among held-out items only. Fitted pairs would be found more often than by chance even between
-        unrelated spaces, and labels of few classes are often matched by chance. 0 with fewer than ten different vectors
-        in one of the spaces.
+    beyond_chance: by how many standard errors the chosen candidate's hits agree better with the wanted ones than with
+        those of other queries, without labels and if held-out items are searched among held-out items only. Fitted
+        pairs would be found more often than by chance even between unrelated spaces, and labels of few classes are
+        often matched by chance. 0 with fewer than ten different vectors in one of the spaces.
     raw_exposure: of old items with queries and scores as they are; None if that cannot be measured.
     """
 
@@ -230,15 +230,19 @@ class Trial:
     def beyond_chance(self, kind: str, options: Mapping[str, Any]) -> float:
         """How many standard errors the value lies above chance, without labels and among held-out items only.
 
-        The standard error counts as at least 1e-6.
+        Chance is the overlap with the hits that other queries want, which can be larger than that of random hits: to a
+        nearly collapsed model, the same few items are near to all queries. The standard error counts as at least 1e-6.
         """
         unseen = copy.copy(self)  # shares the maps that are fitted already
         unseen._all_new, unseen._all_old, unseen.labels = self._new, self._old, None
         unseen._fair = _neighbours(self._new, self._new) if self._enough else None
         _, chance = unseen._measure(len(self._new))
-        values = unseen._values(self._bridged(kind, options, len(self._fit_new)))
-        error = max(float(values.std()) / len(values) ** 0.5, 1e-6) if len(values) > 1 else float("nan")
-        return (float(values.mean()) - chance) / error
+        bridged = self._bridged(kind, options, len(self._fit_new))
+        gains = unseen._values(bridged) - chance
+        if unseen._fair is not None:
+            gains += chance - _overlap_with_others(_neighbours(bridged, self._old), unseen._fair)
+        error = max(float(gains.std()) / len(gains) ** 0.5, 1e-6) if len(gains) > 1 else float("nan")
+        return float(gains.mean()) / error
 
     def curve(self, kind: str, options: Mapping[str, Any]) -> list[tuple[int, float]]:
         """The measure against the number of pairs, on nested subsets of the fitted pairs."""
@@ -450,6 +454,13 @@ def _neighbours(queries: Tensor, gallery: Tensor, k: int = FIRST) -> Tensor:
 def _overlap(found: Tensor, wanted: Tensor) -> Tensor:
     """Share of ``wanted`` (Q x k) that is in ``found``, per query."""
     return (found[:, :, None] == wanted[:, None, :]).any(1).double().mean(1)
+
+
+def _overlap_with_others(found: Tensor, wanted: Tensor) -> Tensor:
+    """Mean share of the items that the other queries want (Q x k) that is in ``found``, per query."""
+    times = torch.bincount(wanted.flatten(), minlength=int(found.max()) + 1)  # how many queries want each item
+    queries, k = wanted.shape
+    return (times[found].sum(1) / k - _overlap(found, wanted)) / (queries - 1)
 
 
 def _judgeable(labels: Tensor, queries: int) -> Tensor | None:
