@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, name_list, refuse_given
-from holdfast.cli.show import fraction, print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
+from holdfast.cli.show import print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
 from holdfast.errors import HoldfastError
-from holdfast.wording import counted, per_cent, with_options
+from holdfast.wording import counted, decimal, per_cent, with_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,7 +125,7 @@ def evaluate(
         print_json({**metrics, "run": str(run)})
         return
     _print_scores(f"{metrics['method']}, protocol", "AC", judged, extra)
-    self_tests = ", ".join(fraction(row[t]) for t, row in enumerate(judged[next(iter(judged))]["matrix"]))
+    self_tests = ", ".join(decimal(row[t], 3) for t, row in enumerate(judged[next(iter(judged))]["matrix"]))
     say(f"Self-tests, {next(iter(judged))}: {self_tests}")
     if fitted is not None:
         _print_bridged(metrics["bridged"], extra)
@@ -184,7 +184,7 @@ def _print_scores(title: str, compatibility: str, judged: dict[str, Any], extra:
 def _print_bridged(bridged: dict[str, Any], extra: Sequence[str]) -> None:
     _print_scores("bridged queries, protocol", "AC-R", bridged["protocols"], extra)
     compared = ", ".join(
-        f"{with_options(one['kind'], one['options'])} {fraction(one['value'])}" for one in bridged["candidates"]
+        f"{with_options(one['kind'], one['options'])} {decimal(one['value'], 3)}" for one in bridged["candidates"]
     )
     say(
         f"Bridge: {bridged['kind']}, fitted on {counted(bridged['pairs'], 'gallery image')}. "
@@ -211,7 +211,7 @@ def print_matrix_scores(matrix: Path, percent: bool, json: bool) -> None:
         print_json(summary)
         return
     rows = [
-        ["AC", fraction(summary["AC"]), "share of (new model, old gallery) pairs that beat the old model itself"],
+        ["AC", decimal(summary["AC"], 3), "share of (new model, old gallery) pairs that beat the old model itself"],
         ["AA", f"{per_cent(summary['AA'])} %", "mean of all self- and cross-tests"],
         ["ACA", f"{per_cent(summary['ACA'])} %", "mean of the cross-tests alone, 0 where not compatible"],
     ]

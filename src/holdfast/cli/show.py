@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from holdfast.wording import per_cent
+from holdfast.wording import decimal, per_cent
 
 LEAST_WIDTH = 20
 """Characters that are left to the wrapped column of a table."""
@@ -68,13 +68,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     Console(width=max(needed, console.width)).print(table)
 
 
-def fraction(score: float | None) -> str:
-    return "–" if score is None or score != score else f"{score:.3f}"
-
-
 def scores_row(name: str, protocol: dict[str, Any]) -> list[str]:
     """A table row: name, AC as a fraction, AA and ACA in per cent."""
-    return [name, fraction(protocol["AC"]), per_cent(protocol["AA"]), per_cent(protocol["ACA"])]
+    return [name, decimal(protocol["AC"], 3), per_cent(protocol["AA"]), per_cent(protocol["ACA"])]
 
 
 def print_mixed(mixed: dict[str, Any]) -> None:
@@ -90,8 +86,8 @@ def print_mixed(mixed: dict[str, Any]) -> None:
                 str(version["model"]),
                 per_cent(version["share_of_gallery"]),
                 per_cent(version["share_of_hits"]),
-                *(_ratio(version.get("exposure", {}).get(places)) for places in ("1", "10")),
-                _signed(version["score_offset"]),
+                *(decimal(version.get("exposure", {}).get(places)) for places in ("1", "10")),
+                decimal(version["score_offset"], 4, "+"),
             ]
             for version in mixed["versions"]
         ],
@@ -125,11 +121,3 @@ def exposure_range(versions: Sequence[dict[str, Any]], places: str) -> str:
     ratios = [ratio for one in versions if (ratio := one.get("exposure", {}).get(places)) is not None]
     known = [ratio for ratio in ratios if ratio == ratio]
     return f"{min(known):.2f} to {max(known):.2f}" if known else "–"
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None or value != value else f"{value:.2f}"
-
-
-def _signed(offset: float | None) -> str:
-    return "–" if offset is None or offset != offset else f"{offset:+.4f}"

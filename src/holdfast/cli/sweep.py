@@ -16,8 +16,9 @@ from holdfast.cli.options import (
     SET_OPTION,
     int_list,
 )
-from holdfast.cli.show import fraction, print_json, print_table, scores_row
+from holdfast.cli.show import print_json, print_table, scores_row
 from holdfast.cli.sweep_progress import failure_lines
+from holdfast.wording import decimal
 
 
 def sweep(
@@ -112,6 +113,6 @@ def _print_scores(runs: dict[str, dict[str, Any]]) -> None:
     for name, found in runs.items():
         protocols = found["protocols"]
         row = scores_row(name, protocols.get("template", next(iter(protocols.values()))))
-        rows.append([*row, fraction(protocols["instance"]["AC"])] if both else row)
+        rows.append([*row, decimal(protocols["instance"]["AC"], 3)] if both else row)
     first, more = ("by template", ["AC by instance"]) if both else ("run", [])
     print_table([first, "AC", "AA %", "ACA %", *more], rows, right=range(1, 4 + len(more)))
