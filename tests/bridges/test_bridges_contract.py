@@ -259,6 +259,28 @@ def nearly_collapsed(seed):
     return 1 + 0.01 * new, old
 
 
+def test_chance_is_the_overlap_with_the_hits_of_other_queries():
+    new, old = (unit(rows) for rows in nearly_collapsed(0))
+    new = unit(old + new)  # related, and with items that are near to all queries
+    split = split_pairs(300, 0)
+    stored, wanted = old[split.held], new[split.held]
+
+    def hits(queries: torch.Tensor, items: torch.Tensor) -> list[set[int]]:
+        scores = (queries @ items.T).fill_diagonal_(-2)
+        return [set(row.argsort(descending=True, stable=True)[:10].tolist()) for row in scores]
+
+    shown, right = hits(wanted, stored), hits(wanted, wanted)
+    count = len(shown)
+    gains = np.array(
+        [
+            len(shown[i] & right[i]) / 10 - np.mean([len(shown[i] & right[j]) / 10 for j in range(count) if j != i])
+            for i in range(count)
+        ]
+    )
+    found = choice.Trial(new, old, None, split, new).beyond_chance("none", {})
+    assert found == pytest.approx(gains.mean() / (gains.std(ddof=1) / count**0.5), rel=1e-4)
+
+
 def test_a_nearly_collapsed_model_is_not_bridged():
     helped = [Bridge.fit(*nearly_collapsed(seed), kind="none").helps for seed in range(60)]
     assert sum(helped) <= 1
