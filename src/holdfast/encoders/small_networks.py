@@ -178,7 +178,7 @@ def residual(*, in_channels: int) -> VectorNetwork:
 
     in_channels: size of the input vectors.
 
-    Training changes what the vectors say instead of learning it anew, so a low learning rate keeps most of it.
+    Training begins with the vectors themselves, so a low learning rate keeps most of what they separate.
     """
     check_positive("residual", in_channels=in_channels)
     return VectorNetwork(ResidualLinear(in_channels), in_channels)
