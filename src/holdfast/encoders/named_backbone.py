@@ -104,7 +104,7 @@ def named_backbone(text: str, weights: str | Path | None = None) -> NamedBackbon
         if is_weights_file(text):
             raise HoldfastError(f"two files of weights, {text} and {weights}; name the network of one of them")
         file = Path(weights).expanduser()
-        named = _recognised_for(text, file)
+        named = _recognised_for(text, file, _shapes(file)) if text in BACKBONES else None
         return named if named is not None else NamedBackbone(text, {"weights": str(file)}, _input_of(text))
     if is_weights_file(text):
         return _recognised(Path(text).expanduser())
@@ -197,8 +197,9 @@ def _recognised(file: Path) -> NamedBackbone:
         return _of_timm_file(file, config)
     if isinstance(config.get("model_type"), str):
         return NamedBackbone(f"hf:{file.parent}", {}, _hf_input(str(file.parent)))
+    shapes = _shapes(file)
     for name in _ANY_SIZE:
-        found = _recognised_for(name, file)
+        found = _recognised_for(name, file, shapes)
         if found is not None:
             return found
     raise HoldfastError(
@@ -234,15 +235,21 @@ def _of_timm_file(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
     return NamedBackbone(f"timm:{config['architecture']}", options, NetworkInput(size[-1], tuple(mean), tuple(std)))
 
 
-def _recognised_for(name: str, file: Path) -> NamedBackbone | None:
-    """``name`` with the weights of ``file``, if all its weights are there below one prefix; other names are skipped."""
-    if name not in BACKBONES or _needs_options(BACKBONES[name]):
+def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in read_weights(file).items()}
+
+
+def _recognised_for(name: str, file: Path, shapes: Mapping[str, tuple[int, ...]]) -> NamedBackbone | None:
+    """``name`` with the weights of ``file``, if all its weights are there below one prefix; other names are skipped.
+
+    shapes: of the tensors in the file.
+    """
+    if _needs_options(BACKBONES[name]):
         return None
     with without_memory():
         expected = {key: tuple(value.shape) for key, value in BACKBONES[name]().state_dict().items()}
-    found = {key: tuple(value.shape) for key, value in read_weights(file).items()}
     for prefix in _PREFIXES:
-        inside = {key.removeprefix(prefix): shape for key, shape in found.items() if key.startswith(prefix)}
+        inside = {key.removeprefix(prefix): shape for key, shape in shapes.items() if key.startswith(prefix)}
         if all(inside.get(key) == shape for key, shape in expected.items() if not key.endswith(COUNTER)):
             skip = sorted({key.split(".")[0] + "." for key in inside.keys() - expected.keys()})
             if any(key.startswith(tuple(skip)) for key in expected) and skip:
