@@ -108,6 +108,15 @@ def test_labels_without_a_class_name(shift, found):
             build(labels, names, initial=3, tasks=3)
 
 
+def test_labels_as_a_list():
+    labels, expected = scenario(initial=10, tasks=3)
+    names = [f"class {i}" for i in range(20)]
+    found = cl2r(labels.tolist(), names, initial=10, tasks=3)
+    for one, other in zip(found.tasks, expected.tasks, strict=True):
+        assert np.array_equal(one.buffer_indices, other.buffer_indices)
+    assert len(found.tasks[2].buffer_indices)
+
+
 def test_a_single_task():
     _, built = scenario(initial=20, tasks=1)
     assert len(built) == 1

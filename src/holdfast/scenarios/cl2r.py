@@ -43,7 +43,7 @@ def cl2r(
     [(1, 20, 0), (2, 20, 8), (3, 20, 16)]
     """
     num_classes = len(class_names)
-    check_labels(labels, num_classes)
+    labels = checked_labels(labels, num_classes)
     ends = task_ends(num_classes, initial, increment, tasks)
     check_buffer(buffer_per_class)
     if num_slots is not None and num_slots < num_classes:
@@ -97,13 +97,15 @@ def task_ends(num_classes: int, initial: int, increment: int | None, tasks: int 
     return list(range(initial, num_classes + 1, step)) if step else [initial]
 
 
-def check_labels(labels: np.ndarray, num_classes: int) -> None:
-    """An error if a label has no class name, such as the last one of labels that count from 1."""
+def checked_labels(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """The labels as an array; an error if one has no class name, such as the last one of labels that count from 1."""
+    labels = np.asarray(labels)
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
         raise HoldfastError(
             f"labels are {labels.min()} to {labels.max()}, but there are {num_classes} class names; label i is the "
             "class of the i-th name, counted from 0"
         )
+    return labels
 
 
 def check_buffer(per_class: int) -> None:

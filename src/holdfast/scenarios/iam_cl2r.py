@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.scenarios.cl2r import check_buffer, check_labels, class_order, task_ends
+from holdfast.scenarios.cl2r import check_buffer, checked_labels, class_order, task_ends
 from holdfast.scenarios.slots import SlotRegistry
 from holdfast.scenarios.task import Scenario, Task, buffer_indices
 
@@ -75,7 +75,7 @@ def iam_cl2r(
     >>> [(task.number, task.model) for task in scenario.tasks]
     [(1, 'first'), (2, 'second')]
     """
-    check_labels(labels, len(class_names))
+    labels = checked_labels(labels, len(class_names))
     ends = task_ends(len(class_names), initial, increment, tasks)
     check_buffer(buffer_per_class)
     loaded_models = {1: model, **_replacements(ends, replace_at, replace_at_classes, replace_with)}
