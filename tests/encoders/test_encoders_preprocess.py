@@ -97,6 +97,12 @@ def test_bad_descriptions(change, message):
         Preprocess.from_json({**RGB.to_json(), **change})
 
 
+@pytest.mark.parametrize("own", [{"mean": 0.5, "std": (0.2,)}, {"mean": (0.5,), "std": 0.2}])
+def test_a_number_instead_of_a_list_of_one(own):
+    with pytest.raises(HoldfastError, match="mean and std must be lists of numbers, one per channel"):
+        Preprocess(8, colour="grey", **own)
+
+
 @pytest.mark.parametrize(
     "images",
     [

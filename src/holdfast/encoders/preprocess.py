@@ -91,6 +91,8 @@ class Preprocess:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
+        if np.isscalar(self.mean) or np.isscalar(self.std):
+            raise HoldfastError("preprocess: mean and std must be lists of numbers, one per channel")
         size = (self.size, self.size) if isinstance(self.size, int) else tuple(self.size)
         for name, value in (("size", size), ("mean", tuple(self.mean)), ("std", tuple(self.std))):
             object.__setattr__(self, name, value)  # lists, as JSON gives them, become tuples: equal and hashable
