@@ -1,4 +1,4 @@
-"""Refuse values that an option of a method cannot have, before anything is trained."""
+"""Refuse values that an option of a method or of training cannot have, before anything is trained."""
 
 import math
 from typing import Any, get_args

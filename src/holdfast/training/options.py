@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 
 from holdfast.data.device_images import Placement
 from holdfast.data.sampler import Draw
 from holdfast.errors import HoldfastError
+from holdfast.methods.option_checks import check_choice, check_positive
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["step", "cosine", "constant"]
@@ -102,8 +103,7 @@ class FitOptions:
             ("executor", Executor),
             ("images", Placement),
         ):
-            if getattr(self, name) not in get_args(kinds):
-                raise HoldfastError(f"{name} must be one of {', '.join(get_args(kinds))}, got {getattr(self, name)!r}")
+            check_choice(kinds, **{name: getattr(self, name)})
         least_values = {
             "epochs": 1,
             "batch_size": 2,
@@ -124,9 +124,7 @@ class FitOptions:
             )
         if not 0 <= self.warmup < 1:
             raise HoldfastError(f"warmup must be a share of the steps, from 0 to below 1, got {self.warmup}")
-        for name in ("lr", "decay"):
-            if not getattr(self, name) > 0:
-                raise HoldfastError(f"{name} must be above 0, got {getattr(self, name)}")
+        check_positive(lr=self.lr, decay=self.decay)
         for prefix, factor in (self.lr_groups or {}).items():
             if not 0 < factor < float("inf"):
                 raise HoldfastError(f"lr_groups: {prefix!r} must be a factor above 0, got {factor}; or freeze them")
