@@ -99,7 +99,7 @@ def check_pretrain_recipe(raw: Mapping[str, Any]) -> PretrainRecipe:
     top["data"] = dataset_section(top["data"], "data")
     top["backbone"] = backbone_section(top["backbone"])
     top["method"] = method_section(top["method"], "method")
-    top["train"] = train_section(top["train"], top["data"])
+    top["train"] = train_section(top["train"], vectors=top["data"]["name"] == "vectors")
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     return PretrainRecipe(top)
 

@@ -144,7 +144,7 @@ def check_recipe(raw: Mapping[str, Any]) -> Recipe:
     top["scenario"] = named_section(top["scenario"], SCENARIOS, "scenario", "scenario", leave_out=leave_out)
     top["backbone"] = _run_backbone_section(top["scenario"], top["backbone"])
     top["method"] = method_section(top["method"], "method")
-    top["train"] = train_section(top["train"], data["train"])
+    top["train"] = train_section(top["train"], vectors=data["train"]["name"] == "vectors")
     if top["train"]["random_reference"] and method_class(top["method"]["name"]).old_features == "none":
         name = top["method"]["name"]
         raise HoldfastError(f"train.random_reference: {name} reads no features of an old model; leave it out")
@@ -205,12 +205,11 @@ def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"name": checked.pop("name"), "split": own["split"], "per_class": per_class, **checked}
 
 
-def train_section(section: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of training on ``data``. For vectors, image augmentation is switched off."""
-    holds_vectors = data["name"] == "vectors"
-    given = {**OFF_FOR_VECTORS, **section} if holds_vectors else section
+def train_section(section: Mapping[str, Any], *, vectors: bool) -> dict[str, Any]:
+    """The options of training on images, or on ``vectors``, for which image augmentation is switched off."""
+    given = {**OFF_FOR_VECTORS, **section} if vectors else section
     options = validated(options_schema(FitOptions, leave_out={"seed"}), given, "train")
-    if holds_vectors:
+    if vectors:
         with naming_table("train"):
             refuse_augmentation(options)
     return options

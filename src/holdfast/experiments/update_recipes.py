@@ -251,7 +251,7 @@ def check_update_recipe(raw: Mapping[str, Any], *, vectors: bool = False) -> Rec
     else:
         top["backbone"] = backbone_section(top["backbone"])
     top["method"] = named_section(top["method"], METHODS, "method", "method")
-    top["train"] = train_section(top["train"], {"name": "vectors" if vectors else "folder"})
+    top["train"] = train_section(top["train"], vectors=vectors)
     top["preprocess"] = validated(PreprocessSection, top["preprocess"], "preprocess")
     if top["preprocess"]["unit"] is not None and not vectors:
         raise HoldfastError("preprocess.unit is for vectors, and these are images; leave it out")
