@@ -15,7 +15,7 @@ from holdfast.experiments.plan import plan
 from holdfast.experiments.pretrain import check_pretrain_recipe, pretrain
 from holdfast.experiments.schema import check_recipe
 from holdfast.experiments.update_recipes import check_update_recipe
-from holdfast.run_folder import RunFolder
+from holdfast.run_folder import FolderRefusedError, RunFolder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
 NAME = "relations:Relations"
@@ -76,8 +76,20 @@ def test_pretraining_imports_nothing_that_only_a_folder_names(at_home, pretrain_
     assert own in text
     folder.recipe.write_text(text.replace(own, foreign))
     (at_home / "foreign.py").write_text('raise SystemExit("imported")')
-    with pytest.raises(HoldfastError, match="its recipe names the code foreign:code; choose another folder"):
+    with pytest.raises(HoldfastError, match=r"names the code foreign:code, which .* does not; choose another"):
         pretrain(check_pretrain_recipe(read_recipe(str(pretrain_recipe))), folder, device="cpu")
+
+
+@pytest.mark.parametrize(("own", "foreign"), [('"simplex_hoc"', '"foreign:code"'), ('"small"', '"foreign:code"')])
+def test_a_run_imports_nothing_that_only_its_folder_names(at_home, tiny_recipe, own, foreign):
+    folder = RunFolder(at_home / "run")
+    folder.path.mkdir()
+    text = tiny_recipe.read_text()
+    assert own in text
+    folder.recipe.write_text(text.replace(own, foreign))
+    (at_home / "foreign.py").write_text('raise SystemExit("imported")')
+    with pytest.raises(FolderRefusedError, match="names the code foreign:code, which the recipe to run does not"):
+        execute(check_recipe(read_recipe(str(tiny_recipe))), folder, device="cpu", resume=True)
 
 
 def test_beside_others_in_a_sweep(at_home, tiny_recipe):

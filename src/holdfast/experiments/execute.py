@@ -12,6 +12,7 @@ from holdfast.data import ImageSet, OpenSet
 from holdfast.data.device_images import Images
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder, FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
+from holdfast.encoders.backbones import is_own_code
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import evaluate_run, mixed_gallery
@@ -213,7 +214,9 @@ def claim_folder(
             raise FolderRefusedError(f"{folder.path}: not empty and not a run folder; choose another folder")
         return
     try:
-        held = check(read_recipe(str(folder.recipe)))
+        raw = read_recipe(str(folder.recipe))
+        _refuse_other_code(raw, tables)
+        held = check(raw)
     except HoldfastError as error:  # a recipe of another kind, or not readable
         place = f"{folder.recipe}: "
         raise FolderRefusedError(place + str(error).removeprefix(place)) from error
@@ -221,6 +224,20 @@ def claim_folder(
         raise FolderRefusedError(f"{folder.path}: holds a run of another recipe; choose another folder")
     if not resume:
         raise FolderRefusedError(f"{folder.path}: holds a run of this recipe; pass resume=True to continue it")
+
+
+def _refuse_other_code(raw: Mapping[str, Any], tables: Mapping[str, Any]) -> None:
+    """Refuse a recipe in a folder that names other code than the recipe to run: checking it would import the code."""
+
+    def names(recipe: Mapping[str, Any]) -> set[str]:
+        sections = [recipe.get(key) for key in ("method", "backbone")]
+        named = [section.get("name") for section in sections if isinstance(section, Mapping)]
+        methods = recipe.get("methods")
+        named += methods if isinstance(methods, Mapping) else []
+        return {name for name in named if isinstance(name, str) and is_own_code(name)}
+
+    for name in sorted(names(raw) - names(tables)):
+        raise HoldfastError(f"names the code {name}, which the recipe to run does not; choose another folder")
 
 
 def _train_as_further_rank(experiment: Experiment, folder: RunFolder, images: Images, ranks: Ranks) -> dict[str, Any]:

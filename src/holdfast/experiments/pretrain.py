@@ -19,7 +19,6 @@ from holdfast.data import ImageSet
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder
-from holdfast.encoders.backbones import is_own_code
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.events import EpochEnded, Event, EventLog, RunEnded, TasksPlanned, read_events
@@ -120,7 +119,7 @@ def pretrain(
     device: auto, cpu, cuda or cuda:N.
     control: receives the progress events and stops the training.
     """
-    claim_folder(recipe.tables, folder, resume=True, check=lambda raw: _check_folder_recipe(raw, recipe))
+    claim_folder(recipe.tables, folder, resume=True, check=lambda raw: check_pretrain_recipe(raw).tables)
     where = resolve_device(device)
     shared, control = shared or SharedData(), control or RunControl()
     if (folder.path / "config.json").exists():
@@ -229,18 +228,6 @@ def pretrain_many(
         except KeyboardInterrupt:
             cancel.cancel()  # each run saves a checkpoint and ends
             raise
-
-
-def _check_folder_recipe(raw: dict[str, Any], recipe: PretrainRecipe) -> Mapping[str, Any]:
-    """Check the recipe in a folder. Code that only the folder names is not imported: importing runs it."""
-    sections = [raw.get(key) for key in ("method", "backbone")]
-    named = [section.get("name") for section in sections if isinstance(section, Mapping)]
-    methods = raw.get("methods")
-    named += methods if isinstance(methods, Mapping) else []
-    for name in named:
-        if isinstance(name, str) and is_own_code(name) and name not in (recipe.method, recipe["backbone"]["name"]):
-            raise HoldfastError(f"its recipe names the code {name}; choose another folder")
-    return check_pretrain_recipe(raw).tables
 
 
 def _single_task(recipe: PretrainRecipe, images: ImageSet, method: Method, models: Path) -> Task:
