@@ -97,7 +97,7 @@ def test_unreadable_files_are_skipped_and_listed(folder, holdfast, tmp_path):
     assert not out.exists()
     text = " ".join(holdfast(*words, "--skip-unreadable").split())
     assert "1 vector of 16 numbers" in text
-    assert f"2 files skipped (list: {out}.unreadable.csv)" in text
+    assert f"2 items skipped (list: {out}.unreadable.csv)" in text
     listed = [line.split(",")[0] for line in (tmp_path / "out.npz.unreadable.csv").read_text().splitlines()]
     assert listed == ["path", str(tmp_path / "a.png"), str(tmp_path / "c.png")]
     assert np.load(out)["ids"].tolist() == ["b.png"]

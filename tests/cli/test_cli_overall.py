@@ -9,7 +9,7 @@ import torch
 from holdfast.cli import progress
 from holdfast.cli.progress import Position
 from holdfast.cli.sweep_progress import OVERALL_SECONDS, Bars, Lines, OverallProgress, sweep_display
-from holdfast.events import EvaluationBegan, RunEnded, RunFailed, StepsDone, TaskBegan, TasksPlanned
+from holdfast.events import EvaluationBegan, RunEnded, RunFailed, RunWarning, StepsDone, TaskBegan, TasksPlanned
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.plan import plan, remaining_steps
 from holdfast.experiments.sweep import SweepOptions, run_all
@@ -182,3 +182,10 @@ def test_runs_that_cannot_be_laid_out_have_nothing_ahead(tiny_recipe, tmp_path):
 
     runs = plan([str(tiny_recipe)], seeds=[0, 1])
     assert set(remaining_steps(runs, tmp_path, Broken()).values()) == {0}
+
+
+def test_warnings_are_shown_to_the_quiet_too(capsys):
+    with sweep_display(["a", "b"], quiet=True) as display:
+        for event in (begin(1), RunWarning("3 images are gone"), DONE):
+            display("a", event)
+    assert capsys.readouterr() == ("", "a: warning: 3 images are gone\n")

@@ -54,6 +54,8 @@ def test_the_answer_that_decides_and_the_share_kept_come_first():
     assert "| queries of | at most 1 point lost | re-embedding kept, % | gain, points (interval) |" in text
     assert "| known classes | **yes** | 98.5 (97.0 to 99.9) | +3.10 (+1.25 to +5.00) | compatible |" in text
     assert "Known classes decide: an old index holds no items of new classes." in text
+    one_query = {**entry, "which": "known classes", "kept": {"value": 0.5, "low": None, "high": None}}
+    assert "| **yes** | 50.0 |" in card({**description, "info": {"evidence": [one_query]}}, "cd")
 
 
 def test_the_gain_that_the_strict_verdict_asks_for():

@@ -49,6 +49,8 @@ def test_a_bad_run_is_refused_before_any_starts(tiny_recipe):
         plan([str(tiny_recipe)], methods=["er", "nonesuch"])
     with pytest.raises(HoldfastError, match="would be called"):
         plan([str(tiny_recipe)], seeds=[1, 1])
+    with pytest.raises(HoldfastError, match=r"tasks and the setting scenario\.tasks name the same thing; give one"):
+        plan([str(tiny_recipe)], tasks=[5], settings=["scenario.tasks=3"])
 
 
 def test_side_by_side_is_one_by_one(tiny_recipe, tmp_path):

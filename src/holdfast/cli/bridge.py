@@ -39,7 +39,7 @@ def bridge(
         None, "--items", help="Items in the old gallery; default: the rows of --old, if more than pairs."
     ),
     no_labels: bool = typer.Option(False, "--no-labels", help="Ignore labels in the files."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the choice and of the split of pairs."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the choice and of the split of pairs."),
     export: Path | None = typer.Option(None, "--export", help="Write BRIDGE as FILE.npz or FILE.onnx."),
     device: str = DEVICE_OPTION,
     quiet: bool = QUIET_OPTION,

@@ -152,4 +152,4 @@ def _print(record: dict[str, Any]) -> None:
         rate = f"{record['vectors'] / max(record['seconds'], 1e-9):,.0f} a second"
         say(f"{record['file']}: {vectors}, {labels}; {rate}")
     if record["skipped"]:
-        say(f"{counted(len(record['skipped']), 'file')} skipped (list: {record['list']})")
+        say(f"{counted(len(record['skipped']), 'item')} skipped (list: {record['list']})")

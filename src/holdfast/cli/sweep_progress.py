@@ -8,27 +8,28 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.cli.progress import Display, Position, clock
-from holdfast.events import Event, RunEnded, RunFailed, TaskBegan, TextEvent
+from holdfast.events import Event, RunEnded, RunFailed, RunWarning, TaskBegan, TextEvent
 
 OVERALL_SECONDS = 60.0
 """Seconds between two lines about all runs, while none of them ends."""
 
 
-def sweep_display(names: Sequence[str], *, quiet: bool = False) -> "Silent | Lines | Bars":
-    """The display of many runs: none if ``quiet``, bars if stderr is a terminal, else lines."""
+def sweep_display(names: Sequence[str], *, quiet: bool = False) -> "Warnings | Lines | Bars":
+    """The display of many runs: warnings alone if ``quiet``, bars if stderr is a terminal, else lines."""
     if quiet:
-        return Silent()
+        return Warnings()
     return Bars(names) if sys.stderr.isatty() else Lines(names)
 
 
-class Silent(Display):
-    """Shows nothing."""
+class Warnings(Display):
+    """A line for each warning of a run, and nothing else."""
 
     def expect(self, remaining: Callable[[], Mapping[str, int]]) -> None:
         pass
 
     def __call__(self, name: str, event: Event) -> None:
-        pass
+        if isinstance(event, RunWarning):
+            sys.stderr.write(f"{name}: {event.kind}: {event.text}\n")
 
 
 class _ShownFailures:

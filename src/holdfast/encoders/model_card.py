@@ -127,6 +127,8 @@ def _kept(entry: Mapping[str, Any]) -> str:
     kept = entry.get("kept")
     if not kept or kept["value"] is None:
         return "–"
+    if kept["low"] is None or kept["high"] is None:
+        return f"{100 * kept['value']:.1f}"
     return f"{100 * kept['value']:.1f} ({100 * kept['low']:.1f} to {100 * kept['high']:.1f})"
 
 
@@ -174,6 +176,8 @@ def _gain(entry: Mapping[str, Any]) -> str:
     gain = entry.get("gain")
     if gain is None:
         return "–"
+    if gain["low"] is None or gain["high"] is None:
+        return f"{100 * gain['value']:+.2f}"
     return f"{100 * gain['value']:+.2f} ({100 * gain['low']:+.2f} to {100 * gain['high']:+.2f})"
 
 

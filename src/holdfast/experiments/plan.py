@@ -47,6 +47,13 @@ def plan(
     methods, tasks, seeds: values to combine; an empty list keeps the value of the recipe.
     settings: changes to every recipe, such as "train.epochs=10".
     """
+    for option, key, values in (
+        ("methods", "method.name", methods),
+        ("tasks", "scenario.tasks", tasks),
+        ("seeds", "seed", seeds),
+    ):
+        if values and any(setting.partition("=")[0].strip() == key for setting in settings):
+            raise HoldfastError(f"{option} and the setting {key} name the same thing; give one of them")
     planned: dict[str, PlannedRun] = {}
     axes: tuple[Sequence[Any], ...] = (sources, methods or [None], tasks or [None], seeds or [None])
     for source, method, count, seed in itertools.product(*axes):
