@@ -60,21 +60,15 @@ class WriteRequest:
 
     def __init__(self, operation: Operation) -> None:
         self.operation = operation
-        self._lock = threading.Lock()
-        self._decided = False
+        self._decided = threading.Lock()  # never released: the first to acquire it decides
 
     def claim(self) -> bool:
         """Whether the write may begin."""
-        return self._decide()
+        return self._decided.acquire(blocking=False)
 
     def give_up(self) -> bool:
         """Whether the write has not begun; it will not be done then."""
-        return self._decide()
-
-    def _decide(self) -> bool:
-        with self._lock:
-            first, self._decided = not self._decided, True
-            return first
+        return self._decided.acquire(blocking=False)
 
     def receipt(self, answer: Answer) -> Receipt:
         return Receipt(self.operation.id, self.operation.request, answer)
