@@ -32,7 +32,7 @@ def adopt(
     held_out: float = typer.Option(0.3, "--held-out", help="Share of items and classes that are not fitted to."),
     confidence: float = typer.Option(0.95, "--confidence", help="Level of the two-sided intervals."),
     min_gain: float = typer.Option(0.0, "--min-gain", help="Smallest gain that is good enough, as a fraction of 1."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the splits, the fits and the resamples."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the splits, the fits and the resamples."),
     steps: int = typer.Option(300, "--steps", help="Steps of each fit that has no closed form."),
     bridge_pairs: int = typer.Option(2000, "--bridge-pairs", help="Items that a bridge is fitted on, at most."),
     max_queries: int = typer.Option(5000, "--max-queries", help="Held-out items searched for each answer, at most."),

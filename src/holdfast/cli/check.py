@@ -77,7 +77,7 @@ def check(
     threshold: float | None = typer.Option(None, "--threshold", help="The score threshold in use, if any."),
     pairs: int = typer.Option(6000, "--pairs", help="Pairs drawn for auc and tar."),
     resamples: int = typer.Option(4000, "--resamples", help="Resamples for the intervals."),
-    seed: int = typer.Option(0, "--seed", min=0, help="Seed of the resamples."),
+    seed: int = typer.Option(0, "--seed", help="Seed of the resamples."),
     table: str | None = TABLE_OPTION,
     id_: str = ID_OPTION,
     vector: str = VECTOR_OPTION,
