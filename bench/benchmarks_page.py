@@ -29,9 +29,10 @@ ENGINES = {
 def render(results: Path = RESULTS) -> str:
     """The page as Markdown. Each section ends with the processors of its files."""
     processors: list[str] = []
+    open_file = reader(results)
 
     def read(name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+        found = open_file(name)
         processors.append(found["environment"]["processor"])
         return found
 
@@ -51,6 +52,11 @@ def render(results: Path = RESULTS) -> str:
         parts.append(section(read))
         parts.append(f"Processor: {' and '.join(dict.fromkeys(processors))}.")
     return "\n\n".join([*parts, END]) + "\n"
+
+
+def reader(results: Path) -> Read:
+    """Reads a file of results by its name."""
+    return lambda name: json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
 
 
 INTRODUCTION = """# Benchmarks
@@ -73,7 +79,7 @@ def _search(read: Read) -> str:
     for library in ("qdrant-edge", "faiss hnsw"):
         rows.append([f"for comparison: {library} alone", *_engine_cells(first["rows"][library])])
     heads = ["engine", "p50, ms", "p99, ms", "recall, %", "stored per s", "index, s", "GB"]
-    return _section(
+    return section(
         f"Search one index of {first['items']:,} vectors of {first['dim']} numbers",
         f"{first['queries']:,} searches by vector for ten hits, one after another (`bench/gallery.py`). Recall is "
         "against an exact search, at 10 hits. Index: seconds to build it after all items are stored. GB: peak memory "
@@ -113,7 +119,7 @@ def _service(read: Read) -> str:
         "processor ms",
         "GB",
     ]
-    return _section(
+    return section(
         "Search over HTTP",
         f"{found['clients']} clients at once, on the same index; server and clients share the two cores "
         "(`bench/service.py`). The rows are from different processors and cannot be compared. Processor ms: the "
@@ -126,7 +132,7 @@ def _service(read: Read) -> str:
 
 def _scale(read: Read) -> str:
     found = read("scale-2cores")
-    return _scale_section(
+    return _scalesection(
         f"Search {found['items']:,} vectors of {found['dim']} numbers in one and several versions",
         f"{found['queries']} searches for ten hits, one after another, with bridges to all older versions "
         "(`bench/scale.py`, `scale-2cores`). Recall is against an exact search by the same scores. Load: of the two "
@@ -137,7 +143,7 @@ def _scale(read: Read) -> str:
 
 def _scale_of_real_features(read: Read) -> str:
     found = read("scale_cub-2cores")
-    return _scale_section(
+    return _scalesection(
         f"Search {found['items']:,} vectors made of real features",
         f"The same searches of features of photographs (`{found['features']}`), reduced to {found['dim']} numbers and "
         "repeated with noise: each photograph has many near-duplicates (`scale_cub-2cores`). The engine alone is "
@@ -149,7 +155,7 @@ def _scale_of_real_features(read: Read) -> str:
 
 def _scale_on_postgresql(read: Read) -> str:
     found = read("scale_postgresql-2cores")
-    return _scale_section(
+    return _scalesection(
         f"Search {found['items']:,} vectors in several versions on PostgreSQL",
         "The same searches of made-up vectors (`bench/scale.py`, `scale_postgresql-2cores`). The load was above 2: a "
         "quiet machine is faster.",
@@ -157,9 +163,9 @@ def _scale_on_postgresql(read: Read) -> str:
     )
 
 
-def _scale_section(title: str, text: str, found: Mapping[str, Any]) -> str:
+def _scalesection(title: str, text: str, found: Mapping[str, Any]) -> str:
     heads = ["engine", "versions", "p50, ms", "p99, ms", "recall@10, %", "load"]
-    return _section(title, text, heads, _scale_rows(found))
+    return section(title, text, heads, _scale_rows(found))
 
 
 def _scale_rows(found: Mapping[str, Any]) -> list[list[str]]:
@@ -207,7 +213,7 @@ def _register(read: Read) -> str:
             f" {real['options'].get('rank', found['query_dim'])} is as good: p50 {real['bridged']['p50_ms']:.2f} ms"
             f" against {real['plain']['p50_ms']:.2f} ms."
         )
-    return f"{_section('Register a new model while the index is in use', text, heads, rows)}\n\n{after}"
+    return f"{section('Register a new model while the index is in use', text, heads, rows)}\n\n{after}"
 
 
 def _check(read: Read) -> str:
@@ -222,7 +228,7 @@ def _check(read: Read) -> str:
             ]
         )  # fmt: skip
     heads = ["index", "queries", "check, s", "GB", "exact faiss search alone, s", "GB"]
-    return _section(
+    return section(
         "Check a model before release",
         "One run each; the check reads the index in blocks (`bench/check.py`). Files: "
         f"{_files(('check_small-2cores', 'check-2cores'))}.",
@@ -248,7 +254,7 @@ def _backfill(read: Read) -> str:
         "(`bench/backfill.py`, `backfill_orders_cub-2cores`). `--order` takes the names in code font. For comparison: "
         "random, and residual, which first takes the items that their own bridged query misses by most."
     )
-    return _section("Backfill: which items first", text, ["order", *(f"{measure}, %" for measure in measures)], rows)
+    return section("Backfill: which items first", text, ["order", *(f"{measure}, %" for measure in measures)], rows)
 
 
 def _start(read: Read) -> str:
@@ -265,19 +271,20 @@ def _start(read: Read) -> str:
         f"Median of {found['repeats']} on busy cores, so that processor time says more than the clock "
         "(`bench/cli_start.py`, `cli_start-2cores`)."
     )
-    return _section("Start of a command", text, heads, rows)
+    return section("Start of a command", text, heads, rows)
 
 
 END = """## More
 
-Timings of training, of GPU kernels and of single parts, with the scripts: [bench/README.md](../bench/README.md)."""
+[Speed of training and evaluation](results/training-speed.md). All scripts: [bench/README.md](../bench/README.md)."""
 
 
 def _files(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _section(title: str, text: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def section(title: str, text: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A heading, a paragraph and a table."""
     lines = [f"## {title}", "", text, "", f"| {' | '.join(heads)} |", f"|---|{'--:|' * (len(heads) - 1)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 

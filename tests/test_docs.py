@@ -101,6 +101,18 @@ def test_the_page_of_benchmarks_is_up_to_date(monkeypatch):
     assert PAGE.read_text(encoding="utf-8") == render(), "run: python bench/benchmarks_page.py"
 
 
+def test_the_page_of_training_speed_is_up_to_date(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    from training_page import PAGE, render
+
+    assert PAGE.read_text(encoding="utf-8") == render(), "run: python bench/training_page.py"
+
+
+def test_every_bench_is_listed():
+    readme = (ROOT / "bench/README.md").read_text(encoding="utf-8")
+    assert [script.name for script in (ROOT / "bench").glob("*.py") if f"`{script.name}`" not in readme] == []
+
+
 def test_the_cost_page_prints_what_it_shows(capsys):
     page = (ROOT / "docs/cost.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

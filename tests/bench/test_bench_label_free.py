@@ -63,7 +63,6 @@ def test_the_recipe_is_that_of_the_table(label_free):
 def test_the_guide_shows_what_was_measured():
     rows = json.loads((BENCH.parent / "results/bench/label_free-h200.json").read_text())["rows"]
     guide = (BENCH.parent / "docs/pairs-or-clicks.md").read_text(encoding="utf-8")
-    listed = (BENCH / "README.md").read_text(encoding="utf-8")
     means = {
         weight: [mean(row[name] for row in rows if row["weight"] == weight) for name in ("AA", "AC")]
         for weight in (0, 1, 4)
@@ -72,6 +71,4 @@ def test_the_guide_shows_what_was_measured():
         assert sum(row["weight"] == weight for row in rows) == 3
         aa, ac = means[weight]
         assert f"| {name} | {100 * aa:.1f} % | {ac:.2f} |" in guide
-    shown = [f"{100 * aa:.1f}" for aa, _ in means.values()]
-    assert f"AA {shown[0]}, {shown[1]} and {shown[2]} %" in listed
     assert all(row["AC"] > 0 for row in rows if row["weight"] == 4)

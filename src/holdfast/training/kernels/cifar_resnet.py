@@ -50,7 +50,7 @@ TABLE_BLOCK = 256
 
 @dataclass(frozen=True)
 class Tiles:
-    """Sizes of the programs for layers of one width; measured on an H200 (bench/README.md).
+    """Sizes of the programs for layers of one width; measured on an H200 (docs/results/kernels.md).
 
     convolve, backward, norm: pixels per program.
     parts: into how many parts the weights' gradient is divided at most, each in steps of ``part_block`` pixels.

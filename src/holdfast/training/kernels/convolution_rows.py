@@ -37,7 +37,7 @@ class RowTiles:
 
 FORWARD_ROWS = {16: RowTiles(32, 8, 1)}
 BACKWARD_ROWS = {16: RowTiles(32, 8, 1)}
-"""By number of channels. From 32 on the weights fill the registers, and tap by tap is faster (bench/README.md)."""
+"""By number of channels. From 32 on the weights fill the registers: tap by tap is faster (docs/results/kernels.md)."""
 
 
 @dataclass(frozen=True)

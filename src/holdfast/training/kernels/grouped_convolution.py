@@ -158,8 +158,8 @@ TILES = Tiles(groups=2, convolve=256, backward=128, programs=396, part_block=64)
 SMALL_TILES = Tiles(groups=2, convolve=128, backward=128, programs=396, part_block=64)
 FEW_PIXELS = 2**14
 """Below this number, and for float32, which takes twice the memory, the small tiles are used. Both were not tuned: they
-are the best for 32-channel layers of a CIFAR ResNet on an H200 (bench/README.md), which compute the same products.
-Three programs of the weights' gradient fit on each of its 132 multiprocessors."""
+are the best for 32-channel layers of a CIFAR ResNet on an H200 (docs/results/kernels.md), which compute the same
+products. Three programs of the weights' gradient fit on each of its 132 multiprocessors."""
 
 
 def grouped_convolution(x: Tensor, weight: Tensor, stride: int = 1, *, cast: Tensor | None = None) -> Tensor:
