@@ -233,6 +233,8 @@ def test_all_of_the_backbone_may_be_frozen_and_unknown_parts_may_not():
     with pytest.raises(HoldfastError, match="no part 'stage'; its first level: stages, or"):
         encoder.freeze(["stage"])
     assert encoder.frozen == ("*",)
+    with pytest.raises(HoldfastError, match=r"freeze takes a list of names: \['stages'\], not 'stages'"):
+        encoder.freeze("stages")
     assert not any(m.training for m in encoder.train().modules() if isinstance(m, nn.BatchNorm2d))
 
 

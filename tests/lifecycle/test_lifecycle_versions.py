@@ -208,11 +208,14 @@ def test_a_csv_is_as_good_as_a_folder(first, second, photos, tmp_path):
     assert weights(tmp_path / "2") == weights(second)
 
 
-def test_slots_that_were_grown(first, letters, tmp_path):
+def test_slots_that_were_grown(first, letters, tmp_path, monkeypatch):
     model = shutil.copytree(first, tmp_path / "models" / "1")
     (tmp_path / "recipe.toml").write_text("")  # a file of the user's, and no sign that the model belongs to a run
-    with pytest.raises(HoldfastError, match="slots grow"):
+    with pytest.raises(HoldfastError, match=r"slots grow .* --to 15 adds them"):
         update(model, rolled(letters, 12, tmp_path / "twelve"), tmp_path / "2", device="cpu")
+    monkeypatch.setattr("holdfast.lifecycle.plan.in_a_run", lambda folder: True)
+    with pytest.raises(HoldfastError, match="--to 15 --out COPIES writes a model"):
+        update(model, tmp_path / "twelve", tmp_path / "2", device="cpu")
     grow_models([model], 15)
     verify_checksums(model)
     info = update(model, tmp_path / "twelve", tmp_path / "2", device="cpu")

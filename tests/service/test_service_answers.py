@@ -99,6 +99,11 @@ def test_invalid_indexed_by(client, indexed_by):
         assert answer.status_code == 422, answer.text
 
 
+def test_an_empty_label_is_none(client, pictures):
+    client.put("/v1/item", params={"id": "new", "label": ""}, content=png(pictures[3]), headers=PNG)
+    assert client.get("/v1/item", params={"id": "new"}).json().get("label") is None
+
+
 def test_add_get_replace_delete(client, gallery, pictures):
     query = {"id": "new/ü 1", "label": "c", "metadata": '{"shop": "north", "sold": true}'}
     answer = client.put("/v1/item", params=query, content=png(pictures[3]), headers=PNG)

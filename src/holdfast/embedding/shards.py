@@ -238,10 +238,11 @@ def _embedded(
         return
     if ray is None:
         work = ShardWork(model, todo, batch_size or batch_size_for(devices[0], preprocess.input_shape))
-        if len(devices) == 1:
-            yield from embed_here(encoder, work, devices[0], on_items)
+        used = devices[: len(todo)]
+        if len(used) == 1:
+            yield from embed_here(encoder, work, used[0], on_items)
         else:
-            yield from embed_in_processes(work, devices, on_items)
+            yield from embed_in_processes(work, used, on_items)
         return
     with ray_cluster(ray) as cluster:
         size = batch_size or batch_size_for(cluster.device, preprocess.input_shape)

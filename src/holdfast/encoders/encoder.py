@@ -378,6 +378,8 @@ def _frozen_parts(network: nn.Module, names: Sequence[str]) -> list[nn.Module | 
 
     A name is a whole path: ``layer1`` includes everything below it, but not ``layer10``.
     """
+    if isinstance(names, str):
+        raise HoldfastError(f"freeze takes a list of names: [{names!r}], not {names!r}")
     if not names:
         return []
     modules, parameters = dict(network.named_modules()), dict(network.named_parameters())

@@ -23,7 +23,7 @@ class Item:
     vector: instead of an image, its feature by the version it is added to: full (K - 1 numbers) or compact. Without
         image and vector the image is read from ``path``.
     metadata: names to text, numbers, true or false; searches can filter by them.
-    label: the class, text; searches can filter by it.
+    label: the class, text; searches can filter by it. An empty text is no label.
     path: the image's file, used to show the image and to re-embed it; stored as an absolute path.
 
     >>> from holdfast import Item
@@ -110,7 +110,7 @@ def checked(item: Item, version: int) -> Stored:
         metadata[checked_name(field_name)] = plain_value(where, value)
         if isinstance(value, str):
             check_text(where, value)
-    label = None if item.label is None else str(item.label)
+    label = None if item.label is None or item.label == "" else str(item.label)  # an empty field of a form or table
     if label is not None:
         check_text(f"label of item {name!r}", label)
     path = None if item.path is None else str(Path(item.path).absolute())

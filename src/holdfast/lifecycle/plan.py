@@ -13,6 +13,7 @@ from holdfast.lifecycle.samples import Reader, Sample, distinct, held_out_mask, 
 from holdfast.lifecycle.settings import VersionSettings
 from holdfast.scenarios import SlotRegistry, Task, next_task
 from holdfast.scenarios.task import buffer_indices
+from holdfast.training.slots import in_a_run
 from holdfast.wording import counted
 
 
@@ -174,6 +175,8 @@ def _with_new_classes(classes: Sequence[str], context: VersionContext) -> SlotRe
             how = f"adopt the vectors again with --slots {needed} or more"
         elif parent is not None:
             how = f"holdfast slots grow {parent.folder} --to {needed} adds them"
+            if in_a_run(parent.folder):
+                how = f"holdfast slots grow {parent.folder} --to {needed} --out COPIES writes a model with more"
         short = f"{counted(len(new), 'new class')}, but {free} of {registry.num_slots} slots are free"
         raise HoldfastError(f"{short}; {needed} slots would do: {how}")
     # Pre-training takes slots from the left, as other models of that family may; fine-tuning takes them from the right.

@@ -57,6 +57,11 @@ class Grown:
     after: int
 
 
+def in_a_run(folder: Path) -> bool:
+    """Whether a model belongs to a run, whose stored features have its size."""
+    return not (folder / CHECKSUM_FILE).exists() and (folder.resolve().parent.parent / "recipe.toml").exists()
+
+
 def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None) -> list[Grown]:
     """Grow every model to ``num_slots``; returns the models that were written.
 
@@ -70,8 +75,7 @@ def grow_models(folders: Sequence[Path], num_slots: int, out: Path | None = None
     planned: list[tuple[Grown, Encoder]] = []
     for folder in folders:
         target = folder if out is None else out / folder.resolve().name
-        in_a_run = not (folder / CHECKSUM_FILE).exists() and (folder.resolve().parent.parent / "recipe.toml").exists()
-        if out is None and in_a_run:
+        if out is None and in_a_run(folder):
             raise HoldfastError(f"{folder}: belongs to a run whose features have its size; write copies with --out")
         if target in [other.written for other, _ in planned]:
             raise HoldfastError(f"two models would be written to {target}; grow them one by one")
