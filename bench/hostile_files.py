@@ -9,7 +9,7 @@ socket, a link or a folder in its place. It is opened as a user would, by the Py
 process of its own with a limit of memory. A file is accepted, or refused by one line. Everything else is a failure: a
 traceback, an error that is not one clear line, more than --seconds, a crash, or more than 2 GB in the process.
 
-A case is repeated by --seed and --case. --for goes on with new seeds for so many seconds and prints the seed of each
+A case is repeated by --seed and --case. --for continues with new seeds for so many seconds and prints the seed of each
 failure. The exit status is 1 after a failure.
 """
 

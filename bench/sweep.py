@@ -87,7 +87,7 @@ def measured(
         "min_ms": min(times),
         "max_ms": max(times),
         "times_eager": eager["median_ms"] / median if eager else 1.0,
-        # Reserved, not allocated: what the graphs keep for themselves is gone for everybody else.
+        # Reserved, not allocated: memory that the graphs keep is not free for others.
         "peak_gb": (torch.cuda.max_memory_reserved(device) - before) / 1e9 if device.type == "cuda" else None,
         "predicted_gb": None if predicted is None else count * predicted / 1e9,
     }
