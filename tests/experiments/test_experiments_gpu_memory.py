@@ -1,4 +1,4 @@
-"""What a run will take of a GPU, as far as it can be told without one."""
+"""What a run will take of a GPU, as far as it can be known without one."""
 
 import inspect
 
@@ -72,20 +72,20 @@ def test_a_run_is_told_both(tiny_recipe, monkeypatch):
     monkeypatch.setattr(gpu_memory, "_peak", lambda *args: 0)
     own = ["method.name=simplex_hoc_views", "method.slots=500", "evaluation.compact=true"]
 
-    def told(*settings, compact):
+    def predicted_for(*settings, compact):
         experiment = assemble(check_recipe(read_recipe(str(tiny_recipe), [*own, *settings])))
         images = DeviceImages(experiment.data.train)
         return experiment, gpu_memory.bytes_per_run(experiment, images, compact=compact)
 
-    experiment, full = told(compact=False)
-    _, compact = told(compact=True)
+    experiment, full = predicted_for(compact=False)
+    _, compact = predicted_for(compact=True)
     data, count, encoder = experiment.data, len(experiment.scenario), experiment.make_encoder()
     sizes = (len(data.query), len(data.gallery), count)
     by_hand = [matrix_feature_bytes(encoder, *sizes, compact=way) for way in (True, False)]
     assert compact - full == by_hand[0] - by_hand[1] != 0
-    _, backbone = told("evaluation.readout=backbone", compact=False)
+    _, backbone = predicted_for("evaluation.readout=backbone", compact=False)
     encoder.readout = "backbone"
     assert full - backbone == by_hand[1] - matrix_feature_bytes(encoder, *sizes, compact=False) > 0
-    assert told("evaluation.readout=backbone", compact=True)[1] == backbone  # nothing to make smaller
-    _, without = told("method.anchor_weight=0.0", compact=False)
+    assert predicted_for("evaluation.readout=backbone", compact=True)[1] == backbone  # nothing to make smaller
+    _, without = predicted_for("method.anchor_weight=0.0", compact=False)
     assert full - without == kept_feature_bytes(experiment.make_method(), experiment.scenario, encoder.dim) > 0
