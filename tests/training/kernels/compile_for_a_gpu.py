@@ -17,7 +17,7 @@ from holdfast.encoders.resnet import CifarResNet
 
 TARGET = GPUTarget("cuda", 90, 32)
 BACKEND = make_backend(TARGET)
-TYPES = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.int64: "i64"}
+TYPES = {torch.bfloat16: "bf16", torch.float32: "fp32", torch.int64: "i64", torch.uint8: "u8"}
 translated = set()
 
 
@@ -53,6 +53,7 @@ from holdfast.training.kernels.batch_norm import fused_batch_norm  # noqa: E402
 from holdfast.training.kernels.cifar_resnet import FusedCifarResNet  # noqa: E402
 from holdfast.training.kernels.grouped_convolution import grouped_convolution  # noqa: E402
 from holdfast.training.kernels.squeeze_excite import batch_norm_squeeze_excite, squeeze_excite_add  # noqa: E402
+from holdfast.training.kernels.stem import max_pool, stem_convolution  # noqa: E402
 
 network = CifarResNet(blocks=2, in_channels=3).to(memory_format=torch.channels_last)
 images = torch.randn(2, 3, 32, 32)
@@ -79,4 +80,9 @@ for channels, size in ((64, 32), (160, 16), (32, 6), (2048, 1)):
         with torch.no_grad():
             fused_batch_norm(norm.eval(), y), fused_batch_norm(norm, y, residual), fused_batch_norm(norm, y, relu=False)
             batch_norm_squeeze_excite(norm, weigh, y)
+for dtype in (torch.bfloat16, torch.float32):
+    stem_convolution(torch.empty(4, 3, 64, 64), torch.empty(64, 3, 7, 7, dtype=dtype))
+    out = max_pool(torch.nn.MaxPool2d(3, 2, 1), torch.empty(4, 64, 32, 32, dtype=dtype, requires_grad=True))
+    torch.autograd.backward(out, out, retain_graph=True)
+    out[0].sum().backward()
 sys.stdout.write(f"{len(translated)}\n")

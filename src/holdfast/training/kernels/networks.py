@@ -1,4 +1,4 @@
-"""Networks with batch norms, ReLUs, sums, squeeze-excitation and grouped convolutions computed by the kernels.
+"""Networks with batch norms, ReLUs, sums, squeeze-excitation, grouped convolutions and stems computed by the kernels.
 
 All other layers are computed by torch. Weights are cast to bf16 together, and so are their gradients back to float32:
 a few kernel launches instead of two per weight.
@@ -16,6 +16,7 @@ from holdfast.encoders.squeeze_excite import PreActivationBlock, RegNetY, SENet,
 from holdfast.training.kernels.batch_norm import PreallocatedNorm, convolution_batch_norm, fused_batch_norm, sums_size
 from holdfast.training.kernels.grouped_convolution import GROUP_WIDTH, grouped_convolution
 from holdfast.training.kernels.squeeze_excite import batch_norm_squeeze_excite, squeeze_excite_add
+from holdfast.training.kernels.stem import is_stem, max_pool, stem_convolution
 
 
 class FusedNetwork:
@@ -70,6 +71,9 @@ class FusedNetwork:
         if isinstance(module, nn.Conv2d) and is_grouped(module):
             self._layers.append((module, _Grouped(module)))
             return self._layers[-1][1]
+        if isinstance(module, nn.Conv2d) and is_stem(module):
+            self._layers.append((module, _Stem(module)))
+            return self._layers[-1][1]
         if isinstance(module, nn.Conv2d | nn.Linear):
             self._layers.append((module, _copy(module, type(module), _parameters=dict(module._parameters))))
             return self._layers[-1][1]
@@ -101,6 +105,17 @@ class _Grouped(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         own, cast = self._own, self.weight
         return grouped_convolution(x.to(cast.dtype), own.weight, own.stride[0], cast=cast)
+
+
+class _Stem(nn.Module):
+    weight: Tensor
+
+    def __init__(self, convolution: nn.Conv2d) -> None:
+        super().__init__()
+        self._parameters["weight"] = convolution._parameters["weight"]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return stem_convolution(x, self.weight)
 
 
 def is_grouped(convolution: nn.Conv2d) -> bool:
@@ -163,7 +178,7 @@ class FusedResNet(ResNet):
     def forward(self, x: Tensor) -> Tensor:
         out = fused_batch_norm(self.bn1, self.conv1(x))
         if not isinstance(self.maxpool, nn.Identity):
-            out = (self.maxpool(out[0]),) * 2
+            out = max_pool(self.maxpool, out[0])
         for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
             out = stage(out)
         return out[0].mean(dim=(2, 3))
