@@ -22,6 +22,15 @@ STEPS = {
 }
 """Result of bench/train_step.py -> where it was made."""
 
+LARGER_STEPS = {
+    "train_step_64px_benchmark-h200": ("ResNet-18", "no kernels; cuDNN tries its algorithms"),
+    "train_step_64px_graph-h200": ("ResNet-18", "no kernels"),
+    "train_step_64px_fused-h200": ("ResNet-18", "kernels, stem and max-pool by torch"),
+    "train_step_64px_stem-h200": ("ResNet-18", "all kernels"),
+    "train_step_224px-h200": ("ResNet-50", "no kernels"),
+}
+"""Result of bench/train_step.py -> network, and what its steps are computed by."""
+
 INTRODUCTION = """# Speed of training and evaluation
 
 Written from [results/bench](../../results/bench) by `bench/training_page.py`. Each file names its commit, hardware and
@@ -32,7 +41,18 @@ in [benchmarks](../benchmarks.md)."""
 def render(results: Path = RESULTS) -> str:
     """The page as Markdown."""
     read = reader(results)
-    sections = (_step, _sweep, _executors, _large_images, _dinov3, _matrix, _extraction, _feature_length, _simplex)
+    sections = (
+        _step,
+        _larger_step,
+        _sweep,
+        _executors,
+        _large_images,
+        _dinov3,
+        _matrix,
+        _extraction,
+        _feature_length,
+        _simplex,
+    )
     return "\n\n".join([INTRODUCTION, *(one(read) for one in sections)]) + "\n"
 
 
@@ -64,6 +84,30 @@ def _step(read: Read) -> str:
         "files of an earlier commit the old model is computed after the new one, today beside it. Files: "
         f" {', '.join(f'`{name}`' for name in STEPS)}.",
         heads,
+        rows,
+    )
+
+
+def _larger_step(read: Read) -> str:
+    rows = []
+    for name, (network, computed_by) in LARGER_STEPS.items():
+        found = read(name)
+        for row in found["rows"]:
+            rows.append(
+                [
+                    network, f"{found['image_size']}", str(found["batch_size"]), row["executor"].partition(",")[0],
+                    computed_by, str(row["runs"]), f"{row['median_ms']:.2f}", f"{row['tflops']:.0f}",
+                    f"{100 * row['share_of_matrix_product']:.0f}", f"{row['peak_gb']:.1f}",
+                ]
+            )  # fmt: skip
+    product = read("train_step_64px_graph-h200")["matrix_product_tflops"]
+    return section(
+        "One training step of larger images",
+        "d-Simplex-HOC with its old model, bf16, one H200, the steps of Table 3 (64 pixels) and Table 4 (224 pixels) "
+        "(`bench/train_step.py`). ms: median over repeats, per step and run. TFLOP/s: of the convolutions and matrix "
+        f"products. share: of the speed of a large matrix product in bf16, {product:.0f} TFLOP/s. Files: "
+        f"{', '.join(f'`{name}`' for name in LARGER_STEPS)}.",
+        ["network", "pixels", "batch", "executor", "computed by", "runs at once", "ms", "TFLOP/s", "share, %", "GB"],
         rows,
     )
 
