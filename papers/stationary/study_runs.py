@@ -117,18 +117,31 @@ def _numeric_settings(recipe: Recipe) -> dict[str, Any]:
     return {**recipe.tables, "title": "", **changed}
 
 
-TRAINING_SETS = {"cifar100": (100, 500), "tinyimagenet200": (200, 500)}
-"""Data set -> (classes, training images per class). Not for CUB, where classes differ in size."""
+TRAINING_SETS = {
+    "cifar100": (500,) * 100,
+    "tinyimagenet200": (500,) * 200,
+    "cub180": tuple(29 if position in (106, 125, 134, 140) else 30 for position in range(180)),
+}
+"""Data set -> training images of each class."""
 
-TIMED_SET = "cifar100"
-SECONDS_PER_STEP = {"resnet32": 0.0008, "resnet18": 0.0015, "senet18": 0.0059, "regnety_400mf": 0.0059}
-"""Seconds of one H200 per step of 128 images of 32 x 32, one pass each, while many runs share the device.
+SECONDS_PER_STEP = {
+    "cifar100": {"resnet32": 0.0008, "resnet18": 0.0015, "senet18": 0.0059, "regnety_400mf": 0.0059},
+    "tinyimagenet200": {"resnet18": 0.0017},
+    "cub180": {"resnet50": 0.0181},
+}
+"""Training set -> network -> seconds of one H200 per step, one pass of each image, while several runs share the device.
 
-ResNet-32: measured with 16 parallel runs (``results/bench/sweep-h200.json``). The runs in ``results/cifar100-10`` with
-``runs_at_once`` of 12 or more had a median of 0.73 ms, everything else included. ResNet-18: median of the runs in
-``results/iam`` with ``runs_at_once`` of 8; 0.9 ms for ER. This is an upper bound: another sweep used the same device.
-SENet-18 and RegNetY-400MF: the mean step of the runs in ``results/iam/architectures``, which use both networks and
-ResNet-18, a third of the tasks each, with ``runs_at_once`` of 3.
+CIFAR-100: 128 images of 32 x 32. ResNet-32: measured with 16 parallel runs (``results/bench/sweep-h200.json``). The
+runs in ``results/cifar100-10`` with ``runs_at_once`` of 12 or more had a median of 0.73 ms, everything else included.
+ResNet-18: median of the runs in ``results/iam`` with ``runs_at_once`` of 8; 0.9 ms for ER. This is an upper bound:
+another sweep used the same device. SENet-18 and RegNetY-400MF: the mean step of the runs in
+``results/iam/architectures``, which use both networks and ResNet-18, a third of the tasks each, with ``runs_at_once``
+of 3.
+
+TinyImageNet: 256 images of 64 x 64; median of the runs in ``results/tinyimagenet200-20``, five at once.
+
+CUB-200-2011: 64 images of 224 x 224, two at once; not whole runs, but steps of d-Simplex-HOC
+(``results/bench/train_step_224px-h200.json``).
 """
 
 PASSES_WITH_VIEWS = 2
@@ -149,17 +162,17 @@ def planned_steps(recipe: Recipe) -> int | None:
 
 @functools.cache
 def _steps_per_epoch(name: str, per_class: int | None, batch_size: int, scenario: str) -> int:
-    """Steps per epoch, summed over all tasks. Classes have equal sizes, so class order and seed do not matter."""
-    classes, images = TRAINING_SETS[name]
-    labels = np.repeat(np.arange(classes), min(images, per_class or images))
-    scenario_laid_out = scenario_outline(json.loads(scenario), labels, [str(label) for label in range(classes)])
+    """Steps per epoch, summed over all tasks. Classes have (almost) equal sizes, so the class order does not matter."""
+    sizes = [min(images, per_class or images) for images in TRAINING_SETS[name]]
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    scenario_laid_out = scenario_outline(json.loads(scenario), labels, [str(label) for label in range(len(sizes))])
     return sum(steps_per_task(scenario_laid_out, epochs=1, batch_size=batch_size))
 
 
 def classes_seen(recipe: Recipe) -> list[int]:
     """Number of classes seen at the end of each task; every update brings the same number."""
     first, tasks = recipe["scenario"]["initial"], recipe["scenario"]["tasks"]
-    new = (TRAINING_SETS[recipe["data"]["train"]["name"]][0] - first) // (tasks - 1)
+    new = (len(TRAINING_SETS[recipe["data"]["train"]["name"]]) - first) // (tasks - 1)
     return [first + new * update for update in range(tasks)]
 
 
@@ -169,9 +182,10 @@ def predicted_minutes(recipe: Recipe) -> float | None:
     None if its steps cannot be counted or one of its networks has not been timed.
     """
     steps, networks = planned_steps(recipe), _networks(recipe)
-    if steps is None or recipe["data"]["train"]["name"] != TIMED_SET or not networks <= set(SECONDS_PER_STEP):
+    timed = SECONDS_PER_STEP.get(recipe["data"]["train"]["name"], {})
+    if steps is None or not networks <= set(timed):
         return None
-    return steps * _passes(recipe) * max(SECONDS_PER_STEP[name] for name in networks) / 60
+    return steps * _passes(recipe) * max(timed[name] for name in networks) / 60
 
 
 def _passes(recipe: Recipe) -> int:

@@ -26,6 +26,7 @@ from papers.stationary.formatting import (
     unscored,
 )
 from papers.stationary.plots import draw_over_tasks
+from papers.stationary.ranking import ranking_table
 from papers.stationary.readings import GALLERY_PAIRS, OTHER_PAIRS, PLAIN
 from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import SCORES, Results, grouped_by_seed, row
@@ -172,6 +173,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     natural, other, rotated = chosen(WITHOUT), chosen(WITHOUT, "icarl"), chosen(WITH)
     made = [
         _plain_table(f"The paper's settings, {NATURAL}", chosen(PAPER), FROM_PAPER),
+        *ranking_table(results, selection.of(_runs_of(PAPER)), printed_in_paper("table2")),
         _plain_table(f"The paper's settings, {OTHER}", chosen(PAPER, "icarl"), FROM_PAPER),
         _rotated_table(f"The paper's settings with rotated queries, {NATURAL}", chosen(PAPER), FROM_PAPER),
         _plain_table(f"Chosen settings, {NATURAL}", natural, BY_ACA),

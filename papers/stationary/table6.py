@@ -3,7 +3,6 @@
 ``compared_with_paper`` states below a table where the runs contradict what the paper says of IAM-CL2R.
 """
 
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,6 +31,7 @@ from papers.stationary.iam_runs import (
     pretraining_note,
     with_ours,
 )
+from papers.stationary.ranking import mean_curves, ranking_table
 from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results, grouped_by_seed, row, summary
 from papers.stationary.study_runs import StudyRun
@@ -95,7 +95,8 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         *missing_note(every),
     )
     header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper", "by instance"]
-    return [Table("CIFAR100R/10, two replacements", header, lines, right=(0, 2, 3, 4, 5), notes=notes)]
+    scored = Table("CIFAR100R/10, two replacements", header, lines, right=(0, 2, 3, 4, 5), notes=notes)
+    return [scored, *ranking_table(results, selection.of(runs()), printed_in_paper("table6"))]
 
 
 TABLE6 = ResultPage("Table 6: IAM-CL2R on CIFAR100R/10, two replacements", runs, rows, _tables)
@@ -125,13 +126,12 @@ class _Comparison:
 
     def __init__(self, results: Results, runs: Sequence[StudyRun]) -> None:
         """Read scores and AA after each task, by method, as means over the finished seeds."""
-        self.scores, self.over_tasks = {}, {}
+        self.scores = {}
         for group in grouped_by_seed(runs):
             records = [record for run in group if (record := results.record(run)) is not None]
             if records:
                 self.scores[group[0].method] = summary(records)
-                curves = [record["protocols"]["template"]["AA_tau"] for record in records]
-                self.over_tasks[group[0].method] = [_mean(values) for values in zip(*curves)]
+        self.over_tasks = {method: curves["AA"] for method, curves in mean_curves(results, runs).items()}
 
     def first(self) -> Iterator[tuple[bool, str]]:
         """Whether d-Simplex-HOC has the highest AC and AA."""
@@ -165,8 +165,3 @@ class _Comparison:
             yield True, "at replacements its AA rises"
         if agree[False]:
             yield True, "that of methods with a trainable classifier falls wherever it can be compared"
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if len(known) == len(values) else None

@@ -3,8 +3,19 @@
 from dataclasses import dataclass
 
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, TASKS
-from papers.stationary.formatting import LEGEND, fan_note, method_name, missing_note, paper_scores, scores
+from papers.stationary.formatting import (
+    INSTANCE_LEGEND,
+    LEGEND,
+    by_instance,
+    commit_note,
+    fan_note,
+    method_name,
+    missing_note,
+    paper_scores,
+    scores,
+)
 from papers.stationary.iam_runs import LAST
+from papers.stationary.ranking import ranking_table
 from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results, row
 from papers.stationary.study_runs import StudyRun
@@ -84,14 +95,30 @@ class _PaperTable:
     def tables(self, results: Results, selection: Selection) -> list[Table]:
         every = self.rows(results, selection)
         lines = [
-            [str(r["tasks"]), method_name(r["method"]), *scores(r), str(len(r["seeds"])), paper_scores(r)]
+            [
+                str(r["tasks"]),
+                method_name(r["method"]),
+                *scores(r),
+                str(len(r["seeds"])),
+                paper_scores(r),
+                by_instance(r),
+            ]
             for r in every
         ]
         absent = missing_note(every)
-        notes = (LEGEND, *self.notes, *fan_note(every), *absent, *([self.data] if absent else []))
-        header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper"]
+        notes = (
+            LEGEND,
+            INSTANCE_LEGEND,
+            *self.notes,
+            *fan_note(every),
+            *commit_note(every),
+            *absent,
+            *([self.data] if absent else []),
+        )
+        header = ["T", "method", "AC", "AA %", "ACA %", "n", "paper", "by instance"]
         title = f"{self.title}: the paper's settings, natural class order"
-        return [Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=notes)]
+        scored = Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=notes)
+        return [scored, *ranking_table(results, selection.of(self.runs()), printed_in_paper(self.name))]
 
 
 _TINY = _PaperTable(

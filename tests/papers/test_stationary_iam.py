@@ -10,7 +10,7 @@ from PIL import Image
 from holdfast.encoders import build_backbone
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.models import named_models
-from holdfast.experiments.schema import check_recipe
+from holdfast.experiments.schema import Recipe, check_recipe
 from holdfast.metrics import compatibility_summary
 from holdfast.storage import without_nan
 from papers.stationary import PAGES, Results, Selection
@@ -19,10 +19,11 @@ from papers.stationary.fig10 import AXES, CENTRE, ablation_run
 from papers.stationary.formatting import score
 from papers.stationary.iam_runs import iam_run, pretrained_models, pretraining_note
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
-from papers.stationary.study_runs import PASSES_WITH_VIEWS, SECONDS_PER_STEP, predicted_minutes
+from papers.stationary.study_runs import PASSES_WITH_VIEWS, SECONDS_PER_STEP, planned_steps, predicted_minutes
 
 REPOSITORY = Path(__file__).parents[2]
 NAMES = ("table5", "table6", "fig6", "fig7", "table7", "fig9", "fig10")
+ON_CIFAR = SECONDS_PER_STEP["cifar100"]
 TWO_SWEEPS = "6d27f6d"
 RUNS_BY_PATH = {run.path: run for name in NAMES for run in PAGES[name].runs()}
 
@@ -36,9 +37,14 @@ def test_steps_by_hand(tasks, new):
 
 
 @pytest.mark.parametrize(
-    ("family", "network", "at_once"), [("iam", "resnet18", (8,)), ("cifar100-10", "resnet32", range(12, 33))]
+    ("family", "data", "network", "at_once"),
+    [
+        ("iam", "cifar100", "resnet18", (8,)),
+        ("cifar100-10", "cifar100", "resnet32", range(12, 33)),
+        ("tinyimagenet200-20", "tinyimagenet200", "resnet18", (5,)),
+    ],
 )
-def test_minutes_are_predicted_by_what_was_measured(family, network, at_once):
+def test_minutes_are_predicted_by_what_was_measured(family, data, network, at_once):
     """The recorded runs that shared the device with enough others, as the prediction supposes.
 
     Not those of a commit whose runs were two sweeps beside each other: each counted the device as its own.
@@ -55,14 +61,15 @@ def test_minutes_are_predicted_by_what_was_measured(family, network, at_once):
         ]
         for views in (False, True)
     }
-    assert np.median(per_step[False]) == pytest.approx(SECONDS_PER_STEP[network], rel=0.2)
-    assert np.median(per_step[True]) == pytest.approx(PASSES_WITH_VIEWS * SECONDS_PER_STEP[network], rel=0.4)  # "about"
+    one_pass = SECONDS_PER_STEP[data][network]
+    assert np.median(per_step[False]) == pytest.approx(one_pass, rel=0.2)
+    assert np.median(per_step[True]) == pytest.approx(PASSES_WITH_VIEWS * one_pass, rel=0.4)  # "about"
 
 
 def test_a_networks_step_is_what_the_bench_of_a_sweep_measured():
     rows = json.loads((REPOSITORY / "results" / "bench" / "sweep-h200.json").read_text())["rows"]
     (side_by_side,) = [row["median_ms"] for row in rows if row["runs"] == 16 and row["executor"] == "auto"]
-    assert side_by_side / 1000 == pytest.approx(SECONDS_PER_STEP["resnet32"], rel=0.05)
+    assert side_by_side / 1000 == pytest.approx(ON_CIFAR["resnet32"], rel=0.05)
 
 
 @pytest.mark.parametrize("method", ["er", "cvs"])
@@ -70,23 +77,24 @@ def test_a_second_view_is_twice_the_work(method):
     one, two = paper_run(method, 7), paper_run(method, 7, settings=("method.view_weight=0.5",))
     assert predicted_minutes(two.recipe) == 2 * predicted_minutes(one.recipe)
     ours = own_run(7)
-    assert predicted_minutes(ours.recipe) == pytest.approx(ours.steps * 2 * SECONDS_PER_STEP["resnet32"] / 60)
+    assert predicted_minutes(ours.recipe) == pytest.approx(ours.steps * 2 * ON_CIFAR["resnet32"] / 60)
 
 
 def test_the_minutes_of_other_architectures_are_those_of_the_recorded_runs():
     files = (REPOSITORY / "results/iam/architectures").glob("*.json")
     recorded = [run for run in map(json.loads, (file.read_text() for file in files)) if run["runs_at_once"] == 3]
     per_step = np.mean([run["gpu_minutes"] * 60 / run["steps"] for run in recorded])
-    assert per_step == pytest.approx(SECONDS_PER_STEP["senet18"], rel=0.05)
-    assert SECONDS_PER_STEP["regnety_400mf"] == SECONDS_PER_STEP["senet18"]
+    assert per_step == pytest.approx(ON_CIFAR["senet18"], rel=0.05)
+    assert ON_CIFAR["regnety_400mf"] == ON_CIFAR["senet18"]
     planned = iam_run("architectures", "er", 31)
-    assert predicted_minutes(planned.recipe) == pytest.approx(planned.steps * SECONDS_PER_STEP["senet18"] / 60)
+    assert predicted_minutes(planned.recipe) == pytest.approx(planned.steps * ON_CIFAR["senet18"] / 60)
 
 
 def test_no_minutes_where_a_size_was_not_timed():
-    at_64 = check_recipe(read_recipe("tinyimagenet200-20/er"))
-    assert at_64["backbone"]["name"] == "resnet18"
-    assert predicted_minutes(at_64) is None
+    at_64 = {"name": "resnet32"}
+    recipe = check_recipe(read_recipe("tinyimagenet200-20/er"))
+    assert predicted_minutes(recipe) == pytest.approx(planned_steps(recipe) * 0.0017 / 60)
+    assert predicted_minutes(Recipe({**recipe.tables, "backbone": at_64})) is None
 
 
 def test_the_runs_the_plan_asks_for():
@@ -215,7 +223,8 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert lines["ER"][6:] == ["0.00 53.29", "0.00 41.39", "– –"]
     assert lines["FAN"][0] == "missing"
     assert ", seed 0;" in figures["fig9"].caption
-    (table,) = PAGES["table6"].tables(results, EVERYTHING)
+    table, ranking = PAGES["table6"].tables(results, EVERYTHING)
+    assert ranking.title == "The paper's ranking"
     shown = {(line[0], line[1]): line for line in table.rows}
     assert shown["31", "ER"][-2] == "<0.01 31.30"
     assert shown["7", "d-Simplex-HOC"][5] == "3"

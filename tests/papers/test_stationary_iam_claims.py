@@ -18,7 +18,7 @@ def said(tmp_path, monkeypatch):
     def write(**runs):
         planned = [iam_run("replaced", method, 7) for method in runs]
         for run, (ac, aa, curve) in zip(planned, runs.values()):
-            template = {"AC": ac, "AA": aa, "ACA": 0.1, "AA_tau": curve}
+            template = {"AC": ac, "AA": aa, "ACA": 0.1, "AA_tau": curve, "AC_tau": curve}
             path = tmp_path / run.path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps({"recipe": {}, "protocols": {"template": template}}))

@@ -139,7 +139,8 @@ def test_a_legend_explains_columns_that_are_there(name, tmp_path):
 @pytest.mark.parametrize(("name", "data"), [("table3", "mini-imagenet"), ("table4", "CUB_200_2011")])
 def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, fake):
     (run,) = Selection(methods=["simplex_hoc"], tasks=[7]).of(PAGES[name].runs())
-    record = fake(run, tmp_path)["protocols"]["template"]
+    protocols = fake(run, tmp_path)["protocols"]
+    record, by_instance = protocols["template"], protocols["instance"]
     rows = json.loads(reproduce(name, "--render", "--results", tmp_path, "--json").stdout)
     count = {"table3": 34, "table4": 32}[name]  # ours has two rows of Table 3
     assert len(rows) == count
@@ -150,10 +151,11 @@ def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, f
     }
     shown = reproduce(name, "--render", "--results", tmp_path).stdout
     own = f"{record['AC']:.2f}  {100 * record['AA']:.2f}  {100 * record['ACA']:>5.2f}"
+    single = f"{by_instance['AC']:.2f} {100 * by_instance['AA']:.2f} {100 * by_instance['ACA']:.2f}"
     theirs = {"table3": "0.81 31.45 25.96", "table4": "0.90 41.50 37.72"}[name]
-    assert re.search(rf"^ 7  d-Simplex-HOC +{own}  1  {theirs}$", shown, re.MULTILINE)
+    assert re.search(rf"^ 7  d-Simplex-HOC +{own}  1  {theirs}  {single}$", shown, re.MULTILINE)
     first = {"table3": "<0.01 19.14 0.05", "table4": "0.07 38.54 3.08"}[name]
-    assert re.search(rf"^31  ER +missing +0  {first}$", shown, re.MULTILINE)
+    assert re.search(rf"^31  ER +missing +0  {first} +–$", shown, re.MULTILINE)
     assert f"{count - 1} of {count} runs are still missing." in shown
     assert f"`{data}`" in shown
 
@@ -172,8 +174,10 @@ def test_data_that_is_not_there_is_said_once(tmp_path):
 
 def test_a_plan_counts_what_can_be_counted(tmp_path):
     words = ["--dry-run", "--methods", "er", "--tasks", "7", "--results", tmp_path]
-    assert "1 run; the network of 1 was not timed" in reproduce("table4", *words).stdout
-    assert "1 run, 39,510 steps; the network of 1 was not timed" in reproduce("table3", *words).stdout
+    assert "1 run, 43,200 steps, about 13 minutes of one H200\n" in reproduce("table4", *words).stdout
+    faces = reproduce("fig8", "--dry-run", "--methods", "er", "--results", tmp_path).stdout
+    assert "2 runs; the networks of 2 were not timed" in faces
+    assert "1 run, 39,510 steps, about 1 minute of one H200\n" in reproduce("table3", *words).stdout
 
 
 def test_without_a_gpu_it_renders_and_says_so(some):
