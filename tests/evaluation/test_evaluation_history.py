@@ -173,6 +173,8 @@ def test_average_precision_of_a_class_with_nothing_but_zero_vectors_is_zero(clus
     counted = [((queries[others], labels[others]), gallery) for _, gallery in sets]
     without = check_history(counted, score="mAP", resamples=200)
     assert found.matrix[1][1].value == pytest.approx(without.matrix[1][1].value * 0.95)
+    pair = check(sets[1][1], sets[0][0], sets[1][0], score="mAP", resamples=200)  # and in a single check
+    assert pair.self_test.value == pytest.approx(found.matrix[1][1].value)
 
 
 def test_classes_never_make_an_interval_of_the_history_narrower():

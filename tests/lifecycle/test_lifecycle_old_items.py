@@ -101,6 +101,18 @@ def test_broken_features_do_not_lose_the_training():
     assert "NaN" in found["not_measured"] or "finite" in found["not_measured"]
 
 
+def test_zero_vectors_are_left_out(monkeypatch):
+    old, new, images = made_encoder(0, dim=12), made_encoder(1, dim=12), made_images(60)
+    made = {model: extract(model, images) for model in (old, new)}
+    made[new][:3], made[old][5] = 0.0, 0.0
+    monkeypatch.setattr("holdfast.lifecycle.comparison.extract", lambda encoder, *given, **options: made[encoder])
+    (found,) = measure_old_items(parent_of(old), new, images, CPU)
+    assert found["pairs"] == 56
+    made[new][:41] = 0.0
+    (found,) = measure_old_items(parent_of(old), new, images, CPU)
+    assert found["not_measured"] == "41 of 60 vectors are zero, at least 20 others are needed"
+
+
 def test_a_device_without_memory_does_not_lose_the_training(monkeypatch):
     def extract(*given, **options):
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")

@@ -249,7 +249,7 @@ def run_queries(
             values = right.sum(1) / truth.count_right().clip(1, k)
         elif score.kind == "mAP":
             values = _average_precisions(queries, usable, read, truth, gallery.name, progress)
-            values[unusable & ~np.isnan(values)] = 0.0
+            values[unusable | np.isnan(values)] = 0.0  # NaN: every right vector of the gallery is zero or not finite
         values[~truth.has_answer()] = np.nan
         outcomes.append(QueryOutcomes(hits, right, values, scored[i], compared[i]))
     score_pairs = Pairs(score_drawn[:, 0], score_same) if score.of_pairs else None

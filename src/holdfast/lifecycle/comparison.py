@@ -198,6 +198,13 @@ def _fit(
     images: ImageSet,
     same_space: bool,
 ) -> Bridge:
-    labels: Sequence[str] = [images.class_names[label] for label in images.labels]
-    plain = change_basis(torch.from_numpy(new[0]), new[1], old[1]) if same_space else None
-    return Bridge.fit(new[0], old[0], labels=labels, same_space=same_space, unbridged=plain)
+    """Fit a bridge on the images whose vectors are not zero in either model; at least ``FEWEST_IMAGES``."""
+    kept = np.flatnonzero(new[0].any(1) & old[0].any(1))
+    if len(kept) < FEWEST_IMAGES:
+        raise HoldfastError(
+            f"{len(images) - len(kept)} of {len(images)} vectors are zero, at least {FEWEST_IMAGES} others are needed"
+        )
+    ours, theirs = new[0][kept], old[0][kept]
+    labels: Sequence[str] = [images.class_names[label] for label in images.labels[kept]]
+    plain = change_basis(torch.from_numpy(ours), new[1], old[1]) if same_space else None
+    return Bridge.fit(ours, theirs, labels=labels, same_space=same_space, unbridged=plain)
