@@ -23,11 +23,11 @@ STEPS = {
 """Result of bench/train_step.py -> where it was made."""
 
 LARGER_STEPS = {
-    "train_step_64px_benchmark-h200": ("ResNet-18", "no kernels; cuDNN tries its algorithms"),
-    "train_step_64px_graph-h200": ("ResNet-18", "no kernels"),
-    "train_step_64px_fused-h200": ("ResNet-18", "kernels, stem and max-pool by torch"),
+    "train_step_64px_benchmark-h200": ("ResNet-18", "torch; cuDNN tries its algorithms"),
+    "train_step_64px_graph-h200": ("ResNet-18", "torch"),
+    "train_step_64px_fused-h200": ("ResNet-18", "kernels, except for stem and max-pool"),
     "train_step_64px_stem-h200": ("ResNet-18", "all kernels"),
-    "train_step_224px-h200": ("ResNet-50", "no kernels"),
+    "train_step_224px-h200": ("ResNet-50", "torch"),
 }
 """Result of bench/train_step.py -> network, and what its steps are computed by."""
 

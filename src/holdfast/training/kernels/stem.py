@@ -88,6 +88,8 @@ def weight_positions(channels: int, device: torch.device) -> tuple[Tensor, Tenso
 
     Positions count taps row by row, with the channels of a tap side by side. Tap k of 7 is tap (k + 1) // 2 of 4, at
     pixel (k + 1) % 2 of its block. A block has its pixels row by row, with the channels of a pixel side by side.
+
+    Cached, because a CUDA graph cannot capture the copy to the device.
     """
     row, column, channel = torch.meshgrid(
         torch.arange(TAPS) + 1, torch.arange(TAPS) + 1, torch.arange(channels), indexing="ij"
