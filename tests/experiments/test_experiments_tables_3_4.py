@@ -18,7 +18,7 @@ TINY, CUB = "tinyimagenet200-20", "cub180-20"
 METHOD_NAMES = ("er", "fan", "bct", "lce", "advbct", "cvs", "simplex_fd", "simplex_hoc")
 INCOMPLETE = [f"data.{part}.incomplete=true" for part in ("train", "query", "gallery")]
 SMALL = ["backbone.name=small", "backbone.width=8", "scenario.initial=2", "scenario.tasks=2", "train.batch_size=4"]
-SMALL += ["train.epochs=1", "train.precision=fp32", *INCOMPLETE]
+SMALL += ["train.epochs=1", "train.precision=fp32", "train.executor=auto", *INCOMPLETE]
 SMALL_CUB = ["data.train.size=20", "train.resized_crop=16"]
 SMALL_CUB += [f"data.{part}.{key}" for part in ("query", "gallery") for key in ("size=16", "resize=20")]
 
