@@ -63,7 +63,7 @@ def test_fused_is_named_only_where_the_kernels_can_train():
     for run in named:
         models = [run.recipe["backbone"]["name"]] if run.recipe["backbone"] else pretrained_models(run.study)
         networks |= {name.rpartition("/")[2].split("-")[0] for name in models}
-    assert networks == {"resnet32", "resnet18", "senet18", "regnety_400mf"}
+    assert networks == {"resnet32", "resnet18", "resnet50", "senet18", "regnety_400mf"}
     for name in networks:
         assert why_no_kernels(Encoder(build_backbone(name).to(memory_format=torch.channels_last)), 32, 32) == ""
 
@@ -74,6 +74,14 @@ def test_work_goes_stage_by_stage_and_long_runs_first():
     assert [run.stage for run in ordered] == sorted(run.stage for run in ordered)
     first = [run.steps for run in ordered if run.stage == FIRST_SEED]
     assert first == sorted(first, reverse=True)
+
+
+def test_table_4_comes_after_table_3_and_begins_with_four_methods():
+    ordered = [run for run in in_running_order(EVERY) if run.family in ("tinyimagenet200-20", "cub180-20")]
+    families = [run.family for run in ordered]
+    assert families == sorted(families, reverse=True)
+    birds = [run for run in ordered if run.family == "cub180-20"]
+    assert [(run.method, run.tasks) for run in birds[:4]] == [(m, 7) for m in ("er", "cvs", "simplex_hoc", OURS)]
 
 
 @pytest.mark.parametrize(("tasks", "steps"), [(2, 27_440), (7, 30_240), (16, 35_350), (31, 43_890)])
@@ -232,7 +240,7 @@ def test_tables_three_and_four_have_every_cell_of_the_paper(name, family, first,
     runs = PAGES[name].runs()
     of_the_paper = [(run.tasks, run.method) for run in runs if run.method != OURS]
     assert of_the_paper == [(t, m) for t in (2, 7, 16, 31) for m in PAPER_METHODS]
-    assert [run.tasks for run in runs if run.method == OURS] == ([7, 16] if name == "table3" else [])
+    assert [run.tasks for run in runs if run.method == OURS] == ([7, 16] if name == "table3" else [7])
     for run in runs:
         assert run.path.as_posix() == f"{family}/paper/{run.method}-t{run.tasks}-natural-s0.json"
         assert run.recipe["scenario"]["initial"] == first
