@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -104,7 +104,7 @@ def reproduce(
         )
     missing = Results(results).missing(wanted)
     if dry_run:
-        show_plan(missing, json)
+        show_plan(missing, pages, json)
         return
     failed = False
     paths = {run.path for run in missing}
@@ -271,14 +271,16 @@ def _outcome(runs: int, unfinished: int, failed: int) -> str:
     return f"{share}{f'; run the same command to resume {which}' if stopped else ''}."
 
 
-def show_plan(missing: "list[StudyRun]", json: bool) -> None:
+def show_plan(missing: "list[StudyRun]", pages: "Mapping[str, ResultPage]", json: bool) -> None:
+    """The missing runs, and their minutes for each page. A run that several pages need counts for the first."""
     from papers.stationary.formatting import plain
     from papers.stationary.result_page import Table
     from papers.stationary.study_runs import predicted_minutes
 
+    first_page = {run.path: name for name in reversed(list(pages)) for run in pages[name].runs()}
     rows = [
-        {"run": run.path.with_suffix("").as_posix(), "steps": run.steps, "minutes": predicted_minutes(run.recipe),
-         "command": run.command}
+        {"run": run.path.with_suffix("").as_posix(), "page": first_page[run.path], "steps": run.steps,
+         "minutes": predicted_minutes(run.recipe), "command": run.command}
         for run in missing
     ]  # fmt: skip
     if json:
@@ -287,6 +289,10 @@ def show_plan(missing: "list[StudyRun]", json: bool) -> None:
     columns = (("steps", ","), ("minutes", ".1f"))
     shown = [[str(r["run"]), *("–" if r[key] is None else format(r[key], how) for key, how in columns)] for r in rows]
     typer.echo(plain(Table("Missing", ["run", "steps", "minutes"], shown, right=(1, 2))))
+    by_page = [[row for row in rows if row["page"] == name] for name in pages]
+    parts = [[str(part[0]["page"]), str(len(part)), _minutes(part)] for part in by_page if part]
+    if len(parts) > 1:
+        typer.echo(plain(Table("Missing by page", ["page", "runs", "minutes"], parts, right=(1, 2))))
     steps = [run.steps for run in missing if run.steps is not None]
     total = f", {counted(sum(steps), 'step')}" if steps else ""
     if 0 < len(steps) < len(missing):
@@ -297,6 +303,12 @@ def show_plan(missing: "list[StudyRun]", json: bool) -> None:
     what = f"the network of {others} was" if others == 1 else f"the networks of {others} were"
     untimed = f"; {what} not timed" if others else ""
     typer.echo(f"{counted(len(missing), 'run')}{total}{timed}{untimed}")
+
+
+def _minutes(rows: list[dict[str, Any]]) -> str:
+    """The sum; a dash if a network was not timed."""
+    minutes = [row["minutes"] for row in rows]
+    return "–" if None in minutes else f"{sum(minutes):.1f}"
 
 
 def show(

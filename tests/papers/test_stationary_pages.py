@@ -180,6 +180,21 @@ def test_a_plan_counts_what_can_be_counted(tmp_path):
     assert "1 run, 39,510 steps, about 1 minute of one H200\n" in reproduce("table3", *words).stdout
 
 
+def test_a_plan_of_several_pages_says_what_each_takes(tmp_path):
+    words = ["all", "--dry-run", "--results", tmp_path]
+    rows = json.loads(reproduce(*words, "--json").stdout)
+    shown = reproduce(*words).stdout
+    by_page = shown[shown.index("Missing by page") :].splitlines()[4:]
+    parts = {page: (count, minutes) for page, count, minutes in (line.split() for line in by_page[: by_page.index("")])}
+    assert list(parts) == [name for name in PAGES if any(row["page"] == name for row in rows)]
+    for page, (count, minutes) in parts.items():
+        own = [row["minutes"] for row in rows if row["page"] == page]
+        assert (count, minutes) == (str(len(own)), "–" if None in own else f"{sum(own):.1f}")
+    assert "fig9" not in parts  # its runs are those of Table 7
+    assert sum(int(count) for count, _ in parts.values()) == len(rows)
+    assert "Missing by page" not in reproduce("table7", "--dry-run", "--results", tmp_path).stdout
+
+
 def test_without_a_gpu_it_renders_and_says_so(some):
     result = reproduce("table8", "--results", some[0])
     assert "No GPU here: 13 missing runs stay missing" in result.stderr
