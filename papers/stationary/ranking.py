@@ -38,29 +38,35 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.fmean(known) if len(known) == len(values) else None
 
 
-def ranking_table(results: Results, runs: Sequence[StudyRun], paper: Mapping[str, Any]) -> list[Table]:
+def ranking_table(
+    results: Results, runs: Sequence[StudyRun], paper: Mapping[str, Any], ends: Sequence[int] = ()
+) -> list[Table]:
     """The comparison of both rankings; no table if there are no two methods to compare.
 
     paper: method -> number of tasks, as text -> AC and AA as the paper prints them, perhaps followed by ACA.
+    ends: numbers of tasks after which the methods are compared; by default the number of tasks of each run.
     """
     lines = []
     for tasks in sorted({run.tasks for run in runs}):
         here = mean_curves(results, [run for run in runs if run.tasks == tasks])
-        printed = {
-            method: [as_number(value) for value in by_tasks[str(tasks)][: len(RANKED)]]
-            for method, by_tasks in paper.items()
-            if method in here and str(tasks) in by_tasks
-        }
-        for i, name in enumerate(RANKED):
-            theirs = {method: value for method, values in printed.items() if (value := values[i]) is not None}
-            curves = {method: here[method][name] for method in theirs if here[method][name][-1] is not None}
-            if len(curves) > 1:
-                compared = _compared(curves, {method: theirs[method] for method in curves})
-                lines.append([str(tasks), name, str(len(curves)), *compared])
+        for end in ends or [tasks]:
+            printed = {
+                method: [as_number(value) for value in by_tasks[str(end)][: len(RANKED)]]
+                for method, by_tasks in paper.items()
+                if method in here and str(end) in by_tasks
+            }
+            for i, name in enumerate(RANKED):
+                theirs = {method: value for method, values in printed.items() if (value := values[i]) is not None}
+                all_curves = {method: here[method][name][:end] for method in theirs}
+                curves = {method: curve for method, curve in all_curves.items() if curve[-1] is not None}
+                if len(curves) > 1:
+                    compared = _compared(curves, {method: theirs[method] for method in curves})
+                    lines.append([str(end), name, str(len(curves)), *compared])
+    of_the_first = " of the first T tasks" if ends else ""
     notes = (
-        "AC and AA by template, means over the seeds. pairs in its order: of the pairs of methods with different scores"
-        " in the paper, those with the same order here; equal scores here do not count. since task: from that task on"
-        " the other order holds after every task.",
+        f"AC and AA{of_the_first} by template, means over the seeds. pairs in its order: of the pairs of methods with"
+        " different scores in the paper, those with the same order here; equal scores here do not count. since task:"
+        " from that task on the other order holds after every task.",
     )
     header = ["T", "score", "methods", "first", "first in the paper", "pairs in its order", "not in its order"]
     return [Table("The paper's ranking", header, lines, right=(0, 2), notes=notes)] if lines else []

@@ -14,6 +14,7 @@ from papers.stationary.iam_runs import (
     with_ours,
 )
 from papers.stationary.plots import aa_panel, draw_aa_panels
+from papers.stationary.ranking import ranking_table
 from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results, row
 from papers.stationary.study_runs import StudyRun
@@ -23,6 +24,12 @@ FIRST = ("er", "simplex_fd", "simplex_hoc")
 """Methods that are run first. The others cannot be compared after the second replacement, like ER."""
 
 REPLACED = REPLACED_AT[LONG_TASKS]
+
+ENDS = (REPLACED[0], REPLACED[1] - 1, REPLACED[1], LONG_TASKS)
+"""Numbers of tasks after which AC and AA are shown. After the third, only models on a simplex can be compared."""
+
+PRINTED_FOR = {REPLACED[0]: 0, REPLACED[1] - 1: 1, LONG_TASKS: 2}
+"""Number of tasks -> the pair of the paper's row that it is compared with."""
 
 
 def _runs() -> list[StudyRun]:
@@ -36,7 +43,7 @@ def _rows(results: Results, selection: Selection) -> list[Row]:
     found = []
     for run in selection.of(_runs()):
         record = results.record(run)
-        up_to = None if record is None else [_at(record, task) for task in (*REPLACED, LONG_TASKS)]
+        up_to = None if record is None else [_at(record, task) for task in ENDS]
         paper = printed_in_paper("table7").get(run.method)
         as_printed = paper and [as_scores(pair) for pair in paper]
         found.append({**row([run], results, paper=None), "up_to": up_to, "paper": as_printed})
@@ -53,23 +60,29 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     every = _rows(results, selection)
     lines = []
     for r in every:
-        ours = [MISSING] + [""] * 5
+        ours = [MISSING] + [""] * (2 * len(ENDS) - 1)
         if r["up_to"]:
             ours = [score(name, pair[name]) for pair in r["up_to"] for name in ("AC", "AA")]
         lines.append([method_name(r["method"]), *ours, *(printed(r["paper"] and r["paper"][i]) for i in range(3))])
-    ends = (*REPLACED, LONG_TASKS)
-    ours_to = [f"{name} to {task}" for task in ends for name in ("AC", "AA %")]
-    header = ["method", *ours_to, *(f"paper to {task}" for task in ends)]
+    ours_to = [f"{name} to {task}" for task in ENDS for name in ("AC", "AA %")]
+    header = ["method", *ours_to, *(f"paper to {task}" for task in (*REPLACED, LONG_TASKS))]
     notes = (
         "At tasks 11 and 21 a model of another architecture is brought in; AC and AA % of all models up to there, and"
         " of all 31. The features of ResNet-18 and SENet-18 have 512 numbers, those of RegNetY-400MF 384; 1023 on the"
         " simplex. Models of unequal size cannot be compared: such a pair is not compatible in AC, and AA is a dash.",
+        "The paper prints AC and AA of all methods to task 21, although it says that they cannot be calculated from"
+        " there on. Its ranking is compared with ours to task 20, the last where all can be.",
         *compared_with_paper(results, selection.of(_runs())),
         pretraining_note(results, "architectures"),
         *commit_note(every),
         *missing_note(every),
     )
-    return [Table("CIFAR100R/10, 31 tasks, three architectures", header, lines, right=range(1, 7), notes=notes)]
+    scored = Table("CIFAR100R/10, 31 tasks, three architectures", header, lines, right=range(1, 9), notes=notes)
+    paper = {
+        method: {str(task): pairs[i] for task, i in PRINTED_FOR.items()}
+        for method, pairs in printed_in_paper("table7").items()
+    }
+    return [scored, *ranking_table(results, selection.of(_runs()), paper, tuple(PRINTED_FOR))]
 
 
 def _curve_tables(results: Results, selection: Selection) -> list[Table]:
@@ -77,12 +90,12 @@ def _curve_tables(results: Results, selection: Selection) -> list[Table]:
     lines = [
         [method_name(r["method"]), *(score("AA", pair["AA"]) for pair in r["up_to"])]
         if r["up_to"]
-        else [method_name(r["method"]), MISSING, "", ""]
+        else [method_name(r["method"]), MISSING] + [""] * (len(ENDS) - 1)
         for r in every
     ]
-    header = ["method", *(f"AA_{task} %" for task in (*REPLACED, LONG_TASKS))]
+    header = ["method", *(f"AA_{task} %" for task in ENDS)]
     notes = (pretraining_note(results, "architectures"), *commit_note(every), *missing_note(every))
-    return [Table("AA up to a task, three architectures", header, lines, right=(1, 2, 3), notes=notes)]
+    return [Table("AA up to a task, three architectures", header, lines, right=range(1, 5), notes=notes)]
 
 
 def _figures(results: Results) -> list[Figure]:

@@ -81,6 +81,21 @@ def test_what_cannot_be_compared_is_left_out(results):
     assert ac[3:] == ["CVS", "FAN", "0 of 1", "FAN is behind CVS since task 1"]
 
 
+def test_methods_are_compared_after_several_numbers_of_tasks(results):
+    found = results(er=[[0.1, 0.5, None]], simplex_hoc=[[0.2, 0.3, 0.9]], cvs=[[0.3, 0.1, 0.4]])
+    printed = {"er": [[0.1, 1.0], [0.1, 1.0], ["–", "–"]], "simplex_hoc": [[0.2, 2.0]] * 3, "cvs": [[0.3, 3.0]] * 3}
+    paper = {method: dict(zip("123", pairs)) for method, pairs in printed.items()}
+    (table,) = ranking_table(*found, paper, ends=(1, 2, 3))
+    assert [row[:3] for row in table.rows] == [
+        [end, name, "3" if end < "3" else "2"] for end in "123" for name in ("AC", "AA")
+    ]
+    assert [row[5] for row in table.rows[::2]] == ["3 of 3", "0 of 3", "0 of 1"]  # ER has no score at the end
+    assert (
+        table.rows[3][6] == "CVS is behind ER and d-Simplex-HOC since task 2; d-Simplex-HOC is behind ER since task 2"
+    )
+    assert table.notes[0].startswith("AC and AA of the first T tasks by template")
+
+
 def test_no_table_without_two_methods(results):
     assert ranking_table(*results(er=[[0.1] * 3]), {"er": {"3": [0.0, 3.0]}, "fan": {"3": [0.0, 2.0]}}) == []
 
