@@ -1,8 +1,9 @@
 """Tables 3 and 4: eight methods, and ours, on TinyImageNet200/20 and CUB180/20 with 2, 7, 16 and 31 tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.wording import counted
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, TASKS
 from papers.stationary.formatting import (
     INSTANCE_LEGEND,
@@ -114,6 +115,7 @@ class _PaperTable:
             INSTANCE_LEGEND,
             *self.notes,
             *fan_note(every),
+            *_minutes_note(results, selection.of(self.runs())),
             *commit_note(every),
             *absent,
             *([self.data] if absent else []),
@@ -122,6 +124,16 @@ class _PaperTable:
         title = f"{self.title}: the paper's settings, natural class order"
         scored = Table(title, header, lines, right=(0, 2, 3, 4, 5), notes=notes)
         return [scored, *ranking_table(results, selection.of(self.runs()), printed_in_paper(self.name))]
+
+
+def _minutes_note(results: Results, runs: Sequence[StudyRun]) -> tuple[str, ...]:
+    """A note with the device minutes of the finished runs of each number of tasks; none if nothing was run."""
+    parts = []
+    for tasks in TASKS:
+        finished = [run for run in runs if run.tasks == tasks and results.record(run) is not None]
+        if finished:
+            parts.append(f"{results.minutes(finished):.1f} for {counted(len(finished), 'run')} at {tasks} tasks")
+    return (f"GPU minutes: {', '.join(parts)}.",) if parts else ()
 
 
 _TINY = _PaperTable(

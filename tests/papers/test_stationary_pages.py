@@ -158,6 +158,7 @@ def test_tables_three_and_four_beside_the_papers_numbers(name, data, tmp_path, f
     assert re.search(rf"^31  ER +missing +0  {first} +–$", shown, re.MULTILINE)
     assert f"{count - 1} of {count} runs are still missing." in shown
     assert f"`{data}`" in shown
+    assert "GPU minutes: 2.0 for 1 run at 7 tasks." in shown
 
 
 def test_data_that_is_not_there_is_said_once(tmp_path):
