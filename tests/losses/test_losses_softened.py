@@ -56,3 +56,11 @@ def test_gradient_through_new_logits_only():
 def test_an_offset_of_all_logits_changes_nothing():
     new, old = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
     assert softened_distillation(new + 3, old - 7).item() == pytest.approx(softened_distillation(new, old).item())
+
+
+def test_an_empty_batch_gives_zero():
+    new = torch.zeros(0, 4, requires_grad=True)
+    value = softened_distillation(new, torch.zeros(0, 4))
+    value.backward()
+    assert value.item() == 0
+    assert new.grad.shape == (0, 4)

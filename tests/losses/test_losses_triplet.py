@@ -54,7 +54,7 @@ def test_the_nearest_negative_is_the_one_that_counts():
     assert neighbour_triplet(z, z, labels, margin=1.5).item() == pytest.approx((0.5 + 0.5 + 0) / 3)
 
 
-@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("size", [0, 1, 4])
 def test_without_a_negative_it_is_zero_with_a_finite_gradient(size):
     z = torch.randn(size, 3, requires_grad=True)
     value = neighbour_triplet(z, torch.randn(size, 3), torch.full((size,), 2))

@@ -66,6 +66,8 @@ def softened_distillation(logits: Tensor, old_logits: Tensor, *, temperature: fl
     logits, old_logits: logits of the same images under the new and the previous model, N x n.
     temperature: T.
     """
+    if len(logits) == 0:
+        return logits.sum() * 0.0
     with torch.autocast(logits.device.type, enabled=False):
         targets = F.softmax(at_least_float32(old_logits.detach()) / temperature, dim=1)
         return F.cross_entropy(at_least_float32(logits) / temperature, targets)
@@ -98,6 +100,8 @@ def neighbour_triplet(z: Tensor, z_old: Tensor, labels: Tensor, *, margin: float
     j is the image of another class with the old feature nearest to n(z_i). An image without such a j is left out of
     the mean. If all are left out (a batch of one class), the term is 0.
     """
+    if len(z) == 0:
+        return z.sum() * 0.0
     anchor, old = unit(z), unit(z_old.detach())
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         other = labels[:, None] != labels[None, :]
