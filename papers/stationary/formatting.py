@@ -19,8 +19,8 @@ MISSING, DIVERGED = "missing", "diverged"
 SEEDS_LEGEND = "n: seeds; mean±standard deviation where there are several. paper: its AC, AA % and ACA %."
 LEGEND = f"T: tasks. {SEEDS_LEGEND}"
 INSTANCE_LEGEND = (
-    "AC, AA and ACA by template, as in the paper: the gallery is one mean vector per class. by instance: the same three"
-    " with single gallery images."
+    "AC, AA and ACA by template, as in the authors' code: the gallery is one mean vector per class. by instance: the"
+    " same three with single gallery images."
 )
 AGAIN = "the same, repeated with the code of the other rows"
 SET_LEGEND = "set: settings of a run, or those it changes one of: the paper's, or those tuned on the validation set."

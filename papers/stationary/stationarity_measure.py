@@ -187,9 +187,9 @@ def _prototypes(
 ) -> tuple[np.ndarray, str]:
     """The prototype of each seen class by arrival, and what they are.
 
-    They are a method's fixed prototypes, its classifier's rows at this task, or the classes' mean features if it has
-    neither. For the backbone's feature h they are the vectors p with p . h = w . z, that is, the prototypes w passed
-    back through the projection.
+    They are the vertices of the method's simplex, its classifier's rows at this task, or the classes' mean features if
+    it has neither. For the backbone's feature h they are the vectors p with p . h = w . z, that is, the prototypes w
+    passed back through the projection.
 
     known: features and labels of the images.
     """

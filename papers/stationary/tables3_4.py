@@ -39,8 +39,9 @@ SOME = ("er", "cvs", "simplex_hoc", OURS)
 """Methods that are run first where not all are."""
 
 UNEVEN = (
-    'The paper prints "<0.01" where AC is not 0 but below a hundredth. Its ACA at 2 tasks equals its AA, which three'
-    " cells against one cannot do, and FAN's AA at 7 tasks repeats the one at 2: neither is a target."
+    'The paper prints "<0.01" where AC is not 0 but below a hundredth. At 2 tasks its ACA equals its AA for seven'
+    " methods: one cell equals the mean of three only by coincidence. FAN's AA at 7 tasks repeats the one at 2."
+    " Neither is a target."
 )
 SPLITS = (
     "Gallery and queries are CUB's train and test splits, as the paper's counts demand; its footnote has them the other"

@@ -44,7 +44,7 @@ def compatibility_matrix(
         with a basis) give the same scores as full ones.
     query_labels: the class of each query, Q.
     gallery_labels: the class of each gallery image, G.
-    protocol: "template" averages the gallery per class, as the paper does; "instance" searches every image.
+    protocol: "template" averages the gallery per class; "instance" searches every image.
     score: a name that ``parse_score`` reads.
     maps: for each model a function from the previous model's features to its own, or None if both share a space.
         Model k's gallery passes through the maps of models k+1 .. t, image by image, before it is averaged or searched.
@@ -55,6 +55,9 @@ def compatibility_matrix(
     progress: called with 1 after each cell.
 
     NaN above the diagonal, and for two models with features of different sizes.
+
+    Differs from the paper: the text searches for the nearest gallery features and names no average. The default
+    "template" is that of the authors' code.
 
     >>> import numpy as np
     >>> from holdfast import compatibility_matrix

@@ -107,7 +107,7 @@ def whole_gallery(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 PROTOCOLS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
-    "template": templates,  # the paper's
+    "template": templates,  # that of the authors' code; the paper's text names no average
     "instance": whole_gallery,
 }
 

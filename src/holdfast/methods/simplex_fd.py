@@ -20,8 +20,8 @@ Distance = Literal["cosine", "squared"]
 class SimplexFD(Method):
     """CE over all K vertices + w_t FD, with FD = mean(1 - cos) between new and old features of replayed images.
 
-    w_t = base sqrt(N_new / N_old); both numbers of classes count as at least 1. The first task has no previous model
-    and uses CE only.
+    w_t = base sqrt(N_new / N_old); both numbers of classes count as at least 1. Without a previous model, or with no
+    image to distil, the loss is CE only.
 
     slots: K, the number of simplex vertices, for present and future classes.
     base: factor of w_t.
@@ -31,7 +31,7 @@ class SimplexFD(Method):
     length: length to which features are scaled for CE, from the first model on; None (default) leaves them unscaled.
 
     Differs from the paper: its text calls FD a mean square error. The authors' code uses the cosine form used here,
-    which for unit vectors is half the squared distance.
+    which for unit vectors is half the squared distance. CE is a mean and rows have unit length, as in ``SimplexHOC``.
     """
 
     old_features: OldFeatures = "replayed"

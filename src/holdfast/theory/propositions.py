@@ -4,8 +4,8 @@ Proposition 2: the smallest angle between n random prototypes on the sphere of R
 
 Differs from the paper in three points. The density of a polar angle has no cosine: the factor in the appendix comes
 from a disc instead of the cap, and the stated result (Eq. 8) is exact. The angle of Eq. 11 contains n^(-2/(d-1)), so it
-is the smallest over all pairs, not that of one vector to its nearest. It falls with n, but grows with d towards 1 rad.
-The density at this angle falls with both, as in Fig. 11.
+is the smallest over all pairs, not that of one vector to its nearest. It falls with n, but grows with d to about 1 rad.
+The density at this angle falls with both, as in Fig. 11. Both statements on d are for n of 5 or more.
 
 Proposition 3: trainable prototypes of classes without samples collapse. The paper refers to the minority collapse of
 Fang et al.; ``simulate_collapse`` simulates it. Features are free variables (the unconstrained feature model) and
