@@ -38,6 +38,16 @@ class UnavailableError(HoldfastError):
     """A server that the call needs is unreachable or failed. The request itself is valid and may be retried."""
 
 
+LONGEST_REASON = 300
+"""Characters of what ``first_line`` returns. What another library says can have any length."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; the name of its type if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:LONGEST_REASON] if lines else type(error).__name__
+
+
 def unknown_name(kind: str, name: str, known: object) -> HoldfastError:
     """An error for an unknown name that lists the known ones."""
     names = ", ".join(sorted((str(k) for k in known), key=_natural_order))  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError, how_to_install, unknown_name
+from holdfast.errors import HoldfastError, first_line, how_to_install, unknown_name
 from holdfast.storage import TEMPORARY, replacing
 from holdfast.untrusted_files import check_regular, open_regular
 
@@ -145,8 +145,7 @@ def store_errors(location: Location) -> Iterator[None]:
     except OSError as error:  # also pyarrow's errors of object stores
         if not is_address(location):
             raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-        raise HoldfastError(f"{location}: {reason}") from error
+        raise HoldfastError(f"{location}: {first_line(error)}") from error
 
 
 def _store(address: str) -> tuple[Any, str]:
@@ -173,7 +172,7 @@ def _arrow_store(start: str, settings: str) -> Any:
     try:
         found, _ = fs.FileSystem.from_uri(f"{start}/?{settings}" if settings else f"{start}/")
     except (pyarrow.ArrowException, OSError) as error:
-        raise HoldfastError(f"{start}: {str(error).splitlines()[0][:300]}") from error
+        raise HoldfastError(f"{start}: {first_line(error)}") from error
     return found
 
 
@@ -185,7 +184,7 @@ def _fsspec_store(scheme: str) -> Any:
 
         return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme)))
     except (ImportError, ValueError) as error:
-        raise HoldfastError(f"{scheme}://: {str(error).splitlines()[0]}") from error
+        raise HoldfastError(f"{scheme}://: {first_line(error)}") from error
 
 
 def pyarrow_for(path: Location) -> Any:
@@ -196,6 +195,16 @@ def pyarrow_for(path: Location) -> Any:
     except ImportError:
         raise HoldfastError(f"{path}: parquet needs pyarrow; {how_to_install('parquet')}, or give npz") from None
     return pyarrow
+
+
+@contextmanager
+def parquet_errors(location: Location, advice: str = "") -> Iterator[None]:
+    """Report a damaged parquet file that is found while it is read in one line. advice: added as it is."""
+    pyarrow = pyarrow_for(location)
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise HoldfastError(f"{location}: not readable as parquet ({first_line(error)}){advice}") from error
 
 
 def _pyarrow_fs(what: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, how_to_install
+from holdfast.errors import HoldfastError, first_line, how_to_install
 from holdfast.storage import replacing
 
 OPSET = 18
@@ -72,7 +72,3 @@ def quiet_exporters() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, first_line
 from holdfast.wording import printable
 
 MOST_JSON = 256 * 2**20
@@ -51,7 +51,7 @@ def open_regular(path: Path) -> BufferedReader:
     except FileNotFoundError:
         raise HoldfastError(f"{printable(path)}: no such file") from None
     except (OSError, ValueError) as error:
-        raise HoldfastError(f"{printable(path)}: cannot be opened ({_reason(error)})") from error
+        raise HoldfastError(f"{printable(path)}: cannot be opened ({first_line(error)})") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise HoldfastError(f"{printable(path)}: not a regular file, but a folder, a pipe or a device")
@@ -115,7 +115,7 @@ def parse_json(text: str | bytes, source: str) -> Any:
     except RecursionError:
         raise _too_deep(source) from None
     except ValueError as error:
-        raise HoldfastError(f"{source}: not readable as JSON ({_reason(error)})") from error
+        raise HoldfastError(f"{source}: not readable as JSON ({first_line(error)})") from error
     check_depth(value, source)
     return value
 
@@ -130,7 +130,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise _too_deep(printable(path)) from None
     except ValueError as error:  # also of a number with thousands of digits
-        raise HoldfastError(f"{printable(path)}: not valid TOML: {_reason(error)}") from None
+        raise HoldfastError(f"{printable(path)}: not valid TOML: {first_line(error)}") from None
     check_depth(tables, printable(path))
     return tables
 
@@ -219,7 +219,8 @@ def read_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
         order: Any = "F" if header.fortran else "C"
         return np.memmap(path, header.dtype, "r", header.size, header.shape, order)
     except BAD_ARRAY as error:
-        raise HoldfastError(f"{printable(path)}: not readable as npy, perhaps truncated ({_reason(error)})") from error
+        reason = f"not readable as npy, perhaps truncated ({first_line(error)})"
+        raise HoldfastError(f"{printable(path)}: {reason}") from error
 
 
 class NpzFile:
@@ -289,14 +290,8 @@ def open_npz(path: Path) -> Iterator[NpzFile]:
             with zipfile.ZipFile(file) as archive:
                 yield NpzFile(path, file, archive)
     except BAD_ARRAY as error:
-        raise HoldfastError(f"{printable(path)}: not readable as npz ({_reason(error)})") from error
+        raise HoldfastError(f"{printable(path)}: not readable as npz ({first_line(error)})") from error
 
 
 def _too_deep(source: str) -> HoldfastError:
     return HoldfastError(f"{source}: lists and tables in more than {DEEPEST} levels, which no such file needs")
-
-
-def _reason(error: BaseException) -> str:
-    """The first line of an error, shortened; the name of its type if it says nothing."""
-    lines = str(error).strip().splitlines()
-    return printable(lines[0][:200]) if lines else type(error).__name__

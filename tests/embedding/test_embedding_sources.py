@@ -96,6 +96,14 @@ def test_bad_tables(photos, model, tmp_path):
         embed(model, tmp_path / "bad.parquet")
 
 
+def test_a_table_of_bytes_that_is_damaged_after_it_was_listed(photos, tmp_path):
+    parquet.write_table(table_of(photos, "bytes"), tmp_path / "in.parquet")
+    items = TableBytes([(str(tmp_path / "in.parquet"), 11)], 0, 11, "x")
+    (tmp_path / "in.parquet").write_bytes(b"PAR1 nothing PAR1")
+    with pytest.raises(HoldfastError, match=r"in\.parquet: not readable as parquet"):
+        items.load()
+
+
 def test_everything_in_an_object_store(photos, model, whole, memory, tmp_path):
     ids, vectors = whole
     for name in ids:

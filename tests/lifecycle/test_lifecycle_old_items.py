@@ -113,14 +113,21 @@ def test_zero_vectors_are_left_out(monkeypatch):
     assert found["not_measured"] == "41 of 60 vectors are zero, at least 20 others are needed"
 
 
-def test_a_device_without_memory_does_not_lose_the_training(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"), "CUDA out of memory."),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_a_device_without_memory_does_not_lose_the_training(monkeypatch, error, reason):
     def extract(*given, **options):
-        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate")
+        raise error
 
     monkeypatch.setattr("holdfast.lifecycle.comparison.extract", extract)
     old = made_encoder(0, dim=12)
     (found,) = measure_old_items(parent_of(old), old, made_images(60), CPU)
-    assert found["not_measured"] == "CUDA out of memory."
+    assert found["not_measured"] == reason
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.options import DATA_OPTION, JSON_OPTION, refuse_given
 from holdfast.cli.show import print_json, print_table, say
+from holdfast.errors import first_line
 from holdfast.wording import counted
 
 EXTRAS = {
@@ -153,7 +154,7 @@ def _import_error(module: str) -> str:
     try:
         __import__(module)
     except Exception as error:  # an extra may fail in any way if it does not match the torch build
-        return (str(error).splitlines() or [""])[0] or type(error).__name__
+        return first_line(error)
     return ""
 
 

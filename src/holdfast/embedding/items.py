@@ -15,7 +15,7 @@ from holdfast.data.problems import Problem
 from holdfast.encoders.preprocess import Input
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_set import Rows
-from holdfast.locations import is_address, local_path, open_input, parent, pyarrow_for, read_bytes
+from holdfast.locations import is_address, local_path, open_input, parent, parquet_errors, pyarrow_for, read_bytes
 from holdfast.wording import printable
 
 MOST_IMAGE_BYTES = 2**30
@@ -143,7 +143,7 @@ def _read_rows(file: str, first: int, last: int, opened: str) -> list[Any]:
 @functools.lru_cache(maxsize=64)
 def _group_sizes(file: str, opened: str) -> list[int]:
     pyarrow = pyarrow_for(file)
-    with open_input(file) as stream:
+    with parquet_errors(file), open_input(file) as stream:
         metadata = pyarrow.parquet.ParquetFile(stream).metadata
         return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
 
@@ -152,12 +152,9 @@ def _group_sizes(file: str, opened: str) -> list[int]:
 def _row_group(file: str, group: int, opened: str) -> Any:
     """The bytes of one row group; the last two stay in memory, because batches are smaller than row groups."""
     pyarrow = pyarrow_for(file)
-    try:
-        with open_input(file) as stream:
-            table = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
-            return table.read_row_group(group, columns=["bytes"]).column(0)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise HoldfastError(f"{file}: not readable as parquet ({str(error).splitlines()[0][:200]})") from error
+    with parquet_errors(file), open_input(file) as stream:
+        table = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
+        return table.read_row_group(group, columns=["bytes"]).column(0)
 
 
 @dataclass(frozen=True)

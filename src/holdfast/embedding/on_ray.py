@@ -25,7 +25,7 @@ from holdfast.embedding.items import Items, decode
 from holdfast.embedding.processes import Embedded, ShardWork
 from holdfast.encoders import Input
 from holdfast.encoders.encoder import CONFIG_FILE, WEIGHTS_FILE
-from holdfast.errors import HoldfastError, how_to_install
+from holdfast.errors import HoldfastError, first_line, how_to_install
 from holdfast.wording import counted
 
 
@@ -58,8 +58,7 @@ def ray_cluster(address: str) -> Iterator["RayCluster"]:
         ray.init(address=address, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         if address != "auto":
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise HoldfastError(f"--ray {address}: no connection to this cluster ({reason})") from error
+            raise HoldfastError(f"--ray {address}: no connection to this cluster ({first_line(error)})") from error
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(include_dashboard=False, **options)
     try:

@@ -24,6 +24,7 @@ from holdfast.locations import (
     local_path,
     open_input,
     parent,
+    parquet_errors,
     pyarrow_for,
     read_bytes,
     suffix,
@@ -158,17 +159,14 @@ def _parquet_tables(tables: Sequence[str]) -> ItemSource:
     for table in tables:
         if not is_address(table) and file_size(table) is None:
             raise HoldfastError(f"{table}: no such file")
-        try:
-            with open_input(table) as stream:
-                file = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
-                own = _image_columns(table, list(file.schema_arrow.names))
-                if columns is not None and own != columns:
-                    raise HoldfastError(f"{table}: has the columns {', '.join(own)}, {tables[0]} {', '.join(columns)}")
-                columns, count = own, file.metadata.num_rows
-                read = file.read(columns=[name for name in own if name != "bytes"])
-                texts = {name: _texts(read.column(name), table, name) for name in read.column_names}
-        except (pyarrow.ArrowException, OSError) as error:
-            raise HoldfastError(f"{table}: not readable as parquet ({str(error).splitlines()[0][:200]})") from error
+        with parquet_errors(table), open_input(table) as stream:
+            file = pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True)
+            own = _image_columns(table, list(file.schema_arrow.names))
+            if columns is not None and own != columns:
+                raise HoldfastError(f"{table}: has the columns {', '.join(own)}, {tables[0]} {', '.join(columns)}")
+            columns, count = own, file.metadata.num_rows
+            read = file.read(columns=[name for name in own if name != "bytes"])
+            texts = {name: _texts(read.column(name), table, name) for name in read.column_names}
         places += [join(parent(table), path) for path in texts.get("path", [])]
         rows = [str(len(ids) + row) for row in range(count)]
         ids += texts.get("id") or texts.get("path") or rows

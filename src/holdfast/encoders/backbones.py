@@ -16,7 +16,7 @@ from torch import nn
 from holdfast.encoders.resnet import resnet18, resnet32, resnet50
 from holdfast.encoders.small_networks import identity, lenet_plus_plus, linear, mlp, residual, small, small_resnet
 from holdfast.encoders.squeeze_excite import regnety_400mf, senet18
-from holdfast.errors import HoldfastError, how_to_install, unknown_name
+from holdfast.errors import HoldfastError, first_line, how_to_install, unknown_name
 from holdfast.named_code import TRUSTED_CODE, import_named, is_named_code, trusted_code
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
@@ -174,10 +174,9 @@ def _timm_backbone(name: str, options: Mapping[str, Any], trained: bool) -> nn.M
         network = timm.create_model(name, pretrained=trained, num_classes=0, **options)
         vars(network)["feature_dim"] = int(network.num_features)
     except Exception as error:  # constructors raise anything for an unknown name, an option or missing weights
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         what = f"build {name!r} with {dict(options)}" + (" and its trained weights" if trained else "")
         advice = "; without a network give a file of weights as well (--weights)" if trained else ""
-        raise HoldfastError(f"timm cannot {what} ({reason}){advice}") from error
+        raise HoldfastError(f"timm cannot {what} ({first_line(error)}){advice}") from error
     return network
 
 

@@ -21,11 +21,10 @@ from holdfast.encoders.model_card import CARD, write_card
 from holdfast.encoders.preprocess import ImagesLike, Input, input_from_json
 from holdfast.encoders.weights import check_weights_fit
 from holdfast.environment import DISTRIBUTION, version
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, first_line
 from holdfast.randomness import GENERATOR_LOCK
 from holdfast.storage import check_replaceable, read_tensors, replacing_folder, write_json, write_tensors
 from holdfast.untrusted_files import read_json, whole_number
-from holdfast.wording import printable
 
 Readout = Literal["simplex", "backbone"]
 
@@ -341,8 +340,7 @@ def _build_network(folder: Path, description: Mapping[str, Any]) -> nn.Module:
     except HoldfastError as error:
         raise HoldfastError(f"{folder / CONFIG_FILE}: {error}") from error
     except Exception as error:  # networks raise anything for options of a wrong type or size
-        reason = printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
-        raise HoldfastError(f"{folder / CONFIG_FILE}: its backbone cannot be built ({reason})") from error
+        raise HoldfastError(f"{folder / CONFIG_FILE}: its backbone cannot be built ({first_line(error)})") from error
 
 
 def _check_sizes(build: Callable[[], nn.Module], tensors: Mapping[str, Tensor], folder: Path) -> None:

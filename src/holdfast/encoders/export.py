@@ -18,9 +18,9 @@ from torch.nn import functional as F
 from holdfast.encoders.encoder import Encoder
 from holdfast.encoders.preprocess import Preprocess, VectorInput
 from holdfast.environment import DISTRIBUTION, version
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, first_line
 from holdfast.geometry import unit_of_any_length
-from holdfast.onnx_file import first_line, quiet_exporters, write_onnx
+from holdfast.onnx_file import quiet_exporters, write_onnx
 from holdfast.storage import replacing
 
 METADATA = "holdfast.json"

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import HoldfastError, how_to_install, unknown_name
+from holdfast.errors import HoldfastError, first_line, how_to_install, unknown_name
 
 Pooling = Literal["pooler", "first_token", "mean"]
 POOLINGS = ("pooler", "first_token", "mean")
@@ -267,5 +267,4 @@ def _trying(name: str, build: Callable[[], T]) -> T:
     try:
         return build()
     except Exception as error:  # hub, file and configuration errors have no common type
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise HoldfastError(f"backbone hf:{name.removeprefix('hf:')}: {reason}") from error
+        raise HoldfastError(f"backbone hf:{name.removeprefix('hf:')}: {first_line(error)}") from error

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.checksums import sha256_of
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, first_line, unknown_name
 from holdfast.storage import read_tensors
 
 SUFFIXES = (".safetensors", ".pt", ".pth")
@@ -60,8 +60,7 @@ def read_weights(path: Path) -> Mapping[str, Tensor]:
             "save only model.state_dict()"
         ) from error
     except (RuntimeError, ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise HoldfastError(f"{path}: cannot be read as a file of torch.save ({reason})") from error
+        raise HoldfastError(f"{path}: cannot be read as a file of torch.save ({first_line(error)})") from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
         held = ", ".join(map(str, found)) if isinstance(found, Mapping) else type(found).__name__
         raise HoldfastError(f"{path}: not a state dict, it contains {held}; save only model.state_dict()")

@@ -2,8 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from holdfast.evaluation.feature_set import (
 )
 from holdfast.evaluation.feature_shards import FeatureShards, is_shard_folder
 from holdfast.evaluation.search import float32
-from holdfast.locations import pyarrow_for
+from holdfast.locations import parquet_errors, pyarrow_for
 from holdfast.storage import check_file_writable, read_array, replacing
 from holdfast.untrusted_files import BAD_ARRAY, ArrayHeader, array_header, check_regular, open_npz, open_regular
 from holdfast.wording import printable
@@ -218,25 +217,12 @@ def _copied_parquet(path: Path) -> FeatureSet:
     )
 
 
-@contextmanager
-def parquet_errors(path: Path) -> Iterator[None]:
-    """Report a damaged parquet file that is found while it is read in one line."""
-    pyarrow = pyarrow_for(path)
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise HoldfastError(f"{path}: not readable as parquet ({reason})") from error
-
-
 def open_parquet(path: Path, wanted: set[str]) -> tuple[Any, list[str]]:
     """The open file and the names of its columns, ``wanted`` among them."""
     pyarrow = pyarrow_for(path)
     check_regular(path)
-    try:
+    with parquet_errors(path):
         file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise HoldfastError(f"{path}: not readable as parquet ({str(error).splitlines()[0]})") from error
     names = list(file.schema_arrow.names)
     if not wanted <= set(names):
         missing = ", ".join(sorted(wanted - set(names)))

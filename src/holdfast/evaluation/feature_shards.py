@@ -27,6 +27,7 @@ from holdfast.locations import (
     list_files,
     local_path,
     open_input,
+    parquet_errors,
     pyarrow_for,
     read_bytes,
     write_bytes,
@@ -222,12 +223,8 @@ class FeatureShards:
 def _opened(folder: Location, number: int) -> Iterator[tuple[Any, str]]:
     """An open shard and its name; pyarrow's errors in the block become one line."""
     pyarrow, name = pyarrow_for(folder), join(folder, shard_name(number))
-    try:
-        with open_input(name) as stream:
-            yield pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True), name
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-        raise HoldfastError(f"{name}: not readable as parquet ({reason}); delete it and embed it again") from error
+    with parquet_errors(name, "; delete it and embed it again"), open_input(name) as stream:
+        yield pyarrow.parquet.ParquetFile(stream, page_checksum_verification=True), name
 
 
 def _check_columns(file: Any, name: str, manifest: Manifest) -> None:

@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.feature_files import column, open_parquet, parquet_errors, read_features
+from holdfast.evaluation.feature_files import column, open_parquet, read_features
 from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
 from holdfast.evaluation.scores import OVERLAP
 from holdfast.evaluation.search import Progress, VectorProblems, float32, search_blocks, unit_blocks
 from holdfast.geometry import unit
+from holdfast.locations import parquet_errors
 from holdfast.untrusted_files import open_table
 from holdfast.wording import are, counted, have
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from holdfast.cuda_streams import PER_PRIORITY
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, first_line
 from holdfast.events import OnEvent, RunFailed
 from holdfast.run_folder import FolderRefusedError
 from holdfast.storage import write_text
@@ -140,7 +140,7 @@ def without_traceback(error: Exception) -> HoldfastError:
     The frames of a traceback hold the run's networks, graphs and streams. A sweep keeps its failures until the last
     run has ended, so that memory would stay allocated.
     """
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = first_line(error)
     hint = SHARED_GENERATOR if GENERATOR_ERROR in reason else ""
     failure = error if isinstance(error, HoldfastError) else HoldfastError(f"{type(error).__name__}: {reason}{hint}")
     for each in (error, failure):

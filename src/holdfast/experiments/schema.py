@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, Validation
 
 from holdfast.data import READERS
 from holdfast.encoders import Readout, backbone_builder
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, first_line, unknown_name
 from holdfast.evaluation import PROTOCOLS
 from holdfast.methods import method_class
 from holdfast.scenarios import SCENARIOS
@@ -188,8 +188,7 @@ def method_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
     try:
         return named_section(section, {name: build}, "method", where)
     except (NameError, PydanticUserError) as error:  # the user's own types, which TOML cannot write
-        reason = str(error).splitlines()[0]
-        raise HoldfastError(f"{where}.name: the signature of {name} cannot be read ({reason})") from error
+        raise HoldfastError(f"{where}.name: the signature of {name} cannot be read ({first_line(error)})") from error
 
 
 def dataset_section(section: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -240,8 +239,7 @@ def backbone_section(section: Mapping[str, Any]) -> dict[str, Any]:
     try:
         schema = options_schema(builder, leave_out={"name", *BACKBONE_EXTRAS})
     except (NameError, PydanticUserError) as error:  # the user's own types, which TOML cannot write
-        reason = str(error).splitlines()[0]
-        raise HoldfastError(f"backbone.name: the signature of {name} cannot be read ({reason})") from error
+        raise HoldfastError(f"backbone.name: the signature of {name} cannot be read ({first_line(error)})") from error
     return {"name": name, **validated(schema, options, "backbone"), **given}
 
 

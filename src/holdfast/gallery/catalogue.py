@@ -23,9 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.errors import HoldfastError, UnavailableError, first_line
 from holdfast.gallery.items import Hit, Stored
-from holdfast.wording import printable
 
 _TABLES = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -379,8 +378,7 @@ def explain_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.DatabaseError, ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = printable((str(error).strip() or type(error).__name__).splitlines()[0][:200])
-        raise HoldfastError(f"{path}: damaged ({reason}); restore it from a backup") from error
+        raise HoldfastError(f"{path}: damaged ({first_line(error)}); restore it from a backup") from error
 
 
 def _put_settings(change: sqlite3.Connection, settings: dict[str, Any]) -> None:

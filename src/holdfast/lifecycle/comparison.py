@@ -15,7 +15,7 @@ from holdfast.bridges import Bridge
 from holdfast.data import ImageSet
 from holdfast.encoders import Encoder, extract
 from holdfast.encoders.compact import change_basis, compact_basis
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, first_line
 from holdfast.evaluation import FeatureSet, check, feature_set
 from holdfast.evaluation.verdict import NOT_JUDGED
 from holdfast.lifecycle.parent import Parent, describe_model
@@ -151,7 +151,7 @@ def measure_old_items(parent: Parent, new: Encoder, images: ImageSet, device: to
                 found.append({**record, **bridge.summary()})
                 continue
             except (HoldfastError, RuntimeError) as error:  # RuntimeError: no memory on the device, or a failed SVD
-                reason = str(error).splitlines()[0]
+                reason = first_line(error)
         found.append({**record, "not_measured": reason})
     return found
 

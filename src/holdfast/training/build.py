@@ -10,7 +10,7 @@ import torch
 
 from holdfast.data import ImageSet
 from holdfast.encoders import Encoder, Input, Preprocess, VectorInput, backbone_builder, build_backbone, load_weights
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.errors import HoldfastError, first_line, unknown_name
 from holdfast.methods import Method, method_class
 from holdfast.pixels import Colour
 from holdfast.scenarios import SlotRegistry, next_task
@@ -107,8 +107,7 @@ def try_encoder(encoder: Encoder, preprocess: Input, method: Method, options: Fi
     try:
         encoder.eval()(torch.zeros(1, *preprocess.input_shape))
     except (RuntimeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise HoldfastError(f"the backbone takes no {what}: {reason}") from error
+        raise HoldfastError(f"the backbone takes no {what}: {first_line(error)}") from error
     _begin_once(method, encoder.dim)
     with naming_table("train"):
         lr_factors(encoder, options.lr_groups or {})

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import DivergedError, HoldfastError
+from holdfast.errors import DivergedError, HoldfastError, first_line
 from holdfast.methods import Method
 from holdfast.methods.interface import TaskView
 from holdfast.randomness import GENERATOR_LOCK
@@ -171,4 +171,4 @@ def restore_method(method: Method, previous: TaskView, dim: int, path: Path) -> 
     try:
         method.restore(state)
     except (RuntimeError, AttributeError) as error:
-        raise HoldfastError(f"{path}: does not fit this method ({str(error).splitlines()[0]})") from error
+        raise HoldfastError(f"{path}: does not fit this method ({first_line(error)})") from error

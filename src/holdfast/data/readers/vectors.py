@@ -8,7 +8,7 @@ import numpy as np
 from holdfast.data.images import ImageSet, canonical
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
-from holdfast.locations import pyarrow_for
+from holdfast.locations import parquet_errors, pyarrow_for
 from holdfast.untrusted_files import check_regular, open_npz
 
 ALL = "all"
@@ -53,13 +53,11 @@ def _from_npz(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
 def _from_parquet(file: Path, features: str, labels: str) -> dict[str, np.ndarray]:
     pyarrow = pyarrow_for(file)
     check_regular(file)
-    try:
+    with parquet_errors(file):
         opened = pyarrow.parquet.ParquetFile(file, page_checksum_verification=True)
         held = list(opened.schema_arrow.names)
         _refuse_missing(file, held, features, labels)
         table = opened.read(columns=[name for name in (features, labels, SPLIT) if name in held])
-    except (pyarrow.ArrowException, OSError) as error:
-        raise HoldfastError(f"{file}: not readable as parquet ({str(error).splitlines()[0]})") from error
     columns = {name: np.asarray(table.column(name).to_numpy()) for name in table.column_names if name != features}
     return {features: _lists(table.column(features), file, features), **columns}
 

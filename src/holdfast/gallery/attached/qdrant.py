@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError, how_to_install, unknown_name
+from holdfast.errors import HoldfastError, UnavailableError, first_line, how_to_install, unknown_name
 from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows, local_folder
-from holdfast.gallery.engines.protocol import first_line
 from holdfast.gallery.filters import LABEL, Condition, Filter, Value, parse_filter
 
 OWN_ID = "id"

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError, how_to_install
+from holdfast.errors import HoldfastError, UnavailableError, first_line, how_to_install
 from holdfast.gallery.engines import embedded_process
-from holdfast.gallery.engines.protocol import Found, first_line, index_candidates
+from holdfast.gallery.engines.protocol import Found, index_candidates
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
 from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json

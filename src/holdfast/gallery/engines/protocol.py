@@ -270,8 +270,3 @@ def _check_no_secret(url: str) -> None:
     if secret:
         instead = "QDRANT_API_KEY" if scheme.startswith("http") else "PGPASSWORD, PGPASSFILE or ~/.pgpass"
         raise HoldfastError(f"a password in the address {scheme}://... would be kept in plain sight; use {instead}")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's text; its type if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
