@@ -68,7 +68,7 @@ def test_ctrl_c_says_what_is_stored(gallery, holdfast, monkeypatch, tmp_path):
 
     done = CliRunner().invoke(app, ["gallery", "add", str(gallery), str(images(tmp_path / "a", "1.png")), "-q"])
     assert done.exit_code == 130
-    assert "stopped; 1 of 1 images are stored" in done.stderr
+    assert "interrupted; 1 of 1 images are stored" in done.stderr
 
 
 def test_a_model_of_vectors_says_so_and_not_a_hundred_times(holdfast, tmp_path):

@@ -77,7 +77,7 @@ def test_everything_is_escaped(tmp_path):
     (folder / "metrics.json").write_text(json.dumps(metrics))
     (folder / "recipe.toml").write_text("name = '" + evil + "'\n['" + evil + "']\nx = ['" + evil + "']\n")
     (folder / "environment.json").write_text(json.dumps({evil: evil}))
-    (folder / "log.jsonl").write_text('{"loss": 2}\n{"loss": 1}\n')
+    (folder / "log.jsonl").write_text('{"event": "epoch", "loss": 2}\n{"event": "epoch", "loss": 1}\n')
     page = page_of(folder, title=evil)
     assert "<script" not in page.lower()
     assert page.count("&lt;script&gt;") > 10

@@ -34,7 +34,8 @@ def test_the_whole_folder_is_read(tmp_path):
     written(tmp_path, {**protocol([[0.5]]), "tasks": [{"task": 1}], "data": {"open_set": True}})
     (tmp_path / "recipe.toml").write_text("[optim]\nlr = 0.1\n")
     (tmp_path / "environment.json").write_text('{"commit": "abc"}')
-    (tmp_path / "log.jsonl").write_text('{"loss": 2.0}\n\n[1]\n{"loss": 1.0}\n{"loss": 0.')  # killed while writing
+    killed_while_writing = '{"event": "epoch", "loss": 2.0}\n\n[1]\n{"event": "epoch", "loss": 1.0}\n{"loss": 0.'
+    (tmp_path / "log.jsonl").write_text(killed_while_writing)
     run = read_run(tmp_path)
     assert run.recipe == {"optim": {"lr": 0.1}}
     assert run.environment == {"commit": "abc"}

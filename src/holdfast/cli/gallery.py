@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, int_list
-from holdfast.cli.progress import ProgressLine
+from holdfast.cli.progress import ProgressLine, exit_on_interrupt
 from holdfast.cli.show import print_json, print_table
 from holdfast.cli.version_text import (
     EXPOSURE_TEXT,
@@ -143,20 +143,20 @@ def register(
     def progress(stage: str, done: int, total: int) -> None:
         line.show({"stage": stage, "done": done, "total": total})
 
-    try:
-        with ProgressLine("register", quiet=quiet or json) as line, open_local_or_served(folder, device) as opened:
-            older = opened.stats()["versions"]
-            version = opened.register(
-                model,
-                force=force,
-                bridge=bridge,
-                bridge_pairs=bridge_pairs,
-                new_vectors=new_vectors,
-                progress=progress,
-            )
-    except KeyboardInterrupt:
-        typer.echo(f"holdfast: stopped; holdfast gallery versions {folder} shows whether it is registered", err=True)
-        raise typer.Exit(130) from None
+    with (
+        exit_on_interrupt(f"holdfast gallery versions {folder} shows whether the model is registered"),
+        ProgressLine("register", quiet=quiet or json) as line,
+        open_local_or_served(folder, device) as opened,
+    ):
+        older = opened.stats()["versions"]
+        version = opened.register(
+            model,
+            force=force,
+            bridge=bridge,
+            bridge_pairs=bridge_pairs,
+            new_vectors=new_vectors,
+            progress=progress,
+        )
     if json:
         print_json(version.as_json())
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holdfast.cli.progress import ProgressLine, clock
+from holdfast.cli.progress import ProgressLine, clock, exit_on_interrupt
 from holdfast.cli.show import say
 from holdfast.errors import HoldfastError
 
@@ -221,13 +221,11 @@ def add_items(
     def note(item: "Item", error: HoldfastError) -> None:
         refused.append({"id": item.id, "reason": str(error)})
 
-    try:
-        with ProgressLine("add", quiet=quiet) as line:
-            added = gallery.add(items, version=version, refused=note, progress=tell, replaced=replaced.append)
-    except KeyboardInterrupt:
-        kept = f"{stored} of {count} {what} are stored"
-        typer.echo(f"holdfast: stopped; {kept}: the same command adds all of them", err=True)
-        raise typer.Exit(130) from None
+    def kept() -> str:
+        return f"{stored} of {count} {what} are stored: the same command adds all of them"
+
+    with exit_on_interrupt(kept), ProgressLine("add", quiet=quiet) as line:
+        added = gallery.add(items, version=version, refused=note, progress=tell, replaced=replaced.append)
     return {"added": added, "replaced": sum(replaced), "refused": refused}
 
 

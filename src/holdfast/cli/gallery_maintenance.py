@@ -15,7 +15,7 @@ from holdfast.cli.gallery import (
     server_options,
 )
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, refuse_given
-from holdfast.cli.progress import ProgressLine
+from holdfast.cli.progress import ProgressLine, exit_on_interrupt
 from holdfast.cli.show import print_json, print_table
 from holdfast.wording import are, counted, per_cent
 
@@ -139,15 +139,11 @@ def run_maintenance(
 
     if is_served(folder):
         check_device_option(folder, device)
-    try:
-        with ProgressLine(verb, quiet=quiet) as line:
-            done = run_on_server(folder, verb, on_progress=line.show, **options)
-            if done is None:
-                with open_gallery(folder, device=device) as opened:
-                    done = TASKS[verb](opened, threading.Event(), line.show, **options)
-    except KeyboardInterrupt:
-        typer.echo(f"holdfast: stopped; finished work is kept: run {verb} again to resume", err=True)
-        raise typer.Exit(130) from None
+    with exit_on_interrupt(), ProgressLine(verb, quiet=quiet) as line:
+        done = run_on_server(folder, verb, on_progress=line.show, **options)
+        if done is None:
+            with open_gallery(folder, device=device) as opened:
+                done = TASKS[verb](opened, threading.Event(), line.show, **options)
     return dict(done)
 
 

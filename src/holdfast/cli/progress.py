@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import accumulate
 from types import FrameType, TracebackType
@@ -190,16 +190,16 @@ def clock(seconds: float) -> str:
 
 @contextmanager
 def exit_on_interrupt(
-    resume: str = "finished work is kept; run the same command again to resume",
+    resume: str | Callable[[], str] = "finished work is kept; run the same command again to resume",
 ) -> Iterator[None]:
     """Exit with status 130 and one line on stderr after Ctrl-C; typer alone would print "Aborted".
 
-    resume: what is kept and how to resume, for the message.
+    resume: what is kept and how to resume, for the message; or a function that returns it.
     """
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"holdfast: interrupted; {resume}", err=True)
+        typer.echo(f"holdfast: interrupted; {resume if isinstance(resume, str) else resume()}", err=True)
         raise typer.Exit(130) from None
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from holdfast.errors import HoldfastError, how_to_install, unknown_name
 from holdfast.events import EpochEnded, Event
+from holdfast.reports.records import flatten
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
 
@@ -38,7 +39,7 @@ class LoggedRun:
     @property
     def flat_settings(self) -> dict[str, Any]:
         """``{"train.lr": 0.1, ...}``; settings that are None are left out."""
-        return dict(_flat(self.settings))
+        return {name: value for name, value in flatten(self.settings).items() if value is not None}
 
     def stored_id(self, sink: str) -> str | None:
         """The id that ``sink`` gave this run in an earlier session, or None."""
@@ -47,14 +48,6 @@ class LoggedRun:
 
     def store_id(self, sink: str, run_id: str) -> None:
         write_json(self.folder.sink(sink), {"id": run_id})
-
-
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield prefix + key, value
 
 
 class Sink(Protocol):

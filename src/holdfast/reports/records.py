@@ -1,6 +1,5 @@
 """Read the records of a finished run from its folder, and check them."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import HoldfastError
+from holdfast.events import read_events
 from holdfast.metrics import compatible_pairs
 from holdfast.run_folder import not_a_run_error
 from holdfast.storage import read_json
@@ -114,7 +114,7 @@ def read_run(folder: Path) -> RunRecord:
         data=_of_type(metrics.get("data"), dict),
         recipe=_recipe(folder / "recipe.toml"),
         environment=_of_type(read_json(environment), dict) if environment.is_file() else {},
-        log=_log(folder / "log.jsonl"),
+        log=read_events(folder / "log.jsonl"),
         stationarity=_of_type(read_json(stationarity), dict) if stationarity.is_file() else {},
     )
 
@@ -187,18 +187,3 @@ def _recipe(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     return read_toml(path)
-
-
-def _log(path: Path) -> list[dict[str, Any]]:
-    """The records of the log. Lines that are not records are skipped: a killed run may leave half a line."""
-    if not path.is_file():
-        return []
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            records.append(record)
-    return records
