@@ -35,6 +35,7 @@ def add_images(
     problem_list: the CSV file that gets all refused files, if there are any.
     """
     from holdfast.data.image_folder import images_with_ids
+    from holdfast.data.problems import write_problems
     from holdfast.gallery import Item
     from holdfast.wording import printable
 
@@ -59,16 +60,17 @@ def add_images(
     found = add_items(gallery, items(), len(listed), "images", quiet=quiet)
     by_name = [{"id": printable(one.path.name), "reason": one.below(paths[0])} for one in problems]
     problems += _refused_files(found["refused"], dict(listed))
-    listed_in = _write_list(problem_list, problems)
+    listed_in = write_problems(problem_list, problems) if problems else None  # the list of an earlier addition stays
     return {**found, "refused": by_name + found["refused"], "ignored": ignored, "list": listed_in, **unmatched}
 
 
 def _no_images(paths: list[Path], problems: "list[Problem]", ignored: int, problem_list: Path) -> HoldfastError:
-    from holdfast.data.problems import problems_error
+    from holdfast.data.problems import problems_error, write_problems
     from holdfast.pixels import IMAGE_SUFFIXES
 
     if problems:
-        return problems_error(paths[0], problems, len(problems) + ignored, listed=_write_list(problem_list, problems))
+        listed = write_problems(problem_list, problems)
+        return problems_error(paths[0], problems, len(problems) + ignored, listed=listed)
     kinds = f"; an image is a file named {', '.join(sorted(IMAGE_SUFFIXES))}" if ignored else ""
     return HoldfastError(f"{', '.join(str(path) for path in paths)}: no images there{kinds}")
 
@@ -83,19 +85,6 @@ def _refused_files(refused: list[dict[str, str]], files: dict[str, Path]) -> "li
         )
         for one in refused
     ]
-
-
-def _write_list(file: Path, problems: "list[Problem]") -> Path | None:
-    """Write the list of problems; None if there are none or the place cannot be written."""
-    from holdfast.data.problems import write_problems
-
-    if not problems:
-        return None
-    try:
-        write_problems(file, problems)
-    except OSError:
-        return None
-    return file
 
 
 def _refuse_shared_ids(listed: list[tuple[str, Path]]) -> None:

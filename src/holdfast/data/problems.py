@@ -42,12 +42,19 @@ def problem_file(out: Path) -> Path:
     return out.absolute().parent / f"{out.absolute().name}.unreadable.csv"
 
 
-def write_problems(file: Path, problems: Sequence[Problem]) -> None:
-    """Write all problems as a CSV file (see ``problems_text``). Without problems an earlier file is removed."""
-    if problems:
-        write_text(file, problems_text(problems))
-    else:
+def write_problems(file: Path, problems: Sequence[Problem]) -> Path | None:
+    """Write all problems as a CSV file (see ``problems_text``). Without problems an earlier file is removed.
+
+    Returns the file; None without problems, or if the place cannot be written.
+    """
+    try:
+        if problems:
+            write_text(file, problems_text(problems))
+            return file
         file.unlink(missing_ok=True)
+    except OSError:
+        pass  # the problems themselves are reported in any case
+    return None
 
 
 def problems_text(problems: Sequence[Problem]) -> str:

@@ -80,12 +80,11 @@ def embed(
     def finish(reasons: dict[int, str]) -> list[Problem]:
         """List what cannot be embedded, and refuse it unless it may be skipped and something is left."""
         problems = [*items.problems, *(items.items.problem(row, reasons[row]) for row in sorted(reasons))]
-        if problem_list is not None:
-            write_problems(Path(problem_list), problems)
+        listed = None if problem_list is None else write_problems(Path(problem_list), problems)
         some_left = len(reasons) < count
         if problems and not (skip_unreadable and some_left):
             advice = SKIP_ADVICE if some_left and not skip_unreadable else ""
-            total, listed = count + len(items.problems), None if problem_list is None else Path(problem_list)
+            total = count + len(items.problems)
             raise problems_error(items.name, problems, total, listed=listed, advice=advice, noun=items.noun)
         return problems
 

@@ -161,17 +161,23 @@ def feature_set(
     return FeatureSet(name, ArrayRows(array), classes, names)
 
 
+def find_rows(ids: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """The row number in ``known`` of each of ``ids``, compared as text; -1 for one that is not there."""
+    row = {str(name): i for i, name in enumerate(known)}
+    return np.array([row.get(str(name), -1) for name in ids], dtype=np.int64)
+
+
 def rows_of_ids(ids: np.ndarray, features: FeatureSet, source: str) -> np.ndarray:
-    """The row number in ``features`` of each of ``ids``, compared as text; refused if one is missing.
+    """As ``find_rows`` in the ids of ``features``; refused if one is missing.
 
     source: the name of the set that the ids come from, for the message.
     """
     assert features.ids is not None
-    row = {str(name): i for i, name in enumerate(features.ids)}
-    missing = [name for name in ids if str(name) not in row]
-    if missing:
+    rows = find_rows(ids, features.ids)
+    missing = ids[rows < 0]
+    if len(missing):
         raise HoldfastError(f"{features.name}: lacks {len(missing)} ids of {source}: {shorten(missing)}")
-    return np.array([row[str(name)] for name in ids])
+    return rows
 
 
 def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.evaluation.feature_files import column, open_parquet, read_features
-from holdfast.evaluation.feature_set import FeatureSet, feature_set, rows_of_ids, shorten
+from holdfast.evaluation.feature_set import FeatureSet, feature_set, find_rows, rows_of_ids, shorten
 from holdfast.evaluation.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
 from holdfast.evaluation.scores import OVERLAP
 from holdfast.evaluation.search import Progress, VectorProblems, float32, search_blocks, unit_blocks
@@ -305,8 +305,7 @@ def _matching_rows(gallery: FeatureSet, gallery_new: FeatureSet) -> np.ndarray:
                 "labels their items are compared, so give ids in both"
             )
         return np.arange(len(gallery))
-    rows = {str(name): row for row, name in enumerate(gallery.ids)}
-    found = np.array([rows.get(str(name), -1) for name in gallery_new.ids])
+    found = find_rows(gallery_new.ids, gallery.ids)
     if not (found >= 0).any():
         raise HoldfastError(f"{gallery_new.name}: has no id of {gallery.name}, so their items cannot be compared")
     return found

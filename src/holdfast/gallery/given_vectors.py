@@ -84,8 +84,8 @@ class NewVectors:
         """
         check_hash(self.name, self._features.model, version)
         width, ids = self._features.dim, self._features.names()
-        if width not in (version.dim, version.stored_dim):
-            sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
+        if width not in version.sizes:
+            sizes = " or ".join(map(str, version.sizes))
             raise HoldfastError(f"{self.name}: vectors of {width} numbers, but the new model's have {sizes}")
         found = np.empty((len(rows), version.stored_dim), dtype=np.float32)
         for place, vector in enumerate(self._features.rows.take(np.asarray(rows, dtype=np.int64))):
@@ -111,8 +111,8 @@ class GivenVectors:
             found = _read_with_ids(given)
             self._source, self.name, width = found, found.name, found.dim
             check_hash(found.name, found.model, version)
-        if width not in (version.dim, version.stored_dim):
-            sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
+        if width not in version.sizes:
+            sizes = " or ".join(map(str, version.sizes))
             raise HoldfastError(f"{self.name}: vectors of {width} numbers, but version {version.number} has {sizes}")
 
     def count_waiting(self, state: GalleryState) -> int:

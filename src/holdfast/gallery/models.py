@@ -263,8 +263,8 @@ def stored_form(version: Version, basis: Callable[[], Tensor | None], given: Arr
         vector = np.asarray(given, dtype=np.float64)  # the length of a float32 vector may not fit float32
     except (TypeError, ValueError, OverflowError):
         raise HoldfastError(f"{what}: a vector is a list of numbers") from None
-    if vector.ndim != 1 or vector.size not in (version.dim, version.stored_dim):
-        sizes = " or ".join(str(size) for size in sorted({version.dim, version.stored_dim}))
+    if vector.ndim != 1 or vector.size not in version.sizes:
+        sizes = " or ".join(map(str, version.sizes))
         shape = " x ".join(str(side) for side in vector.shape) or "one number"
         raise HoldfastError(f"{what}: {shape}, but a vector of version {version.number} has {sizes} numbers")
     if not np.isfinite(vector).all():

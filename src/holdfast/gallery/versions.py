@@ -57,6 +57,11 @@ class Version:
         return older.number not in newer.unreachable
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of a feature, compact or full, ascending; one size if they are equal."""
+        return tuple(sorted({self.dim, self.stored_dim}))
+
+    @property
     def collection(self) -> str:
         return f"v{self.number:04d}"
 
@@ -225,7 +230,7 @@ def vector_sizes(folder: Path, version: Version) -> VectorSizes:
     taken = input_from_json(config["preprocess"])
     return VectorSizes(
         version.number,
-        tuple(sorted({version.dim, version.stored_dim})),
+        version.sizes,
         taken.width if isinstance(taken, VectorInput) else None,
         "adopted" in config.get("info", {}),
     )

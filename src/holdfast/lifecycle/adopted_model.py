@@ -24,7 +24,7 @@ from holdfast.checksums import sha256_of, verify_checksums, write_checksums
 from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.errors import HoldfastError
 from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import shorten
+from holdfast.evaluation.feature_set import find_rows, shorten
 from holdfast.geometry import unit
 from holdfast.lifecycle.adoption_result import Adoption
 from holdfast.lifecycle.samples import Sample
@@ -120,8 +120,7 @@ class Adopted:
         stored = self.stored(features)
         if not stored.has_ids:
             raise HoldfastError(f"{stored.name}: has no ids, so its vectors cannot be found for training images")
-        place = {str(name): row for row, name in enumerate(stored.ids)}
-        rows = np.array([place.get(str(name), -1) for name in names])
+        rows = find_rows(names, stored.ids)
         known = torch.from_numpy(rows >= 0)
         if not bool(known.any()):
             raise HoldfastError(

@@ -263,7 +263,7 @@ def find_samples(
     problems = [problem for one in found for problem in one.problems]
     for note in (note for one in found for note in one.notes):
         on_event(RunWarning(note))
-    listed = _write_list(problem_file(out), problems)
+    listed = write_problems(problem_file(out), problems)
     if problems and not options.skip_unreadable:
         files = sum(one.files for one in found)
         source = next(one.top for one in found if one.problems)
@@ -275,15 +275,6 @@ def find_samples(
         if one.problems:
             on_event(RunWarning(_skipped(one, source, listed)))
     return found
-
-
-def _write_list(file: Path, problems: Sequence[Problem]) -> Path | None:
-    """Write the list; None if there is nothing to list or the place cannot be written."""
-    try:
-        write_problems(file, problems)
-    except OSError:
-        return None
-    return file if problems else None
 
 
 def _skipped(found: FoundSamples, source: Path, listed: Path | None) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import FeatureSet
-from holdfast.evaluation.feature_set import shorten
+from holdfast.evaluation.feature_set import find_rows, shorten
 from holdfast.evaluation.inputs import Source, open_features
 from holdfast.evaluation.search import VectorProblems, float32
 from holdfast.geometry import unit
@@ -96,8 +96,7 @@ class Paired:
 def paired_rows(old: StoredVectors, new: FeatureSet) -> Paired:
     """The stored items that ``new`` has vectors of: by id if both have ids, else row by row."""
     if old.has_ids and new.ids is not None:
-        place = {str(name): row for row, name in enumerate(new.ids)}
-        found = np.array([place.get(str(name), -1) for name in old.ids])
+        found = find_rows(old.ids, new.ids)
         rows, taken = np.flatnonzero(found >= 0), found[found >= 0]
         if len(rows) == 0:
             raise HoldfastError(

@@ -116,7 +116,7 @@ class AttachedGallery:
         slots = None if candidate.registry is None else candidate.registry.to_json()
         kept = {**asdict(address), "url": without_password(with_absolute_folder(address.url))}
         with replacing_folder(path) as temporary:
-            copy_model(candidate, temporary / "versions" / "0000")
+            copy_model(candidate, GalleryFolder(temporary).version(0))
             write_json(
                 temporary / RECORD,
                 {"format": FORMAT, "address": kept, "slots": slots, "versions": [version.as_json()]},
@@ -401,14 +401,14 @@ class AttachedModels:
     """
 
     def __init__(self, folder: Path, versions: Sequence[Version], device: torch.device) -> None:
-        self._folder, self.device = folder, device
+        self._home, self.device = GalleryFolder(folder), device
         self._versions = list(versions)
         self._encoding = threading.RLock()
         self._loaded: tuple[int, Encoder] | None = None
-        self._bridges = VersionBridges(GalleryFolder(folder))
+        self._bridges = VersionBridges(self._home)
 
     def folder(self, number: int) -> Path:
-        return self._folder / "versions" / f"{number:04d}"
+        return self._home.version(number)
 
     def versions(self) -> list[Version]:
         return list(self._versions)
