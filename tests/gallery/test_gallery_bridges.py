@@ -455,16 +455,3 @@ def test_vectors_of_another_model_are_refused(filled, bridged_models):
     with pytest.raises(HoldfastError, match="new: these vectors were made by the model ffffffffffff, but version 2 is"):
         gallery.backfill(vectors=given)
     assert gallery.backfill(vectors=named).progress.moved == 40
-
-
-def test_registrations_of_two_galleries_leave_the_switch_interval_as_it_was():
-    import sys
-
-    from holdfast.gallery.registration import _SHORT_TURNS
-
-    usual = sys.getswitchinterval()
-    with _SHORT_TURNS:
-        with _SHORT_TURNS:
-            assert sys.getswitchinterval() < usual
-        assert sys.getswitchinterval() < usual
-    assert sys.getswitchinterval() == usual

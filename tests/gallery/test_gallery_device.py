@@ -3,7 +3,6 @@
 ``cpu:0`` is a device of another name than the default, which every machine has.
 """
 
-import contextlib
 import shutil
 
 import numpy as np
@@ -188,15 +187,9 @@ def test_a_gpu_without_free_memory(model_folders, picture_files, pictures, tmp_p
         assert gallery.search(pictures[0], k=1)[0].id == "000"
 
 
-def test_convolutions_are_float32_while_any_thread_embeds_on_a_gpu():
+def test_convolutions_are_float32_while_a_gpu_embeds():
     convolutions = torch.backends.cudnn.conv
     before = convolutions.fp32_precision
-    first, second = (_NO_TF32.on(torch.device("cuda")) for _ in range(2))
-    with contextlib.ExitStack() as stack:
-        first.__enter__()
-        stack.enter_context(second)
-        first.__exit__(None, None, None)  # the first to begin is the first to end
+    with _NO_TF32:
         assert convolutions.fp32_precision == "ieee"
     assert convolutions.fp32_precision == before != "ieee"
-    with _NO_TF32.on(torch.device("cpu")):
-        assert convolutions.fp32_precision == before

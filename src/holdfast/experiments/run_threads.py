@@ -1,11 +1,10 @@
 """Threads that carry out runs at the same time on one device, each on its own CUDA stream."""
 
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from holdfast.cuda_streams import PER_PRIORITY
 from holdfast.errors import HoldfastError, first_line
 from holdfast.events import OnEvent, RunFailed
+from holdfast.process_settings import SHORT_TURNS
 from holdfast.run_folder import FolderRefusedError
 from holdfast.storage import write_text
 from holdfast.training import Cancellation, Cancelled, RunControl
@@ -56,15 +56,16 @@ class RunThreads:
             torch.set_num_threads(torch_threads)
 
         self._pool = ThreadPoolExecutor(max_workers=len(streams) or count, initializer=begin_thread)
-        self._switching = _fast_thread_switching()
 
     def __enter__(self) -> "RunThreads":
-        self._switching.__enter__()
+        SHORT_TURNS.__enter__()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._pool.shutdown(cancel_futures=exception[0] is not None)
-        self._switching.__exit__(None, None, None)
+        try:
+            self._pool.shutdown(cancel_futures=exception[0] is not None)
+        finally:
+            SHORT_TURNS.__exit__()
 
     def submit(
         self,
@@ -107,17 +108,6 @@ class RunThreads:
             return failure
         finally:
             ended()
-
-
-@contextmanager
-def _fast_thread_switching() -> Iterator[None]:
-    """Switch threads every 0.5 ms. A run needs the interpreter for microseconds; Python's default waits 5 ms."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(usual)
 
 
 def distinct_streams(make: Callable[[], torch.cuda.Stream], wanted: int) -> list[torch.cuda.Stream]:

@@ -30,6 +30,7 @@ from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, Stored, checked
 from holdfast.gallery.version_bridges import VersionBridges
 from holdfast.gallery.versions import BASIS, MODEL, Version, read_basis
+from holdfast.process_settings import ProcessSetting
 
 OnRefused = Callable[[Item, HoldfastError], None]
 
@@ -346,7 +347,8 @@ def forward_batch_size(encoder: Encoder, device: torch.device) -> int:
 
 def full_features(encoder: Encoder, images: Tensor, device: torch.device) -> Tensor:
     """Unit features of preprocessed images (N x C x H x W), N x dim on the CPU, computed on ``device``."""
-    with explain_out_of_memory(device), _NO_TF32.on(device):
+    exact = _NO_TF32 if device.type == "cuda" else contextlib.nullcontext()
+    with explain_out_of_memory(device), exact:
         return encoder.encode(images, device=device)
 
 
@@ -362,36 +364,14 @@ def explain_out_of_memory(device: torch.device) -> Iterator[None]:
         ) from error
 
 
-class _NoTF32:
-    """While any thread is inside, a GPU multiplies float32 numbers as float32 in convolutions.
+_CONVOLUTIONS: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+_NO_TF32 = ProcessSetting(
+    lambda: _CONVOLUTIONS.fp32_precision,
+    lambda value: setattr(_CONVOLUTIONS, "fp32_precision", value),
+    lambda _: "ieee",
+)
+"""A GPU multiplies float32 numbers as float32 in convolutions.
 
-    torch's default, TF32, keeps 10 bits of each number: the same image then gets another vector with another batch
-    size, and scores differ by about 1e-4 from those of the CPU. The setting applies to the whole process.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
-        self._inside = 0
-        self._before = ""
-
-    @contextlib.contextmanager
-    def on(self, device: torch.device) -> Iterator[None]:
-        if device.type != "cuda":
-            yield
-            return
-        with self._lock:
-            if self._inside == 0:
-                self._before = self._convolutions.fp32_precision
-                self._convolutions.fp32_precision = "ieee"
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if self._inside == 0:
-                    self._convolutions.fp32_precision = self._before
-
-
-_NO_TF32 = _NoTF32()
+torch's default, TF32, keeps 10 bits of each number: the same image then gets another vector with another batch size,
+and scores differ by about 1e-4 from those of the CPU.
+"""

@@ -3,8 +3,6 @@
 import contextlib
 import gc
 import shutil
-import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +50,7 @@ from holdfast.gallery.versions import (
     read_registry,
     space_conflict,
 )
+from holdfast.process_settings import SHORT_TURNS
 from holdfast.wording import counted, have
 
 
@@ -91,7 +90,7 @@ def register(state: GalleryState, model: Path, options: RegisterOptions) -> Vers
     with _delete_model_on_error(state, version):
         # Copied first, because the source folder may change while the model embeds.
         copy_model(candidate, state.folder.version(version.number))
-        with _short_garbage_collections(), _SHORT_TURNS:
+        with _short_garbage_collections(), SHORT_TURNS:  # searches and writes of other threads wait less
             found = _of_current_versions(state, registration.run())
         refused = [one.check for one in found if one.check is not None and refuses(one.check)]
         if refused and not options.force:
@@ -139,34 +138,6 @@ def _short_garbage_collections() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-class _ShortTurns:
-    """While any registration is inside, the threads of this process take turns every 0.5 ms, not every 5 ms.
-
-    A search or write of another thread releases the interpreter tens of times and waits for it as often.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._before = 0.0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, 0.0005))
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                sys.setswitchinterval(self._before)
-
-
-_SHORT_TURNS = _ShortTurns()
 
 
 @contextlib.contextmanager
