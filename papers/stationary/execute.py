@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from holdfast.errors import DivergedError, HoldfastError
-from holdfast.events import Event, RunEnded
+from holdfast.events import Event, RunEnded, Watch
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.plan import PlannedRun
 from holdfast.experiments.record import write_divergence, write_record
 from holdfast.experiments.schema import Recipe
-from holdfast.experiments.sweep import SweepOptions, Watch, run_all
+from holdfast.experiments.sweep import SweepOptions, run_all
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json, write_json
 from holdfast.training import Cancellation

@@ -25,6 +25,10 @@ class Event:
 OnEvent = Callable[[Event], None]
 
 
+Watch = Callable[[str, Event], None]
+"""Called with the name of a run and one of its events."""
+
+
 def ignore_event(event: Event) -> None:
     """The default of ``on_event``: does nothing."""
 

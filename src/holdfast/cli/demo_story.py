@@ -15,14 +15,13 @@ The setting is fixed by this rule, which was written before the first result was
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.events import Event
+from holdfast.events import Watch
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge
@@ -34,7 +33,6 @@ NAMES = ("version 1", "version 2, plain", "version 2, Holdfast")
 """Names of the three trainings, for their progress."""
 PLAIN, BRIDGED, TRAINED, TRAINED_BRIDGED = "plain", "plain_bridge", "holdfast", "holdfast_bridge"
 """Names of the checks: version 2 by plain fine-tuning or trained by Holdfast, each without and with a bridge."""
-Watch = Callable[[str, Event], None]
 
 
 @dataclass(frozen=True)

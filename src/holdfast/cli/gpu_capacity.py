@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from holdfast.data.device_images import Images
     from holdfast.errors import HoldfastError
-    from holdfast.events import Event
+    from holdfast.events import Event, Watch
     from holdfast.experiments.assemble import SharedData
     from holdfast.experiments.plan import PlannedRun
-    from holdfast.experiments.sweep import Watch
 
 
 IGNORED_SCENARIO_KEYS = ("tasks", "order_seed")

@@ -4,7 +4,7 @@ Training can be killed at any moment and resumed. Several models can train at th
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -21,11 +21,8 @@ from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
-from holdfast.events import EpochEnded, Event, EventLog, RunEnded, TasksPlanned, read_events
-from holdfast.experiments.assemble import (
-    SharedData,
-    method_maker,
-)
+from holdfast.events import EpochEnded, Event, EventLog, RunEnded, TasksPlanned, Watch, read_events
+from holdfast.experiments.assemble import SharedData, method_maker
 from holdfast.experiments.execute import claim_folder
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.models import PretrainedModels, head_of
@@ -50,9 +47,6 @@ from holdfast.training import Cancellation, RunControl, fit
 from holdfast.training.build import encoder_maker, fit_options, preprocess_of, trained_size, try_encoder
 from holdfast.training.checkpoint import CheckpointFile
 from holdfast.training.slots import read_slots
-
-Watch = Callable[[str, Event], None]
-"""Called with the name of a model and one of its events."""
 
 
 class PretrainTables(Strict):
@@ -208,8 +202,7 @@ def pretrain_many(
 
     A failed model does not affect the others; its traceback is written beside its folder.
     """
-    cancel = Cancellation()
-    with RunThreads(device, parallel, cancel) as threads:
+    with RunThreads(device, parallel, Cancellation()) as threads:
 
         def submit(name: str) -> Future[Outcome]:
             error_file = folder / f"{name}-error.txt"
@@ -222,12 +215,7 @@ def pretrain_many(
 
             return threads.submit(work, on_event=partial(watch, name), error_file=error_file)
 
-        futures = {name: submit(name) for name in planned}
-        try:
-            return {name: future.result() for name, future in futures.items()}
-        except KeyboardInterrupt:
-            cancel.cancel()  # each run saves a checkpoint and ends
-            raise
+        return threads.results({name: submit(name) for name in planned})
 
 
 def _single_task(recipe: PretrainRecipe, images: ImageSet, method: Method, models: Path) -> Task:

@@ -2,7 +2,7 @@
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -83,6 +83,14 @@ class RunThreads:
         ended: called when the run ends for any reason, if it was started.
         """
         return self._pool.submit(self._run, work, on_event, error_file, ended)
+
+    def results(self, futures: Mapping[str, Future[Outcome]]) -> dict[str, Outcome]:
+        """The outcome of each submitted run, by name, once all have ended. Ctrl-C stops the runs."""
+        try:
+            return {name: future.result() for name, future in futures.items()}
+        except KeyboardInterrupt:
+            self._cancel.cancel()  # each run saves a checkpoint and ends
+            raise
 
     def _run(
         self,

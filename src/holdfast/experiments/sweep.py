@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from holdfast.errors import HoldfastError
-from holdfast.events import Event, OnEvent, RunEnded, RunFailed
+from holdfast.events import Event, OnEvent, RunEnded, RunFailed, Watch
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.execute import claim_folder, execute
 from holdfast.experiments.plan import PlannedRun
@@ -31,9 +31,6 @@ from holdfast.experiments.schema import check_recipe
 from holdfast.run_folder import RunFolder
 from holdfast.storage import read_json
 from holdfast.training import Cancellation, RunControl
-
-Watch = Callable[[str, Event], None]
-"""Called with the name of a run and one of its events."""
 
 POLL_SECONDS = 0.2
 """How often the parent process checks for cancellation while no message arrives."""
@@ -92,11 +89,7 @@ def run_all(
             )
             for run in runs
         }
-        try:
-            return {name: future.result() for name, future in futures.items()}
-        except KeyboardInterrupt:
-            cancel.cancel()  # each run saves a checkpoint and ends
-            raise
+        return threads.results(futures)
 
 
 def _submit(
