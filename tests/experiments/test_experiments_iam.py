@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shutil
 import signal
 
@@ -20,6 +19,7 @@ from holdfast.methods import METHODS
 from holdfast.run_folder import RunFolder
 from holdfast.training import RunControl
 from holdfast.training.slots import grow_models
+from killed_runs import exit_code, kill_at, lasting
 
 
 def run(tables, folder, models, *settings, **options):
@@ -122,26 +122,7 @@ def test_mean_and_std_are_the_first_models_unless_given(iam_tables, toy_models):
 
 def live(tables, folder, models, dies_at=None, settings=()):
     """Run in a child that kills itself when told of ``dies_at``; its exit code."""
-
-    def watch(event):
-        if (event.kind, getattr(event, "task", None), getattr(event, "epoch", None)) == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            run(tables, folder, models, *settings, resume=True, control=RunControl(watch))
-            status = 0
-        finally:
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def lasting(folder):
-    protocols = json.loads((folder / "metrics.json").read_text())["protocols"]
-    files = [*folder.glob("models/*/*"), *folder.glob("features/**/*.npy")]
-    return protocols, {str(file.relative_to(folder)): file.read_bytes() for file in files}
+    return exit_code(lambda: run(tables, folder, models, *settings, resume=True, control=RunControl(kill_at(dies_at))))
 
 
 @pytest.mark.slow

@@ -1,7 +1,5 @@
 """Killed at any moment, the same command goes on, to the same bits."""
 
-import os
-
 import pytest
 
 from holdfast import lifecycle, storage
@@ -9,8 +7,7 @@ from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe
 from holdfast.experiments.update_recipes import update_from_recipe as update
 from holdfast.training import Cancellation, Cancelled, FitOptions
-
-DEAD = 9
+from killed_runs import DEAD, die_at_sync, exit_code
 
 
 def lasting(folder):
@@ -59,33 +56,17 @@ def test_every_write(first, second, photos, tmp_path):
     while True:
         count += 5
         folder = tmp_path / f"{count:03d}"
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                _die_at(count)
-                update(first, photos / "2", folder, device="cpu")
-                status = 0
-            finally:
-                os._exit(status)
-        if (status := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) == 0:
+
+        def dying(count=count, folder=folder):
+            die_at_sync(count)
+            update(first, photos / "2", folder, device="cpu")
+
+        if (status := exit_code(dying)) == 0:
             break
         assert status == DEAD
         update(first, photos / "2", folder, device="cpu")
         assert lasting(folder) == expected, f"died at call {count}"
     assert count > 20
-
-
-def _die_at(count):
-    calls = iter(range(1, 10_000))
-    sync = storage._sync
-
-    def dying_sync(path):
-        if next(calls) == count:
-            os._exit(DEAD)
-        sync(path)
-
-    storage._sync = dying_sync
 
 
 def test_python_and_recipes_describe_the_same_version(first, second, photos, recipe, tmp_path):

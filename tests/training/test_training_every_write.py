@@ -1,8 +1,5 @@
 """A run that dies at any one of its writes, before or after the rename, can be gone on with."""
 
-import json
-import os
-
 import pytest
 
 from holdfast import storage
@@ -10,8 +7,7 @@ from holdfast.experiments.execute import execute
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.schema import check_recipe
 from holdfast.run_folder import RunFolder
-
-DEAD = 9
+from killed_runs import DEAD, die_at_sync, exit_code, lasting
 
 
 @pytest.fixture
@@ -20,36 +16,13 @@ def life(tiny_recipe):
     recipe = check_recipe(read_recipe(str(tiny_recipe)))
 
     def live(folder, dies_at):
-        child = os.fork()
-        if child == 0:
-            _die_at(dies_at)
-            status = 1
-            try:
-                execute(recipe, RunFolder(folder), device="cpu", resume=True)
-                status = 0
-            finally:
-                os._exit(status)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        def run():
+            die_at_sync(dies_at)
+            execute(recipe, RunFolder(folder), device="cpu", resume=True)
+
+        return exit_code(run)
 
     return live
-
-
-def _die_at(count):
-    calls = iter(range(1, 10_000))
-    sync = storage._sync
-
-    def dying_sync(path):
-        if next(calls) == count:
-            os._exit(DEAD)
-        sync(path)
-
-    storage._sync = dying_sync
-
-
-def lasting(folder):
-    protocols = json.loads((folder / "metrics.json").read_text())["protocols"]
-    files = [*folder.glob("models/*/*"), *folder.glob("features/**/*.npy")]
-    return protocols, {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 @pytest.mark.slow
