@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from process_memory import bytes_of
 
 from holdfast.environment import describe
 from holdfast.storage import write_json
@@ -139,13 +140,7 @@ def measure(name: str, folder: Path) -> None:
     started = time.perf_counter()
     hits = SIDES[name](folder)
     seconds = time.perf_counter() - started
-    print(json.dumps({"seconds": seconds, "peak_gb": peak_memory() / 1e9, "hits": hits}))
-
-
-def peak_memory() -> int:
-    """Bytes. Not getrusage's: that of a child starts at what its parent held when it was started."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
+    print(json.dumps({"seconds": seconds, "peak_gb": bytes_of("VmHWM") / 1e9, "hits": hits}))
 
 
 if __name__ == "__main__":

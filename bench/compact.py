@@ -19,11 +19,12 @@ import argparse
 import math
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from timing import synchronize
+from timing import synchronize, timed
 from torch import Tensor
 
 from holdfast.data import load_split
@@ -80,8 +81,8 @@ def main() -> None:
         "items_for_times": items_for(options.times, gallery.shape[1], small.shape[1]),
         "compact_s": time.perf_counter() - started,
         **errors(query, gallery, carried, small),
-        "search_full_ms": timed(lambda: nearest(query, gallery, 10), options.repeats, device),
-        "search_stored_ms": timed(lambda: nearest(carried, small, 10), options.repeats, device),
+        "search_full_ms": median_ms(lambda: nearest(query, gallery, 10), options.repeats, device),
+        "search_stored_ms": median_ms(lambda: nearest(carried, small, 10), options.repeats, device),
     }
     for name, value in found.items():
         print(f"{name:24} {shown(value)}")
@@ -161,15 +162,9 @@ def errors(query: Tensor, gallery: Tensor, carried: Tensor, small: Tensor) -> di
     return {"score_error": worst, "rank_error": rank}
 
 
-def timed(call, repeats: int, device: torch.device) -> float:
-    times = []
-    for _ in range(repeats + 1):
-        synchronize(device)
-        started = time.perf_counter()
-        call()
-        synchronize(device)
-        times.append(1000 * (time.perf_counter() - started))
-    return statistics.median(times[1:])
+def median_ms(call: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """After one call to warm up."""
+    return statistics.median([timed(call, 1, device) for _ in range(repeats + 1)][1:])
 
 
 if __name__ == "__main__":

@@ -10,17 +10,15 @@ from the number of cells.
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
+from timing import timed, write_figures
 
 from holdfast.devices import resolve_device
 from holdfast.environment import describe
 from holdfast.evaluation import compatibility_matrix
-from holdfast.storage import write_json
 
 
 def main() -> None:
@@ -58,7 +56,7 @@ def main() -> None:
     rows = {}
     for name, run in work.items():
         run()
-        times = [timed(run, device) for _ in range(options.repeats)]
+        times = [timed(run, 1, device) / 1000 for _ in range(options.repeats)]
         cell = statistics.median(times) / measured_cells
         rows[name] = {"cell_s": cell, "min_s": min(times), "max_s": max(times), "all_cells_s": cell * all_cells}
         print(f"{name:24} {cell:8.3f} s per cell  (all: min {min(times):.2f}, max {max(times):.2f} s)   "
@@ -66,9 +64,7 @@ def main() -> None:
     ratio = rows["instance"]["cell_s"] / rows["bare product and argmax"]["cell_s"]
     print(f"instance protocol over bare arithmetic: {ratio:.2f} x")
     if options.json:
-        settings = {key: value for key, value in vars(options).items() if key != "json"}
-        record = {"bench": "evaluation", "environment": environment, **settings, "rows": rows, "ratio": ratio}
-        write_json(Path(options.json), record)
+        write_figures(options.json, "evaluation", environment, options, rows=rows, ratio=ratio)
 
 
 def bare(models: list, device: torch.device, chunk: int = 1677) -> None:
@@ -79,16 +75,6 @@ def bare(models: list, device: torch.device, chunk: int = 1677) -> None:
             transposed = torch.from_numpy(gallery).to(device).T
             for block in query.split(chunk):
                 (block @ transposed).argmax(1)
-
-
-def timed(run: Callable[[], object], device: torch.device) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    run()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - started
 
 
 if __name__ == "__main__":

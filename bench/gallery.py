@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from process_memory import bytes_of
 
 from holdfast.environment import describe
 from holdfast.storage import write_json
@@ -219,17 +220,11 @@ def measure(options: argparse.Namespace) -> None:
         "p50_ms": 1e3 * float(np.percentile(seconds, 50)),
         "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
         "recall": right / truth.size,
-        "peak_gb": peak_memory() / 1e9,
+        "peak_gb": bytes_of("VmHWM") / 1e9,
         "children_gb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9,
         "load": os.getloadavg()[0],
     }
     print(json.dumps(row))
-
-
-def peak_memory(process: int | str = "self") -> int:
-    """Bytes. Not getrusage's: that of a child starts at what its parent held when it was started."""
-    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
-    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
 
 if __name__ == "__main__":

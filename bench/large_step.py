@@ -13,12 +13,11 @@ hours of all of Figure 8 are added up, the other methods counted as the one of t
 
 import argparse
 import statistics
-import time
 from typing import Any
 
 import numpy as np
 import torch
-from timing import synchronize, write_figures
+from timing import timed, write_figures
 
 from holdfast.data import ImageSet
 from holdfast.data.device_images import DeviceImages
@@ -123,14 +122,7 @@ def measured(
     run = make_executor(options.executor, step)
     for _ in range(5):
         run()
-    times = []
-    for _ in range(options.repeats):
-        synchronize(device)
-        started = time.perf_counter()
-        for _ in range(options.steps):
-            run()
-        synchronize(device)
-        times.append(1000 * (time.perf_counter() - started) / options.steps)
+    times = [timed(run, options.steps, device) for _ in range(options.repeats)]
     batch = step.batches.shape[1]
     return {
         "method": name,

@@ -10,14 +10,13 @@ import argparse
 import os
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
-from timing import write_figures
+from timing import timed, write_figures
 
 from holdfast.data import load_split
 from holdfast.data.augment import augment
@@ -28,6 +27,7 @@ from holdfast.devices import resolve_device
 from holdfast.environment import describe
 
 SIZE, CROP, BATCH, CLASSES = 256, 224, 64, 20
+CPU = torch.device("cpu")
 
 
 def main() -> None:
@@ -74,16 +74,8 @@ def measure(root: Path, count: int, repeats: int, device: torch.device) -> list[
     return rows
 
 
-def row(name: str, work: Callable[[], object], repeats: int, pictures: int, device: torch.device | None = None) -> dict:
-    times = []
-    for _ in range(repeats + (repeats > 1)):
-        if device is not None and device.type == "cuda":
-            torch.cuda.synchronize(device)
-        started = time.perf_counter()
-        work()
-        if device is not None and device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - started)
+def row(name: str, work: Callable[[], object], repeats: int, pictures: int, device: torch.device = CPU) -> dict:
+    times = [timed(work, 1, device) / 1000 for _ in range(repeats + (repeats > 1))]
     times = times[1:] or times  # the first call also warms up
     median = statistics.median(times)
     print(f"{name:28} {1000 * median:10.2f} ms  (min {1000 * min(times):.2f}, max {1000 * max(times):.2f})  "

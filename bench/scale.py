@@ -37,9 +37,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from process_memory import bytes_of
 from timing import write_figures
 
-from gallery import peak_memory
 from holdfast.environment import describe
 
 K, PAIRS, PARTS, WARM, BLOCK = 10, 2000, 100, 50, 100
@@ -204,7 +204,7 @@ def with_gallery(items: np.ndarray, queries: np.ndarray, work: Path, options: ar
             plain = plain_edge if engine == "embedded" else plain_sql
             sides |= open_until.enter_context(plain(work, options, gallery.newest().collection))
         row |= measure(sides, exact, asked, options)
-    row["searching_gb"] = resident_memory() / 1e9
+    row["searching_gb"] = bytes_of("VmRSS") / 1e9
     row["load"] = os.getloadavg()[0]
     gallery.close()
     return row
@@ -235,7 +235,7 @@ def build_gallery(
         "index_s": time.perf_counter() - began,
         "index_cpu_s": processor_time_of_children() - cpu,
         "index_gb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9,
-        "storing_gb": peak_memory() / 1e9,
+        "storing_gb": bytes_of("VmHWM") / 1e9,
     }
     # Before the gallery is closed: the embedded engine still has the files that the index replaced.
     on_server = options.url != "embedded"
@@ -255,7 +255,7 @@ def with_faiss(items: np.ndarray, queries: np.ndarray, options: argparse.Namespa
     began = time.perf_counter()
     for start in range(0, len(items), 50_000):
         index.add(np.ascontiguousarray(items[start : start + 50_000]))
-    row: dict[str, Any] = {"index_s": time.perf_counter() - began, "searching_gb": resident_memory() / 1e9}
+    row: dict[str, Any] = {"index_s": time.perf_counter() - began, "searching_gb": bytes_of("VmRSS") / 1e9}
 
     def exact(query: np.ndarray) -> list[int]:
         return np.argsort(-(items @ query))[:K].tolist()
@@ -436,12 +436,6 @@ def processor_time_of_children() -> float:
     """Seconds of all processes that this one has started and that have ended; the embedded engine's index builder."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def resident_memory() -> int:
-    """Bytes of this process that are in memory, mapped files included."""
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
 
 if __name__ == "__main__":

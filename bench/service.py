@@ -30,9 +30,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import uvloop
+from process_memory import bytes_of
 from timing import write_figures
 
-from gallery import K, peak_memory, write_features
+from gallery import K, write_features
 from holdfast.environment import describe
 from holdfast.wording import counted
 
@@ -114,7 +115,7 @@ def report(folder: Path, options: argparse.Namespace) -> None:
             Child([*again, "--url", started[1]], variables) as http,
         ):
             row = in_turns(plain, http, server.pid, options)
-        row["server_peak_gb"] = peak_memory(server.pid) / 1e9
+        row["server_peak_gb"] = bytes_of("VmHWM", server.pid) / 1e9
     finally:
         server.terminate()
         status = server.wait()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from process_memory import bytes_of
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -99,16 +100,10 @@ def peak_bytes(name: str, classes: int, batch: int) -> int:
     labels = torch.randint(0, classes, (batch,))
     simplex = DSimplex(classes)
     F.cross_entropy(torch.zeros(batch, classes), labels)  # what the first call of anything allocates
-    before = high_water_mark()
+    before = bytes_of("VmHWM")
     logits = simplex.logits(z) if name == "implicit" else z @ simplex.dense(dtype=torch.float32).T
     F.cross_entropy(logits, labels).backward()
-    return high_water_mark() - before
-
-
-def high_water_mark() -> int:
-    """Of this process, from /proc: getrusage's figure would be inherited from the parent."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        return next(1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+    return bytes_of("VmHWM") - before
 
 
 if __name__ == "__main__":

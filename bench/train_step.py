@@ -13,11 +13,11 @@ share is of a square matrix product of the same precision, measured in the same 
 
 import argparse
 import statistics
-import threading
 import time
 
 import numpy as np
 import torch
+from sweep import SideBySide
 from timing import synchronize, timed, write_figures
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -84,7 +84,7 @@ def main() -> None:
         reset_peak(device)
         started = time.perf_counter()
         steps = [make_step(options, images, seed=s) for s in range(count)]
-        together = SideBySide(steps, options.together)
+        together = SideBySide(steps, options.together, device)
         warm_up = time.perf_counter() - started
         times = [together.timed(options.steps) for _ in range(options.repeats)]
         rows.append(row(f"{options.together}, side by side", count, [t / count for t in times], warm_up, work, peak))
@@ -162,49 +162,6 @@ def make_step(wanted: argparse.Namespace, images: DeviceImages, seed: int):
 def reset_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-
-
-class SideBySide:
-    """Several runs in one process, each in a thread with a stream and a graph of its own."""
-
-    def __init__(self, steps: list, executor: str) -> None:
-        self._executor = executor
-        self._go, self._done = threading.Barrier(len(steps) + 1), threading.Barrier(len(steps) + 1)
-        self._count = 10
-        self._threads = [threading.Thread(target=self._work, args=(step,), daemon=True) for step in steps]
-        for thread in self._threads:
-            thread.start()
-        self._round()
-
-    def _work(self, step) -> None:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            run = make_executor(self._executor, step)
-            while True:
-                self._go.wait()
-                if not self._count:
-                    return
-                for _ in range(self._count):
-                    run()
-                torch.cuda.current_stream().synchronize()
-                self._done.wait()
-
-    def _round(self) -> None:
-        self._go.wait()
-        self._done.wait()
-
-    def timed(self, steps: int) -> float:
-        """Milliseconds for one step of every run."""
-        self._count = steps
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        self._round()
-        return 1000 * (time.perf_counter() - started) / steps
-
-    def close(self) -> None:
-        self._count = 0
-        self._go.wait()
-        for thread in self._threads:
-            thread.join()
 
 
 def profile(step, path: str) -> None:
