@@ -455,6 +455,43 @@ def test_other_kinds_of_column(in_postgres, in_qdrant, stored):
         assert all(abs(near.cosine - expected[int(near.id[-3:])]) < 1e-2 for near in found)
 
 
+def test_pages_of_equal_vectors_fit_together(in_postgres, in_qdrant, adopted, stored, server, tmp_path):
+    """Stores return any of the vectors with an equal cosine; pgvector's cosine with a zero vector is NaN."""
+    import psycopg
+    from psycopg import sql
+    from qdrant_client import QdrantClient, models
+
+    draw = np.random.default_rng(5)
+    rows = {f"{'aZ-é_'[i % 5]}{i}": stored["features"][i % 3] for i in draw.permutation(90).tolist()}
+    table = sql.Identifier(in_postgres.table.split(".")[0], "twice")
+    with psycopg.connect(server, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE TABLE {} (id text PRIMARY KEY, v vector(6))").format(table))
+        insert = sql.SQL("INSERT INTO {} VALUES (%s, %s)").format(table)
+        cursor.executemany(insert, [(name, str(row.tolist())) for name, row in rows.items()])
+        cursor.execute(insert, ("zero", str([0.0] * DIM)))
+    client = QdrantClient(path=str(tmp_path / "twice"))
+    client.create_collection("items", models.VectorParams(size=DIM, distance=models.Distance.COSINE))
+    points = [
+        models.PointStruct(id=i, vector=row.tolist(), payload={"name": name})
+        for i, (name, row) in enumerate(rows.items())
+    ]
+    client.upsert("items", points)
+    client.close()
+    addresses = (
+        Address(server, in_postgres.table.split(".")[0] + ".twice", "id", "v"),
+        Address(f"qdrant:{tmp_path / 'twice'}", "items", "name", ""),
+    )
+    for number, where in enumerate(addresses):
+        with AttachedGallery.attach(tmp_path / str(number), where, adopted["means"]) as gallery:
+            whole = gallery.search(stored["features"][0], k=100)
+            assert sorted(hit.id for hit in whole) == sorted(rows)
+            best = cosines(stored["features"][0], stored["features"][:3])
+            same = {name: round(float(best[int(name[1:]) % 3]), 4) for name in rows}
+            assert [hit.id for hit in whole] == sorted(rows, key=lambda name: (-same[name], name))
+            pages = [gallery.search(stored["features"][0], k=7, offset=start) for start in range(0, 90, 7)]
+            assert [hit.id for page in pages for hit in page] == [hit.id for hit in whole]
+
+
 def test_points_are_fetched_by_their_own_ids_and_by_fields(in_qdrant, stored):
     """Numbers, as numbers or text, beside names that no point can have."""
     for address, ids in ((replace(in_qdrant, id="id"), ["3", "50"]), (in_qdrant, ["item-003", "item-050"])):

@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from holdfast.errors import HoldfastError
 from holdfast.gallery import open_engine
 from holdfast.gallery.engines import embedded, embedded_process
 from holdfast.gallery.engines.protocol import new_engine_address
+from holdfast.gallery.engines.qdrant import QdrantEngine
 from holdfast.gallery.filters import matches, parse_filter
 
 FILTERS = [
@@ -77,6 +79,40 @@ def test_search_is_brute_force_over_what_fits(engine):
         np.testing.assert_allclose([one.score for one in found], scores[order], atol=1e-5)
         best = [one.key for one in engine.search("v0001", query, 3, where)]
         assert best == [100 + kept[i] for i in order[:3]], given
+
+
+def test_pages_of_equal_vectors_fit_together(engine):
+    """A store that cut equal scores anywhere showed some vectors on two pages and others on none."""
+    rng = np.random.default_rng(0)
+    vectors = np.repeat(rng.standard_normal((3, 8)).astype(np.float32), 40, axis=0)
+    keys = (1 + rng.permutation(len(vectors))).tolist()
+    for start in range(0, len(keys), 20):  # as if stored in another order than the keys
+        engine.upsert("v0001", keys[start : start + 20], vectors[start : start + 20], [{}] * 20)
+    # Nothing is indexed yet, so that all vectors are compared; only a Qdrant server decides that itself.
+    for exact in (True,) if isinstance(engine, QdrantEngine) else (True, False):
+        whole = [one.key for one in engine.search("v0001", vectors[0], 120, exact=exact)]
+        scores = dict(zip(keys, vectors @ vectors[0], strict=True))
+        assert whole == sorted(keys, key=lambda key: (-scores[key], key))
+        for k in range(1, 120, 7):
+            assert [one.key for one in engine.search("v0001", vectors[0], k, exact=exact)] == whole[:k]
+
+
+def test_counting_stops_no_search(tmp_path):
+    """No Python thread runs during a call of qdrant-edge, and stats, metrics and every write count."""
+    pytest.importorskip("qdrant_edge")
+    made = open_engine(new_engine_address("embedded"), tmp_path / "vectors", "hnsw")
+    made.create("v0001", 4)
+    vectors = np.random.default_rng(0).standard_normal((10_000, 4)).astype(np.float32)
+    for first in (1, 10_001, 20_001):
+        made.upsert("v0001", range(first, first + 10_000), vectors, [{}] * 10_000)
+    made.delete("v0001", [7, 8, 99_999])
+    seconds = []
+    for _ in range(9):
+        began = time.perf_counter()
+        assert made.count("v0001") == 29_998
+        seconds.append(time.perf_counter() - began)
+    made.close()
+    assert np.median(seconds) < 1e-3
 
 
 def test_replace_delete_fetch_scan_count(engine):

@@ -29,6 +29,8 @@ _COUNT_INDEXES = """
 SELECT count(*) FROM pg_index i JOIN pg_opclass o ON o.oid = ANY (i.indclass)
 WHERE i.indrelid = to_regclass(%s) AND o.opcname = %s
 """
+_BY_DISTANCE = "{vector} <=> %(query)s::{kind}"
+_BY_DISTANCE_AND_ID = _BY_DISTANCE + ', {id}::text COLLATE "C"'
 _WHOLE = ("int2", "int4", "int8")
 _OPERATORS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _NOTHING = "false"
@@ -120,14 +122,18 @@ class PostgresSource:
         parameters: dict[str, Any] = {"query": text, "k": k}
         sql = self._psycopg.sql
         conditions = [self._condition(one, number, parameters) for number, one in enumerate(where or ())]
-        # The inner query can use an index: ordered by the distance alone, with a limit.
-        statement = self._sql(
-            """SELECT id, 1 - distance, label FROM (
-            SELECT {id}::text AS id, {label} AS label, {vector} <=> %(query)s::{kind} AS distance FROM {table}
-            WHERE {vector} IS NOT NULL {conditions} ORDER BY {vector} <=> %(query)s::{kind} LIMIT %(k)s
-            ) AS found ORDER BY distance, id""",
-            conditions=sql.SQL("").join(sql.SQL(" AND ") + one for one in conditions),
-        )
+
+        def statement(*, indexed: bool) -> Any:
+            # The inner query can use an index: ordered by the distance alone, with a limit. Without an index the
+            # choice among equal distances is by id too, so that pages of hits fit together; as Python orders text.
+            return self._sql(
+                """SELECT id, 1 - distance, label FROM (
+                SELECT {id}::text AS id, {label} AS label, {vector} <=> %(query)s::{kind} AS distance FROM {table}
+                WHERE {vector} IS NOT NULL {conditions} ORDER BY {order} LIMIT %(k)s
+                ) AS found ORDER BY distance, id COLLATE "C\"""",
+                conditions=sql.SQL("").join(sql.SQL(" AND ") + one for one in conditions),
+                order=sql.SQL(_BY_DISTANCE if indexed else _BY_DISTANCE_AND_ID).format(**self._names),
+            )
 
         def work(connection: Any, *, indexed: bool) -> list[Any]:
             with connection.transaction():
@@ -137,14 +143,15 @@ class PostgresSource:
                     connection.execute(f"SET LOCAL hnsw.ef_search = {min(max(2 * k, 100), _LARGEST_EF)}")
                 else:
                     connection.execute("SET LOCAL enable_indexscan = off")
-                found: list[Any] = connection.execute(statement, parameters).fetchall()
+                found: list[Any] = connection.execute(statement(indexed=indexed), parameters).fetchall()
             return found
 
-        rows = self._run(lambda connection: work(connection, indexed=not exact))
+        rows = self._run(lambda connection: work(connection, indexed=self._indexed and not exact))
         if len(rows) < k and self._indexed and not exact:
             # The candidates of the index were too few, or too few of them match the filter: compare all that match.
             rows = self._run(lambda connection: work(connection, indexed=False))
-        return [Neighbour(name, float(cosine), label) for name, cosine, label in rows]
+        # pgvector's cosine with a vector of zeros is NaN, which comes last and cannot be ranked.
+        return [Neighbour(name, float(cosine), label) for name, cosine, label in rows if not math.isnan(cosine)]
 
     def _column(self, field: str) -> _Column:
         """The column of a filter's field; ``label`` is the address's column of labels, if it has one."""

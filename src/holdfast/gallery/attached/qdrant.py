@@ -12,6 +12,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, first_line, how_to_install, unknown_name
 from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows, local_folder
+from holdfast.gallery.engines.protocol import with_ties
 from holdfast.gallery.filters import LABEL, Condition, Filter, Value, parse_filter
 
 OWN_ID = "id"
@@ -74,17 +75,24 @@ class QdrantSource:
         return parse_filter(given, self.fields)
 
     def search(self, query: np.ndarray, k: int, where: Filter | None = None, *, exact: bool = False) -> list[Neighbour]:
-        found = self._call(
-            "query_points",
-            query=query.astype(np.float32).tolist(),
-            using=self._address.vector or None,
-            query_filter=None if where is None else self._models.Filter(must=[self._condition(one) for one in where]),
-            limit=k,
-            search_params=self._models.SearchParams(exact=True) if exact and not self._local else None,
-            with_payload=True,
-            with_vectors=self._vectors() if self._dot else False,
-        )
-        nearby = [Neighbour(self._id(p), self._cosine(p, query), self._label(p)) for p in found.points]
+        conditions = None if where is None else self._models.Filter(must=[self._condition(one) for one in where])
+
+        def best(count: int) -> list[Any]:
+            points: list[Any] = self._call(
+                "query_points",
+                query=query.astype(np.float32).tolist(),
+                using=self._address.vector or None,
+                query_filter=conditions,
+                limit=count,
+                search_params=self._models.SearchParams(exact=True) if exact and not self._local else None,
+                with_payload=True,
+                with_vectors=self._vectors() if self._dot else False,
+            ).points
+            return points
+
+        points = with_ties(best, k, lambda point: float(point.score)) if exact or self._local else best(k)
+        points = sorted(points, key=lambda point: (-point.score, self._id(point)))[:k]
+        nearby = [Neighbour(self._id(p), self._cosine(p, query), self._label(p)) for p in points]
         return sorted(nearby, key=lambda one: (-one.cosine, one.id))
 
     def fetch(self, ids: list[str]) -> dict[str, np.ndarray]:

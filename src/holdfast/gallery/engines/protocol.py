@@ -6,10 +6,10 @@ A store has one collection per model version. Keys are whole numbers.
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
@@ -66,7 +66,8 @@ class Engine(Protocol):
         Scores include the length of the query, because scores of several collections are merged: a store that
         normalises the query multiplies the scores by that length.
 
-        exact: compare all vectors in float32.
+        exact: compare all vectors in float32. Equal scores are then ordered by key, so that a search for fewer vectors
+            finds the first of a search for more.
         share: of the vectors of all collections that are searched for the best ``k``, the share that this one holds;
             see ``index_candidates``.
         """
@@ -107,6 +108,31 @@ def index_candidates(most: int, k: int, share: float) -> int:
     share: of all vectors, those that the collection holds.
     """
     return max(k, round(most * min(1.0, max(share, FEWEST_CANDIDATES))))
+
+
+MOST_TIED = 2**16
+"""Vectors that are read to order those with the score of the last hit."""
+
+Scored = TypeVar("Scored")
+
+
+def with_ties(search: Callable[[int], list[Scored]], k: int, score: Callable[[Scored], float]) -> list[Scored]:
+    """The best ``k`` of an exact search, all others with the score of the last of them, and perhaps more.
+
+    A store returns any of the vectors with an equal score. Pages of hits fit together only if the choice is always the
+    same, so the caller orders them and takes the first ``k``.
+
+    search: the best so many vectors, best first. At most ``MOST_TIED`` are asked for, or ``k`` + 1.
+
+    >>> with_ties(lambda count: [3, 2, 2, 2, 2, 1, 1, 1, 1][:count], 2, float)
+    [3, 2, 2, 2, 2, 1, 1, 1, 1]
+    """
+    asked = k + 1
+    while True:
+        found = search(asked)
+        if len(found) < asked or asked >= MOST_TIED or score(found[-1]) < score(found[k - 1]):
+            return found
+        asked = min(4 * asked, MOST_TIED)
 
 
 class SwitchingEngine:

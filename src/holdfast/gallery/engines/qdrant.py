@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.errors import HoldfastError, UnavailableError, how_to_install
 from holdfast.gallery.engines.embedded_process import field_types
-from holdfast.gallery.engines.protocol import EngineAddress, Found, index_candidates, plain_name
+from holdfast.gallery.engines.protocol import EngineAddress, Found, index_candidates, plain_name, with_ties
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 
 M, EF_CONSTRUCT, EF_SEARCH = 16, 100, 128
@@ -106,17 +106,23 @@ class QdrantEngine:
         models = self._models
         candidates = index_candidates(EF_SEARCH, k, share)
         params = models.SearchParams(exact=True) if exact else models.SearchParams(hnsw_ef=candidates)
-        answer = self._call(
-            lambda: self._client.query_points(
-                self._name(collection),
-                query=query.tolist(),
-                limit=k,
-                query_filter=None if where is None else models.Filter(must=[self._condition(one) for one in where]),
-                search_params=params,
-                with_payload=False,
-            )
-        )
-        return [Found(int(point.id), float(point.score)) for point in answer.points]
+
+        def best(count: int) -> list[Any]:
+            points: list[Any] = self._call(
+                lambda: self._client.query_points(
+                    self._name(collection),
+                    query=query.tolist(),
+                    limit=count,
+                    query_filter=None if where is None else models.Filter(must=[self._condition(one) for one in where]),
+                    search_params=params,
+                    with_payload=False,
+                )
+            ).points
+            return points
+
+        points = with_ties(best, k, lambda point: float(point.score)) if exact else best(k)
+        found = [Found(int(point.id), float(point.score)) for point in points]
+        return sorted(found, key=lambda one: (-one.score, one.key))[:k]
 
     def fetch(self, collection: str, keys: Sequence[int]) -> dict[int, np.ndarray]:
         name = self._name(collection)
