@@ -3,7 +3,9 @@
 import contextlib
 import threading
 import time
+import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from holdfast.embedding.batches import EmbeddedItems
 from holdfast.encoders import Encoder
 from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item, backfill, reembed
+from holdfast.gallery.catalogue import Catalogue
 
 pytest.importorskip("qdrant_edge")
 
@@ -31,6 +34,38 @@ def upgraded(model_folders, picture_files, tmp_path):
         gallery.add([Item("bare", vector=np.ones(32))])
         gallery.register(model_folders[1], force=True, bridge="none")
         yield gallery
+
+
+@pytest.mark.parametrize("order", ["oldest", "most-hit"])
+def test_no_list_of_all_items_is_made(upgraded, monkeypatch, order):
+    """At ten million items such a list takes gigabytes, and sorting it stops searches for half a minute."""
+    read = Catalogue.read
+
+    def few(self, query, values=()):
+        rows = read(self, query, values)
+        assert len(rows) < 10, query
+        return rows
+
+    monkeypatch.setattr(Catalogue, "read", few)
+    assert upgraded.backfill(order=order, probes=5).progress.moved == 40
+    upgraded.delete(["bare"])
+    assert upgraded.rollback()["moved"] == 40
+
+
+def test_probes_are_the_first_readable_items_by_the_hash_of_their_ids(upgraded, picture_files, monkeypatch):
+    """Also if the first that are read from the catalogue are not enough."""
+    names = sorted((file.stem for file in picture_files), key=lambda name: (zlib.crc32(name.encode()), name))
+    read = backfill.preprocess_image
+
+    def refuse_first(encoder, path):
+        if Path(path).stem in names[:13]:
+            raise HoldfastError(f"{path}: not readable")
+        return read(encoder, path)
+
+    monkeypatch.setattr(backfill, "preprocess_image", refuse_first)
+    for most, wanted in ((1, names[13:14]), (3, names[13:16]), (20, names[13:33]), (100, names[13:])):
+        probes = backfill.AccuracyProbes(upgraded._state, upgraded.newest(), most).probes
+        assert [probe.id for probe in probes] == wanted
 
 
 def versions_of(gallery, ids):

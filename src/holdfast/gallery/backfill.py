@@ -4,10 +4,12 @@ On the way, accuracy is measured on labelled items that are searched by their im
 """
 
 import contextlib
+import heapq
+import itertools
 import threading
 import zlib
 from array import array
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -189,7 +191,7 @@ def backfill_record(state: GalleryState) -> dict[str, Any] | None:
 
 def _waiting_keys(state: GalleryState, target: Version, order: Order) -> "array[int]":
     """Keys of the items of older versions that have an image, in the order in which they are re-embedded."""
-    rows = state.catalogue.read(
+    rows = state.catalogue.stream(
         "SELECT key, version FROM items LEFT JOIN hits USING (id) "
         f"WHERE version < ? AND path IS NOT NULL ORDER BY {_SQL_ORDERS[order]}",
         (target.number,),
@@ -199,19 +201,20 @@ def _waiting_keys(state: GalleryState, target: Version, order: Order) -> "array[
     return array("q", (key for key, _ in rows))
 
 
-def _by_uncertainty(state: GalleryState, target: Version, rows: Sequence[tuple[int, int]]) -> "array[int]":
+def _by_uncertainty(state: GalleryState, target: Version, rows: Iterator[tuple[int, int]]) -> "array[int]":
     """The keys with the most expected errors first, then those of versions without a bridge, oldest first.
 
     rows: (key, version) of the waiting items, by version, then by key.
     """
     older = [one for one in state.models.versions() if one.number < target.number]
     bridges = {one.number: bridge for one in older if (bridge := state.models.bridge(target, one)) is not None}
-    if rows and not bridges:
+    waiting = np.fromiter(rows, dtype=[("key", np.int64), ("version", np.int64)])
+    keys, versions = waiting["key"], waiting["version"]
+    if len(keys) and not bridges:
         raise HoldfastError(
             f"version {target.number} has no bridge to an older version, so it is unknown which items are served "
             "worst; use the order 'oldest' or 'most-hit'"
         )
-    keys, versions = (np.array(column, dtype=np.int64) for column in (zip(*rows, strict=True) if rows else ([], [])))
     errors = np.full(len(keys), -np.inf, dtype=np.float32)
     for version in older:
         first, last = np.searchsorted(versions, (version.number, version.number + 1))
@@ -261,6 +264,10 @@ def _earlier_curve(catalogue: Catalogue, target: Version) -> list[tuple[float, f
 
 
 _NEIGHBOURS = 10
+_CANDIDATES = (
+    "SELECT id, label, path FROM items WHERE path IS NOT NULL AND label IN "
+    "(SELECT label FROM items WHERE label IS NOT NULL GROUP BY label HAVING count(*) > 1)"
+)
 
 
 @dataclass(frozen=True)
@@ -297,17 +304,10 @@ class AccuracyProbes:
     def _embed(self, most: int) -> list[Probe]:
         state = self._state
         found: list[Probe] = []
-        rows = state.catalogue.read(
-            "SELECT id, label, path FROM items WHERE path IS NOT NULL AND label IN "
-            "(SELECT label FROM items WHERE label IS NOT NULL GROUP BY label HAVING count(*) > 1)"
-        )
-        rows.sort(key=lambda row: (zlib.crc32(row[0].encode()), row[0]))
         encoder = state.models.encoder(self._source)
-        batch_size, start = forward_batch_size(encoder, state.models.device), 0
-        while start < len(rows) and len(found) < most:
-            # Never more than are still needed, so that the choice does not depend on the device's batch size.
-            batch = rows[start : start + min(batch_size, most - len(found))]
-            start += len(batch)
+        batch_size, rows = forward_batch_size(encoder, state.models.device), self._candidates(4 * most)
+        # Never more than are still needed, so that the choice does not depend on the device's batch size.
+        while len(found) < most and (batch := list(itertools.islice(rows, min(batch_size, most - len(found))))):
             opened = []
             for row in batch:
                 with contextlib.suppress(HoldfastError):
@@ -319,3 +319,20 @@ class AccuracyProbes:
                 with contextlib.suppress(HoldfastError):
                     found.append(Probe(row[0], row[1], unit_row(vector, "probe", self._source.number)))
         return found
+
+    def _candidates(self, count: int) -> Iterator[tuple[str, str, str]]:
+        """Id, label and path of the items that can be probes, in the order of the hashes of their ids.
+
+        count: so many are read at first, and more only if they are needed. A list of all items of a large gallery would
+            take gigabytes, and no other thread runs while it is sorted.
+        """
+        last: tuple[int, str] = (-1, "")
+        while True:
+            rows = ((zlib.crc32(row[0].encode()), *row) for row in self._state.catalogue.stream(_CANDIDATES))
+            following = heapq.nsmallest(count, (row for row in rows if row[:2] > last))
+            for number, *row in following:
+                last = number, row[0]
+                yield tuple(row)
+            if len(following) < count:
+                return
+            count *= 8

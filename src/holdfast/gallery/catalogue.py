@@ -128,6 +128,13 @@ class Catalogue:
         with self._reading() as connection:
             return connection.execute(query, values).fetchall()
 
+    def stream(self, query: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """As ``read``, block by block: for queries that may return all items, which would take gigabytes in a list."""
+        with self._reading() as connection:
+            selected = connection.execute(query, values)
+            while rows := selected.fetchmany(_BLOCK_ROWS):
+                yield from rows
+
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection for queries that read many rows. It sees what was committed before its first query."""

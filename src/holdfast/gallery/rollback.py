@@ -44,7 +44,7 @@ def roll_back(
         state.catalogue.put_settings({"leaving": removed.number})
         state.models.rollback_version = removed.number
     query = "SELECT key FROM items WHERE version = ? AND path IS NOT NULL ORDER BY key"
-    keys = array("q", (key for (key,) in state.catalogue.read(query, (removed.number,))))
+    keys = array("q", (key for (key,) in state.catalogue.stream(query, (removed.number,))))
     done = reembed(state, keys, before, rate=rate, stop=stop, on_progress=on_progress)
     result = {"version": removed.number, "newest": before.number, "moved": done.moved, "dropped": 0, "finished": False}
     if stop.is_set():
@@ -80,14 +80,17 @@ def _refuse_losses(catalogue: Catalogue, removed: Version, *, after: int = -1) -
     after: only items with larger keys are looked at. Keys of new and of replaced items are larger than all before.
     Returns the largest key.
     """
-    rows = catalogue.read("SELECT key, path FROM items WHERE version = ? AND key > ?", (removed.number, after))
-    lost = sum(path is None or not os.path.isfile(path) for _, path in rows)
+    lost, last = 0, after
+    query = "SELECT key, path FROM items WHERE version = ? AND key > ?"
+    for key, path in catalogue.stream(query, (removed.number, after)):
+        lost += path is None or not os.path.isfile(path)
+        last = max(last, key)
     if lost:
         raise HoldfastError(
             f"{lost} of version {removed.number}'s {catalogue.counts()[removed.number]} items have no image at hand to "
             "embed again and would be lost; put the images back, or let drop (--drop) delete those items"
         )
-    return max((key for key, _ in rows), default=after)
+    return last
 
 
 def _remove_version(state: GalleryState, removed: Version) -> None:
