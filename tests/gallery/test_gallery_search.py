@@ -1,5 +1,6 @@
 """Search over several versions against brute force over full features."""
 
+import contextlib
 import threading
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 from holdfast import Gallery
 from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")
@@ -228,6 +229,40 @@ def test_replaced_deleted_and_moved_items(mixed, model_folders):
     assert (
         [row["items"] for row in found["versions"]] == [row["vectors"] for row in found["versions"]] == [199, 199, 201]
     )
+
+
+def test_items_are_counted_without_reading_the_catalogue_again(mixed, model_folders, monkeypatch):
+    """At ten million items a count of the file takes three seconds, and metrics and readiness ask for it."""
+    gallery, catalogue = mixed[0], mixed[0]._state.catalogue
+
+    def counted():
+        rows = catalogue.read("SELECT version, count(*) FROM items GROUP BY version")
+        ((labelled, with_path),) = catalogue.read("SELECT count(label), count(path) FROM items")
+        return dict(rows), {"labelled": labelled, "with_path": with_path}
+
+    def full(*words):
+        raise UnavailableError("the disk is full")
+
+    first, second, third = (features(folder, 1, seed=7)[0] for folder in model_folders)
+    for change in (
+        lambda: None,
+        lambda: gallery.add([Item("x", vector=third, label="a", path="x.png"), Item("y", vector=third)]),
+        lambda: gallery.add([Item("y", vector=first, label="b"), Item("z", vector=first)], version=1),  # y moves
+        lambda: gallery.add([Item("x", vector=second)], version=2),  # without label and path now
+        lambda: gallery.delete(["z", "z", "nobody"]),
+        lambda: gallery.delete(["1/0"], receipt=full),
+        lambda: gallery.add([Item("y", vector=first)], version=1),
+    ):
+        with contextlib.suppress(UnavailableError):
+            change()
+        assert catalogue.totals() == counted()
+    with monkeypatch.context() as patch:
+        patch.setattr(catalogue, "read", full)
+        gallery.delete(["x"])
+        stats = gallery.stats()
+    by_version, totals = counted()
+    assert {name: stats[name] for name in totals} == totals
+    assert [row["items"] for row in stats["versions"]] == list(by_version.values())
 
 
 def test_open_again(mixed, model_folders):

@@ -134,7 +134,7 @@ def _ask_engine(
 ) -> list[list[Found]]:
     """The best ``arguments.k`` vectors of each version; all versions at once if the engine can."""
 
-    counts = state.catalogue.estimated_counts() if len(versions) > 1 else {}
+    counts = state.catalogue.counts() if len(versions) > 1 else {}
     total = sum(counts.get(version.number, 0) for version in versions)
 
     def ask(version: Version, query: VersionQuery) -> list[Found]:
