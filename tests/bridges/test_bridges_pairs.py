@@ -1,10 +1,15 @@
 """Pairs of a bridge as files have them: by id, with labels, with bad rows."""
 
+import time
+
 import numpy as np
 import pytest
+import torch
 
 from holdfast.bridges import read_pairs
+from holdfast.bridges.bridge import _different
 from holdfast.errors import HoldfastError
+from holdfast.geometry import unit
 
 OLD = np.random.default_rng(0).standard_normal((30, 8))
 NEW = np.random.default_rng(1).standard_normal((30, 5))
@@ -64,3 +69,28 @@ def test_refusals(old, new, message):
         read_pairs(old, new)
     with pytest.raises(HoldfastError, match="number of pairs must be at least 1, got 0"):
         read_pairs(OLD, NEW, most=0)
+
+
+@pytest.mark.parametrize("kind", ["both", "new only", "old only"])
+def test_copies_are_found_wherever_they_are(kind):
+    """Against all pairs of items; copies in one of the two spaces only are different pairs."""
+    rng = np.random.default_rng(0)
+    new, old = (rng.standard_normal((600, dim)) for dim in (16, 8))
+    kept, copies = rng.integers(0, 300, 300), np.arange(300, 600)
+    for name, rows in (("old only", new), ("new only", old)):
+        if kind != name:
+            rows[copies] = rows[kept] * (1 + 1e-6 * rng.standard_normal((300, rows.shape[1])))
+    spaces = [unit(torch.from_numpy(rows).float()) for rows in (new, old)]
+    near = torch.stack([rows @ rows.T > 1 - 1e-6 for rows in spaces]).all(0)
+    first = near.int().argmax(1)  # the first item that each is a copy of
+    expected = (first == torch.arange(600)).nonzero()[:, 0]
+    assert len(expected) == (300 if kind == "both" else 600)
+    assert _different(*spaces).tolist() == expected.tolist()
+
+
+def test_many_equal_vectors_of_one_model_take_no_time():
+    """Every item was compared with every other one: a collapsed model, or a million pairs, took many minutes."""
+    old = unit(torch.randn(20_000, 8, generator=torch.Generator().manual_seed(0)))
+    began = time.perf_counter()
+    assert len(_different(unit(torch.ones(20_000, 8)), old)) == 20_000
+    assert time.perf_counter() - began < 6

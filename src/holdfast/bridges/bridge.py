@@ -4,6 +4,7 @@ It is fitted on pairs, items that both models embedded, needs no labels and chan
 is used is measured on pairs that it was not fitted on (``choice``).
 """
 
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -51,6 +52,8 @@ between those of an item that was embedded twice, which can differ in the last b
 
 Those of different vectors differ by about 1, so that all eight are close only for the same vector.
 """
+_AXES, _CELL, _PRIMES = 3, 4, (1, 1_000_003, 1_000_000_000_039)
+"""Grids that copies are looked for with: numbers of a fingerprint, and the width of a cell in ``_COPY``."""
 
 
 @dataclass(frozen=True)
@@ -368,21 +371,24 @@ def _float_tensor(given: ArrayLike | Tensor) -> Tensor:
 def _different(*spaces: Tensor) -> Tensor:
     """Row numbers of the items, without those that are copies of an earlier one in all spaces, but for rounding."""
     marks = torch.cat([_fingerprints(rows) for rows in spaces], dim=1).numpy()
-    rows = np.argsort(marks[:, 0], kind="stable")  # copies are near each other in this order
-    while True:
-        before, ahead = len(rows), 1
-        while True:
-            first = marks[rows, 0]
-            near = np.searchsorted(first, first + _COPY, side="right") - np.arange(len(rows))  # rows to compare with
-            these = np.flatnonzero(near > ahead)
-            if not len(these):
-                break
-            pairs = rows[these], rows[these + ahead]
-            equal = (np.abs(marks[pairs[0]] - marks[pairs[1]]) <= _COPY).all(axis=1)
-            rows = rows[~np.isin(rows, np.maximum(*pairs)[equal])]
-            ahead += 1
-        if len(rows) == before:
-            return torch.from_numpy(np.sort(rows))
+    rows = np.arange(len(marks))
+    # Only items in one cell of a grid over a few numbers of each space are compared, so that the time grows little
+    # faster than their number. Copies that a grid separates are in one cell of another grid, shifted by half a cell.
+    axes = [space * _FINGERPRINT + number for number in range(_AXES) for space in range(len(spaces))][:_AXES]
+    for shift in itertools.product((0.0, 0.5), repeat=_AXES):
+        cells = np.floor(marks[:, axes] / (_CELL * _COPY) + shift).astype(np.int64)
+        cell = (cells * _PRIMES).sum(axis=1)  # equal cells have equal numbers, and different ones rarely do
+        before = -1
+        while before != len(rows):
+            before, ahead = len(rows), 1
+            rows = rows[np.argsort(cell[rows], kind="stable")]
+            while len(these := np.flatnonzero(cell[rows[ahead:]] == cell[rows[:-ahead]])):
+                pairs = rows[these], rows[these + ahead]
+                equal = (np.abs(marks[pairs[0]] - marks[pairs[1]]) <= _COPY).all(axis=1)
+                rows = rows[~np.isin(rows, np.maximum(*pairs)[equal])]
+                ahead += 1
+            rows = np.sort(rows)
+    return torch.from_numpy(rows)
 
 
 def _pairs(new: ArrayLike | Tensor, old: ArrayLike | Tensor) -> tuple[Tensor, Tensor]:
