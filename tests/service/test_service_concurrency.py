@@ -90,6 +90,35 @@ def test_a_refused_item_does_not_affect_its_batch(gallery):
     assert sorted(gallery.get([f"new/{n}" for n in range(12)])) == sorted(f"new/{n}" for n in range(12) if n != 5)
 
 
+def test_additions_are_stored_together_up_to_the_limit_of_one_request(gallery, monkeypatch):
+    """The requests of 256 clients, 256 items each, were stored in one step, for which searches waited seconds."""
+    stored, add = [], type(gallery).add
+
+    def watch(self, items, **options):
+        stored.append(len(items))
+        return add(self, items, **options)
+
+    monkeypatch.setattr(type(gallery), "add", watch)
+    app = build_app(gallery, access=AccessControl({}), limits=Limits(batch=20))
+    vector = np.random.default_rng(0).standard_normal(32).tolist()
+    sizes = (8, 8, 8, 20, 1, 1, 20)
+    posts = [
+        ("POST", "/v1/items", {"json": {"items": [{"id": f"{n}/{i}", "vector": vector} for i in range(size)]}})
+        for n, size in enumerate(sizes)
+    ]
+
+    async def run():
+        with gallery.writing():  # all of them wait for this
+            asked = asyncio.gather(answers(app, *posts))
+            await asyncio.sleep(1)
+        return (await asked)[0]
+
+    assert [answer.json()["stored"] for answer in asyncio.run(run())] == list(sizes)
+    assert max(stored) <= 20
+    assert sum(stored) == sum(sizes)
+    assert len(stored) < len(sizes)
+
+
 def test_batcher_limits_and_cancelled_callers():
     done = []
 

@@ -283,13 +283,16 @@ class GalleryJobs:
             set_result(index, vector)
 
     def _write_batch(self, requests: list[AddRequest | DeleteRequest], set_result: SetResult[Answer]) -> None:
-        """Do the writes in order of arrival; additions to one version that follow each other are stored together."""
+        """Do the writes in order of arrival; additions to one version that follow each other are stored together.
+
+        At most ``Limits.batch`` items at a time: searches of an embedded gallery wait while they are stored.
+        """
         gallery = self.gallery
         assert isinstance(gallery, Gallery)  # see ``require_writable``
         with gallery.writing():  # waits here, where requests can still be given up
             together: list[tuple[int, AddRequest]] = []
             for index, request in enumerate(requests):
-                if together and not (isinstance(request, AddRequest) and request.version == together[0][1].version):
+                if together and not self._can_join(request, [one for _, one in together]):
                     self._store(gallery, together, set_result)
                     together = []
                 if isinstance(request, AddRequest):
@@ -298,6 +301,12 @@ class GalleryJobs:
                     set_result(index, _deleted(gallery, request))
             if together:
                 self._store(gallery, together, set_result)
+
+    def _can_join(self, request: AddRequest | DeleteRequest, others: Sequence[AddRequest]) -> bool:
+        """Whether a request can be stored together with these, all of one version."""
+        if not isinstance(request, AddRequest) or request.version != others[0].version:
+            return False
+        return sum(len(one.items) for one in (request, *others)) <= self.limits.batch
 
     def _store(self, gallery: Gallery, requests: list[tuple[int, AddRequest]], set_result: SetResult[Answer]) -> None:
         """Store these requests, all of one version, together; one by one if one of them is refused."""
