@@ -56,10 +56,10 @@ def choose_with_images(state: GalleryState, keys: Sequence[int], most: int) -> l
 
     keys: of items that have the path of an image.
     """
-    order = np.random.default_rng(0).permutation(len(keys)).tolist()
+    order = np.random.default_rng(0).permutation(len(keys))
     chosen: list[Stored] = []
     for start in range(0, len(order), _LOOK_UP):
-        block = [keys[row] for row in order[start : start + _LOOK_UP]]
+        block = [keys[row] for row in order[start : start + _LOOK_UP].tolist()]
         found, _ = state.catalogue.by_key(block)
         for key in block:
             if key in found and os.path.isfile(str(found[key].path)):

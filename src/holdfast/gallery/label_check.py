@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from holdfast.wording import counted
 MOST_QUERIES = 2000
 MOST_GALLERY = 5000
 _IMAGES_AT_ONCE = 64
+_NUMBERS_AT_ONCE = 2**14
 HELD, UNKNOWN, TRAINED = "held_out", "unknown", "trained"
 """Items held out from training, items of which nothing is known, and items that the model was trained on."""
 ENOUGH = 50
@@ -134,23 +135,23 @@ def split(
 
     An item's place depends on its id alone, so nearly the same gallery gives nearly the same queries.
     """
-    # With arrays: a loop over all items of a large gallery would slow down searches of other threads.
+    # With arrays, which are made number by number: no other thread runs while a list of all items becomes an array.
     codes: dict[str | None, int] = {None: -1}
-    code_of = np.array([codes.setdefault(label, len(codes) - 1) for label in items.labels], dtype=np.int64)
+    code_of = np.fromiter((codes.setdefault(label, len(codes) - 1) for label in items.labels), np.int64)
     labelled = np.flatnonzero(code_of >= 0)
-    hashes = np.array([_id_hash(items.ids[row]) for row in labelled.tolist()], dtype=np.uint64)
+    hashes = np.fromiter((_id_hash(items.ids[row]) for row in _one_by_one(labelled)), np.uint64)
     order = labelled[np.argsort(hashes, kind="stable")]
     ranks = {HELD: 0, UNKNOWN: 1, TRAINED: 2}
-    rank = np.array([ranks[(kinds or {}).get(items.keys[row], UNKNOWN)] for row in order.tolist()], dtype=np.int64)
+    rank = np.fromiter((ranks[(kinds or {}).get(items.keys[row], UNKNOWN)] for row in _one_by_one(order)), np.int64)
     if avoid:
-        rank += 3 * np.array([items.ids[row] in avoid for row in order.tolist()], dtype=np.int64)
+        rank += 3 * np.fromiter((items.ids[row] in avoid for row in _one_by_one(order)), np.int64)
     order = order[np.argsort(rank, kind="stable")]
     held_out = int((rank == 0).sum())
     left = np.bincount(code_of[order])
     most = min(len(order) // 2, MOST_QUERIES, held_out if held_out >= ENOUGH else len(order))
     queries: list[int] = []
     passed: list[int] = []
-    for row in order.tolist():
+    for row in _one_by_one(order):
         if len(queries) == most:
             break
         if left[code_of[row]] > 1:
@@ -167,6 +168,11 @@ def split(
     return CheckSplit(
         *({items.keys[row]: str(items.labels[row]) for row in rows} for rows in (queries, gallery.tolist()))
     )
+
+
+def _one_by_one(numbers: np.ndarray) -> Iterator[int]:
+    for start in range(0, len(numbers), _NUMBERS_AT_ONCE):
+        yield from numbers[start : start + _NUMBERS_AT_ONCE].tolist()
 
 
 def _id_hash(id: str) -> int:
