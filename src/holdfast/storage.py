@@ -61,14 +61,16 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
+def replacing_folder(path: Path, *, prefix: str = TEMPORARY) -> Iterator[Path]:
     """Yield a temporary folder next to ``path``; on a clean exit it takes the place of ``path``.
+
+    prefix: how the temporary folder's name begins; it begins with ``TEMPORARY``.
 
     On Linux an existing folder is exchanged with the new one in one step. Elsewhere it is first moved aside, because a
     rename cannot replace a folder that is not empty; a kill between the two renames leaves no folder at ``path``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=TEMPORARY, dir=path.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=path.parent))
     try:
         yield temporary
         temporary.chmod(0o755)

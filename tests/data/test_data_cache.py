@@ -1,5 +1,6 @@
 """Decoded once, mapped afterwards; anything that changes makes another set."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -87,6 +88,34 @@ def test_a_killed_decoding_leaves_nothing_to_be_read(pictures, monkeypatch):
         read(pictures)
     monkeypatch.undo()
     assert len(read(pictures)) == 10
+
+
+def test_what_a_killed_decoding_left_is_removed_and_other_sets_are_not_touched(pictures):
+    code = (
+        "import os, sys; from pathlib import Path; from holdfast.data import cache; "
+        "from holdfast.data.listing import list_class_folders; "
+        "cache.canonical_order = lambda *args, **options: os._exit(9); root = Path(sys.argv[1]); "
+        "cache.read_listing(list_class_folders(root / 'set', 'ab'), root, name='set', size=8)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(pictures)], check=False, timeout=120).returncode == 9
+    [left] = (pictures / "holdfast-cache").glob(".tmp-*")
+    another = left.with_name(".tmp-set-16-0123-abc")  # of another set, which another process may be decoding
+    another.mkdir()
+    read(pictures)
+    assert list((pictures / "holdfast-cache").glob(".tmp-*")) == [another]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot allocate disk space")
+def test_a_full_disk_is_one_error(pictures, monkeypatch):
+    """Space is allocated before the memory-mapped file is written to, which would end the process by a signal."""
+
+    def full(handle, offset, length):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(HoldfastError, match=r"cannot be written \(No space left.*set HOLDFAST_CACHE to another folder"):
+        read(pictures)
+    assert not list((pictures / "holdfast-cache").glob("[!.]*"))
 
 
 READ_BESIDE_ANOTHER = """

@@ -5,6 +5,7 @@ If several processes need the same set, one decodes it and the others wait for i
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from holdfast.data.images import ImageSet, canonical, canonical_order
 from holdfast.data.listing import Listing
 from holdfast.errors import HoldfastError
 from holdfast.file_lock import locked
-from holdfast.storage import read_json, replacing_folder, write_json
+from holdfast.storage import TEMPORARY, read_json, replacing_folder, write_json
 
 VARIABLE = "HOLDFAST_CACHE"
 OFF = "off"
@@ -105,11 +106,14 @@ def _read(entry: Path) -> ImageSet | None:
 def _write(entry: Path, listing: Listing, name: str, size: int, resize: int | None) -> None:
     """Decode and sort on disk, so that the set need not fit in memory."""
     shape = (len(listing), size, size, 3)
-    with replacing_folder(entry) as folder:
-        decoded = np.lib.format.open_memmap(folder / "decoded.npy", "w+", np.uint8, shape)
+    prefix = f"{TEMPORARY}{entry.name}-"
+    for left in entry.parent.glob(f"{prefix}*"):  # by a killed process: the lock keeps others out
+        shutil.rmtree(left, ignore_errors=True)
+    with replacing_folder(entry, prefix=prefix) as folder:
+        decoded = _new_array(folder / "decoded.npy", shape)
         decode(listing.files, size=size, resize=resize, colour="rgb", into=decoded, name=name)
         order, fingerprint = canonical_order(decoded, listing.labels, listing.class_names, source=str(listing.source))
-        ordered = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
+        ordered = _new_array(folder / "images.npy", shape)
         for start in range(0, len(order), COPY_ROWS):
             ordered[start : start + COPY_ROWS] = decoded[order[start : start + COPY_ROWS]]
         ordered.flush()
@@ -126,3 +130,12 @@ def _write(entry: Path, listing: Listing, name: str, size: int, resize: int | No
                 "resize": resize,
             },
         )
+
+
+def _new_array(file: Path, shape: tuple[int, ...]) -> np.memmap:
+    """A memory-mapped array with its disk space allocated: writing to a map on a full disk kills the process."""
+    array = np.lib.format.open_memmap(file, "w+", np.uint8, shape)
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return array
