@@ -40,6 +40,7 @@ def test_unknown_split_lists_the_known(tmp_path):
         ({"train_y": np.array([0.5, 1, 2, 3])}, "labels must be integers"),
         ({"train_y": np.array([-3, 1, 2, 3])}, r"found -3\.\.3"),
         ({"train_y": np.array([0, 1])}, "4 images but labels"),
+        ({"train_y": np.array([0, 1, 2, 10**12])}, "the largest label is 10{12}, .*; number the classes 0, 1, 2"),
     ],
 )
 def test_bad_packs_are_refused_by_name(tmp_path, arrays, message):

@@ -94,6 +94,7 @@ GREY = np.zeros((4, 4), dtype=np.uint8)
         ([(torch.zeros(3, 4, 4), 0)], "item 0 must be uint8 with 1 or 3 channels"),
         ([(torch.tensor([1.0, float("nan")]), 0)], "a finite float vector; found float32"),
         ([(GREY, -1)], "labels must be in"),
+        ([(GREY, 10**12)], "Items: the largest label is 1000000000000, and every number up to it would be a class"),
     ],
 )
 def test_refused(items, reason):

@@ -117,6 +117,20 @@ def label_map(class_names: Sequence[str], names: Sequence[str]) -> np.ndarray:
     return np.array([label_of.get(name, -1) for name in class_names])
 
 
+MOST_NUMBERED = 2**22
+"""Classes that are named by their numbers, at most. More take gigabytes for names that most of them do not need."""
+
+
+def numbered_classes(largest: int, *, source: str) -> list[str]:
+    """Names of classes that are only numbers: "0" to ``largest``. Labels that are large identifiers are refused."""
+    if largest >= MOST_NUMBERED:
+        raise HoldfastError(
+            f"{source}: the largest label is {largest}, and every number up to it would be a class; number the classes "
+            "0, 1, 2, ..., for example with numpy.unique(labels, return_inverse=True)"
+        )
+    return [str(label) for label in range(largest + 1)]
+
+
 def first_classes(class_names: Sequence[str], count: int | None) -> Sequence[str]:
     """The first ``count`` classes, or all for None. Such sets are nested, and a class has the same label in each."""
     if count is not None and not 1 <= count <= len(class_names):

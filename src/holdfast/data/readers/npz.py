@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical, first_rows_per_class
+from holdfast.data.images import ImageSet, canonical, first_rows_per_class, numbered_classes
 from holdfast.data.root import resolve_path
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.untrusted_files import open_npz
@@ -37,7 +37,8 @@ def read_pack(file: Path, split: str, images_per_class: int | None = None) -> Im
             if label_key not in pack.names:
                 raise HoldfastError(f"{file}: {label_key.removesuffix('_y')}_x has no {label_key}; add the labels")
         all_labels = {name: pack.array(f"{name}_y") for name in splits}
-        names = _class_names(pack.array("class_names"), file) if "class_names" in pack.names else _numbers(all_labels)
+        named = "class_names" in pack.names
+        names = _class_names(pack.array("class_names"), file) if named else _numbers(all_labels, file)
         images, labels = pack.array(f"{split}_x"), all_labels[split]
     if images_per_class is not None and labels.ndim == 1 and images.ndim and len(images) == len(labels):
         kept = first_rows_per_class(labels, images_per_class)
@@ -53,7 +54,7 @@ def _class_names(names: np.ndarray, file: Path) -> list[str]:
     return [name.decode("utf-8", "replace") if isinstance(name, bytes) else name for name in names.tolist()]
 
 
-def _numbers(labels: dict[str, np.ndarray]) -> list[str]:
+def _numbers(labels: dict[str, np.ndarray], file: Path) -> list[str]:
     """One name per label up to the largest. Labels that are not integers are skipped; ``canonical`` refuses them."""
     largest = max((int(y.max()) for y in labels.values() if y.dtype.kind in "iu" and y.size), default=-1)
-    return [str(label) for label in range(largest + 1)]
+    return numbered_classes(largest, source=str(file))

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from holdfast.data.images import ImageSet, canonical_order
+from holdfast.data.images import ImageSet, canonical_order, numbered_classes
 from holdfast.errors import HoldfastError
 from holdfast.pixels import open_image
 
@@ -63,7 +63,7 @@ def read_dataset(
             raise HoldfastError(f"{type(dataset).__name__}: item {i} is {found}; give all of them one size and type")
         images[i], labels[i] = pixels, label
     assert images is not None
-    names = class_names or [str(name) for name in range(int(labels.max()) + 1)]
+    names = class_names or numbered_classes(int(labels.max()), source=type(dataset).__name__)
     _, fingerprint = canonical_order(images, labels, names, source=type(dataset).__name__)
     return ImageSet(images, labels, tuple(names), fingerprint)
 
