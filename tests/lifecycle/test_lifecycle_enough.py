@@ -9,7 +9,14 @@ from letters_on_disk import write_folder
 from holdfast.errors import HoldfastError
 from holdfast.experiments.update_recipes import start_from_recipe as start
 from holdfast.experiments.update_recipes import update_from_recipe as update
-from holdfast.lifecycle.samples import Sample, equal_looking_classes, nested_classes, single_sample_classes
+from holdfast.lifecycle.samples import (
+    ImageFiles,
+    Sample,
+    equal_looking_classes,
+    in_several_classes,
+    nested_classes,
+    single_sample_classes,
+)
 from holdfast.wording import counted
 
 
@@ -40,7 +47,8 @@ def test_a_folder_one_level_too_high_is_told(letters, recipe, tmp_path, monkeypa
         write_folder(letters, [3, 4], tmp_path / "photos" / season)
     events = []
     start(Path("photos"), tmp_path / "1", recipe=str(recipe), device="cpu", on_event=events.append)
-    (warning,) = [one.text for one in events if one.kind == "warning"]
+    warning, same = [one.text for one in events if one.kind == "warning"]
+    assert "in several classes" in same  # the same images in both seasons
     assert warning.startswith(
         "2 of 2 classes (spring, summer) have no images directly inside, only folders of images (03, 04)"
     )
@@ -91,3 +99,18 @@ def test_a_warning_names_classes_that_look_equal():
     assert equal_looking_classes(samples, ()) is None
     warning = "class names look equal and are encoded differently ('café'): they count as different classes"
     assert equal_looking_classes(samples, [decomposed]) == warning
+
+
+def test_an_image_in_two_classes_is_told(first, letters, recipe, tmp_path):
+    reader, data, events = ImageFiles(16, "grey"), write_folder(letters, [3, 4], tmp_path / "data"), []
+    moved = data / "03" / sorted((data / "04").iterdir())[0].name
+    shutil.copy(data / "04" / moved.name, moved)
+    start(data, tmp_path / "1", recipe=str(recipe), device="cpu", on_event=events.append)
+    (warning,) = [one.text for one in events if one.kind == "warning"]
+    assert warning.startswith("1 image is in several classes, here or in earlier versions, such as ")
+    assert f"{moved} ('03', '04')" in warning
+    # One that has been given another class since an earlier version, which still has it in the old one.
+    one, other = Sample("a", Path("a.png"), "1"), Sample("b", Path("b.png"), "1")
+    assert in_several_classes(reader, [one, one], [one]) is None
+    assert in_several_classes(reader, [one], [other]).startswith("1 image is in several classes")
+    assert in_several_classes(reader, [Sample("c", Path("c.png"), "2")], [one, other]) is None

@@ -394,3 +394,19 @@ def single_sample_classes(samples: Sequence[Sample], known: Collection[str]) -> 
         f"{len(single)} of {counted(len(contents), 'class')} {examples} ({named}): "
         "it is trained on, so no version can be checked on these classes until more examples come"
     )
+
+
+def in_several_classes(reader: Reader, samples: Sequence[Sample], earlier: Iterable[Sample]) -> str | None:
+    """A warning if samples of the same content are in several classes, of which a model can find one at most.
+
+    earlier: the replayed and held-out samples of the versions before, which keep their classes.
+    """
+    classes: defaultdict[str, set[str]] = defaultdict(set)
+    for one in (*earlier, *samples):
+        classes[one.sha256].add(one.class_name)
+    found = [one for one in distinct(samples) if len(classes[one.sha256]) > 1]
+    if not found:
+        return None
+    label, names = reader.label(found[0]), first_few([repr(name) for name in sorted(classes[found[0].sha256])])
+    which = f"{counted(len(found), reader.noun)} {are(len(found))} in several classes, here or in earlier versions"
+    return f"{which}, such as {label} ({names}): a model finds one of these classes at most; keep it in one"

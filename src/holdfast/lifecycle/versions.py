@@ -37,6 +37,7 @@ from holdfast.lifecycle.samples import (
     equal_looking_classes,
     find_samples,
     holds_vectors,
+    in_several_classes,
     known_mask,
     nested_classes,
     refuse_one_class,
@@ -126,6 +127,7 @@ def start(
     _warn(nested_classes(samples, found.top), on_event)
     _warn(single_sample_classes(samples, ()), on_event)
     _warn(equal_looking_classes(samples, ()), on_event)
+    _warn(in_several_classes(reader, samples, ()), on_event)
     if settings.takes_slots():
         twice = 2 * len({one.class_name for one in samples})
         settings = settings.with_slots(slots or settings.method_options.get("slots") or max(FEWEST_SLOTS, twice))
@@ -227,6 +229,7 @@ def update(
     _warn(nested_classes(samples, found[0].top), on_event)
     _warn(single_sample_classes(samples, parent.classes), on_event)
     _warn(equal_looking_classes(samples, parent.classes), on_event)
+    _warn(in_several_classes(reader, samples, (*buffer.samples, *parent.held_out.samples)), on_event)
     if check_on is None:
         plan = plan_version(samples, buffer, context)
     else:
