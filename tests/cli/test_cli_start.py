@@ -60,5 +60,6 @@ def test_a_network_by_name(data, tmp_path):
 
 def test_without_held_out_images_nothing_is_claimed(data, tmp_path):
     settings = [word for setting in (*QUICK[:4], "held_out.share=0") for word in ("--set", setting)]
-    text = typed("start", "--data", data, "--out", tmp_path / "1", *settings, cache=tmp_path)
+    text = typed("start", "--data", data, "--out", tmp_path / "model 1", *settings, cache=tmp_path)
     assert "Accuracy: not measured" in text
+    assert f"Next: holdfast update --from '{tmp_path / 'model 1'}' --data NEW_IMAGES --out NEXT\n" in text

@@ -1,14 +1,17 @@
 """A run folder under all that can befall it, and what a run warns of."""
 
+import os
+
 import pytest
 import torch
 
 from holdfast.encoders import Encoder, FeatureStore
 from holdfast.errors import HoldfastError
+from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.execute import execute
 from holdfast.experiments.load import read_recipe, with_overrides
 from holdfast.experiments.schema import check_recipe
-from holdfast.run_folder import RunFolder
+from holdfast.run_folder import FolderRefusedError, RunFolder
 from holdfast.storage import read_json, write_json
 from holdfast.training import RunControl
 
@@ -24,6 +27,13 @@ def test_two_processes_do_not_write_into_one_folder(tiny_recipe, tmp_path):
     with folder.locked(), pytest.raises(HoldfastError, match="another process"):
         execute(quick(tiny_recipe), folder, device="cpu")
     execute(quick(tiny_recipe), folder, device="cpu")  # the lock went with its holder
+
+
+def test_a_place_that_may_not_be_written_is_found_before_the_data_are_read(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(SharedData, "open_set", lambda self, recipe: pytest.fail("the data were read"))
+    with pytest.raises(FolderRefusedError, match=f"{tmp_path} may not be written to; choose another folder"):
+        execute(quick(tiny_recipe), RunFolder(tmp_path / "runs" / "1"), device="cpu")
 
 
 @pytest.mark.parametrize("name", ["fused", "graph"])

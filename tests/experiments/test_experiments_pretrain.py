@@ -68,6 +68,31 @@ def test_a_kill_costs_nothing(pretrain_recipe, tmp_path):
         pretrain(checked(pretrain_recipe), killed, device="cpu")
 
 
+def test_what_killed_processes_leave_is_removed(pretrain_recipe, tmp_path):
+    recipe, folder = checked(pretrain_recipe), RunFolder(tmp_path / "m")
+    folder.path.mkdir()
+    (folder.path / ".tmp-checkpoint.safetensors").touch()
+    pretrain(recipe, folder, device="cpu")
+    files = {file.name for file in folder.path.iterdir()}
+    assert ".tmp-checkpoint.safetensors" not in files
+    folder.checkpoint.touch()  # killed between the last write and this
+    pretrain(recipe, folder, device="cpu")
+    assert {file.name for file in folder.path.iterdir()} == files
+
+
+def test_a_model_that_another_process_has_finished_is_not_trained_again(pretrain_recipe, tmp_path):
+    recipe, folder, events = checked(pretrain_recipe), RunFolder(tmp_path / "m"), []
+
+    class Slow(SharedData):
+        def one_set(self, section):  # another process trains the model meanwhile
+            pretrain(recipe, folder, device="cpu")
+            return super().one_set(section)
+
+    record = pretrain(recipe, folder, shared=Slow(), device="cpu", control=RunControl(events.append))
+    assert [event.kind for event in events] == ["done"]
+    assert record["classes"] == 4
+
+
 def test_slots_from_an_older_model(pretrain_recipe, toy_models, tmp_path):
     """Classes in another order keep the slots they had, and new ones take what is free."""
     shared = SharedData(models=toy_models)

@@ -1,6 +1,7 @@
 """Adopting stored vectors: the report, the folder, and what is refused."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -318,6 +319,14 @@ def test_bad_input_is_one_line_and_nothing_is_written(features, labels, options,
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_may_not_be_written_is_found_before_anything_is_fitted(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    stages = []
+    with pytest.raises(HoldfastError, match="may not be written to; choose another folder"):
+        adopt(files["old"], out=tmp_path / "out", new=files["new"], progress=lambda stage, *_: stages.append(stage))
+    assert stages == ["reading"]
 
 
 def test_queries_are_sampled_and_the_record_says_so(files):

@@ -1,6 +1,7 @@
 """What cannot be done is refused in one line, before anything is written."""
 
 import json
+import os
 import shutil
 from functools import partial
 
@@ -216,6 +217,14 @@ def test_other_things(first, photos, tmp_path, out):
     ):  # before the data, which may take an hour, are read
         with pytest.raises(HoldfastError, match="not empty and not an unfinished version"):
             call(tmp_path / "no data", tmp_path / "mine", device="cpu")
+
+
+def test_a_place_that_may_not_be_written_is_found_before_the_data_are_read(first, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    for call in (start_in_python, partial(update_in_python, first)):
+        with pytest.raises(HoldfastError, match=f"{tmp_path} may not be written to; choose another folder"):
+            call(tmp_path / "no data", tmp_path / "models" / "2", device="cpu")
+    assert not any(tmp_path.iterdir())
 
 
 def test_code_of_ones_own_is_named_by_a_recipe_and_never_by_a_folder(recipe, photos, tmp_path, out, monkeypatch):

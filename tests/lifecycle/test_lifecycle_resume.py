@@ -1,5 +1,7 @@
 """Killed at any moment, the same command goes on, to the same bits."""
 
+import shutil
+
 import pytest
 
 from holdfast import lifecycle, storage
@@ -46,6 +48,13 @@ def test_what_is_done_is_left_alone(first, second, photos):
         update(first, photos / "3", second, device="cpu")
     with pytest.raises(HoldfastError, match="holds another version"):
         update(first, photos / "2", second, device="cpu", overrides=["train.lr=0.01"])
+
+
+def test_a_kill_after_the_last_write_leaves_no_checkpoint(first, second, photos, tmp_path):
+    copied = shutil.copytree(second, tmp_path / "2")
+    (copied / "checkpoint.safetensors").touch()
+    update(first, photos / "2", copied, device="cpu")
+    assert lasting(copied) == lasting(second)
 
 
 @pytest.mark.slow

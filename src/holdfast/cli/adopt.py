@@ -1,5 +1,6 @@
 """``holdfast adopt``: make a model version 0 from its stored vectors alone."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,12 +113,13 @@ def _print(found: "Adoption", out: Path) -> None:
                 say(f"Bridge, {name}: {_gain(answer.gain)} points, {answer.verdict}.")
     _print_verdict(found)
     typer.echo(f"{out}: written.")
+    named = shlex.quote(str(out))
     if found.chosen == BRIDGE:
         say(f"Next: search the stored vectors with bridged queries; the bridge is {out / 'bridge'}.")
     elif found.chosen == UNCHANGED:
-        say(f"Next: holdfast gallery create GALLERY --model {out}, or holdfast gallery attach for a store.")
+        say(f"Next: holdfast gallery create GALLERY --model {named}, or holdfast gallery attach for a store.")
     else:
-        say(f"Next: train a model against it: holdfast update --from {out} --data IMAGES --out NEXT; docs/adopt.md.")
+        say(f"Next: train a model against it: holdfast update --from {named} --data IMAGES --out NEXT; docs/adopt.md.")
 
 
 def _print_question(found: "Adoption", name: str, which: str) -> None:

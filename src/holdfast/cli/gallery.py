@@ -3,6 +3,7 @@
 Commands go to the process that serves the gallery, if there is one; otherwise the gallery is opened here.
 """
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def create(
         print_json({"gallery": str(folder), "engine": engine, "mode": mode, "version": version.as_json()})
     else:
         typer.echo(f"{folder}: version 1 is {model}; {describe_sizes(version)}")
-        typer.echo(f"Next: holdfast gallery add {folder} {takes}")
+        typer.echo(f"Next: holdfast gallery add {shlex.quote(str(folder))} {takes}")
 
 
 @gallery.command("attach")

@@ -1,6 +1,7 @@
 """``holdfast start``: train version 1 of your own model. Also what ``start`` and ``update`` print."""
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,7 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
         say(f"Files and folders skipped: {data['skipped']:,}; list: {skipped_list}")
     print_accuracy(info)
     if check is None:
-        typer.echo(f"Next: holdfast update --from {out} --data NEW_{things.upper()} --out NEXT")
+        typer.echo(f"Next: holdfast update --from {shlex.quote(str(out))} --data NEW_{things.upper()} --out NEXT")
     elif "queries" not in check:
         say(f"Not judged: {check['reason']}.")
     else:

@@ -39,7 +39,7 @@ from holdfast.reports import write_report
 from holdfast.run_folder import FolderRefusedError, RunFolder
 from holdfast.run_session import RunSession
 from holdfast.scenarios import Task
-from holdfast.storage import TEMPORARY, read_json, without_nan, write_json, write_text
+from holdfast.storage import TEMPORARY, check_file_writable, read_json, without_nan, write_json, write_text
 from holdfast.training import RunControl, train_scenario
 from holdfast.training.build import naming_table
 from holdfast.training.executors import refuse_without_gpu
@@ -212,6 +212,10 @@ def claim_folder(
             entry in (folder.lock, folder.error) or entry.name.startswith(TEMPORARY) for entry in folder.path.iterdir()
         ):
             raise FolderRefusedError(f"{folder.path}: not empty and not a run folder; choose another folder")
+        try:
+            check_file_writable(folder.recipe)
+        except HoldfastError as error:
+            raise FolderRefusedError(str(error)) from error
         return
     try:
         raw = read_recipe(str(folder.recipe))

@@ -19,6 +19,7 @@ from holdfast.data import ImageSet
 from holdfast.data.sampler import steps_per_epoch
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder
+from holdfast.encoders.encoder import CONFIG_FILE
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.events import EpochEnded, Event, EventLog, RunEnded, TasksPlanned, Watch, read_events
@@ -116,9 +117,8 @@ def pretrain(
     claim_folder(recipe.tables, folder, resume=True, check=lambda raw: check_pretrain_recipe(raw).tables)
     where = resolve_device(device)
     shared, control = shared or SharedData(), control or RunControl()
-    if (folder.path / "config.json").exists():
-        control.on_event(RunEnded())
-        return dict(Encoder.from_pretrained(folder.path).info["pretrained"])
+    if (folder.path / CONFIG_FILE).exists():
+        return _finished(folder, control)
     images = shared.one_set(recipe["data"])
     make_method = method_maker(recipe, images.num_classes)
     method = make_method()
@@ -131,6 +131,9 @@ def pretrain(
         torch.manual_seed(derived_seed(recipe.seed, 0, "encoder"))
         encoder = make_encoder()
     with folder.locked():
+        if (folder.path / CONFIG_FILE).exists():  # by another process, meanwhile
+            return _finished(folder, control)
+        folder.remove_temporaries()
         write_text(folder.recipe, recipe.to_toml())
         RunSession(folder, describe(str(where))).record()
         event_log, checkpoint = EventLog(folder.log), CheckpointFile(folder.checkpoint)
@@ -155,6 +158,14 @@ def pretrain(
         checkpoint.clear()
     control.on_event(RunEnded())
     return dict(encoder.info["pretrained"])
+
+
+def _finished(folder: RunFolder, control: RunControl) -> dict[str, Any]:
+    """The record of a model that is complete."""
+    if folder.checkpoint.exists():  # left by a kill after the model was written
+        CheckpointFile(folder.checkpoint).clear()
+    control.on_event(RunEnded())
+    return dict(Encoder.from_pretrained(folder.path).info["pretrained"])
 
 
 def plan_models(

@@ -15,7 +15,7 @@ from holdfast.evaluation.check import check_options
 from holdfast.evaluation.inputs import Source, open_features
 from holdfast.evaluation.search import Progress
 from holdfast.geometry import DSimplex
-from holdfast.lifecycle.adopted_model import write_adopted
+from holdfast.lifecycle.adopted_model import RECORD, write_adopted
 from holdfast.lifecycle.adoption_result import (
     BRIDGE,
     NEEDS_CLASSES,
@@ -52,7 +52,7 @@ from holdfast.lifecycle.stored_vectors import (
 )
 from holdfast.metrics.resampling import RESAMPLES
 from holdfast.scenarios import SlotRegistry
-from holdfast.storage import check_replaceable
+from holdfast.storage import check_file_writable, check_replaceable
 from holdfast.wording import counted, per_cent
 
 MAX_QUERIES = 5000
@@ -133,6 +133,7 @@ def adopt(
         )
     if out is not None:
         check_replaceable(Path(out), ())
+        check_file_writable(Path(out) / RECORD)
     model = None if new_model is None else Encoder.from_pretrained(new_model)
     paired = None if new is None or way == UNCHANGED else paired_rows(stored, open_features(new, "new", "gallery"))
     if model is not None and paired is not None and model.dim != paired.new.shape[1]:

@@ -50,6 +50,7 @@ from holdfast.saved_samples import BUFFER, HELD_OUT
 from holdfast.scenarios import Task, next_task
 from holdfast.storage import (
     TEMPORARY,
+    check_file_writable,
     read_json,
     read_tensors,
     remove_temporaries,
@@ -328,19 +329,22 @@ def _finished(folder: RunFolder, request: dict[str, Any], control: RunControl) -
     if not (folder.path / CHECKSUM_FILE).exists():
         return None
     verify_checksums(folder.path)
+    if folder.checkpoint.exists():  # left by a kill after the version was written
+        CheckpointFile(folder.checkpoint).clear()
     control.on_event(RunEnded())
     return Encoder.from_pretrained(folder.path).info
 
 
 def refuse_other_folder(out: Path) -> None:
-    """Refuse a path with anything but a version, finished or begun."""
+    """Refuse a path with anything but a version, finished or begun, and a place that may not be written to."""
     if out.exists() and not out.is_dir():
         raise HoldfastError(f"{out}: not a folder; choose another --out")
-    if not out.exists() or (out / REQUEST).exists():
-        return
-    lock = RunFolder(out).lock
-    if any(entry != lock and not entry.name.startswith(TEMPORARY) for entry in out.iterdir()):
-        raise HoldfastError(f"{out}: not empty and not an unfinished version; choose another --out")
+    if out.exists() and not (out / REQUEST).exists():
+        lock = RunFolder(out).lock
+        if any(entry != lock and not entry.name.startswith(TEMPORARY) for entry in out.iterdir()):
+            raise HoldfastError(f"{out}: not empty and not an unfinished version; choose another --out")
+    if not (out / CHECKSUM_FILE).exists():  # a finished version is only read
+        check_file_writable(out / REQUEST)
 
 
 def _refuse_other_job(out: Path, request: dict[str, Any]) -> None:
