@@ -97,7 +97,9 @@ def accuracy_sentence(record: Mapping[str, Any], which: str = KNOWN_CLASSES, *, 
         return f"{text} {counted(record['queries'], 'query')} cannot show a difference: hold more {things} out."
     if record["gain"]["high"] < 0:
         return f"{text} The model is worse than {other}: do not use it."
-    return f"{text} The model is not better than {other} by more than chance: do not rely on it."
+    if record["raw_is"] == "pixels":
+        return f"{text} The model is not better than {other} by more than chance: do not rely on it."
+    return f"{text} The model is not shown to be better than {other}."  # which may be as good as can be
 
 
 def _shown(which: str) -> str:

@@ -101,6 +101,10 @@ def test_split_folders(tmp_path):
     said, _, status = run(*words, "--split-folders", "no", "--json")
     assert status == 0
     assert json.loads(said)["classes"] == ["test", "train"]
+    table = tmp_path / "list.csv"
+    table.write_text("path,label\n1.png,a\n", encoding="utf-8")
+    words = ["start", "--data", table, "--out", tmp_path / "2", *SMALL]
+    assert "is for folders, and this is a file" in run(*words, "--split-folders", "yes")[2]
 
 
 def test_nothing_is_left(tmp_path):

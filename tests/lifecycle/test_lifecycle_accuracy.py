@@ -60,6 +60,10 @@ def test_the_input_itself_does_not_beat_itself():
     found = neighbour_accuracy(encoder_of(torch.eye(4).tolist()), vectors(200, 0), vectors(100, 1), CPU)
     assert found["model"] == found["raw"]
     assert "not better than raw pixels by more than chance" in of_images(found)
+    # Vectors, and networks with trained weights, can be as good as can be without training.
+    assert accuracy_sentence(found).endswith(" The model is not shown to be better than raw vectors.")
+    before = accuracy_sentence({**found, "raw_is": "network"})
+    assert before.endswith(" The model is not shown to be better than the network before training.")
 
 
 def test_few_queries_show_nothing():

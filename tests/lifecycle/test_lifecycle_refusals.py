@@ -132,7 +132,9 @@ def test_nothing_to_train(photos, tmp_path, out, recipe):
     with pytest.raises(HoldfastError, match="nothing trains: all of the encoder is frozen"):
         start(photos / "1", out, recipe=str(recipe), overrides=still, device="cpu")
     assert not out.exists()
-    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=still[:1], device="cpu")
+    kept = [still[0], "buffer.per_class=1000"]
+    start(photos / "1", tmp_path / "1", recipe=str(recipe), overrides=kept, device="cpu")
+    refused("nothing to train on: .* give images that are new to the model", tmp_path / "1", photos / "1", out)
     frozen = ["backbone.name=small", "backbone.width=8", still[1]]
     refused("nothing trains", tmp_path / "1", photos / "2", out, recipe=str(recipe), overrides=[*still[:1], *frozen])
 

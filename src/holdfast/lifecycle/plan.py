@@ -90,7 +90,9 @@ def plan_version(samples: Sequence[Sample], buffer: SampleSet, context: VersionC
     if not new:
         noun = context.reader.noun
         all_ = f"the one {noun} is" if len(samples) == 1 else f"all {len(samples)} {noun}s are"
-        raise HoldfastError(f"nothing to train on: {all_} held out or in the buffer already")
+        raise HoldfastError(
+            f"nothing to train on: {all_} held out or in the buffer already; give {noun}s that are new to the model"
+        )
     buffer_pixels = buffer.pixels(context.reader, "buffered")
     names = sorted({one.class_name for one in new})
     classes = (*known, *(name for name in names if name not in known))

@@ -259,6 +259,11 @@ def find_samples(
             "--split-folders and --skip-unreadable (split_folders and skip_unreadable in Python) are for folders of "
             "images, and this model takes vectors; leave them out"
         )
+    if options.split_folders is not None and all(source.is_file() for source in sources):
+        raise HoldfastError(
+            f"{sources[0]}: --split-folders (split_folders in Python) is for folders, and this is a file; its column "
+            "split chooses its rows; leave it out"
+        )
     found = [reader.find(source, options.split_folders) for source in sources]
     problems = [problem for one in found for problem in one.problems]
     for note in (note for one in found for note in one.notes):
