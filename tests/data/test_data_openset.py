@@ -60,6 +60,8 @@ def test_training_classes_without_an_image_are_dropped():
     gallery = canonical(pixels[8:], np.array([1, 3, 1, 3]), names, source="gallery")
     data = open_set(train, query, gallery)
     assert data.train.class_names == ("a", "c")
+    assert data.train.images is train.images  # not copied: a large set is on disk and may not fit into memory
+    assert data.train.fingerprint == canonical(train.images, train.labels // 2, ["a", "c"], source="").fingerprint
     assert sorted(set(data.train.labels.tolist())) == [0, 1]
     assert data.query.class_names == data.gallery.class_names == ("b", "d")
     assert data.overlap == ()

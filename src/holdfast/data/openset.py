@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from holdfast.data.images import ImageSet, canonical, label_map
+from holdfast.data.images import ImageSet, canonical_order, label_map
 from holdfast.errors import HoldfastError, unknown_name
 from holdfast.wording import first_few
 
@@ -88,7 +88,11 @@ def _renumbered(images: ImageSet, names: tuple[str, ...], source: str) -> ImageS
     if images.class_names == names:
         return images
     labels = label_map(images.class_names, names)[images.labels]
-    return canonical(images.images, labels, names, source=source, names=images.names)
+    order, fingerprint = canonical_order(images.images, labels, names, source=source)
+    moved = bool((np.diff(order) < 0).any())  # otherwise pixels stay where they are, which may be on disk
+    pixels = images.images[order] if moved else images.images
+    file_names = None if images.names is None else images.names[order]
+    return ImageSet(pixels, labels[order].astype(np.int64), names, fingerprint, file_names)
 
 
 def half_of_each_class(labels: np.ndarray, part: str, seed: int) -> np.ndarray:
