@@ -21,6 +21,8 @@ def test_milestones_are_fractions(milestones):
 def test_negative_checkpoint_time():
     with pytest.raises(HoldfastError, match="checkpoint_minutes"):
         FitOptions(checkpoint_minutes=-1)
+    with pytest.raises(HoldfastError, match="seed must be at least 0, got -1"):
+        FitOptions(seed=-1)
 
 
 def test_a_later_task_needs_the_previous_model(glyph_images, two_tasks, make_small):

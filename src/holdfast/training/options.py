@@ -113,6 +113,7 @@ class FitOptions:
             "weight_decay": 0,
             "final_lr": 0,
             "checkpoint_minutes": 0,
+            "seed": 0,
         }
         for name, least in least_values.items():
             if not getattr(self, name) >= least:
