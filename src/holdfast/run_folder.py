@@ -1,7 +1,7 @@
 """The files of a run folder, its lock, and the error for a folder that is not a finished run."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from holdfast import file_lock
@@ -22,12 +22,16 @@ class RunFolder:
         self.path = Path(path)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep every other process from writing here. The lock is released even if this process is killed."""
+    def locked(self, then: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Keep every other process from writing here. The lock is released even if this process is killed.
+
+        then: called first with the lock held; it looks again at what another process may have written before.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with file_lock.locked(
             self.lock, busy=FolderRefusedError(f"{self.path}: another process is working in this run folder")
         ):
+            then()
             yield
 
     @property

@@ -36,6 +36,21 @@ def test_a_place_that_may_not_be_written_is_found_before_the_data_are_read(tiny_
         execute(quick(tiny_recipe), RunFolder(tmp_path / "runs" / "1"), device="cpu")
 
 
+def test_a_run_that_another_process_began_meanwhile_is_not_taken_over(tiny_recipe, tmp_path):
+    """Its models would be evaluated as those of this recipe."""
+    folder, other = RunFolder(tmp_path / "run"), quick(tiny_recipe, "train.lr=0.01")
+
+    class Slow(SharedData):
+        def open_set(self, recipe):
+            if not folder.metrics.exists():
+                execute(other, folder, device="cpu")
+            return super().open_set(recipe)
+
+    with pytest.raises(FolderRefusedError, match="holds a run of another recipe"):
+        execute(quick(tiny_recipe), folder, shared=Slow(), device="cpu")
+    execute(other, folder, device="cpu", resume=True)  # it is unchanged
+
+
 @pytest.mark.parametrize("name", ["fused", "graph"])
 def test_an_executor_for_a_gpu_is_refused_before_the_folder_is_taken(tiny_recipe, tmp_path, name):
     folder = RunFolder(tmp_path / "run")

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.experiments.assemble import SharedData
 from holdfast.experiments.load import read_recipe
 from holdfast.experiments.pretrain import check_pretrain_recipe, plan_models, pretrain, pretrain_many
-from holdfast.run_folder import RunFolder
+from holdfast.run_folder import FolderRefusedError, RunFolder
 from holdfast.training import RunControl
 from holdfast.training.slots import grow_models
 
@@ -91,6 +91,9 @@ def test_a_model_that_another_process_has_finished_is_not_trained_again(pretrain
     record = pretrain(recipe, folder, shared=Slow(), device="cpu", control=RunControl(events.append))
     assert [event.kind for event in events] == ["done"]
     assert record["classes"] == 4
+    other, folder = checked(pretrain_recipe, "train.lr=0.01"), RunFolder(tmp_path / "n")
+    with pytest.raises(FolderRefusedError, match="another recipe"):
+        pretrain(other, folder, shared=Slow(), device="cpu")
 
 
 def test_slots_from_an_older_model(pretrain_recipe, toy_models, tmp_path):

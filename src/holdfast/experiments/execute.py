@@ -3,6 +3,7 @@
 import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +132,19 @@ def execute(
     with naming_table("train"):  # first, so that nothing is written if it is refused
         refuse_without_gpu(recipe["train"]["executor"], where)
     check_sinks(sinks)
+    claim = partial(claim_folder, recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
     if ranks.first:
-        claim_folder(recipe.tables, folder, resume=resume, check=lambda raw: check_recipe(raw).tables)
+        claim()
     shared = shared or SharedData()
     experiment = assemble(recipe, shared)
     images = shared.images(experiment.data.train, where, experiment.options.images)
     if not ranks.first:
         return _train_as_further_rank(experiment, folder, images, ranks)
     logged, steps = LoggedRun(folder, recipe.tables), _planned_steps(experiment)
-    with folder.locked(), logging_to(sinks, logged, steps, warn=lambda text: on_event(RunWarning(text))) as logs:
+    with (
+        folder.locked(then=claim),
+        logging_to(sinks, logged, steps, warn=lambda text: on_event(RunWarning(text))) as logs,
+    ):
         folder.error.unlink(missing_ok=True)
         write_text(folder.recipe, recipe.to_toml())
         session = RunSession(folder, {**describe(str(where)), "ranks": ranks.world})

@@ -114,7 +114,9 @@ def pretrain(
     device: auto, cpu, cuda or cuda:N.
     control: receives the progress events and stops the training.
     """
-    claim_folder(recipe.tables, folder, resume=True, check=lambda raw: check_pretrain_recipe(raw).tables)
+    tables = recipe.tables
+    claim = partial(claim_folder, tables, folder, resume=True, check=lambda raw: check_pretrain_recipe(raw).tables)
+    claim()
     where = resolve_device(device)
     shared, control = shared or SharedData(), control or RunControl()
     if (folder.path / CONFIG_FILE).exists():
@@ -130,7 +132,7 @@ def pretrain(
         try_encoder(make_encoder(), preprocess, make_method(), options)
         torch.manual_seed(derived_seed(recipe.seed, 0, "encoder"))
         encoder = make_encoder()
-    with folder.locked():
+    with folder.locked(then=claim):
         if (folder.path / CONFIG_FILE).exists():  # by another process, meanwhile
             return _finished(folder, control)
         folder.remove_temporaries()
