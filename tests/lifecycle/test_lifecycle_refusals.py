@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 from letters_on_disk import SIZE, rolled, write_folder
@@ -219,6 +220,19 @@ def test_other_things(first, photos, tmp_path, out):
     ):  # before the data, which may take an hour, are read
         with pytest.raises(HoldfastError, match="not empty and not an unfinished version"):
             call(tmp_path / "no data", tmp_path / "mine", device="cpu")
+
+
+def test_a_model_folder_among_the_classes(first, letters, recipe, tmp_path, monkeypatch):
+    data = write_folder(letters, [3, 4], tmp_path / "data")
+    before = everything_in(data)
+    monkeypatch.chdir(data)
+    for out in ("models/1", tmp_path / "data" / "03" / "1"):
+        with pytest.raises(HoldfastError, match=r"inside .*, where it would be read as a class; choose another --out"):
+            start(Path("."), Path(out), recipe=str(recipe), device="cpu")
+        with pytest.raises(HoldfastError, match=r"inside .*, where it would be read as a class; choose another --out"):
+            update(first, data, Path(out), device="cpu")
+    assert everything_in(data) == before
+    start(Path("."), Path(".models/1"), recipe=str(recipe), device="cpu")  # hidden folders are not read
 
 
 def test_a_place_that_may_not_be_written_is_found_before_the_data_are_read(first, tmp_path, monkeypatch):

@@ -264,6 +264,8 @@ def find_samples(
             f"{sources[0]}: --split-folders (split_folders in Python) is for folders, and this is a file; its column "
             "split chooses its rows; leave it out"
         )
+    for source in sources:
+        _refuse_inside(out, source)
     found = [reader.find(source, options.split_folders) for source in sources]
     problems = [problem for one in found for problem in one.problems]
     for note in (note for one in found for note in one.notes):
@@ -280,6 +282,15 @@ def find_samples(
         if one.problems:
             on_event(RunWarning(_skipped(one, source, listed)))
     return found
+
+
+def _refuse_inside(out: Path, source: Path) -> None:
+    """Refuse a model folder among the class folders: the next reading of ``source`` would take it for a class."""
+    top, folder = Path(os.path.realpath(source)), Path(os.path.realpath(out))
+    if not source.is_dir() or not folder.is_relative_to(top):
+        return
+    if not any(part.startswith(".") for part in folder.relative_to(top).parts):  # hidden folders are not read
+        raise HoldfastError(f"{out}: inside {source}, where it would be read as a class; choose another --out")
 
 
 def _skipped(found: FoundSamples, source: Path, listed: Path | None) -> str:
