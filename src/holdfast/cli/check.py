@@ -291,7 +291,7 @@ def _carried_through(
 
 def _print_check(record: dict[str, Any], html: Path | None) -> None:
     """Print the share of re-embedding kept, the verdict, the tests, the evidence, notes, and what is not covered."""
-    from holdfast.reports.check_text import NOT_COVERED, basis_sentence, headline, kept_sentence, lead_sentences
+    from holdfast.reports.check_text import basis_sentence, headline, kept_sentence, lead_sentences, not_covered
 
     kept = kept_sentence(record)
     for sentence in dict.fromkeys([*([kept] if kept else []), headline(record), *lead_sentences(record)]):
@@ -300,7 +300,8 @@ def _print_check(record: dict[str, Any], html: Path | None) -> None:
     for note in record["notes"]:
         say(f"Note: {note}.")
     say(basis_sentence(record))
-    say(NOT_COVERED)
+    if caveat := not_covered(record):
+        say(caveat)
     if html is not None:
         typer.echo(f"Page: {html.resolve()}")
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from holdfast.reports.check_text import (
     EXPOSURE_MEANING,
-    NOT_COVERED,
     VERSION_COLUMNS,
     basis_sentence,
     confidence_level,
@@ -16,6 +15,7 @@ from holdfast.reports.check_text import (
     lead_sentences,
     losing_classes,
     mixed_rule,
+    not_covered,
     score_rows,
     test_rows,
     version_rows,
@@ -51,7 +51,7 @@ def render_check(record: dict[str, Any]) -> str:
         "".join(f'<p class="warning">{text(note)}.</p>' for note in record["notes"]),
         in_columns(
             f"{_BODY[record['kind']](record)}<h2>What this does and does not say</h2>"
-            f"<p>{text(_rule(record))}</p><p>{text(NOT_COVERED)}</p>"
+            f"<p>{text(_rule(record))}</p>{_limits(record)}"
             f'<p class="note">{text(basis_sentence(record))}</p>{_sources(record)}'
         ),
     ]
@@ -165,6 +165,11 @@ def _bound(record: dict[str, Any]) -> float:
     """The gain that a release needs; the verdict's in records of earlier versions."""
     loss = record.get("loss")
     return 0.0 - loss["max_loss"] if loss else record["min_gain"]
+
+
+def _limits(record: dict[str, Any]) -> str:
+    caveat = not_covered(record)
+    return f"<p>{text(caveat)}</p>" if caveat else ""
 
 
 def _rule(record: dict[str, Any]) -> str:

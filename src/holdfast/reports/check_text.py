@@ -191,6 +191,15 @@ def evidence_sentences(record: dict[str, Any]) -> list[str]:
     return [sentence for sentence in (part(record) for part in parts) if sentence]
 
 
+def not_covered(record: dict[str, Any]) -> str:
+    """What the intervals do not cover; empty if nothing was measured that has one."""
+    return NOT_COVERED if _has_intervals(record) else ""
+
+
+def _has_intervals(record: dict[str, Any]) -> bool:
+    return record["kind"] != "check" or bool(record.get("gain") or test_rows(record))
+
+
 def basis_sentence(record: dict[str, Any]) -> str:
     """The sentence that says how many queries and items were compared, and how."""
     if record["kind"] == "mixed":
@@ -198,9 +207,10 @@ def basis_sentence(record: dict[str, Any]) -> str:
     drawn = "classes of queries" if record["clustered"] else "queries"
     classes = f" of {counted(record['classes'], 'class')}" if record.get("classes") else ""
     itself = " (every query is one of them and does not find itself)" if record.get("leave_one_out") else ""
+    bootstrap = f"; paired bootstrap over {drawn}" if _has_intervals(record) else ""
     return (
         f"{counted(record['queries'], 'query')}{classes}, {counted(record['gallery'], 'gallery item')}{itself}, "
-        f"{record['protocol']} protocol; paired bootstrap over {drawn}."
+        f"{record['protocol']} protocol{bootstrap}."
     )
 
 
@@ -405,7 +415,7 @@ def check_markdown(record: dict[str, Any]) -> str:
         parts += _folded(record)
     parts += [
         "\n".join(f"- {_plain(note)}" for note in record["notes"]),
-        f"<sub>{_plain(basis_sentence(record))} {NOT_COVERED}</sub>",
+        f"<sub>{_plain(f'{basis_sentence(record)} {not_covered(record)}')}</sub>",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
