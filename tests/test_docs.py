@@ -15,7 +15,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 def links(page: Path) -> set[Path]:
-    """What ``page`` links to in the repository; a folder stands for its pages."""
+    """What ``page`` links to in the repository; a folder stands for its README, as on the site."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     found = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text)
     return {(page.parent / link).resolve() for link in found if "://" not in link and not link.startswith("mailto:")}
@@ -29,7 +29,7 @@ def reachable(start: Path) -> set[Path]:
             continue
         seen.add(page)
         if page.is_dir():
-            waiting += page.glob("*.md")
+            waiting += page.glob("README.md")
         elif page.suffix == ".md":
             waiting += links(page)
     return seen
