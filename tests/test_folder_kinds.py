@@ -7,7 +7,7 @@ from holdfast.reports import read_run
 from holdfast.run_folder import not_a_run_error
 
 FOLDERS = [
-    (["config.json", "recipe.toml"], "a model, not a run; use holdfast check"),
+    (["config.json", "recipe.toml"], "to compare two models, embed items with both"),
     (["config.json", "recipe.toml", "update.json", "seal.json"], "a version made by holdfast start or update, not a"),
     (["config.json", "recipe.toml", "update.json", "seal.json", "check.html"], "check.html has its check"),
     (["recipe.toml", "update.json"], "a version with unfinished training"),

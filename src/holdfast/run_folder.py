@@ -147,7 +147,7 @@ def _describe_model(path: Path) -> str:
     if run.models == path.resolve().parent and run.recipe.exists():
         shown = path.parent.parent if len(path.parts) > 2 else run.path
         return f"one model of a run; give the run's folder, {shown}"
-    return "a model, not a run; use holdfast check to compare two models"
+    return "a model, not a run; to compare two models, embed items with both and give the files to holdfast check"
 
 
 def _describe_unfinished(folder: RunFolder) -> str:

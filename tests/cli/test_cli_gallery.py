@@ -79,10 +79,10 @@ def test_errors_say_what_to_do(holdfast, command, tiny_run, tmp_path):
     for words, reason in (
         (("create", folder, "--model", tiny_run / "models" / "01"), "already there"),
         (("register", folder, tiny_run / "models" / "01"), "version 1 already"),
-        (("register", folder, tmp_path), "config.json"),
+        (("register", folder, tmp_path), "no model here; give a folder with config.json"),
         (("add", folder, tmp_path / "empty"), "no images there"),
         (("add", folder, tmp_path, "--meta", "shop"), "FIELD=VALUE"),
-        (("search", folder), "one of image, vector and id"),
+        (("search", folder), "give the image to look for, or --id ID"),
         (("search", folder, tmp_path / "none.png"), "no such image file"),
         (("search", folder, "--id", "nobody"), "no item 'nobody'"),
         (("search", folder, "--id", "nobody", "--indexed-by", "one"), "--indexed-by must be whole numbers"),

@@ -206,7 +206,7 @@ def test_a_config_that_does_not_fit_is_refused(encoder, tmp_path, changes, messa
 
 def test_files_that_are_not_whole_are_refused(encoder, tmp_path):
     folder = tmp_path / "m"
-    with pytest.raises(HoldfastError, match="no such folder"):
+    with pytest.raises(HoldfastError, match="no model here"):
         Encoder.from_pretrained(folder)
     encoder.save_pretrained(folder)
     weights = folder / "model.safetensors"
@@ -224,7 +224,7 @@ def test_files_that_are_not_whole_are_refused(encoder, tmp_path):
     with pytest.raises(HoldfastError, match="not readable as JSON"):
         Encoder.from_pretrained(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(HoldfastError, match=r"config\.json: no such file"):
+    with pytest.raises(HoldfastError, match="no model here"):
         Encoder.from_pretrained(folder)
 
 

@@ -107,7 +107,7 @@ def test_what_cannot_be_read_is_named(sets, tmp_path):
         assert str(path) in str(error.value)
 
     refused(tmp_path / "none.npz", "no such file")
-    refused(tmp_path, r"no gallery.npy\)")
+    refused(tmp_path, r"not a folder of vectors .*no gallery.npy of a run\); give a .npz")
     (tmp_path / "x.bin").write_bytes(b"1")
     refused(tmp_path / "x.bin", "known: .npy, .npz, .parquet")
     np.savez(tmp_path / "other.npz", embeddings=features)

@@ -167,7 +167,7 @@ def test_models_that_do_not_fit(gallery, model_folders, make_model, tmp_path):
     )
     refused(make_model(tmp_path / "s", 5, width=8, owners=["b"]), "class 'b' owns slot 1 in one model and slot 0 in")
     refused(make_model(tmp_path / "t", 5, width=8, owners=["other"]), "slot 0 has two owners")
-    refused(tmp_path / "nothing", "no such folder")
+    refused(tmp_path / "nothing", "no model here")
     plain = Encoder(
         build_backbone("small", width=8), 59, preprocess=Encoder.from_pretrained(model_folders[0]).preprocess
     )

@@ -93,9 +93,10 @@ def check(
     """Check, with evidence, whether a new model may replace the old.
 
     It may if its queries can search the unchanged index (gallery) of the old model. Features are .npz (arrays features,
-    labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those names) or a folder of a feature store
-    (RUN/features/01). Ids are optional; with them queries are paired by id. The gallery may also be a store that is
-    sampled in place: postgresql://..., Qdrant's http(s)://... or qdrant:FOLDER.
+    labels, ids), .npy (NAME.labels.npy beside it), .parquet (columns of those names), a folder of shards that holdfast
+    embed wrote, or one model's features of a run (RUN/features/01). Ids are optional; with them queries are paired by
+    id. The gallery may also be a store that is sampled in place: postgresql://..., Qdrant's http(s)://... or
+    qdrant:FOLDER.
 
     With --mixed, a whole gallery of several versions is compared with a full re-embedding.
 

@@ -279,8 +279,11 @@ def search(
 
     Example: holdfast gallery search shop query.jpg --k 5
     """
+    from holdfast.errors import HoldfastError
     from holdfast.service.served_gallery import open_local_or_served
 
+    if (image is None) == (id_ is None):
+        raise HoldfastError("give the image to look for, or --id ID" + ("" if image is None else ", not both"))
     among = None if indexed_by is None else int_list("--indexed-by", indexed_by)
     with open_local_or_served(folder, device) as opened:
         hits = opened.search(

@@ -296,11 +296,11 @@ def _write_model_files(folder: Path, description: Mapping[str, Any], state: Mapp
 
 def read_model_files(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description (config.json) and the weights of a saved encoder; refused if they do not belong together."""
-    if not folder.is_dir():
-        raise HoldfastError(f"{folder}: no such folder; an encoder is a folder with {CONFIG_FILE} and {WEIGHTS_FILE}")
     models = sorted(folder.glob(f"models/*/{CONFIG_FILE}"))
     if models and not (folder / CONFIG_FILE).exists():
         raise HoldfastError(f"{folder}: a run, not a model; name one of its models, such as {models[-1].parent}")
+    if not (folder / CONFIG_FILE).exists():
+        raise HoldfastError(f"{folder}: no model here; give a folder with {CONFIG_FILE} and {WEIGHTS_FILE}")
     description = read_json(folder / CONFIG_FILE, _MOST_CONFIG)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise HoldfastError(f"{folder / CONFIG_FILE}: does not describe a Holdfast encoder")

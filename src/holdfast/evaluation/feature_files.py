@@ -111,7 +111,8 @@ def _read_stored(folder: Path, role: str) -> FeatureSet:
     file, labels = folder / f"{role}.npy", folder.parent / f"{role}_labels.npy"
     if not file.exists():
         raise HoldfastError(
-            f"{folder}: not a model's folder in a feature store (no {role}.npy); wanted RUN/features/01"
+            f"{folder}: not a folder of vectors (no manifest.json of holdfast embed, no {role}.npy of a run); give a "
+            ".npz, .npy or .parquet file, a folder of shards, or RUN/features/01"
         )
     rows, basis = _npy_rows(file), folder / "basis.npy"
     if basis.exists():
