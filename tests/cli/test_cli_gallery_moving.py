@@ -36,6 +36,7 @@ def test_there_and_back(holdfast, holdfast_json, upgraded, tmp_path):
     text = holdfast("gallery", "backfill", upgraded, "--to", "2", "--order", "oldest")
     assert "9 items moved to version 2 at" in text
     assert "100.00 % backfilled; 0 still to move, 0 without an image, 0 unreadable" in text
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(f"{upgraded}: "))
     shares = [line.split()[0] for line in text.splitlines() if line.split() and line.split()[0].endswith(".00")]
     assert shares == ["100.00", "0.00", "25.00", "100.00"]  # the summary's, then the table's
     assert items(holdfast_json, upgraded) == [(1, 0), (2, 12)]

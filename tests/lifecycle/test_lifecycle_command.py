@@ -85,7 +85,8 @@ def test_what_is_printed(first, second, photos):
         assert part in " ".join(shown.split())
     assert "all classes" in text
     assert "known classes" in text
-    assert text.index("Checked against 1, on held-out images. At most 1 point lost") < text.index("strict definition")
+    said = "Checked against model 1, on held-out images. At most 1 point lost"
+    assert text.index(said) < text.index("strict definition")
     assert max(len(line) for line in text.splitlines() if not line.startswith("Evidence: ")) <= 80
     typed(*again, "--must-pass", status=int(record["check"]["exit_code"] != 0))
 

@@ -49,7 +49,7 @@ def test_two_versions(here, capsys):
     print_version(here / "2", second.info, json=False)
     said = " ".join(capsys.readouterr().out.split())
     assert f"trained on {second.info['data']['images']} vectors of 3 new classes" in said
-    assert "Checked against 1, on held-out vectors." in said
+    assert "Checked against model 1, on held-out vectors." in said
     assert "images" not in said
 
 

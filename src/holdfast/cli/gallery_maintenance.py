@@ -16,7 +16,7 @@ from holdfast.cli.gallery import (
 )
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, refuse_given
 from holdfast.cli.progress import ProgressLine, exit_on_interrupt
-from holdfast.cli.show import print_json, print_table
+from holdfast.cli.show import print_json, print_table, say
 from holdfast.wording import are, counted, per_cent
 
 _RATE = typer.Option(None, "--rate", help="At most so many items a second.", show_default="as fast as it goes")
@@ -160,4 +160,4 @@ def _print_backfill(folder: Path, done: dict[str, Any]) -> None:
     if done["accuracy"]:
         rows = [[per_cent(point["share"]), per_cent(point["accuracy"])] for point in done["accuracy"]]
         print_table(["backfilled %", "accuracy %"], rows, right=(0, 1))
-        typer.echo("Accuracy: labelled images whose nearest labelled item, itself left out, has their label.")
+        say("Accuracy: labelled images whose nearest labelled item, itself left out, has their label.")

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from holdfast.cli.options import DEVICE_OPTION
+from holdfast.cli.show import say
 
 
 def serve(
@@ -57,7 +58,7 @@ def serve(
         typer.echo(f"{folder}: serving version {gallery.newest().number} at {url}{reading}")
         if not tokens:
             allowed = "read" if reading else "read and write"
-            typer.echo(f"no tokens: every program on this machine can {allowed}; other machines cannot connect")
+            say(f"no tokens: every program on this machine can {allowed}; other machines cannot connect")
 
     run_server(
         folder,

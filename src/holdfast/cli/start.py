@@ -216,15 +216,15 @@ def _print_check(evidence: list[dict[str, Any]], check: dict[str, Any], out: Pat
     """things: "images" or "vectors"."""
     from holdfast.reports.check_text import headline, lead_sentences
 
-    say(f"Checked against {evidence[0]['name']}, on held-out {things}. {headline(check)}")
+    say(f"Checked against model {evidence[0]['name']}, on held-out {things}. {headline(check)}")
     for sentence in lead_sentences(check):
         say(sentence)
     rows = [[entry["which"], _answer(entry), str(entry["queries"]), *_scores(entry)] for entry in evidence]
     print_table(["queries of", "answer", "queries", "old %", "new %", "gain, points"], rows, right=(2, 3, 4, 5))
     if check["exit_code"] != 0:
         say(
-            f"This is without a bridge. Without one, keep searching with {evidence[0]['name']} until a version passes; "
-            f"more {things} to check on (--check-on) narrow the interval."
+            f"This is without a bridge. Without one, keep searching with model {evidence[0]['name']} until a version "
+            f"passes; more {things} to check on (--check-on) narrow the interval."
         )
     typer.echo(f"Evidence: {out / 'check.html'}")
 
@@ -250,10 +250,12 @@ def _print_old_items(entries: list[dict[str, Any]], things: str) -> None:
 
 
 def _scores(entry: dict[str, Any]) -> list[str]:
+    from holdfast.reports.check_text import points
     from holdfast.wording import per_cent
 
     old, new, gain = (entry[key] for key in ("self_test", "cross_test", "gain"))
     shown = [per_cent(None if score is None else score["value"]) for score in (old, new)]
     if gain is None:
         return [*shown, "–"]
-    return [*shown, f"{100 * gain['value']:+.1f} ({100 * gain['low']:+.1f} to {100 * gain['high']:+.1f})"]
+    value, low, high = (points(gain[key], 1) for key in ("value", "low", "high"))
+    return [*shown, f"{value} ({low} to {high})"]
