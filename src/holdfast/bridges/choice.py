@@ -110,7 +110,7 @@ class Evidence:
 
     @property
     def chosen(self) -> Candidate:
-        """The candidate with the highest value; simpler ones win ties within one standard error of the difference."""
+        """The candidate with the highest value; ``ranked`` says which one wins within a standard error."""
         return self.candidates[0]
 
     @property

@@ -227,9 +227,9 @@ def _print(bridge: "Bridge", pairs: "Pairs", record: dict[str, Any]) -> None:
         right=(1, 2, 3, 4),
     )
     say(
-        "*: chosen; a simpler candidate wins ties. error: standard error, in points. exposure: how often old items are "
-        "expected among the first places of a gallery embedded half by each model, relative to a full re-embedding; "
-        "1 is fair."
+        "*: chosen; of candidates within a standard error, the one that shows the nearest items further up, else the "
+        "simplest. error: standard error, in points. exposure: how often old items are expected among the first places "
+        "of a gallery embedded half by each model, relative to a full re-embedding; 1 is fair."
     )
     if len(evidence.curve) > 1:
         say("Would more pairs help? Measured, with fewer of them:")
