@@ -108,6 +108,17 @@ def test_bar(capsys):
     assert "done" in printed.err
 
 
+@pytest.mark.parametrize(("events", "erased"), [([], True), (EVENTS[:4], False)])
+def test_a_bar_goes_if_nothing_was_trained(events, erased, capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    monkeypatch.setenv("TERM", "xterm")
+    bar = Bar("er").__enter__()
+    for event in events:
+        bar(event)
+    bar.__exit__(ValueError, ValueError("no such folder"), None)
+    assert capsys.readouterr().err.endswith("\x1b[2K") is erased
+
+
 def test_quiet(capsys):
     with run_display("models/2", quiet=True) as watch:
         for event in (*EVENTS, Note("15 epochs instead of 30"), RunWarning("3 held-out images are gone; left out")):

@@ -11,7 +11,7 @@ import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, int_list
 from holdfast.cli.progress import ProgressLine, exit_on_interrupt
-from holdfast.cli.show import print_json, print_table
+from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.version_text import (
     EXPOSURE_TEXT,
     describe_bridge,
@@ -388,7 +388,7 @@ def stats(folder: Path = FOLDER, json: bool = JSON_OPTION) -> None:
         return
     items = counted(found["items"], "item")
     typer.echo(f"{items}, {found['labelled']} with a label, {found['with_path']} with an image's path")
-    typer.echo(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
+    say(f"engine {found['engine']}, mode {found['mode']}, {found['bytes_on_disk'] / 2**20:.1f} MiB on disk")
     typer.echo(f"fields to filter by: {', '.join(found['fields']) or 'none yet'}")
     rows = [[str(row[name]) for name in ("version", "items", "unindexed", "stored_dim")] for row in found["versions"]]
     print_table(["version", "items", "not indexed", "numbers stored"], rows, right=(0, 1, 2, 3))

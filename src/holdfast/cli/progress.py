@@ -160,6 +160,8 @@ class Bar(Display):
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None and not self._position.tasks:  # refused before training: an empty bar says nothing
+            self._progress.live.transient = True
         self._progress.stop()
 
     def __call__(self, event: Event) -> None:
