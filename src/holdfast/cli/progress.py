@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -193,44 +193,62 @@ def clock(seconds: float) -> str:
 @contextmanager
 def exit_on_interrupt(
     resume: str | Callable[[], str] = "finished work is kept; run the same command again to resume",
+    *,
+    alone: bool = True,
 ) -> Iterator[None]:
-    """Exit with status 130 and one line on stderr after Ctrl-C; typer alone would print "Aborted".
+    """Exit with status 130 and one line on stderr after Ctrl-C or SIGTERM; typer alone would print "Aborted".
 
     resume: what is kept and how to resume, for the message; or a function that returns it.
+    alone: False for one of several ranks, which wait for each other. SIGTERM then ends the process at once, as usual.
     """
-    try:
-        yield
-    except KeyboardInterrupt:
-        typer.echo(f"holdfast: interrupted; {resume if isinstance(resume, str) else resume()}", err=True)
-        raise typer.Exit(130) from None
+    with _handling(signal.SIGTERM, _interrupt) if alone else nullcontext():
+        try:
+            yield
+        except KeyboardInterrupt:
+            typer.echo(f"holdfast: interrupted; {resume if isinstance(resume, str) else resume()}", err=True)
+            raise typer.Exit(130) from None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 @contextmanager
 def cancel_on_interrupt() -> Iterator["Cancellation"]:
-    """A cancellation token that Ctrl-C sets while training runs, so that ``fit`` saves a checkpoint between two steps.
+    """A token that Ctrl-C and SIGTERM set while training runs, so that ``fit`` saves a checkpoint between two steps.
 
-    A second Ctrl-C raises KeyboardInterrupt at once, and so does the first one while nothing trains. In a thread other
-    than the main one, and if the program has a SIGINT handler of its own, Ctrl-C is not changed.
+    A second signal raises KeyboardInterrupt at once, and so does the first one while nothing trains. In a thread other
+    than the main one, and if the program has a handler of its own, signals are not changed.
     """
     from holdfast.training import Cancellation
 
     cancel = Cancellation()
-    if threading.current_thread() is not threading.main_thread() or (
-        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-    ):
-        yield cancel
-        return
 
     def handle(number: int, frame: FrameType | None) -> None:
         if cancel.requested or not cancel.watched:
             raise KeyboardInterrupt
         cancel.cancel()
 
-    signal.signal(signal.SIGINT, handle)
-    try:
+    with _handling(signal.SIGINT, handle), _handling(signal.SIGTERM, handle):
         yield cancel
+
+
+_OWN_HANDLERS = (signal.default_int_handler, signal.SIG_DFL, _interrupt)
+"""Python's handlers, and the one of this module. A program that replaced them keeps its own."""
+
+
+@contextmanager
+def _handling(number: signal.Signals, handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call ``handler`` at a signal, in the main thread of a program without a handler of its own."""
+    before = signal.getsignal(number)
+    if threading.current_thread() is not threading.main_thread() or before not in _OWN_HANDLERS:
+        yield
+        return
+    signal.signal(number, handler)
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(number, before)
 
 
 FIRST_SECONDS = 2.0

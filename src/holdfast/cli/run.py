@@ -114,7 +114,7 @@ def execute_with_progress(
     interruption = cancel_on_interrupt() if alone else contextlib.nullcontext(Cancellation())
     try:
         with (
-            exit_on_interrupt("finished work is kept; run the same command with --resume"),
+            exit_on_interrupt("finished work is kept; run the same command with --resume", alone=alone),
             run_display(recipe.method, quiet=quiet) as display,
             interruption as cancel,
         ):
