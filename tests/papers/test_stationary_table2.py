@@ -140,7 +140,7 @@ def test_what_a_record_needs_is_asked_for_before_the_first_run(tmp_path):
 def test_what_the_summary_calls_reproduced_is_near_the_paper():
     """docs/reproduction.md, "Reproduced": the same rows as those after ≈ in the table."""
     page = " ".join((RESULTS.parent / "docs/reproduction.md").read_text(encoding="utf-8").split())
-    (said,) = re.findall(r"\*\*Reproduced\*\* \(.*?\): (.*?)\. The paper's protocol", page)
+    (said,) = re.findall(r"\*\*Reproduced\*\* \(.*?\): (.*?)\. The protocol", page)
     summary = set()
     for part in said.split("; "):
         methods, _, counts = part.removesuffix(" tasks").partition(" at ")
