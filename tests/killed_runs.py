@@ -40,7 +40,7 @@ def die_at_sync(count: int) -> None:
 
 
 def kill_at(moment: tuple[str, int, int | None] | None) -> Callable[[Event], None]:
-    """A receiver of events that kills this process when it is told of the moment: kind, task and epoch."""
+    """A receiver of events that kills this process at the event of this kind, task and epoch."""
 
     def watch(event: Event) -> None:
         if (event.kind, getattr(event, "task", None), getattr(event, "epoch", None)) == moment:

@@ -129,13 +129,13 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_readme_names_what_was_made_from_a_changed_tree():
-    told = re.findall(r"`([^`\n]+\.json)`", (RESULTS / "README.md").read_text(encoding="utf-8"))
+    named = re.findall(r"`([^`\n]+\.json)`", (RESULTS / "README.md").read_text(encoding="utf-8"))
     for path in RESULTS.rglob("*.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
         commit = record.get("environment", record).get("commit") if isinstance(record, dict) else None
         if any(each.endswith("+") for each in (commit or "").split(BETWEEN_SESSIONS)):
             name = path.relative_to(RESULTS).as_posix()
-            assert any(fnmatch.fnmatch(name, pattern) for pattern in told), name
+            assert any(fnmatch.fnmatch(name, pattern) for pattern in named), name
 
 
 def test_the_pilot_is_reproduced():

@@ -101,7 +101,7 @@ def test_a_warning_names_classes_that_look_equal():
     assert equal_looking_classes(samples, [decomposed]) == warning
 
 
-def test_an_image_in_two_classes_is_told(first, letters, recipe, tmp_path):
+def test_an_image_in_two_classes_gives_a_warning(first, letters, recipe, tmp_path):
     reader, data, events = ImageFiles(16, "grey"), write_folder(letters, [3, 4], tmp_path / "data"), []
     moved = data / "03" / sorted((data / "04").iterdir())[0].name
     shutil.copy(data / "04" / moved.name, moved)

@@ -94,9 +94,9 @@ def test_every_kind_of_result_makes_a_page(name):
     assert "None" not in re.sub(r"<title>.*?</title>", "", body)
     assert "nan" not in body
     markdown = check_markdown(record)
-    for told in (body, markdown):  # agreement of hits and a refusal have no interval
-        assert ("another training seed" in told) == (name not in ("overlap", "sizes"))
-        assert name not in ("overlap", "sizes") or "bootstrap" not in told
+    for page_text in (body, markdown):  # agreement of hits and a refusal have no interval
+        assert ("another training seed" in page_text) == (name not in ("overlap", "sizes"))
+        assert name not in ("overlap", "sizes") or "bootstrap" not in page_text
     assert markdown.startswith(f"### {said}")
     assert "<script" not in markdown
     assert "None" not in markdown
