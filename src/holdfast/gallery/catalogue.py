@@ -323,7 +323,7 @@ class Catalogue:
     def totals(self) -> tuple[dict[int, int], dict[str, int]]:
         """Number of items by version, and how many have a label and the path of an image.
 
-        Read from the file once, which takes 0.3 s for each million items, and counted from then on.
+        Read from the whole file once, and counted from then on.
         """
         with self._lock:
             if self._counts is None:

@@ -160,7 +160,7 @@ class EdgeEngine:
                 return
 
     def count(self, collection: str) -> int:
-        # An exact count lists all keys, 0.3 s for each million, and no other thread runs meanwhile. This one adds up
+        # An exact count lists all keys, and no other thread runs meanwhile. This one adds up
         # the segments' own counts: a key that is written again or moved is removed from the segment that held it.
         return int(self._shards[collection].count(self._edge.CountRequest(exact=False)))
 
