@@ -29,6 +29,9 @@ REPLACED_AT = {SHORT_TASKS: (3, 5), LONG_TASKS: (11, 21)}
 
 TITLES = {"replaced": "Two replacements", "none": "No replacement"}
 
+FUSED = "train.executor=fused"
+"""For runs made after those of Table 6, which used torch's kernels as the recipe still does."""
+
 WITHOUT_INSTANCE = 'evaluation.protocols=["template", "mixed"]'
 """At 31 tasks a search by instance for each of the 496 pairs would take 254 TFLOP in float32 per run."""
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.wording import counted
 from papers.stationary.formatting import method_name
 from papers.stationary.result_page import Table
 from papers.stationary.results import Results, grouped_by_seed
@@ -64,9 +63,9 @@ def ranking_table(
                     lines.append([str(end), name, str(len(curves)), *compared])
     of_the_first = " of the first T tasks" if ends else ""
     notes = (
-        f"AC and AA{of_the_first} by template, means over the seeds. pairs in its order: of the pairs of methods with"
-        " different scores in the paper, those with the same order here; equal scores here do not count. since task:"
-        " from that task on the other order holds after every task.",
+        f"AC and AA{of_the_first} by template, means over the seeds. pairs in its order: a of b, where b pairs of"
+        " methods have different scores in the paper and a of them have the same order here. A pair with equal scores"
+        " here is counted in b only. since task: from that task on the other order holds after every task.",
     )
     header = ["T", "score", "methods", "first", "first in the paper", "pairs in its order", "not in its order"]
     return [Table("The paper's ranking", header, lines, right=(0, 2), notes=notes)] if lines else []
@@ -120,23 +119,18 @@ def _since(ahead: Sequence[float | None], behind: Sequence[float | None]) -> int
     return since
 
 
-MOST_NAMED = 3
-"""Methods that a line names with the pairs they are in; further pairs are counted."""
-
-
 def _named(inverted: Sequence[Inversion]) -> str:
     """The pairs in another order, by the methods with most of them; a dash if there are none."""
     left = list(inverted)
     parts: list[str] = []
-    while left and len(parts) < MOST_NAMED:
+    while left:
         behind, ahead = [pair.behind for pair in left], [pair.ahead for pair in left]
         most = max(dict.fromkeys(behind + ahead), key=lambda method: max(behind.count(method), ahead.count(method)))
         is_behind = behind.count(most) >= ahead.count(most)
         own = [pair for pair in left if most == (pair.behind if is_behind else pair.ahead)]
         parts.append(f"{method_name(most)} is {'behind' if is_behind else 'ahead of'} {', '.join(_by_task(own, most))}")
         left = [pair for pair in left if pair not in own]
-    more = [f"{counted(len(left), 'further pair')}"] if left else []
-    return "; ".join([*parts, *more]) or "–"
+    return "; ".join(parts) or "–"
 
 
 def _by_task(pairs: Sequence[Inversion], method: str) -> Iterator[str]:

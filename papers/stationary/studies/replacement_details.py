@@ -2,7 +2,7 @@
 
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import by_instance, commit_note, method_name, missing_note, scores
-from papers.stationary.iam_runs import LAST, OUR_SETTING, SHORT_TASKS, iam_run, pretraining_note
+from papers.stationary.iam_runs import FUSED, LAST, OUR_SETTING, SHORT_TASKS, iam_run, pretraining_note
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, row
 from papers.stationary.study_runs import StudyRun
@@ -21,7 +21,7 @@ CASES = {
 def _planned() -> list[tuple[str, StudyRun]]:
     """What is changed, and the run."""
     return [
-        (about, iam_run("changes", method, SHORT_TASKS, change=suffix, settings=settings, stage=LAST))
+        (about, iam_run("changes", method, SHORT_TASKS, change=suffix, settings=(*settings, FUSED), stage=LAST))
         for method, cases in CASES.items()
         for suffix, about, settings in cases
     ]
