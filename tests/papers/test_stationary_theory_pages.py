@@ -101,7 +101,8 @@ def pair(k, t, *, classes=2, shrank=0.5, same=0.25, different=0.75):
 
     return {
         "from": k, "to": t, "num_classes": classes, "shrank": shrank, "nested": shrank, "moved": 0.0, "old_cap": 50.0,
-        "new_cap": 55.0, "same": kind(same, 10 * classes), "different": kind(different, 100 * classes),
+        "new_cap": 55.0, "old_class_mean": 40.0, "new_class_mean": 45.0,
+        "same": kind(same, 10 * classes), "different": kind(different, 100 * classes),
     }  # fmt: skip
 
 
@@ -111,6 +112,7 @@ def test_numbers_are_pooled():
     assert found["eq13"] == pytest.approx((20 * 0.75 + 60 * 0.5) / 80)
     assert found["eq12a"] == pytest.approx((20 * 0.75 + 20 * 1.0 + 60 * 0.5) / 100)
     assert found["eq12b"] == pytest.approx(0.25)
+    assert found["new_class_mean"] == pytest.approx(45)
     assert (found["mean_1a"], found["mean_1b"], found["models"]) == (0, 3, 3)
     assert found["class_1a"] == pytest.approx((2 * 0.25 + 0 + 6 * 0.5) / 10)
 
@@ -139,16 +141,20 @@ def test_the_theory_page_says_what_the_numbers_say(fake, tmp_path):
         ["d-Simplex-HOC", "0.3", "backbone", "3"],
         ["ER", "–", "one feature", "3"],
     ]
-    assert table.rows[0][5] == "50.0±0.0"
-    assert table.rows[0][10] == "59.0±1.0"  # Eq. 13: 60, 59 and 58 % by seed
+    named = dict(zip(table.header, table.rows[0], strict=True))
+    assert named["grew %"] == "50.0±0.0"
+    assert named["Eq. 13 violated %"] == "59.0±1.0"  # 60, 59 and 58 % by seed
+    assert named["class mean, degrees"] == "40.0 → 45.0"
     words = table.notes[0]
     assert "The caps of Theorem 1 are not nested: in an update the cap grows for 50 % of the old classes" in words
     assert "On average Eq. 1a holds for no pair of models. On average Eq. 1b holds for every pair of models." in words
-    assert "d-Simplex-HOC violates Eq. 13 for fewer pairs than ER (59 % against 80 %), so training with HOC" in words
+    assert "d-Simplex-HOC does not meet the constraint of Eq. 13: 59 % of its pairs violate it." in words
+    assert "ER, which has no such term, violates it for 80 %." in words
+    assert any("trains on the 20 images of such a class that are in its buffer" in note for note in table.notes)
     assert any("10,000 images of cifar100 train, 100 of each class" in note for note in table.notes)
     (narrow,) = page.tables(Results(tmp_path), Selection(methods=["er"]))
     assert len(narrow.rows) == 1
-    assert "against" not in narrow.notes[0]
+    assert "d-Simplex-HOC" not in narrow.notes[0]
 
 
 def test_words_for_caps_that_never_grow():
@@ -263,10 +269,14 @@ def test_what_is_said_of_the_runs_on_cifar(said):
     grew = [float(cell.split("±")[0]) for cell in named["grew %"]]
     assert f"the cap grows for {min(grew):.0f} to {max(grew):.0f} % of the old classes" in said
     assert set(named["1a on average"]) == {"0 of 21"}  # Eq. 1a holds for no pair of models
-    assert f"with λ = 0.1 AC is {named['AC'][0].split('±')[0]}" in said
+    compatible = tuple(named[name][0].split("±")[0] for name in ("AC", "AC by instance"))
+    assert "λ = 0.1 are compatible all the same: AC is {} by template and {} by instance".format(*compatible) in said
+    means = [float(named["class mean, degrees"][row].split()[0]) for row in (0, 2)]
+    assert "is {:.0f} degrees from its vertex with λ = 0.1, and {:.0f} degrees with λ = 0.3".format(*means) in said
     weak, strong, er = (named["Eq. 13 violated %"][row].split("±")[0] for row in (0, 2, 4))
     assert f"violates Eq. 13 for {weak} % of the pairs of images of one class with λ = 0.1" in said
-    assert f"and for {strong} % with λ = 0.3; ER, which has no such term, violates it for {er} %" in said
+    assert f"and for {strong} % with λ = 0.3. ER, which has no such term, violates it for {er} %" in said
+    assert float(weak) < float(er) < float(strong)  # less often than ER with λ = 0.1, more often with λ = 0.3
 
 
 def test_what_is_said_of_the_runs_on_drawn_characters(said):

@@ -23,13 +23,20 @@ TASKS, SEEDS = 7, (0, 1, 2)
 HOC, ER = "simplex_hoc", "er"
 LAMBDAS = (0.1, 0.3)
 READOUTS = ("simplex", "backbone")
+ANGLES = ("old_cap", "new_cap", "old_class_mean", "new_class_mean")
 FEW = 0.05
 """A constraint is called nearly met if at most this share of the pairs violates it."""
 
 ABOUT = (
+    "AC: on CIFAR10, with queries from its training images and a gallery of its test images. AC by template, as in the"
+    " authors' code, has one mean vector per class in the gallery; by instance it has single images. The other columns"
+    " are about CIFAR100, so the table does not show why models that violate Eq. 13 are compatible.",
     "grew: share of the old classes whose cap is larger after an update than before it (Theorem 1 assumes none);"
     " nested: share whose new cap lies inside the old one, prototypes' moves included; cap: its mean angle before and"
     " after an update. A cap is the smallest angle around a class's prototype that contains 95 % of its images.",
+    "class mean: mean angle between a class's mean feature and its prototype, before and after an update. Theorem 1"
+    " assumes features spread evenly around the prototype; this angle would then be 0, apart from the chance of the"
+    " drawn images.",
     "1a, 1b on average: pairs of models k < t for which Eq. 1a or 1b holds on average over all pairs of images; by"
     " class: share of classes (1a), or of pairs of classes (1b), for which it holds on average. Eq. 13: share of pairs"
     " of images of one class that violate Eq. 1a after an update (k = t - 1). Eq. 12: share that violate Eq. 1a, and"
@@ -81,7 +88,7 @@ def _images(measured: Mapping[str, Any]) -> str:
 def summary(pairs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Numbers of one run and readout, from the entries of its pairs of models k < t.
 
-    grew, nested, moved, old_cap, new_cap: over the old classes of all updates (t = k + 1); angles in degrees.
+    grew, nested, moved, ANGLES: over the old classes of all updates (t = k + 1); angles in degrees.
     mean_1a, mean_1b: number of pairs of models for which the equation holds on average.
     class_1a, class_1b: share of classes, or of pairs of classes, for which it holds on average.
     eq13: share of the image pairs of one class that violate Eq. 1a after an update.
@@ -102,7 +109,7 @@ def summary(pairs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {
         "models": float(len(pairs)),
         "grew": 1 - over_classes("shrank"),
-        **{name: over_classes(name) for name in ("nested", "moved", "old_cap", "new_cap")},
+        **{name: over_classes(name) for name in ("nested", "moved", *ANGLES)},
         "mean_1a": float(sum(pair["same"]["holds_on_average"] for pair in pairs)),
         "mean_1b": float(sum(pair["different"]["holds_on_average"] for pair in pairs)),
         "class_1a": by_class("same", classes),
@@ -118,8 +125,9 @@ def _mean(weights: Sequence[float], values: Sequence[float]) -> float:
 
 
 HEADER = (
-    "method", "λ", "readout", "n", "AC", "grew %", "nested %", "cap, degrees", "1a on average", "1a by class %",
-    "Eq. 13 violated %", "Eq. 12 (1a) violated %", "1b on average", "1b by class %", "Eq. 12 (1b) violated %",
+    "method", "λ", "readout", "n", "AC", "AC by instance", "grew %", "nested %", "cap, degrees", "class mean, degrees",
+    "1a on average", "1a by class %", "Eq. 13 violated %", "Eq. 12 (1a) violated %", "1b on average", "1b by class %",
+    "Eq. 12 (1b) violated %",
 )  # fmt: skip
 
 
@@ -153,10 +161,11 @@ def _cells(line: Row) -> list[str]:
 
     compared = line["readout"] == READOUTS[0]  # the feature that the run was evaluated with
     return [
-        score("AC", line["AC"], line["sd"]["AC"]) if compared else "–",
+        *(score("AC", found["AC"], found["sd"]["AC"]) if compared else "–" for found in (line, line["instance"])),
         per_cent("grew"),
         per_cent("nested"),
         f"{found['old_cap']:.1f} → {found['new_cap']:.1f}",
+        f"{found['old_class_mean']:.1f} → {found['new_class_mean']:.1f}",
         models("mean_1a"),
         per_cent("class_1a"),
         per_cent("eq13"),
@@ -174,9 +183,11 @@ def _where(rows: Sequence[Row]) -> tuple[str, ...]:
     )
     if not images:
         return ()
+    buffer = _run(ER, SEEDS[0], None).recipe["scenario"]["buffer_per_class"]
     return (
         f"Measured on {'; '.join(images)}, drawn once for all runs, of the classes that the older model knows: training"
-        f" images, because the constraints are on them. All ordered pairs of different images. Prototypes:"
+        f" images, because the constraints are on them. An update trains on the {buffer} images of such a class that"
+        f" are in its buffer. All ordered pairs of different images. Prototypes:"
         f" {', '.join(kinds)}.",
     )
 
@@ -226,15 +237,11 @@ def _compared(rows: Sequence[Row]) -> str:
     own = {method: [line for line in rows if line["method"] == method] for method in (HOC, ER)}
     if not all(own.values()):
         return ""
-    shares, er = [line["theory"]["eq13"] for line in own[HOC]], own[ER][0]["theory"]["eq13"]
-    fewer = sum(share < er for share in shares)
-    how_often = {len(shares): "fewer pairs than ER", 0: "no fewer pairs than ER"}.get(
-        fewer, f"fewer pairs than ER in {fewer} of {len(shares)} rows"
-    )
-    meets = min(shares) <= FEW
-    held = "so HOC nearly meets it" if meets else "so training with HOC is not training under this constraint"
+    held = "nearly meets" if max(line["theory"]["eq13"] for line in own[HOC]) <= FEW else "does not meet"
     return (
-        f"d-Simplex-HOC violates Eq. 13 for {how_often} ({_range(own[HOC], 'eq13')} against {100 * er:.0f} %), {held}."
+        f"d-Simplex-HOC {held} the constraint of Eq. 13: {_range(own[HOC], 'eq13')} of its pairs violate it. ER, which"
+        f" has no such term, violates it for {_range(own[ER], 'eq13')}. ER also has a trainable classifier and no"
+        " projection; d-Simplex with λ = 1 would be the better control and was not run with these tasks."
     )
 
 
