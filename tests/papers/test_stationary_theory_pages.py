@@ -213,20 +213,22 @@ def measured(slots, share, *, own=-0.1):
         "images": 2000,
         "curves": {"loss": [3.0, 1.5], "ce": [6.0, end], "nce": [2.0, 1.4]},
         "before": state,
-        "after": {**state, "length": 0.5, "own_vertex": own, "ce": end},
+        "after": {**state, "length": 0.5, "own_vertex": own, "old_feature": 0.8, "ce": end},
     }
 
 
 def test_figure_3_says_what_the_numbers_say(fake, tmp_path):
     page = PAGES["fig3"]
     assert page.figures(Results(tmp_path)) == []
+    runs = {variant.change: variant.run for variant in toy.EVERY}
     shares = {"K-10-buffer-20": 0.1, "K-10-lambda-0.9": 0.7, "K-100": 0.2}
     for variant in toy.EVERY:
         record = fake(variant.run, tmp_path)
         write(tmp_path, variant.run, {**record, "toy": measured(variant.slots, shares.get(variant.change, 1.02))})
     (table,) = page.tables(Results(tmp_path), EVERYTHING)
     words = table.notes[0]
-    assert words.startswith("With K = 10 HOC stalls: its cross-entropy part ends at 2.35 (log 10 is 2.30), and 0 % of")
+    assert words.startswith("A run stalls if the cross-entropy of the new digits ends above 0.9 log K, and")
+    assert "The baseline stalls: its cross-entropy part ends at 2.35 (log 10 is 2.30), and 0 % of" in words
     assert "from 16.8 to 0.50, and their mean cosine with their own vertex from -0.31 to -0.10." in words
     stalled, converged, between = (
         words.index(text) for text in ("These changes leave", "These make it converge", "These are in between")
@@ -235,16 +237,25 @@ def test_figure_3_says_what_the_numbers_say(fake, tmp_path):
     assert converged < words.index("a buffer of 20 images of each old class (0.10)") < between
     assert converged < words.index("K = 100 (0.20)") < between < words.index("λ = 0.9 (0.70)")
     assert [
-        "nothing (K = 10)",
+        "baseline: K = 10, 1,000 images of each class",
         "1.500",
         "2.349",
         "1.02",
         "1.400",
         "16.8 → 0.5",
         "-0.31 → -0.10",
+        "0.80",
         "0.0",
         "100.0",
     ] in table.rows
+    assert not any("Likely cause" in note for note in table.notes)  # λ = 0.5 has stalled
+    for name in toy.CHANGES:
+        write(tmp_path, runs[name], {**fake(runs[name], tmp_path), "toy": measured(10, 0.3)})
+    (table,) = page.tables(Results(tmp_path), EVERYTHING)
+    _, needs, directions, cause = table.notes[:4]
+    assert "three things come together" in needs
+    assert "ends at 0.80, which is about 37 degrees. It is 0.80 to 0.80 in all runs with HOC that stall" in directions
+    assert "that cosine is -0.31 with K = 10 and -0.31 with K = 20." in cause
     (figure,) = page.figures(Results(tmp_path))
     figure.draw(figure.data, tmp_path / "figures" / "fig3.png")
     with Image.open(tmp_path / "figures" / "fig3.png") as picture:
@@ -303,8 +314,7 @@ def test_what_is_said_of_the_toy(said):
     }
     cells = {row[0]: row[1:] for row in PAGES["fig3"].tables(Results(ROOT / "results"), EVERYTHING)[0].rows}
     assert f"cross-entropy part ends at {float(cells['K = 10, all images'][1]):.2f}" in said
-    cosines = [cells[about][5].split()[0] for about in ("nothing (K = 10)", "K = 20", "K = 100")]
-    assert "is {} with K = 10, {} with K = 20 and {} with K = 100".format(*cosines) in said
-    before, _, after = cells["K = 10, all images"][4].split()
-    assert f"the length goes from {before} to {after}" in said
-    assert 70 < float(cells["features of length 20 in the cross-entropy"][6]) < 80  # three quarters
+    last = cells["features of length 20 in the cross-entropy"][7]
+    assert f"and {last} % of the new digits are nearest to their own vertex" in said
+    assert {about for about in stalled if about.startswith("K = ")} == {"K = 10, all images", "K = 20"}
+    assert any("Likely cause" in note for note in PAGES["fig3"].tables(Results(ROOT / "results"), EVERYTHING)[0].notes)
