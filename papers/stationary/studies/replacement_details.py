@@ -41,7 +41,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     header = ["method", "AC", "AA %", "ACA %", "by instance", "changed"]
     title = f"One change at a time: CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0"
     ours = (OUR_SETTING,) if any(one["method"] == OURS for one in rows) else ()
-    notes = (pretraining_note(results), *ours, *commit_note(rows), *missing_note(rows))
+    notes = (pretraining_note(results, "changes"), *ours, *commit_note(rows), *missing_note(rows))
     return [Table(title, header, lines, right=(1, 2, 3), notes=notes)]
 
 
