@@ -389,18 +389,19 @@ def toy_figure(curves: Mapping[str, Mapping[str, Sequence[float]]], title: str) 
 
     The runs minimise different losses, so their totals have no common scale; the cross-entropy part does.
 
-    curves: label -> "loss" and "ce", one value per epoch; ``CE_LABEL`` is the run with cross-entropy alone.
+    curves: label -> "loss" and "ce", one value per epoch; the label of the run with cross-entropy alone
+        begins with ``CE_LABEL``.
     title: name of the data.
     """
     figure, axes = new_figure(9.0, 3.7, 2)
     others = iter(itertools.cycle((NEW, QUIET, *SERIES[3:])))
-    looks = {label: OLD if label == CE_LABEL else next(others) for label in curves}
+    looks = {label: OLD if label.startswith(CE_LABEL) else next(others) for label in curves}
     for axis, part, heading in zip(axes, ("loss", "ce"), ("the loss that is minimised", "its cross-entropy part")):
         for label, values in curves.items():
             axis.plot(range(1, len(values[part]) + 1), values[part], color=looks[label], label=label)
         axis.set(xlabel="epoch of fine-tuning", ylabel="training loss")
         axis.set_title(f"{heading}, {title}", fontsize=10)
-        axis.legend(frameon=False, fontsize=9)
+    axes[0].legend(frameon=False, fontsize=9)  # its lines are those of both panels
     axes[0].set_ylim(bottom=min(0, axes[0].get_ylim()[0]))
     axes[1].set_yscale("log")
     return figure

@@ -220,7 +220,7 @@ def _figures(results: Results) -> list[Figure]:
     """The two losses with K = 100, and HOC with K = 10; none before these runs are there."""
     found = {line["change"]: line["toy"] for line in _rows(results, EVERYTHING) if line["toy"]}
     wanted = {
-        CE_LABEL: MAIN[100][0],
+        f"{CE_LABEL}, K = 100": MAIN[100][0],
         "HOC (λ = 0.1), K = 100": MAIN[100][1],
         "HOC (λ = 0.1), K = 10": MAIN[10][1],
     }
