@@ -4,9 +4,12 @@ Both show four methods and ours. Figure 4 also shows the tuned settings, there w
 ACA without a rotation at 7 tasks.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import compatible_pairs, method_name, missing_note
-from papers.stationary.iam_runs import SHORT_TASKS, iam_run, pretraining_note, with_ours
+from papers.stationary.iam_runs import REPLACED_AT, SHORT_TASKS, iam_run, pretraining_note, with_ours
 from papers.stationary.plots import draw_matrices
 from papers.stationary.result_page import EVERYTHING, Figure, ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, rows_with_matrix
@@ -33,12 +36,21 @@ def _fig4_tables(results: Results, selection: Selection) -> list[Table]:
     return [Table(f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0", header, lines, right=(2, 3, 4, 5))]
 
 
+def _panels(rows: list[Row], replaced: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """Panels of ``draw_matrices``, one for each row that has a matrix."""
+    return [
+        {"title": method_name(r["method"]), "matrix": r["matrix"], "replaced": list(replaced)}
+        for r in rows
+        if r["matrix"]
+    ]
+
+
 def _fig4_figures(results: Results) -> list[Figure]:
     """One picture for each set with at least two runs; the two sets are not mixed."""
     made = []
-    rows = [r for r in _fig4_rows(results, EVERYTHING) if r["matrix"]]
+    rows = _fig4_rows(results, EVERYTHING)
     for set_name, title in SETS.items():
-        panels = [[method_name(r["method"]), r["matrix"]] for r in rows if r["set"] == set_name]
+        panels = _panels([r for r in rows if r["set"] == set_name])
         if len(panels) > 1:
             caption = (
                 f"Compatibility matrices, CIFAR100/10, {TASKS} tasks, seed 0: {title}. Red: no better than the old"
@@ -69,10 +81,12 @@ def _fig7_tables(results: Results, selection: Selection) -> list[Table]:
 
 
 def _fig7_figures(results: Results) -> list[Figure]:
-    panels = [[method_name(r["method"]), r["matrix"]] for r in _fig7_rows(results, EVERYTHING) if r["matrix"]]
+    replaced = REPLACED_AT[SHORT_TASKS]
+    panels = _panels(_fig7_rows(results, EVERYTHING), replaced)
     caption = (
-        f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, models 3 and 5 replaced, seed 0. Red: no better"
-        " than the old model on its own gallery."
+        f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0. Boxed indices: the first"
+        f" models after a replacement ({' and '.join(map(str, replaced))}). Red: no better than the old model on its"
+        " own gallery."
     )
     return [Figure("fig7", caption, panels, draw_matrices)] if panels else []
 

@@ -34,30 +34,37 @@ def fingerprint(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def draw_matrices(panels: Sequence[tuple[str, Sequence[Sequence[float | None]]]], path: Path) -> None:
-    """Compatibility matrices side by side with one colour bar, in per cent.
+def draw_matrices(panels: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Compatibility matrices, up to three in a row, with one colour bar, in per cent.
 
-    panels: (title, matrix) each; scores in [0, 1], None if undefined. A row is a query model, a column the gallery of
-        a model. Red: the query model is not better on an old gallery than the model that embedded it.
+    panels: each with a "title"; "matrix", scores in [0, 1], None if undefined; and "replaced", tasks that begin with a
+        replacement: their indices get a box. A row is a query model, a column the gallery of a model. Red: the query
+        model is not better on an old gallery than the model that embedded it.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-    shown = [100 * value for _, matrix in panels for line in matrix for value in line if value is not None]
+    shown = [100 * value for panel in panels for line in panel["matrix"] for value in line if value is not None]
     norm = Normalize(math.floor(min(shown)), math.ceil(max(shown)))
     shades = LinearSegmentedColormap.from_list("holdfast", ["#f2f8fc", "#0072b2"])
-    figure = new_figure(2.7 * len(panels) + 1.0, 3.4)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axis, (title, matrix) in zip(axes, panels):
-        _matrix(axis, title, matrix, shades, norm)
-    axes[0].set_ylabel("query model")
-    bar = figure.colorbar(ScalarMappable(norm, shades), ax=list(axes), fraction=0.02, pad=0.01)
+    rows = math.ceil(len(panels) / 3)
+    columns = math.ceil(len(panels) / rows)
+    figure = new_figure(2.7 * columns + 1.0, 3.1 * rows + 0.3)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis, panel in zip(axes.flat, panels):
+        _matrix(axis, panel, shades, norm)
+    for axis in axes.flat[len(panels) :]:
+        axis.set_axis_off()
+    for axis in axes[:, 0]:
+        axis.set_ylabel("query model", labelpad=8)
+    bar = figure.colorbar(ScalarMappable(norm, shades), ax=axes, fraction=0.03, pad=0.02)
     bar.set_label("top-1, %")
     bar.outline.set_visible(False)
     save(figure, path, panels)
 
 
-def _matrix(axis: "Axes", title: str, matrix: Sequence[Sequence[float | None]], shades: Any, norm: Any) -> None:
+def _matrix(axis: "Axes", panel: Mapping[str, Any], shades: Any, norm: Any) -> None:
+    matrix = panel["matrix"]
     size = len(matrix)
     for t, line in enumerate(matrix):
         for k in range(t + 1):
@@ -65,27 +72,29 @@ def _matrix(axis: "Axes", title: str, matrix: Sequence[Sequence[float | None]], 
             # An undefined score is not compatible, and neither is a tie.
             fails = t > k and (value is None or own is None or not value > own)
             colour = FAILS if fails else "#eeeeee" if value is None else shades(norm(100 * value))
-            edge = {"edgecolor": "#1d2327", "linewidth": 1.2, "zorder": 2} if t == k else {"edgecolor": "white"}
-            axis.add_patch(_square(k, t, colour, edge))
+            axis.add_patch(_square(k, t, colour))
             if size <= 16:
                 dark = not fails and value is not None and norm(100 * value) > 0.6
                 shown = "–" if value is None else f"{100 * value:.1f}" if size <= 8 else f"{100 * value:.0f}"
-                axis.text(
-                    k, t, shown, ha="center", va="center", fontsize=7, color="white" if dark else "#1d2327", zorder=3
-                )
-    axis.set(xlim=(-0.55, size - 0.45), ylim=(size - 0.45, -0.55), aspect="equal", xlabel="gallery of model")
-    axis.set_title(title, fontsize=9)
-    ticks = range(size) if size <= 8 else range(0, size, 5)
-    axis.set_xticks(ticks, [str(i + 1) for i in ticks])
-    axis.set_yticks(ticks, [str(i + 1) for i in ticks])
-    axis.tick_params(length=0)
+                axis.text(k, t, shown, ha="center", va="center", fontsize=7.5, color="white" if dark else "#1d2327")
+    axis.set(xlim=(-0.55, size - 0.45), ylim=(size - 0.45, -0.55), aspect="equal")
+    axis.set_xlabel("gallery of model", labelpad=8)
+    axis.set_title(panel["title"], fontsize=10)
+    replaced = {task - 1 for task in panel["replaced"]}
+    ticks = sorted({*range(0, size, 1 if size <= 8 else 5), *replaced})
+    for one in (axis.xaxis, axis.yaxis):
+        one.set_ticks(ticks, [str(i + 1) for i in ticks])
+        for tick, label in zip(ticks, one.get_ticklabels()):
+            if tick in replaced:
+                label.set_bbox({"boxstyle": "square,pad=0.25", "facecolor": "none", "edgecolor": "#1d2327"})
+    axis.tick_params(length=0, pad=5)
     axis.spines[:].set_visible(False)
 
 
-def _square(x: float, y: float, colour: Any, edge: Mapping[str, Any]) -> Any:
+def _square(x: float, y: float, colour: Any) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=colour, **edge)
+    return Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, facecolor=colour, edgecolor="white")
 
 
 def draw_over_tasks(lines: Mapping[str, Mapping[str, Sequence[float | None]]], path: Path) -> None:

@@ -211,6 +211,8 @@ def test_rows_tables_and_figures(tmp_path, fake):
         figure.draw(figure.data, tmp_path / f"{name}.png")
         assert Image.open(tmp_path / f"{name}.png").width > 400
     assert [panel["replaced"] for panel in figures["fig6"].data] == [[11, 21], []]
+    assert {tuple(panel["replaced"]) for panel in figures["fig7"].data} == {(3, 5)}
+    assert "Boxed indices: the first models after a replacement (3 and 5)." in figures["fig7"].caption
     assert list(figures["fig10"].data["curves"]["lines"]) == ["0 per class", "20 per class"]
     assert [point[0] for point in figures["fig10"].data["axes"]["learning rate"]] == [0.001, 0.01]
     rows = {row["method"]: row for row in PAGES["table7"].rows(results, EVERYTHING)}

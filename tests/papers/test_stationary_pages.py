@@ -245,7 +245,7 @@ def test_docs_and_page(some, tmp_path):
 def test_figures_are_those_that_have_something_to_show(some):
     found = {f.name: f for e in PAGES.values() for f in e.figures(Results(some[0])) if f.data is not None}
     assert set(found) == {"fig4-paper", "fig4-tuned", "front", "over-tasks-paper", "over-tasks-tuned", "stride"}
-    assert [title for title, _ in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
+    assert [panel["title"] for panel in found["fig4-paper"].data] == ["CVS", "d-Simplex-HOC"]
     cvs = found["over-tasks-paper"].data["CVS"]
     assert cvs["tasks"] == [2, 7, 16, 31]
     assert [value is None for value in cvs["AA"]] == [True, False, False, True]
@@ -257,7 +257,7 @@ def test_what_the_committed_pictures_say_of_our_own_method():
     committed = Results(Path(__file__).parents[2] / "results")
     ours = "d-Simplex-HOC-Views (ours)"
     fig4 = {figure.name: figure for figure in PAGES["fig4"].figures(committed)}
-    shown = {name: [title for title, _ in figure.data] for name, figure in fig4.items()}
+    shown = {name: [panel["title"] for panel in figure.data] for name, figure in fig4.items()}
     assert shown["fig4-tuned"].count(ours) == 1
     assert ours not in shown["fig4-paper"]
     table2 = {figure.name: figure for figure in PAGES["table2"].figures(committed)}["over-tasks-tuned"]

@@ -1,6 +1,7 @@
 """Pictures: what is red, where lines break, and whose colour is whose."""
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from holdfast.reports import METHOD_NAMES
@@ -12,18 +13,31 @@ from papers.stationary.plots import draw_matrices, draw_over_tasks, draw_tradeof
 def test_failing_cells_are_red(tmp_path):
     """One pair; drawn with and without a failure, only the failing one has the colour of failure."""
     for name, cross, red in (("good", 0.5, False), ("tie", 0.4, True), ("none", None, True)):
-        draw_matrices([["m", [[0.4, None], [cross, 0.6]]]], tmp_path / f"{name}.png")
+        panel = {"title": "m", "matrix": [[0.4, None], [cross, 0.6]], "replaced": []}
+        draw_matrices([panel], tmp_path / f"{name}.png")
         pixels = np.asarray(Image.open(tmp_path / f"{name}.png").convert("RGB"))
         assert (pixels == (0xF3, 0xB4, 0xA6)).all(axis=2).any() == red, name
 
 
-def drawn(draw, data, monkeypatch):
-    """The lines that a figure would be saved with, by label."""
+def axes_of(draw, data, monkeypatch):
+    """The axes of the figure that would be saved."""
     kept = []
     monkeypatch.setattr(plots, "save", lambda figure, path, data: kept.append(figure))
     draw(data, None)
-    lines = [line for axis in kept[0].axes for line in axis.get_lines()]
-    return {str(line.get_label()): line for line in lines}
+    return kept[0].axes
+
+
+def drawn(draw, data, monkeypatch):
+    """The lines of a figure, by label."""
+    return {str(line.get_label()): line for axis in axes_of(draw, data, monkeypatch) for line in axis.get_lines()}
+
+
+@pytest.mark.parametrize("replaced", [[], [2, 3]])
+def test_indices_of_replaced_models_are_boxed(replaced, monkeypatch):
+    matrix = [[0.4 if k <= t else None for k in range(3)] for t in range(3)]
+    axis = axes_of(draw_matrices, [{"title": "m", "matrix": matrix, "replaced": replaced}], monkeypatch)[0]
+    for labels in (axis.get_xticklabels(), axis.get_yticklabels()):
+        assert [int(label.get_text()) for label in labels if label.get_bbox_patch()] == replaced
 
 
 def test_a_method_has_one_colour_in_every_figure(monkeypatch):
@@ -52,5 +66,5 @@ def test_pictures_take_gaps_and_many_models(tmp_path):
         {"one": [[0.1, None, None], [0.2, 0.9, 0.4]], "x in the paper": [[0.1, 0.9, 0.47]]}, tmp_path / "b.png"
     )
     big = [[0.3 + 0.01 * k if k <= t else None for k in range(31)] for t in range(31)]
-    draw_matrices([["m", big]], tmp_path / "c.png")
+    draw_matrices([{"title": "m", "matrix": big, "replaced": [11, 21]}] * 4, tmp_path / "c.png")
     assert all(Image.open(tmp_path / f"{name}.png").width > 200 for name in "abc")
