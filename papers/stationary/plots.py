@@ -6,6 +6,7 @@ Each PNG file contains a fingerprint of the numbers it was drawn from, so that a
 import hashlib
 import json
 import math
+import string
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,25 +210,29 @@ def _curves(axis: Any, panel: Panel, places: Mapping[str, int]) -> None:
     axis.set_title(panel["title"], fontsize=9)
 
 
-def draw_ablation(data: Mapping[str, Any], path: Path) -> None:
-    """Scores against a setting, one panel each, and AA after each task for each buffer size.
+def draw_ablation(panels: Sequence[Panel], path: Path) -> None:
+    """Panels side by side, named (a), (b) and so on.
 
-    data: "axes", name -> list of [value, AC, AA, ACA]; "curves", a panel of ``draw_aa_panels``.
+    panels: each either as for ``draw_aa_panels``, or scores against a setting: "title", the setting, and "points", each
+        [label of the value, AC, AA, ACA] in the order of the values, which are spaced evenly.
     """
-    figure = new_figure(12.5, 3.4)
-    *scored, last = figure.subplots(1, len(data["axes"]) + 1)
-    for axis, (name, points) in zip(scored, data["axes"].items()):
-        for i, score in enumerate(SCORES):
-            heights = [math.nan if point[i + 1] is None else 100 * point[i + 1] for point in points]
-            axis.plot([point[0] for point in points], heights, label=score, linewidth=1.4, markersize=4, **look(i))
-        axis.set_xscale("log")
-        values = sorted(point[0] for point in points)
-        axis.set_xticks(values, [f"{value:g}" for value in values])
-        axis.set_xticks([], minor=True)
-        plain_axis(axis, name, "AC, AA and ACA, %")
-    scored[0].legend(frameon=False, fontsize=8)
-    curves = data["curves"]
-    _curves(last, curves, {name: i for i, name in enumerate(curves["lines"])})
-    last.set_ylabel("AA up to the task, %")
-    last.legend(frameon=False, fontsize=8, ncols=2)
-    save(figure, path, data)
+    figure = new_figure(3.5 * len(panels), 3.8)
+    for letter, axis, panel in zip(string.ascii_lowercase, figure.subplots(1, len(panels)), panels):
+        if "lines" in panel:
+            _curves(axis, panel, {name: i for i, name in enumerate(panel["lines"])})
+            axis.set_ylabel("AA up to the task, %")
+        else:
+            _scores(axis, panel["points"])
+        axis.set_title(f"({letter}) {panel['title']}", fontsize=10)
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False, fontsize=8)
+    save(figure, path, panels)
+
+
+def _scores(axis: "Axes", points: Sequence[Sequence[Any]]) -> None:
+    places = range(len(points))
+    for i, score in enumerate(SCORES):
+        heights = [math.nan if point[i + 1] is None else 100 * point[i + 1] for point in points]
+        axis.plot(places, heights, label=score, linewidth=1.4, markersize=4.5, **look(i))
+    axis.set_xticks(places, ["\n".join(point[0].partition(" ")[::2]) for point in points])  # two lines each, so level
+    axis.tick_params(axis="x", labelsize=9)
+    plain_axis(axis, "", "AC, AA and ACA, %")

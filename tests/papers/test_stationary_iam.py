@@ -200,7 +200,8 @@ def test_rows_tables_and_figures(tmp_path, fake):
     made = {
         one.path: fake(one, tmp_path)
         for one in RUNS_BY_PATH.values()
-        if one.method in ("er", "simplex_hoc") and (not one.change or one.change in ("buffer-0", "rate-0.01"))
+        if one.method in ("er", "simplex_hoc")
+        and (not one.change or one.change in ("buffer-0", "buffer-300", "rate-0.01"))
     }
     er, hoc = (iam_run("architectures", method, 31).path for method in ("er", "simplex_hoc"))
     unequal(made[er], tmp_path / er, 21)
@@ -213,8 +214,10 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert [panel["replaced"] for panel in figures["fig6"].data] == [[11, 21], []]
     assert {tuple(panel["replaced"]) for panel in figures["fig7"].data} == {(3, 5)}
     assert "Boxed indices: the first models after a replacement (3 and 5)." in figures["fig7"].caption
-    assert list(figures["fig10"].data["curves"]["lines"]) == ["0 per class", "20 per class"]
-    assert [point[0] for point in figures["fig10"].data["axes"]["learning rate"]] == [0.001, 0.01]
+    rate, buffer, images = figures["fig10"].data  # the paper's order
+    assert [point[0] for point in rate["points"]] == ["0.001 (paper's)", "0.01"]
+    assert list(buffer["lines"]) == ["0", "20 (paper's)", "300"]
+    assert [point[0] for point in images["points"]] == ["300 (paper's)"]
     rows = {row["method"]: row for row in PAGES["table7"].rows(results, EVERYTHING)}
     expected = made[hoc]["protocols"]["template"]["AA_tau"]
     assert [pair["AA"] for pair in rows["simplex_hoc"]["up_to"]] == [expected[i] for i in (10, 19, 20, 30)]

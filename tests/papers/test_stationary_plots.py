@@ -40,6 +40,19 @@ def test_indices_of_replaced_models_are_boxed(replaced, monkeypatch):
         assert [int(label.get_text()) for label in labels if label.get_bbox_patch()] == replaced
 
 
+def test_values_of_a_setting_are_spaced_evenly(monkeypatch):
+    points = [["5", 0.5, 0.4, 0.2], ["300 (paper's)", 0.5, 0.4, 0.2], ["500", None, 0.4, None]]
+    curves = {"title": "buffer", "replaced": [2], "lines": {"20 (paper's)": [0.4, 0.5]}}
+    first, second = axes_of(plots.draw_ablation, [{"title": "images", "points": points}, curves], monkeypatch)
+    assert [axis.get_title() for axis in (first, second)] == ["(a) images", "(b) buffer"]
+    assert list(first.get_xticks()) == [0, 1, 2]
+    assert [label.get_text().split("\n") for label in first.get_xticklabels()] == [
+        ["5", ""],
+        ["300", "(paper's)"],
+        ["500", ""],
+    ]
+
+
 def test_a_method_has_one_colour_in_every_figure(monkeypatch):
     line = {"tasks": [2, 7, 16], "AC": [1.0, None, 0.5], "AA": [0.4, None, 0.5], "ACA": [0.4, None, 0.5]}
     names = [METHOD_NAMES[method] for method in (*PAPER_METHODS, OURS, "distillation")]
