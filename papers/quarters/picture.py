@@ -7,10 +7,16 @@ from pathlib import Path
 from papers.quarters.shares import LAGS, Records
 from papers.quarters.strategies import STRATEGIES
 from papers.quarters.study_data import UNSEEN
-from papers.stationary.plots import COLOURS, MARKERS, new_figure, plain_axis, save
+from papers.stationary.cifar_runs import OURS
+from papers.stationary.plots import METHODS, look, new_figure, plain_axis, save
 
-COLOUR_OF = {"never": "#8a9196", "plain": COLOURS[1], "cvs": COLOURS[4], "fan": COLOURS[3], "distillation": COLOURS[2],
-             "hoc": COLOURS[5], "ours": COLOURS[8]}  # fmt: skip
+METHOD_OF = {"cvs": "cvs", "fan": "fan", "distillation": "distillation", "hoc": "simplex_hoc", "ours": OURS}
+"""Training -> method, which has the colour and marker of the paper's figures. Here a dashed line is a bridge."""
+LOOK_OF = {
+    "never": {"color": "#8a9196", "marker": "P"},
+    "plain": look(1),
+    **{training: look(METHODS.index(method)) for training, method in METHOD_OF.items()},
+}
 SHOWN = (
     "never", "plain", "plain-bridge", "cvs", "fan", "distillation", "distillation-bridge", "hoc", "hoc-bridge", "ours",
     "ours-bridge",
@@ -42,10 +48,9 @@ def draw_kept(lines: Mapping[str, Sequence[float]], path: Path) -> None:
         drawn = max(shares) >= LOWEST
         label = title if drawn else f"{title}: {100 * shares[0]:.0f} to {100 * shares[-1]:.0f} (not drawn)"
         axis.plot(
-            LAGS if drawn else [], [100 * share for share in shares if drawn], label=label, color=COLOUR_OF[training],
-            marker=MARKERS[list(COLOUR_OF).index(training)], markersize=8 if bridged else 5,
-            markerfacecolor="none" if bridged else None, linestyle="--" if bridged else "-",
-            linewidth=2.4 if training == "ours" else 1.3,
+            LAGS if drawn else [], [100 * share for share in shares if drawn], label=label, **LOOK_OF[training],
+            markersize=8 if bridged else 5, markerfacecolor="none" if bridged else None,
+            linestyle="--" if bridged else "-", linewidth=2.4 if training == "ours" else 1.3,
         )  # fmt: skip
     axis.set_xticks(LAGS)
     plain_axis(axis, "updates since the index was built", "mAP kept, % of re-embedding everything")

@@ -23,7 +23,7 @@ from papers.stationary.iam_runs import (
     pretraining_note,
     with_ours,
 )
-from papers.stationary.plots import aa_panel, draw_aa_panels
+from papers.stationary.plots import DASHED, aa_panel, draw_aa_panels
 from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, row
 from papers.stationary.study_runs import StudyRun
@@ -99,7 +99,8 @@ class AAOverTasks:
         ]
         panels = [panel for panel in panels if panel["lines"]]
         caption = (
-            f"AA up to each task, {self.data}, {self.tasks} tasks, seed 0; dotted: a model trained elsewhere comes in."
+            f"AA up to each task, {self.data}, {self.tasks} tasks, seed 0; dotted: a model trained elsewhere comes in;"
+            f" {DASHED}."
         )
         return [Figure(self.name, caption, panels, draw_aa_panels)] if panels else []
 

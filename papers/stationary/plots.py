@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.storage import replacing
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import method_name
 from papers.stationary.results import SCORES, Results
 from papers.stationary.study_runs import StudyRun
@@ -22,9 +22,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe and Ito's colours, as in the HTML reports, with a marker each for those who cannot tell them apart.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b4578f", "#a87400", "#3a9bd1", "#c8452c", "#8a6a4f", "#1d2327", "#7b5cc4")
-MARKERS = "os^Dv<>PX*"
+# The first three are Okabe and Ito's. The others were found by a random search for colours that differ from each other
+# for all readers, also colour-blind ones; a test checks the differences.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#780064", "#dc78f0", "#c8a050", "#505014", "#a08cb4", "#003ca0", "#1d2327")
+MARKERS = "osv^D<*PX>"
+METHODS = ("simplex_hoc", "simplex_fd", "distillation", "lce", "fan", "advbct", "er", "bct", "cvs", OURS)
+"""Methods in the order of their colours and markers."""
+
+ON_THE_SIMPLEX = ("simplex_hoc", "simplex_fd", OURS)
+"""Methods with solid lines; those of the others are dashed."""
+
+DASHED = "dashed: methods with a trainable classifier"
+"""For the caption of a figure with lines of both kinds."""
+
 FAILS = "#f3b4a6"
 IN_THE_PAPER = " in the paper"
 """Suffix of the name of a line with the paper's numbers."""
@@ -114,7 +124,7 @@ def draw_over_tasks(lines: Mapping[str, Mapping[str, Sequence[float | None]]], p
         plain_axis(axis, "tasks", label)
         if name == "AC":
             axis.set_ylim(-0.03, 1.03)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+    _legend_beside(figure)
     save(figure, path, lines)
 
 
@@ -125,8 +135,9 @@ def draw_tradeoff(lines: Mapping[str, Sequence[Sequence[float]]], path: Path) ->
     for i, (name, points) in enumerate(lines.items()):
         known = [point for point in points if point[1] is not None and point[2] is not None]
         style = look_of(name.removesuffix(IN_THE_PAPER), i)
-        dashed: dict[str, Any] = {"linestyle": "--", "alpha": 0.6} if name.endswith(IN_THE_PAPER) else {}
-        axis.plot([100 * p[2] for p in known], [p[1] for p in known], label=name, linewidth=1.4, **style, **dashed)
+        if name.endswith(IN_THE_PAPER):
+            style |= {"linestyle": "--", "alpha": 0.6}
+        axis.plot([100 * p[2] for p in known], [p[1] for p in known], label=name, linewidth=1.4, **style)
         for dial, ac, aa in known:
             axis.annotate(
                 f"{dial:g}", (100 * aa, ac), xytext=(4, 4), textcoords="offset points", fontsize=7, color=style["color"]
@@ -138,9 +149,12 @@ def draw_tradeoff(lines: Mapping[str, Sequence[Sequence[float]]], path: Path) ->
 
 
 def look_of(name: str, place: int) -> dict[str, Any]:
-    """Colour and marker of a method, the same in every figure; for other names those of index ``place``."""
-    methods = [method_name(method) for method in (*PAPER_METHODS, OURS, "distillation")]
-    return look(methods.index(name) if name in methods else place)
+    """Colour, marker and line style of a method, the same in every figure; for other names those of index ``place``."""
+    names = [method_name(method) for method in METHODS]
+    if name not in names:
+        return look(place)
+    at = names.index(name)
+    return look(at) | {"linestyle": "-" if METHODS[at] in ON_THE_SIMPLEX else "--"}
 
 
 def look(i: int) -> dict[str, Any]:
@@ -194,16 +208,23 @@ def draw_aa_panels(panels: Sequence[Panel], path: Path) -> None:
     for axis, panel in zip(axes, panels):
         _curves(axis, panel, places)
     axes[0].set_ylabel("AA up to the task, %")
-    known = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels())}
-    figure.legend(known.values(), known.keys(), loc="outside right center", frameon=False, fontsize=8)
+    _legend_beside(figure)
     save(figure, path, panels)
+
+
+def _legend_beside(figure: "Figure") -> None:
+    """A legend with the lines of all panels, each name once, long enough to show dashes."""
+    known = {label: line for axis in figure.axes for line, label in zip(*axis.get_legend_handles_labels())}
+    figure.legend(known.values(), known.keys(), loc="outside right center", frameon=False, fontsize=8, handlelength=3.6)
 
 
 def _curves(axis: Any, panel: Panel, places: Mapping[str, int]) -> None:
     for name, values in panel["lines"].items():
         shown = [math.nan if value is None else 100 * value for value in values]
         style = look_of(name, places[name])
-        axis.plot(range(1, len(shown) + 1), shown, label=name, linewidth=1.4, markersize=3, **style)
+        # A marker at every third of 31 points, so that dashes stay visible between them.
+        every = max(1, len(shown) // 10)
+        axis.plot(range(1, len(shown) + 1), shown, label=name, linewidth=1.4, markersize=4.5, markevery=every, **style)
     for task in panel["replaced"]:
         axis.axvline(task, color="#8a9196", linewidth=0.9, linestyle=":")
     plain_axis(axis, "task", "")

@@ -25,7 +25,7 @@ from papers.stationary.formatting import (
     scores,
     unscored,
 )
-from papers.stationary.plots import draw_over_tasks
+from papers.stationary.plots import DASHED, draw_over_tasks
 from papers.stationary.ranking import ranking_table
 from papers.stationary.readings import GALLERY_PAIRS, OTHER_PAIRS, PLAIN
 from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table, printed_in_paper
@@ -410,7 +410,8 @@ def _figures(results: Results) -> list[Figure]:
                 line[key].append(found[key])
         if len(lines) > 1:  # a single line shows nothing beyond the table
             caption = (
-                f"AC, AA and ACA against the number of tasks: {settings}, natural class order, without a rotation."
+                f"AC, AA and ACA against the number of tasks: {settings}, natural class order, without a rotation;"
+                f" {DASHED}."
             )
             absent = [method_name(method) for method in METHODS if method not in drawn]
             caption += f" Not drawn because not run: {', '.join(absent)}." if absent else ""

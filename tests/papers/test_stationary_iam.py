@@ -230,7 +230,7 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert lines["ER"][5] == lines["ER"][7] == "–"
     assert lines["ER"][8:] == ["0.00 53.29", "0.00 41.39", "– –"]
     assert lines["FAN"][0] == "missing"
-    assert ", seed 0;" in figures["fig9"].caption
+    assert ", seed 0; dotted: a model of another architecture comes in (tasks 11 and 21)" in figures["fig9"].caption
     table, ranking = PAGES["table6"].tables(results, EVERYTHING)
     assert ranking.title == "The paper's ranking"
     shown = {(line[0], line[1]): line for line in table.rows}
