@@ -19,8 +19,8 @@ from papers.stationary.iam_runs import (
     OUR_SETTING,
     REPLACED_AT,
     TITLES,
+    deviation_notes,
     iam_run,
-    pretraining_note,
     with_ours,
 )
 from papers.stationary.plots import DASHED, aa_panel, draw_aa_panels
@@ -40,7 +40,7 @@ class AAOverTasks:
     studies: study -> title of its panel.
     replaced: study -> tasks that begin with a replacement.
     stage: position of its runs in the running order.
-    note: returns a note for all numbers.
+    notes: returns the notes for all numbers.
     needed: returns a note on what missing runs need.
     """
 
@@ -51,7 +51,7 @@ class AAOverTasks:
     studies: Mapping[str, str]
     replaced: Mapping[str, tuple[int, ...]]
     stage: int
-    note: Callable[[Results], str]
+    notes: Callable[[Results], tuple[str, ...]]
     needed: Callable[[Results], str] | None = None
 
     def page(self, about: str) -> ResultPage:
@@ -84,7 +84,7 @@ class AAOverTasks:
         notes = (
             "AA of the models up to a task: before and at each replacement"
             f" (tasks {' and '.join(map(str, replaced))}), and at the end. The paper has curves without numbers.",
-            self.note(results),
+            *self.notes(results),
             *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
             *commit_note(every),
             *absent,
@@ -113,7 +113,7 @@ FIG6 = AAOverTasks(
     studies=TITLES,
     replaced={"replaced": REPLACED_AT[LONG_TASKS]},
     stage=LONG,
-    note=pretraining_note,
+    notes=deviation_notes,
 ).page("Figure 6: AA over 31 tasks, with replacements and without")
 
 
@@ -132,9 +132,9 @@ FIG8 = AAOverTasks(
     studies={"celeba": "Two replacements", "celeba-none": "No replacement"},
     replaced={"celeba": (5, 10)},
     stage=LAST + 2,
-    note=lambda results: (
+    notes=lambda results: (
         "Models pre-trained on 3,525, 7,050 and 10,575 people of CASIA-WebFace, as the paper's. Of each test identity a"
-        " seeded half of the images is query, the rest gallery; the paper does not say."
+        " seeded half of the images is query, the rest gallery; the paper does not say.",
     ),
     needed=_needed,
 ).page("Figure 8: AA over 16 tasks of CelebA, with replacements and without")

@@ -72,6 +72,18 @@ def classes_of(model: str) -> int:
     return int(model.rsplit("-", 2)[1])
 
 
+DETAILS = (
+    "The learning rate falls by a cosine, and at a replacement the loss compares with the loaded model, both as in the"
+    " authors' code. The paper's text has steps at epochs 50 and 64 and does not name the model; page `replacing` has"
+    " both changes."
+)
+
+
+def deviation_notes(results: Results, study: str = "replaced") -> tuple[str, str]:
+    """Two notes: on pre-training, and on details of fine-tuning."""
+    return pretraining_note(results, study), DETAILS
+
+
 def pretraining_note(results: Results, study: str = "replaced") -> str:
     """A note: what the models were pre-trained on here and in the paper.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import compatible_pairs, method_name, missing_note
-from papers.stationary.iam_runs import REPLACED_AT, SHORT_TASKS, iam_run, pretraining_note, with_ours
+from papers.stationary.iam_runs import REPLACED_AT, SHORT_TASKS, deviation_notes, iam_run, with_ours
 from papers.stationary.plots import draw_matrices
 from papers.stationary.result_page import EVERYTHING, Figure, ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, rows_with_matrix
@@ -75,7 +75,7 @@ def _fig7_tables(results: Results, selection: Selection) -> list[Table]:
     every = _fig7_rows(results, selection)
     lines = [[method_name(r["method"]), *compatible_pairs(r)] for r in every]
     header = ["method", "compatible pairs", "AC", "AA %", "ACA %"]
-    notes = ("Models 3 and 5 are replacements.", pretraining_note(results), *missing_note(every))
+    notes = ("Models 3 and 5 are replacements.", *deviation_notes(results), *missing_note(every))
     title = f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0"
     return [Table(title, header, lines, right=(1, 2, 3, 4), notes=notes)]
 

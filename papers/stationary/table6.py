@@ -27,8 +27,8 @@ from papers.stationary.iam_runs import (
     REPLACED_AT,
     SHORT,
     SHORT_TASKS,
+    deviation_notes,
     iam_run,
-    pretraining_note,
     with_ours,
 )
 from papers.stationary.ranking import mean_curves, ranking_table
@@ -87,7 +87,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     notes = (
         "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC and AA %; it has no ACA.",
         f"{INSTANCE_LEGEND} Not at {LONG_TASKS} tasks.",
-        pretraining_note(results),
+        *deviation_notes(results),
         SEEDS,
         *compared_with_paper(results, selection.of(runs())),
         OUR_SETTING,
