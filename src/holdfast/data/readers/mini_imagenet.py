@@ -30,8 +30,9 @@ CLASS_SETS: dict[str, tuple[str, ...]] = {
         "n04296562", "n04418357", "n06794110", "n13133613",
     ),
 }  # fmt: skip
-"""The classes of each set. The first two are drawn from the 75 classes that are not in TinyImageNet, and share none;
-the third from 23 without a counterpart in CIFAR-10, CIFAR-100 or the validation classes of ``tinyimagenet32``."""
+"""The classes of each set. The first two are the first 20 and the next 20 of
+``numpy.random.default_rng(0).permutation`` of the 75 sorted classes that are not in TinyImageNet. The third is drawn
+from 23 without a counterpart in CIFAR-10, CIFAR-100 or the validation classes of ``tinyimagenet32``."""
 
 
 def miniimagenet20(
