@@ -40,7 +40,7 @@ class AAOverTasks:
     studies: study -> title of its panel.
     replaced: study -> tasks that begin with a replacement.
     stage: position of its runs in the running order.
-    notes: returns the notes for all numbers.
+    notes: returns the notes for all numbers of the given runs.
     needed: returns a note on what missing runs need.
     """
 
@@ -51,7 +51,7 @@ class AAOverTasks:
     studies: Mapping[str, str]
     replaced: Mapping[str, tuple[int, ...]]
     stage: int
-    notes: Callable[[Results], tuple[str, ...]]
+    notes: Callable[[Results, Sequence[StudyRun]], tuple[str, ...]]
     needed: Callable[[Results], str] | None = None
 
     def page(self, about: str) -> ResultPage:
@@ -84,7 +84,7 @@ class AAOverTasks:
         notes = (
             "AA of the models up to a task: before and at each replacement"
             f" (tasks {' and '.join(map(str, replaced))}), and at the end. The paper has curves without numbers.",
-            *self.notes(results),
+            *self.notes(results, selection.of(self.runs())),
             *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
             *commit_note(every),
             *absent,
@@ -132,7 +132,7 @@ FIG8 = AAOverTasks(
     studies={"celeba": "Two replacements", "celeba-none": "No replacement"},
     replaced={"celeba": (5, 10)},
     stage=LAST + 2,
-    notes=lambda results: (
+    notes=lambda results, runs: (
         "Models pre-trained on 3,525, 7,050 and 10,575 people of CASIA-WebFace, as the paper's. Of each test identity a"
         " seeded half of the images is query, the rest gallery; the paper does not say.",
     ),

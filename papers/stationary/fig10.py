@@ -64,7 +64,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         own = [r for r in every if r["axis"] == axis]
         lines = [[_shown(axis, r["value"]), *scores(r)] for r in own]
         said = compared_with_paper(axis, own, CENTRE[axis], REPLACED_AT[LONG_TASKS], _aa_by_buffer(results))
-        deviations = deviation_notes(results)
+        deviations = deviation_notes(results, selection.of([run for name, _, run in _points() if name == axis]))
         notes = ("The paper has curves without numbers.", *said, *deviations, *commit_note(own), *missing_note(own))
         if axis == "buffer":
             kernels = "The run with 300 images is by the fused kernels, which round differently from torch's."

@@ -1,7 +1,12 @@
 """The runs that the tables and figures of IAM-CL2R share: recipe, pre-trained models, position in the running order."""
 
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
 from holdfast.experiments.load import read_recipe
 from papers.stationary.cifar_runs import OURS, REST
+from papers.stationary.formatting import method_name
 from papers.stationary.results import Results
 from papers.stationary.study_runs import StudyRun
 
@@ -79,24 +84,45 @@ DETAILS = (
 )
 
 
-def deviation_notes(results: Results, study: str = "replaced") -> tuple[str, str]:
-    """Two notes: on pre-training, and on details of fine-tuning."""
-    return pretraining_note(results, study), DETAILS
+def deviation_notes(results: Results, runs: Sequence[StudyRun]) -> tuple[str, ...]:
+    """Notes on pre-training, and one on details of fine-tuning."""
+    return *pretraining_notes(results, runs), DETAILS
 
 
-def pretraining_note(results: Results, study: str = "replaced") -> str:
-    """A note: what the models were pre-trained on here and in the paper.
+def pretraining_notes(results: Results, runs: Sequence[StudyRun]) -> Iterator[str]:
+    """What the models that ``runs`` start from were pre-trained on here and in the paper, and whether all are the same.
 
-    The epochs are those recorded in ``results``; for a model without a record those of the recipe.
+    The epochs are those that the runs recorded; for a model without a record those of the recipe.
     """
-    models = pretrained_models(study)
+    models = pretrained_models(max((run.study for run in runs), key=lambda study: len(pretrained_models(study))))
     counts = ", ".join(str(classes_of(model)) for model in models)
     source = models[0].partition("/")[0]
     in_recipe = read_recipe(f"pretrain/{source}")["train"]["epochs"]
-    recorded = results.pretrained(study)
-    epochs = [recorded.get(model.format(head="simplex"), {}).get("epochs", in_recipe) for model in models]
+    recorded = {name.rpartition("-")[0]: model for run in runs for name, model in results.models(run).items()}
+    epochs = [recorded.get(model.rpartition("-")[0], {}).get("epochs", in_recipe) for model in models]
     shown = str(epochs[0]) if len(set(epochs)) == 1 else ", ".join(map(str, epochs))
-    return (
+    yield (
         f"Models pre-trained on {source} ({counts} classes, {shown} epochs); the paper's on ImageNet32 (100, 300, 600"
         " classes, 300 epochs)."
     )
+    if others := runs_from_other_weights(results, runs):
+        several = len({run.method for run in runs}) > 1
+        named = ", ".join(method_name(run.method) if several else run.change.replace("-", " ") for run in others)
+        yield (
+            f"The models were pre-trained more than once with these settings; {named} started from other weights than"
+            " the rest."
+        )
+
+
+def runs_from_other_weights(results: Results, runs: Sequence[StudyRun]) -> list[StudyRun]:
+    """The runs with a model that has the same name as in most runs of equally many tasks, but other weights.
+
+    Weights are told apart by their loss at the end of pre-training, to the last digit.
+    """
+    losses = defaultdict[tuple[int, str], dict[StudyRun, float | None]](dict)
+    for run in runs:
+        for name, model in results.models(run).items():
+            losses[run.tasks, name][run] = model.get("loss")
+    usual = {key: statistics.mode(by_run.values()) for key, by_run in losses.items()}
+    others = {run for key, by_run in losses.items() for run, loss in by_run.items() if loss != usual[key]}
+    return [run for run in runs if run in others]

@@ -75,7 +75,11 @@ def _fig7_tables(results: Results, selection: Selection) -> list[Table]:
     every = _fig7_rows(results, selection)
     lines = [[method_name(r["method"]), *compatible_pairs(r)] for r in every]
     header = ["method", "compatible pairs", "AC", "AA %", "ACA %"]
-    notes = ("Models 3 and 5 are replacements.", *deviation_notes(results), *missing_note(every))
+    notes = (
+        "Models 3 and 5 are replacements.",
+        *deviation_notes(results, selection.of(_fig7_runs())),
+        *missing_note(every),
+    )
     title = f"Compatibility matrices, CIFAR100R/10, {SHORT_TASKS} tasks, two replacements, seed 0"
     return [Table(title, header, lines, right=(1, 2, 3, 4), notes=notes)]
 

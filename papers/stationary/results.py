@@ -80,11 +80,9 @@ class Results:
             return None
         return [own for model, line in enumerate(matrix) if (own := line[model]) is not None]
 
-    def pretrained(self, study: str) -> dict[str, Any]:
-        """The records of the pre-trained models of an IAM-CL2R study, by name; empty if unknown."""
-        path = self.root / "iam" / "pretrained.json"
-        found: dict[str, Any] = read_json(path).get(study, {}).get("models", {}) if path.is_file() else {}
-        return found
+    def models(self, run: StudyRun) -> dict[str, Any]:
+        """How the pre-trained models that a run started from were trained, by name; empty if it has not been run."""
+        return (self.record(run) or {}).get("models", {})
 
     def missing(self, runs: Sequence[StudyRun]) -> list[StudyRun]:
         """The runs that were not tried, each once; two sets may share a run."""

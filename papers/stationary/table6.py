@@ -87,7 +87,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     notes = (
         "T: tasks. n: seeds; mean±standard deviation where there are several. paper: its AC and AA %; it has no ACA.",
         f"{INSTANCE_LEGEND} Not at {LONG_TASKS} tasks.",
-        *deviation_notes(results),
+        *deviation_notes(results, selection.of(runs())),
         SEEDS,
         *compared_with_paper(results, selection.of(runs())),
         OUR_SETTING,

@@ -73,7 +73,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         "The paper prints AC and AA of all methods to task 21, although it says that they cannot be calculated from"
         " there on. Its ranking is compared with ours to task 20, the last where all can be.",
         *compared_with_paper(results, selection.of(_runs())),
-        *deviation_notes(results, "architectures"),
+        *deviation_notes(results, selection.of(_runs())),
         *commit_note(every),
         *missing_note(every),
     )
@@ -94,7 +94,7 @@ def _curve_tables(results: Results, selection: Selection) -> list[Table]:
         for r in every
     ]
     header = ["method", *(f"AA_{task} %" for task in ENDS)]
-    notes = (*deviation_notes(results, "architectures"), *commit_note(every), *missing_note(every))
+    notes = (*deviation_notes(results, selection.of(_runs())), *commit_note(every), *missing_note(every))
     return [Table("AA up to a task, three architectures", header, lines, right=range(1, 5), notes=notes)]
 
 

@@ -42,6 +42,8 @@ def test_a_replacement_starts_from_the_loaded_weights(iam_tables, toy_models, tm
         assert len(found.info["slots"]["owners"]) == (6, 12, 14)[number - 1]
         weights = json.loads((toy_models / f"{origin}-simplex" / "config.json").read_text())["weights_sha256"]
         assert found.info["origin"] == {"model": f"{origin}-simplex", "weights_sha256": weights}
+        made = metrics["models"][f"{origin}-simplex"]
+        assert made == {"weights_sha256": weights, **loaded.info["pretrained"]}
     assert [task.get("model") for task in metrics["tasks"]] == ["four-simplex", "eight-simplex", None]
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert "model 1 started from four-simplex, model 2 from eight-simplex." in page

@@ -17,7 +17,7 @@ from papers.stationary import PAGES, Results, Selection
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.fig10 import AXES, CENTRE, ablation_run
 from papers.stationary.formatting import score
-from papers.stationary.iam_runs import iam_run, pretrained_models, pretraining_note
+from papers.stationary.iam_runs import iam_run, pretrained_models, pretraining_notes
 from papers.stationary.result_page import EVERYTHING, printed_in_paper
 from papers.stationary.study_runs import PASSES_WITH_VIEWS, SECONDS_PER_STEP, planned_steps, predicted_minutes
 
@@ -152,16 +152,41 @@ def test_the_papers_numbers_agree_with_each_other():
     assert max(printed_in_paper("table6").items(), key=lambda entry: entry[1]["7"][1])[0] == "simplex_hoc"
 
 
-def test_epochs_are_those_on_record(tmp_path):
-    (tmp_path / "iam").mkdir()
-    models = {"tinyimagenet32/regnety_400mf-200-simplex": {"epochs": 15}}
-    (tmp_path / "iam/pretrained.json").write_text(json.dumps({"architectures": {"models": models}}))
-    assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in pretraining_note(Results(tmp_path), "architectures")
-    assert "(50, 100, 200 classes, 30 epochs)" in pretraining_note(Results(tmp_path))
+def from_models(fake, run, root, **losses):
+    """A made-up record of a run that started from models with these losses, by the name of their network."""
+    record = fake(run, root)
+    models = {f"tinyimagenet32/{network}-200-simplex": {"loss": loss, "epochs": 15} for network, loss in losses.items()}
+    (root / run.path).write_text(json.dumps({**record, "models": models}))
+
+
+def test_epochs_are_those_on_record(tmp_path, fake):
+    other, same = iam_run("architectures", "simplex_hoc", 31), iam_run("none", "simplex_hoc", 31)
+    from_models(fake, other, tmp_path, regnety_400mf=1.0)
+    (note,) = pretraining_notes(Results(tmp_path), [other])
+    assert "(50, 100, 200 classes, 30, 30, 15 epochs)" in note
+    (note,) = pretraining_notes(Results(tmp_path), [same])
+    assert "(50 classes, 30 epochs)" in note
+
+
+def test_rows_from_other_weights_are_named(tmp_path, fake):
+    """A run counts as different only against runs of models with the same name, and of equally many tasks."""
+    runs = [iam_run("replaced", method, 31) for method in ("simplex_hoc", "simplex_fd", OURS, "er")]
+    short = iam_run("replaced", "simplex_hoc", 7)
+    for run, loss in zip(runs[:3], (1.25, 1.5, 1.25), strict=True):
+        from_models(fake, run, tmp_path, resnet18=loss)
+    from_models(fake, runs[3], tmp_path, other=2.0)
+    from_models(fake, short, tmp_path, resnet18=1.75)
+    _, note = pretraining_notes(Results(tmp_path), [*runs, short])
+    assert note == (
+        "The models were pre-trained more than once with these settings; d-Simplex-FD started from other weights than"
+        " the rest."
+    )
+    assert len(list(pretraining_notes(Results(tmp_path), [runs[0], *runs[2:], short]))) == 1
 
 
 def test_every_page_says_what_the_models_were_trained_on(tmp_path):
-    assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in pretraining_note(Results(tmp_path))
+    (note,) = pretraining_notes(Results(tmp_path), [iam_run("replaced", "er", 7)])
+    assert "tinyimagenet32 (50, 100, 200 classes, 30 epochs)" in note
     assert [name.split("/")[1].partition("-")[0] for name in pretrained_models("architectures")] == [
         "resnet18",
         "senet18",

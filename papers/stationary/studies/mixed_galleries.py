@@ -14,7 +14,7 @@ from papers.stationary.iam_runs import (
     SHORT_TASKS,
     TITLES,
     iam_run,
-    pretraining_note,
+    pretraining_notes,
     with_ours,
 )
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
@@ -71,7 +71,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " all of it. found: the share whose nearest item has their class; re-indexed: the same with everything embedded"
         " anew. Older items came before the last replacement (the same task where there is none): their share of the"
         " gallery, their share of first places, and how much higher they score than they would embedded anew.",
-        pretraining_note(results),
+        *pretraining_notes(results, selection.of(_runs())),
         OUR_SETTING,
         *commit_note(every),
         *missing_note(every),

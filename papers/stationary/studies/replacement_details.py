@@ -2,7 +2,7 @@
 
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import by_instance, commit_note, method_name, missing_note, scores
-from papers.stationary.iam_runs import FUSED, LAST, LONG_TASKS, OUR_SETTING, SHORT_TASKS, iam_run, pretraining_note
+from papers.stationary.iam_runs import FUSED, LAST, LONG_TASKS, OUR_SETTING, SHORT_TASKS, iam_run, pretraining_notes
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, row
 from papers.stationary.study_runs import StudyRun
@@ -44,7 +44,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     header = ["T", "method", "AC", "AA %", "ACA %", "by instance", "changed"]
     title = "One change at a time: CIFAR100R/10, two replacements, seed 0"
     ours = (OUR_SETTING,) if any(one["method"] == OURS for one in rows) else ()
-    notes = (pretraining_note(results, "changes"), *ours, *commit_note(rows), *missing_note(rows))
+    notes = (*pretraining_notes(results, selection.of(_runs())), *ours, *commit_note(rows), *missing_note(rows))
     return [Table(title, header, lines, right=(0, 2, 3, 4), notes=notes)]
 
 

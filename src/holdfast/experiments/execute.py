@@ -14,6 +14,7 @@ from holdfast.data.device_images import Images
 from holdfast.devices import resolve_device
 from holdfast.encoders import Encoder, FeatureStore, ModelFeatures, compact_basis, extract, read_space_maps
 from holdfast.encoders.backbones import is_own_code
+from holdfast.encoders.encoder import CONFIG_FILE
 from holdfast.environment import describe
 from holdfast.errors import HoldfastError
 from holdfast.evaluation import evaluate_run, mixed_gallery
@@ -178,6 +179,8 @@ def execute(
             "tasks": _task_records(experiment, folder),
             "data": _data_record(experiment.data),
         }
+        if loaded := _loaded_models(experiment, folder):
+            metrics["models"] = loaded
         if "mixed" in recipe["evaluation"]["protocols"]:
             metrics["mixed"] = mixed_gallery(models, *store.labels(), maps=maps, device=where)
         if recipe["evaluation"]["compact"]:
@@ -348,6 +351,16 @@ def _task_records(experiment: Experiment, folder: RunFolder) -> list[dict[str, A
         }
         for task in experiment.scenario.tasks
     ]
+
+
+def _loaded_models(experiment: Experiment, folder: RunFolder) -> dict[str, dict[str, Any]]:
+    """Of each pre-trained model that a task started from: the checksum of its weights, and how it was pre-trained."""
+    found = {}
+    for task in experiment.scenario.tasks:
+        if task.model is not None:
+            info = read_json(folder.model(task.number) / CONFIG_FILE)["info"]
+            found[task.model] = {"weights_sha256": info["origin"]["weights_sha256"], **info.get("pretrained", {})}
+    return found
 
 
 def _data_record(data: OpenSet) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def write_record(folder: RunFolder, path: Path, command: str, also: Mapping[str,
         "recipe": recipe,
         "data": metrics["data"],
         "protocols": metrics["protocols"],
-        **{part: metrics[part] for part in ("mixed", "bridged") if part in metrics},
+        **{part: metrics[part] for part in ("models", "mixed", "bridged") if part in metrics},
     }
     write_json(path, record)
 
