@@ -357,7 +357,7 @@ def _loaded_models(experiment: Experiment, folder: RunFolder) -> dict[str, dict[
     """Of each pre-trained model that a task started from: the checksum of its weights, and how it was pre-trained."""
     found = {}
     for task in experiment.scenario.tasks:
-        if task.model is not None:
+        if task.start == "loaded" and task.model is not None:
             info = read_json(folder.model(task.number) / CONFIG_FILE)["info"]
             found[task.model] = {"weights_sha256": info["origin"]["weights_sha256"], **info.get("pretrained", {})}
     return found
