@@ -94,7 +94,7 @@ def pretraining_notes(results: Results, runs: Sequence[StudyRun]) -> Iterator[st
 
     The epochs are those that the runs recorded; for a model without a record those of the recipe.
     """
-    models = pretrained_models(max((run.study for run in runs), key=lambda study: len(pretrained_models(study))))
+    models = max(map(pretrained_models, dict.fromkeys(run.study for run in runs)), key=len)
     counts = ", ".join(str(classes_of(model)) for model in models)
     source = models[0].partition("/")[0]
     in_recipe = read_recipe(f"pretrain/{source}")["train"]["epochs"]
@@ -117,7 +117,7 @@ def pretraining_notes(results: Results, runs: Sequence[StudyRun]) -> Iterator[st
 def runs_from_other_weights(results: Results, runs: Sequence[StudyRun]) -> list[StudyRun]:
     """The runs with a model that has the same name as in most runs of equally many tasks, but other weights.
 
-    Weights are told apart by their loss at the end of pre-training, to the last digit.
+    Two models of the same name have the same weights if their losses at the end of pre-training are equal.
     """
     losses = defaultdict[tuple[int, str], dict[StudyRun, float | None]](dict)
     for run in runs:
