@@ -81,3 +81,13 @@ def test_one_run_alone_says_nothing(said):
 
 def test_rates_are_held_against_the_papers_choice_alone(said):
     assert said("rate", {0.01: (0.6, 0.4, 0.3), 0.0001: (0.4, 0.6, 0.1)}) == []
+
+
+def test_the_kernels_of_a_run_are_named_once_it_is_there(tmp_path, fake):
+    def notes():
+        return PAGES["fig10"].tables(Results(tmp_path), EVERYTHING)[list(CENTRE).index("buffer")].notes
+
+    fake(ablation_run("buffer", 100), tmp_path)
+    assert not any("fused kernels" in note for note in notes())
+    fake(ablation_run("buffer", 300), tmp_path)
+    assert "Run by the fused kernels, which round differently from torch's: 300." in notes()
