@@ -8,7 +8,7 @@ from torch import Tensor
 from holdfast import Method
 from holdfast.losses import cosine_logits, cross_entropy, feature_distillation, softened_distillation
 from holdfast.methods import Batch, FeaturePhase, Progress, Survey, TaskView
-from holdfast.methods.classifiers import GrowingClassifier, begin_at_means, emptied
+from holdfast.methods.classifiers import GrowingClassifier, begin_at_means
 from holdfast.methods.interface import OldFeatures
 from holdfast.space_map import SpaceMap
 
@@ -62,9 +62,8 @@ class CosineDistillation(Method):
         self.register_buffer("old_rows", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        rows = self.classifier.weight.detach()
-        self.old_rows = rows.clone() if task.reference == "previous" else emptied(rows)
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.old_rows = self.classifier.rows_of_previous(task)
+        self.classifier.begin(task, dim)
         has_map = self.map_width > 0 and task.reference == "previous"
         self.adapter = SpaceMap(dim, dim, self.map_width) if has_map else None
 

@@ -62,7 +62,7 @@ class AdvBCT(Method):
         self.register_buffer("radii", torch.empty(0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.classifier.begin(task, dim)
         if task.reference != "previous":
             self.centres, self.radii = emptied(self.centres), emptied(self.radii)
         self.discriminator = nn.Sequential(

@@ -44,6 +44,22 @@ class GrowingClassifier(nn.Module):
         fresh = torch.empty(rows - len(old), dim, device=old.device).uniform_(-bound, bound)
         self.weight = nn.Parameter(fresh if len(old) == 0 else torch.cat([old, fresh]))
 
+    def begin(self, task: TaskView, dim: int) -> None:
+        """Grow to all classes of ``task``; draw all rows if the task starts from a loaded model."""
+        self.grow(task.num_seen, dim, reset=task.start == "loaded")
+
+    def rows_of_previous(self, task: TaskView) -> Tensor:
+        """A copy of the rows, to be made before ``begin``; empty unless the task's old model is the previous one."""
+        rows = self.weight.detach()
+        return rows.clone() if task.reference == "previous" else emptied(rows)
+
+    def rows_at_means(self, z: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+        """Rows in the directions of the class means, as long as the classifier's rows are on average.
+
+        Raw means are longer than trained rows, and the softmax over their logits would be close to one-hot.
+        """
+        return class_mean_rows(z, labels, num_classes, self.weight.detach().norm(dim=1).mean())
+
     def forward(self, z: Tensor) -> Tensor:
         return linear_logits(z, self.weight)
 
@@ -93,10 +109,7 @@ def old_class_features(task: TaskView, survey: Survey) -> tuple[Tensor, Tensor] 
 
 
 def class_mean_rows(z: Tensor, labels: Tensor, num_classes: int, length: Tensor) -> Tensor:
-    """Classifier rows in the directions of the class means, all of the same ``length``.
-
-    Raw means are longer than trained rows, and the softmax over their logits would be close to one-hot.
-    """
+    """Classifier rows in the directions of the class means, all of the same ``length``."""
     return unit(class_means(z, labels, num_classes)) * length
 
 

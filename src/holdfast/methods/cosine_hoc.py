@@ -41,7 +41,7 @@ class CosineHOC(Method):
         self.classifier = GrowingClassifier()
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.classifier.begin(task, dim)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
         begin_at_means(self.classifier, task, survey)

@@ -59,7 +59,7 @@ class CVS(Method):
         self.register_buffer("centres", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.classifier.begin(task, dim)
         if task.reference != "previous":
             self.centres = emptied(self.centres)
 

@@ -16,8 +16,6 @@ from holdfast.methods.classifiers import (
     GrowingClassifier,
     Softmax,
     begin_at_means,
-    class_mean_rows,
-    emptied,
     old_class_features,
 )
 from holdfast.methods.interface import Batch, Method, OldFeatures, Progress, Survey, TaskView
@@ -64,17 +62,15 @@ class Distillation(Method):
         self.register_buffer("old_rows", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        rows = self.classifier.weight.detach()
-        self.old_rows = rows.clone() if task.reference == "previous" else emptied(rows)
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.old_rows = self.classifier.rows_of_previous(task)
+        self.classifier.begin(task, dim)
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
         if self.softmax == "cosine":
             begin_at_means(self.classifier, task, survey)
         known = old_class_features(task, survey)
         if known is not None:
-            length = self.classifier.weight.detach().norm(dim=1).mean()
-            self.old_rows = class_mean_rows(*known, task.num_seen - task.num_new, length)
+            self.old_rows = self.classifier.rows_at_means(*known, task.num_seen - task.num_new)
 
     def loss(
         self,

@@ -30,7 +30,7 @@ class ER(Method):
         self.classifier = GrowingClassifier()
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.classifier.begin(task, dim)
 
     def loss(
         self,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from holdfast.losses import cross_entropy, feature_distillation, linear_logits, softened_distillation
-from holdfast.methods.classifiers import GrowingClassifier, class_mean_rows, emptied, old_class_features
+from holdfast.methods.classifiers import GrowingClassifier, old_class_features
 from holdfast.methods.interface import Batch, FeaturePhase, Method, OldFeatures, Progress, Survey, TaskView
 from holdfast.methods.option_checks import check_not_negative, check_positive
 from holdfast.space_map import SpaceMap
@@ -65,16 +65,14 @@ class FAN(Method):
         self.register_buffer("old_rows", torch.empty(0, 0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        rows = self.classifier.weight.detach()
-        self.old_rows = rows.clone() if task.reference == "previous" else emptied(rows)
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.old_rows = self.classifier.rows_of_previous(task)
+        self.classifier.begin(task, dim)
         self.adapter = SpaceMap(dim, dim, self.widening * dim) if task.reference == "previous" else None
 
     def prepare(self, task: TaskView, survey: Survey) -> None:
         known = old_class_features(task, survey)
         if known is not None:
-            length = self.classifier.weight.detach().norm(dim=1).mean()
-            self.old_rows = class_mean_rows(*known, task.num_seen - task.num_new, length)
+            self.old_rows = self.classifier.rows_at_means(*known, task.num_seen - task.num_new)
 
     def loss(
         self,

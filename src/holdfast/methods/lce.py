@@ -84,7 +84,7 @@ class LCE(Method):
         self.register_buffer("bounds", torch.empty(0))
 
     def begin(self, task: TaskView, dim: int) -> None:
-        self.classifier.grow(task.num_seen, dim, reset=task.start == "loaded")
+        self.classifier.begin(task, dim)
         if task.reference != "previous":
             self.centres, self.bounds = emptied(self.centres), emptied(self.bounds)
         self.forward_map = self.backward_map = None
