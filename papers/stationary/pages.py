@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import unknown_name
-from papers.stationary.curve_figures import FIG6, FIG8
+from papers.stationary.curve_figures import FIG6, FIG8, FIG9
 from papers.stationary.fig10 import FIG10
 from papers.stationary.matrix_figures import FIG4, FIG7
 from papers.stationary.result_page import Figure, ResultPage
@@ -23,7 +23,7 @@ from papers.stationary.studies.validation_tries import VALIDATION_TRIES
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.table2 import TABLE2
 from papers.stationary.table6 import TABLE6
-from papers.stationary.table7 import FIG9, TABLE7
+from papers.stationary.table7 import TABLE7
 from papers.stationary.table8 import TABLE8
 from papers.stationary.tables3_4 import TABLE3, TABLE4
 from papers.stationary.theory_figures import PAPER_FIGURES

@@ -1,21 +1,21 @@
-"""Table 7 and Figure 9: ResNet-18 replaced by SENet-18 and that by RegNetY-400MF, CIFAR100R/10, 31 tasks."""
+"""Table 7: ResNet-18 replaced by SENet-18 and that by RegNetY-400MF, CIFAR100R/10, 31 tasks."""
 
 from typing import Any
 
-from papers.stationary.cifar_runs import PAPER_METHODS
+from papers.stationary.cifar_runs import OURS, PAPER_METHODS
 from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, printed, score
 from papers.stationary.iam_runs import (
     ARCHITECTURES,
     LAST,
     LONG_TASKS,
+    OUR_SETTING,
     REPLACED_AT,
     deviation_notes,
     iam_run,
     with_ours,
 )
-from papers.stationary.plots import DASHED, aa_panel, draw_aa_panels
 from papers.stationary.ranking import ranking_table
-from papers.stationary.result_page import Figure, ResultPage, Row, Selection, Table, printed_in_paper
+from papers.stationary.result_page import ResultPage, Row, Selection, Table, printed_in_paper
 from papers.stationary.results import Results, row
 from papers.stationary.study_runs import StudyRun
 from papers.stationary.table6 import as_scores, compared_with_paper
@@ -74,6 +74,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " there on. Its ranking is compared with ours to task 20, the last where all can be.",
         *compared_with_paper(results, selection.of(_runs())),
         *deviation_notes(results, selection.of(_runs())),
+        *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
         *commit_note(every),
         *missing_note(every),
     )
@@ -85,29 +86,4 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
     return [scored, *ranking_table(results, selection.of(_runs()), paper, tuple(PRINTED_FOR))]
 
 
-def _curve_tables(results: Results, selection: Selection) -> list[Table]:
-    every = _rows(results, selection)
-    lines = [
-        [method_name(r["method"]), *(score("AA", pair["AA"]) for pair in r["up_to"])]
-        if r["up_to"]
-        else [method_name(r["method"]), MISSING] + [""] * (len(ENDS) - 1)
-        for r in every
-    ]
-    header = ["method", *(f"AA_{task} %" for task in ENDS)]
-    notes = (*deviation_notes(results, selection.of(_runs())), *commit_note(every), *missing_note(every))
-    return [Table("AA up to a task, three architectures", header, lines, right=range(1, 5), notes=notes)]
-
-
-def _figures(results: Results) -> list[Figure]:
-    panel = aa_panel("Three architectures", results, _runs(), REPLACED)
-    if not panel["lines"]:
-        return []
-    caption = (
-        "AA up to each task, CIFAR100R/10, 31 tasks, seed 0; dotted: a model of another architecture comes in (tasks"
-        f" {' and '.join(map(str, REPLACED))}); {DASHED}."
-    )
-    return [Figure("fig9", caption, [panel], draw_aa_panels)]
-
-
 TABLE7 = ResultPage("Table 7: replacements by other architectures", _runs, _rows, _tables)
-FIG9 = ResultPage("Figure 9: AA over tasks with three architectures", _runs, _rows, _curve_tables, _figures)

@@ -255,7 +255,7 @@ def test_rows_tables_and_figures(tmp_path, fake):
     assert lines["ER"][5] == lines["ER"][7] == "–"
     assert lines["ER"][8:] == ["0.00 53.29", "0.00 41.39", "– –"]
     assert lines["FAN"][0] == "missing"
-    assert ", seed 0; dotted: a model of another architecture comes in (tasks 11 and 21)" in figures["fig9"].caption
+    assert ", seed 0; dotted: a model of another architecture comes in;" in figures["fig9"].caption
     table, ranking = PAGES["table6"].tables(results, EVERYTHING)
     assert ranking.title == "The paper's ranking"
     shown = {(line[0], line[1]): line for line in table.rows}
@@ -278,3 +278,20 @@ def test_what_a_mixed_gallery_shows_of_older_items(tmp_path, fake):
     assert line[2:] == ["d-Simplex-HOC", "50.00", "60.00", "35.71", "10.00", "-0.10 to -0.03"]
     (table,) = PAGES["mixed"].tables(Results(tmp_path), Selection(methods=["er"], tasks=[7]))
     assert table.rows[0][3] == "missing"
+
+
+def test_pairs_with_a_replacement_between_them_are_counted_alone(tmp_path, fake):
+    """Tasks 1 and 2, 3 and 4, and 5 to 7 of 7 share a network: 16 of the 21 pairs have a replacement between them."""
+    (one,) = [run for run in PAGES["replacing"].runs() if (run.method, run.tasks, run.change) == ("er", 7, "again")]
+    record = fake(one, tmp_path)
+    matrix = np.where(np.tri(7) > 0, 0.4, np.nan)
+    np.fill_diagonal(matrix, 0.5)
+    matrix[1, 0] = matrix[6, 4] = 0.6  # compatible, with the same network
+    matrix[2, 1] = matrix[4, 3] = matrix[6, 0] = 0.6
+    record["protocols"]["template"]["matrix"] = matrix.tolist()
+    (tmp_path / one.path).write_text(json.dumps(without_nan(record)))
+    row = PAGES["replacing"].rows(Results(tmp_path), EVERYTHING)[0]
+    assert (row["across"], row["newest"]) == ([3, 16], 0.5)
+    (table,) = PAGES["replacing"].tables(Results(tmp_path), EVERYTHING)
+    assert table.rows[0][5:7] == ["3/16", "50.00"]
+    assert table.rows[1][2:7] == ["missing", "", "", "", ""]

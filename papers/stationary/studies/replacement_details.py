@@ -1,8 +1,22 @@
 """Page ``replacing``: details of IAM-CL2R, one change at a time: the printed schedule, and the model held to."""
 
+from typing import Any
+
+import numpy as np
+
+from holdfast.metrics.compatibility import compatible_pairs
 from papers.stationary.cifar_runs import OURS
-from papers.stationary.formatting import by_instance, commit_note, method_name, missing_note, scores
-from papers.stationary.iam_runs import FUSED, LAST, LONG_TASKS, OUR_SETTING, SHORT_TASKS, iam_run, pretraining_notes
+from papers.stationary.formatting import by_instance, commit_note, method_name, missing_note, score, scores
+from papers.stationary.iam_runs import (
+    FUSED,
+    LAST,
+    LONG_TASKS,
+    OUR_SETTING,
+    REPLACED_AT,
+    SHORT_TASKS,
+    iam_run,
+    pretraining_notes,
+)
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
 from papers.stationary.results import Results, row
 from papers.stationary.study_runs import StudyRun
@@ -33,19 +47,41 @@ def _runs() -> list[StudyRun]:
 
 
 def _rows(results: Results, selection: Selection) -> list[Row]:
-    return [{"changed": about, **row([run], results, paper=None)} for about, run in _planned() if selection.of([run])]
+    return [
+        {"changed": about, **row([run], results, paper=None), **_across(results, run)}
+        for about, run in _planned()
+        if selection.of([run])
+    ]
+
+
+def _across(results: Results, run: StudyRun) -> dict[str, Any]:
+    """Compatible pairs and all pairs of models with a replacement between them, and the newest model's self-test."""
+    matrix = results.matrix(run)
+    if matrix is None:
+        return {"across": None, "newest": None}
+    replacements = [sum(task >= start for start in REPLACED_AT[run.tasks]) for task in range(1, run.tasks + 1)]
+    between = np.tril(np.not_equal.outer(replacements, replacements))
+    compatible = compatible_pairs(np.array(matrix, dtype=float))
+    return {"across": [int(compatible[between].sum()), int(between.sum())], "newest": matrix[-1][-1]}
 
 
 def _tables(results: Results, selection: Selection) -> list[Table]:
     rows = _rows(results, selection)
-    lines = [
-        [str(one["tasks"]), method_name(one["method"]), *scores(one), by_instance(one), one["changed"]] for one in rows
-    ]
-    header = ["T", "method", "AC", "AA %", "ACA %", "by instance", "changed"]
+    lines = []
+    for one in rows:
+        across = "{}/{}".format(*one["across"]) if one["across"] else ""
+        newest = score("AA", one["newest"]) if one["across"] else ""
+        head = [str(one["tasks"]), method_name(one["method"])]
+        lines.append([*head, *scores(one), across, newest, by_instance(one), one["changed"]])
+    header = ["T", "method", "AC", "AA %", "ACA %", "across", "newest %", "by instance", "changed"]
     title = "One change at a time: CIFAR100R/10, two replacements, seed 0"
+    about = (
+        "across: compatible pairs of a newer model and an older gallery with a replacement between them, of all such"
+        " pairs, by template. newest: self-test of the last model, by template."
+    )
     ours = (OUR_SETTING,) if any(one["method"] == OURS for one in rows) else ()
-    notes = (*pretraining_notes(results, selection.of(_runs())), *ours, *commit_note(rows), *missing_note(rows))
-    return [Table(title, header, lines, right=(0, 2, 3, 4), notes=notes)]
+    notes = (about, *pretraining_notes(results, selection.of(_runs())), *ours, *commit_note(rows), *missing_note(rows))
+    return [Table(title, header, lines, right=(0, 2, 3, 4, 5, 6), notes=notes)]
 
 
 REPLACEMENT_DETAILS = ResultPage("IAM-CL2R: schedule and reference, one change at a time", _runs, _rows, _tables)
