@@ -82,8 +82,8 @@ def test_what_is_said_of_mixed_batches_and_of_the_linear_softmax(rows, said):
     at_2 = [shown(rows, 2, mixed, method=name).split()[-1] for name in ("lce", "simplex_hoc")]
     assert f"At 2 LCE-ER and d-Simplex-HOC have AA {' and '.join(at_2)}" in said
     assert next(r for r in rows if (r["method"], r["tasks"], r["about"]) == ("simplex_fd", 2, mixed))["diverged"]
-    maps = [shown(rows, tasks, "learned maps", method="lce") for tasks in (2, 7)]
-    assert f"Maps at 2 and 7: {' and '.join(maps)}" in said
+    maps = [shown(rows, tasks, "learned maps", method="lce") for tasks in (2, 7, 16)]
+    assert f"Maps at 2, 7 and 16: {maps[0]}, {maps[1]} and {maps[2]}" in said
     linear = [shown(rows, tasks, "linear softmax", method="lce") for tasks in (7, 16)]
     assert f"Linear at 7 and 16: {' and '.join(linear)}" in said
     assert f"cosine at 7 {shown(rows, 7, 'the recipe', method='lce')}" in said
