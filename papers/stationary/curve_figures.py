@@ -11,17 +11,17 @@ from typing import Any
 
 from holdfast.methods import METHODS
 from holdfast.storage import read_json
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.cifar_runs import PAPER_METHODS
 from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, score
 from papers.stationary.iam_runs import (
     LAST,
     LONG,
     LONG_TASKS,
-    OUR_SETTING,
     REPLACED_AT,
     TITLES,
     deviation_notes,
     iam_run,
+    our_settings_note,
     with_ours,
 )
 from papers.stationary.plots import DASHED, aa_panel, draw_aa_panels
@@ -80,7 +80,11 @@ class AAOverTasks:
         marks = [*(task for at in replaced for task in (at - 1, at)), self.tasks]
         lines = []
         for r in every:
-            known = [score("AA", r["AA_tau"][task - 1]) for task in marks] if r["AA_tau"] else [MISSING] + [""] * 4
+            known = (
+                [score("AA", r["AA_tau"][task - 1]) for task in marks]
+                if r["AA_tau"]
+                else [MISSING] + [""] * (len(marks) - 1)
+            )
             lines.append([self.studies[r["study"]], method_name(r["method"]), *known])
         header = ["", "method", *(f"AA_{task} %" for task in marks)]
         if len(self.studies) == 1:  # needs no column
@@ -90,7 +94,7 @@ class AAOverTasks:
             "AA of the models up to a task: before and at each replacement"
             f" (tasks {' and '.join(map(str, replaced))}), and at the end. The paper has curves without numbers.",
             *self.notes(results, selection.of(self.runs())),
-            *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
+            *our_settings_note(every),
             *commit_note(every),
             *absent,
             *([self.needed(results)] if absent and self.needed else []),

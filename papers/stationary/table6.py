@@ -23,12 +23,12 @@ from papers.stationary.iam_runs import (
     LONG_TASKS,
     MAIN,
     MORE_SEEDS,
-    OUR_SETTING,
     REPLACED_AT,
     SHORT,
     SHORT_TASKS,
     deviation_notes,
     iam_run,
+    our_settings_note,
     with_ours,
 )
 from papers.stationary.ranking import mean_curves, ranking_table
@@ -90,7 +90,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         *deviation_notes(results, selection.of(runs())),
         SEEDS,
         *compared_with_paper(results, selection.of(runs())),
-        OUR_SETTING,
+        *our_settings_note(every),
         *commit_note(every),
         *missing_note(every),
     )

@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from papers.stationary.cifar_runs import OURS, PAPER_METHODS
+from papers.stationary.cifar_runs import PAPER_METHODS
 from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, printed, score
 from papers.stationary.iam_runs import (
     ARCHITECTURES,
     LAST,
     LONG_TASKS,
-    OUR_SETTING,
     REPLACED_AT,
     deviation_notes,
     iam_run,
+    our_settings_note,
     with_ours,
 )
 from papers.stationary.ranking import ranking_table
@@ -74,7 +74,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " there on. Its ranking is compared with ours to task 20, the last where all can be.",
         *compared_with_paper(results, selection.of(_runs())),
         *deviation_notes(results, selection.of(_runs())),
-        *([OUR_SETTING] if any(r["method"] == OURS and r["seeds"] for r in every) else []),
+        *our_settings_note(every),
         *commit_note(every),
         *missing_note(every),
     )

@@ -8,12 +8,12 @@ from papers.stationary.iam_runs import (
     LONG,
     LONG_TASKS,
     MAIN,
-    OUR_SETTING,
     REPLACED_AT,
     SHORT,
     SHORT_TASKS,
     TITLES,
     iam_run,
+    our_settings_note,
     pretraining_notes,
     with_ours,
 )
@@ -72,7 +72,7 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         " anew. Older items came before the last replacement (the same task where there is none): their share of the"
         " gallery, their share of first places, and how much higher they score than they would embedded anew.",
         *pretraining_notes(results, selection.of(_runs())),
-        OUR_SETTING,
+        *our_settings_note(every),
         *commit_note(every),
         *missing_note(every),
     )

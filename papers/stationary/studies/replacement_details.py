@@ -11,10 +11,10 @@ from papers.stationary.iam_runs import (
     FUSED,
     LAST,
     LONG_TASKS,
-    OUR_SETTING,
     REPLACED_AT,
     SHORT_TASKS,
     iam_run,
+    our_settings_note,
     pretraining_notes,
 )
 from papers.stationary.result_page import ResultPage, Row, Selection, Table
@@ -59,7 +59,7 @@ def _across(results: Results, run: StudyRun) -> dict[str, Any]:
     matrix = results.matrix(run)
     if matrix is None:
         return {"across": None, "newest": None}
-    replacements = [sum(task >= start for start in REPLACED_AT[run.tasks]) for task in range(1, run.tasks + 1)]
+    replacements = np.digitize(range(1, run.tasks + 1), REPLACED_AT[run.tasks])  # before each task
     between = np.tril(np.not_equal.outer(replacements, replacements))
     compatible = compatible_pairs(np.array(matrix, dtype=float))
     return {"across": [int(compatible[between].sum()), int(between.sum())], "newest": matrix[-1][-1]}
@@ -79,8 +79,13 @@ def _tables(results: Results, selection: Selection) -> list[Table]:
         "across: compatible pairs of a newer model and an older gallery with a replacement between them, of all such"
         " pairs, by template. newest: self-test of the last model, by template."
     )
-    ours = (OUR_SETTING,) if any(one["method"] == OURS for one in rows) else ()
-    notes = (about, *pretraining_notes(results, selection.of(_runs())), *ours, *commit_note(rows), *missing_note(rows))
+    notes = (
+        about,
+        *pretraining_notes(results, selection.of(_runs())),
+        *our_settings_note(rows),
+        *commit_note(rows),
+        *missing_note(rows),
+    )
     return [Table(title, header, lines, right=(0, 2, 3, 4, 5, 6), notes=notes)]
 
 
