@@ -86,12 +86,17 @@ def limits(
     smaller cap the prototype may move by some degrees: on average over the other classes, and towards one of them.
     """
     import math
+    from itertools import product
 
-    from holdfast.theory.theorem1 import limits_row
+    from holdfast.theory.theorem1 import largest_moves
 
     angles = number_list("--new-angles", new_angles, float, "degrees")
     sizes = int_list("--dims", dims)
-    rows = [limits_row(d, math.radians(old_angle), math.radians(angle)) for d in sizes for angle in angles]
+    rows = []
+    for d, angle in product(sizes, angles):
+        moves = largest_moves(d, math.radians(old_angle), math.radians(angle))
+        degrees = {"average": math.degrees(moves.average), "towards": math.degrees(moves.towards)}
+        rows.append({"d": d, "old_angle": old_angle, "new_angle": angle, **degrees})
     if out:
         from papers.stationary.theory_figures import draw_limits
 

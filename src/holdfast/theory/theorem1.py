@@ -239,15 +239,3 @@ def gap_map(d: int, old: float, new_angles: Floats, moves: Floats) -> Floats:
     a_old = mean_cosine(d, old)
     a_new = np.array([mean_cosine(d, float(angle)) for angle in new_angles])
     return a_old * (np.cos(moves)[:, None] * a_new[None, :] - a_old)
-
-
-def limits_row(d: int, old: float, new: float) -> dict[str, Any]:
-    """``largest_moves`` and the angles of the caps, in degrees."""
-    moves = largest_moves(d, old, new)
-    return {
-        "d": d,
-        "old_angle": math.degrees(old),
-        "new_angle": math.degrees(new),
-        "average": math.degrees(moves.average),
-        "towards": math.degrees(moves.towards),
-    }
