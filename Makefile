@@ -54,8 +54,8 @@ fuzz: $(VENV)/dev
 	@echo "seed $(FUZZ_SEED)"
 	begun=$$(date +%s); failed=0; \
 	HOLDFAST_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) timeout $(FUZZ_SECONDS) $(BIN)/pytest -p no:cacheprovider \
-		--hypothesis-seed=$(FUZZ_SEED) tests/experiments/test_experiments_toml.py tests/data/test_data_images.py \
-		tests/data/test_data_plain_pickle.py tests/test_untrusted_files.py tests/service/test_service_fuzz.py || failed=1; \
+		--hypothesis-seed=$(FUZZ_SEED) tests/train/experiments/test_experiments_toml.py tests/train/data/test_data_images.py \
+		tests/train/data/test_data_plain_pickle.py tests/test_untrusted_files.py tests/service/test_service_fuzz.py || failed=1; \
 	left=$$(($(FUZZ_SECONDS) - $$(date +%s) + begun)); \
 	$(BIN)/python bench/hostile_files.py --seed $(FUZZ_SEED) --for $$((left > 1 ? left : 1)) || failed=1; \
 	exit $$failed

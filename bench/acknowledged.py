@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery
 from holdfast.service.served_gallery import run_on_server
 

@@ -26,17 +26,18 @@ import numpy as np
 import torch
 from timing import write_figures
 
-from holdfast.data import ImageSet, load_split
-from holdfast.data.images import image_names, only_classes
-from holdfast.encoders import Encoder, Preprocess, build_backbone, extract
-from holdfast.environment import describe
-from holdfast.evaluation import CheckResult, check, feature_set
-from holdfast.lifecycle import Adopted, adopt, read_adopted
-from holdfast.lifecycle.adoption_trial import STEPS
-from holdfast.methods import METHODS, Method
-from holdfast.scenarios import SlotRegistry, Task, cl2r
-from holdfast.storage import without_nan
-from holdfast.training import FitOptions, StoredReference, fit
+from holdfast.checks import CheckResult, check
+from holdfast.core.environment import describe
+from holdfast.core.storage import without_nan
+from holdfast.train.data import ImageSet, load_split
+from holdfast.train.data.images import image_names, only_classes
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone, extract
+from holdfast.train.engine import FitOptions, StoredReference, fit
+from holdfast.train.methods import METHODS, Method
+from holdfast.train.scenarios import SlotRegistry, Task, cl2r
+from holdfast.train.versions import Adopted, adopt, read_adopted
+from holdfast.train.versions.adoption_trial import STEPS
+from holdfast.vectors import feature_set
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from timing import write_figures
 
-from holdfast.environment import describe
+from holdfast.core.environment import describe
 
 COMMANDS = {"plain": (), "new": ("--new", "NEW"), "all": ("--new", "NEW", "--max-queries", "1000000000")}
 

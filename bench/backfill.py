@@ -37,11 +37,11 @@ from torch import Tensor
 
 from holdfast import Gallery
 from holdfast.bridges import Bridge
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import FeatureSet, rows_of_ids
-from holdfast.geometry import unit
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
+from holdfast.train.geometry import unit
+from holdfast.vectors.feature_files import read_features
+from holdfast.vectors.feature_set import FeatureSet, rows_of_ids
 
 ORDERS = ("oldest", "most-hit", "random", "uncertain", "residual")
 SHARES = np.linspace(0, 1, 11)

@@ -13,8 +13,8 @@ from typing import Any
 
 from bridge_quality import KINDS
 
-from holdfast.environment import short_commit
-from holdfast.wording import with_options
+from holdfast.core.environment import short_commit
+from holdfast.core.wording import with_options
 
 ROOT = Path(__file__).parents[1]
 FIGURES = ROOT / "results" / "bench"

@@ -21,13 +21,14 @@ from timing import write_figures
 from torch import Tensor
 
 from holdfast.bridges import BRIDGES, Bridge
-from holdfast.environment import describe
-from holdfast.evaluation.exposure import StoredItems, exposure, same_scores, search_mixed
-from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import rows_of_ids
-from holdfast.evaluation.search import float32
-from holdfast.geometry import nearest, unit
-from holdfast.storage import without_nan
+from holdfast.core.environment import describe
+from holdfast.core.storage import without_nan
+from holdfast.metrics.exposure import StoredItems, exposure, same_scores, search_mixed
+from holdfast.train.geometry import unit
+from holdfast.vectors import nearest
+from holdfast.vectors.feature_files import read_features
+from holdfast.vectors.feature_set import rows_of_ids
+from holdfast.vectors.search import float32
 
 FILES = ("old", "new")
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from process_memory import bytes_of
 
-from holdfast.environment import describe
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
 
 
 def main() -> None:
@@ -136,7 +136,7 @@ def measure(name: str, folder: Path) -> None:
     if name == "faiss flat":
         import faiss  # noqa: F401
     else:
-        import holdfast.evaluation  # noqa: F401
+        import holdfast.checks  # noqa: F401
     started = time.perf_counter()
     hits = SIDES[name](folder)
     seconds = time.perf_counter() - started

@@ -26,7 +26,7 @@ from PIL import Image
 from timing import write_figures
 
 from holdfast import Encoder, Gallery, Item, Preprocess, build_backbone
-from holdfast.environment import describe
+from holdfast.core.environment import describe
 
 IMAGES = 200
 TORCH = "import torch"

@@ -27,12 +27,21 @@ import torch
 from timing import synchronize, timed
 from torch import Tensor
 
-from holdfast.data import load_split
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, build_backbone, change_basis, compact_basis, extract, to_compact
-from holdfast.environment import describe
-from holdfast.geometry import nearest, unit
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
+from holdfast.train.data import load_split
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import (
+    Encoder,
+    Preprocess,
+    build_backbone,
+    change_basis,
+    compact_basis,
+    extract,
+    to_compact,
+)
+from holdfast.train.geometry import unit
+from holdfast.vectors import nearest
 
 
 class Side(NamedTuple):

@@ -12,8 +12,8 @@ from pathlib import Path
 from timing import write_figures
 
 from holdfast.cli.demo_story import DemoSettings, run_demo
-from holdfast.environment import describe
-from holdfast.training import Cancellation
+from holdfast.core.environment import describe
+from holdfast.train.engine import Cancellation
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from timing import timed, write_figures
 
-from holdfast.devices import resolve_device
-from holdfast.environment import describe
-from holdfast.evaluation import compatibility_matrix
+from holdfast.core.environment import describe
+from holdfast.train.devices import resolve_device
+from holdfast.train.evaluation import compatibility_matrix
 
 
 def main() -> None:

@@ -18,14 +18,14 @@ from typing import Any
 
 from timing import write_figures
 
-from holdfast.devices import resolve_device
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.plan import PlannedRun
-from holdfast.experiments.schema import check_recipe
-from holdfast.experiments.sweep import SweepOptions, run_all
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
+from holdfast.train.devices import resolve_device
+from holdfast.train.experiments.assemble import SharedData
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.plan import PlannedRun
+from holdfast.train.experiments.schema import check_recipe
+from holdfast.train.experiments.sweep import SweepOptions, run_all
 
 
 def main() -> None:

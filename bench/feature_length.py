@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.data import ImageSet
-from holdfast.data.device_images import DeviceImages
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder
-from holdfast.environment import describe
-from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.schema import check_recipe
-from holdfast.run_folder import RunFolder
-from holdfast.storage import write_json
-from holdfast.training.survey import image_features
+from holdfast.core.environment import describe
+from holdfast.core.run_folder import RunFolder
+from holdfast.core.storage import write_json
+from holdfast.train.data import ImageSet
+from holdfast.train.data.device_images import DeviceImages
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder
+from holdfast.train.engine.survey import image_features
+from holdfast.train.experiments.assemble import SharedData
+from holdfast.train.experiments.schema import check_recipe
 
 
 def main() -> None:

@@ -37,13 +37,13 @@ import torch
 from PIL import Image
 
 import holdfast
-from holdfast.data import ImageSet
-from holdfast.encoders import Encoder, extract
-from holdfast.environment import describe
-from holdfast.events import EpochEnded, Event
-from holdfast.lifecycle.image_defaults import survey_images
-from holdfast.lifecycle.settings import default_settings
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
+from holdfast.train.data import ImageSet
+from holdfast.train.encoders import Encoder, extract
+from holdfast.train.events import EpochEnded, Event
+from holdfast.train.versions.image_defaults import survey_images
+from holdfast.train.versions.settings import default_settings
 
 CLASSES, VALIDATION_SETS, SHUFFLE = 20, 2, 24
 COLOUR_WEIGHT = 0.5
@@ -127,7 +127,7 @@ def measure(
         data, out = Path(folder) / "photos", Path(folder) / "model"
         write_images(data, gallery, names[0])
         settings = default_settings(vectors=False, images=survey_images(data))
-        settings = holdfast.lifecycle.VersionSettings.from_tables({**settings.tables(), "seed": seed})
+        settings = holdfast.train.versions.VersionSettings.from_tables({**settings.tables(), "seed": seed})
         if epochs:
             settings = replace(settings, fit=replace(settings.fit, epochs=epochs))
         ended: list[Event] = []

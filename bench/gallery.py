@@ -32,8 +32,8 @@ from typing import Any
 import numpy as np
 from process_memory import bytes_of
 
-from holdfast.environment import describe
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
 
 K = 10
 Search = Callable[[np.ndarray], list[int]]

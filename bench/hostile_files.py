@@ -43,13 +43,13 @@ from timing import write_figures
 
 import holdfast.cli
 from holdfast import Bridge, Encoder, Gallery, Preprocess, build_backbone, load_split, read_adopted
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_files import read_features, write_features
-from holdfast.evaluation.feature_set import feature_set
-from holdfast.experiments.load import find_recipe, read_recipe
-from holdfast.experiments.schema import check_recipe
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
+from holdfast.train.experiments.load import find_recipe, read_recipe
+from holdfast.train.experiments.schema import check_recipe
+from holdfast.vectors.feature_files import read_features, write_features
+from holdfast.vectors.feature_set import feature_set
 
 MEMORY = 2 * 2**30
 LONGEST_LINE = 2000

@@ -18,20 +18,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from holdfast.devices import resolve_device
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.events import Event, TaskEnded
-from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.plan import PlannedRun
-from holdfast.experiments.schema import check_recipe
-from holdfast.experiments.sweep import SweepOptions, run_all
-from holdfast.geometry import unit
-from holdfast.losses import compatibility_contrast
-from holdfast.methods import Batch, Method, Progress
-from holdfast.methods.interface import OldFeatures, TaskView
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import write_json
+from holdfast.train.devices import resolve_device
+from holdfast.train.events import Event, TaskEnded
+from holdfast.train.experiments.assemble import SharedData
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.plan import PlannedRun
+from holdfast.train.experiments.schema import check_recipe
+from holdfast.train.experiments.sweep import SweepOptions, run_all
+from holdfast.train.geometry import unit
+from holdfast.train.losses import compatibility_contrast
+from holdfast.train.methods import Batch, Method, Progress
+from holdfast.train.methods.interface import OldFeatures, TaskView
 
 
 class PairLoss(Method):

@@ -22,16 +22,16 @@ import torch
 from PIL import Image
 from timing import timed, write_figures
 
-from holdfast.data import ImageSet, load_split
-from holdfast.data.device_images import place_images
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, build_backbone
-from holdfast.environment import describe
-from holdfast.methods import SimplexHOC
-from holdfast.scenarios import cl2r
-from holdfast.training import FitOptions
-from holdfast.training.executors import make_executor
-from holdfast.training.fit import prepare_step
+from holdfast.core.environment import describe
+from holdfast.train.data import ImageSet, load_split
+from holdfast.train.data.device_images import place_images
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.engine import FitOptions
+from holdfast.train.engine.executors import make_executor
+from holdfast.train.engine.fit import prepare_step
+from holdfast.train.methods import SimplexHOC
+from holdfast.train.scenarios import cl2r
 
 TOY_VIT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 

@@ -19,17 +19,17 @@ import numpy as np
 import torch
 from timing import timed, write_figures
 
-from holdfast.data import ImageSet
-from holdfast.data.device_images import DeviceImages
-from holdfast.data.sampler import steps_per_epoch
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, build_backbone
-from holdfast.environment import describe
-from holdfast.methods import METHODS
-from holdfast.scenarios import cl2r
-from holdfast.training import FitOptions
-from holdfast.training.executors import make_executor
-from holdfast.training.fit import prepare_step
+from holdfast.core.environment import describe
+from holdfast.train.data import ImageSet
+from holdfast.train.data.device_images import DeviceImages
+from holdfast.train.data.sampler import steps_per_epoch
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.engine import FitOptions
+from holdfast.train.engine.executors import make_executor
+from holdfast.train.engine.fit import prepare_step
+from holdfast.train.methods import METHODS
+from holdfast.train.scenarios import cl2r
 from papers.stationary.curve_figures import whole_experiment
 
 EPOCHS, TASKS, PER_TASK, KEPT = 90, 16, 512, 10

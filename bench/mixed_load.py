@@ -39,7 +39,7 @@ from acknowledged import DIM, Client, Maintainer, ServerGoneError, Servers, Writ
 from PIL import Image
 from timing import write_figures
 
-from holdfast.environment import describe
+from holdfast.core.environment import describe
 
 WARM_SECONDS = 180.0
 RESTART_SECONDS = 10.0
@@ -85,7 +85,7 @@ def build(folder: Path, options: argparse.Namespace) -> dict[str, Path]:
 
     from holdfast import Encoder, Gallery, Preprocess, build_backbone
     from holdfast.gallery import Item
-    from holdfast.scenarios import SlotRegistry
+    from holdfast.train.scenarios import SlotRegistry
 
     for number in (1, 2):
         torch.manual_seed(number)

@@ -32,12 +32,12 @@ import torch
 from timing import write_figures
 
 from holdfast import Gallery
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.exposure import EXPOSURE_AT, exposure_ratio
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import without_nan
 from holdfast.gallery import Version
 from holdfast.gallery.models import BasisConverter
-from holdfast.storage import without_nan
+from holdfast.metrics.exposure import EXPOSURE_AT, exposure_ratio
 
 FIRST = 10
 BRIDGED, PLAIN, FULL = "bridged", "plain", "re-embedded"

@@ -31,10 +31,10 @@ from update_steps import accuracy
 
 import holdfast
 from holdfast import Encoder
-from holdfast.environment import describe
-from holdfast.lifecycle.image_defaults import default_epochs, survey_images
-from holdfast.lifecycle.settings import default_settings
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
+from holdfast.train.versions.image_defaults import default_epochs, survey_images
+from holdfast.train.versions.settings import default_settings
 
 DRAWN_FROM, CLASSES, KNOWN = 90, 30, 20
 

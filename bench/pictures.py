@@ -18,13 +18,13 @@ import torch
 from PIL import Image
 from timing import timed, write_figures
 
-from holdfast.data import load_split
-from holdfast.data.augment import augment
-from holdfast.data.cache import read_listing
-from holdfast.data.device_images import DeviceImages
-from holdfast.data.listing import list_class_folders
-from holdfast.devices import resolve_device
-from holdfast.environment import describe
+from holdfast.core.environment import describe
+from holdfast.train.data import load_split
+from holdfast.train.data.augment import augment
+from holdfast.train.data.cache import read_listing
+from holdfast.train.data.device_images import DeviceImages
+from holdfast.train.data.listing import list_class_folders
+from holdfast.train.devices import resolve_device
 
 SIZE, CROP, BATCH, CLASSES = 256, 224, 64, 20
 CPU = torch.device("cpu")

@@ -28,13 +28,13 @@ import torch
 from timing import write_figures
 
 from holdfast import Encoder, Preprocess, build_backbone, start, update
-from holdfast.data.openset import half_of_each_class
-from holdfast.encoders.named_backbone import NamedBackbone, NetworkInput
-from holdfast.environment import describe
-from holdfast.geometry import nearest
-from holdfast.lifecycle.image_defaults import ImageSurvey
-from holdfast.lifecycle.settings import VersionSettings, default_settings
+from holdfast.core.environment import describe
 from holdfast.metrics import mean_average_precision, top_k_accuracy
+from holdfast.train.data.openset import half_of_each_class
+from holdfast.train.encoders.named_backbone import NamedBackbone, NetworkInput
+from holdfast.train.versions.image_defaults import ImageSurvey
+from holdfast.train.versions.settings import VersionSettings, default_settings
+from holdfast.vectors import nearest
 
 NETWORK = "papers.quarters.efficientnet_lite:lite0"
 TRAINED_FROM, SEARCHED = 80, slice(80, 100)

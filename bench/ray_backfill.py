@@ -28,8 +28,8 @@ from PIL import Image
 from timing import write_figures
 
 from holdfast import Encoder, Gallery, Preprocess, build_backbone, embed_shards
-from holdfast.embedding.on_ray import ray_cluster
-from holdfast.environment import describe
+from holdfast.core.environment import describe
+from holdfast.embedders.on_ray import ray_cluster
 from holdfast.gallery import reembed
 from holdfast.gallery.item_files import ShardFolder
 

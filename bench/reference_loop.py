@@ -25,12 +25,12 @@ from PIL import Image, ImageOps
 from timing import synchronize, write_figures
 from torch.utils.data import DataLoader, Dataset
 
-from holdfast.data import ImageSet
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, build_backbone, extract
-from holdfast.environment import describe
-from holdfast.geometry import DSimplex, unit
-from holdfast.losses import hoc_loss
+from holdfast.core.environment import describe
+from holdfast.train.data import ImageSet
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone, extract
+from holdfast.train.geometry import DSimplex, unit
+from holdfast.train.losses import hoc_loss
 
 CHANNEL_MEAN, CHANNEL_STD = (0.507, 0.487, 0.441), (0.267, 0.256, 0.276)
 MEAN, STD = (torch.tensor(values).view(3, 1, 1) for values in (CHANNEL_MEAN, CHANNEL_STD))

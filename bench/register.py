@@ -38,9 +38,9 @@ from stolen_time import StolenTime
 from timing import write_figures
 
 from holdfast import Encoder, Gallery, Preprocess, build_backbone
-from holdfast.environment import describe
-from holdfast.evaluation import feature_set
+from holdfast.core.environment import describe
 from holdfast.gallery import Item, state
+from holdfast.vectors import feature_set
 
 K, WARM, PAIRED = 10, 50, 2000
 

@@ -40,7 +40,7 @@ import numpy as np
 from process_memory import bytes_of
 from timing import write_figures
 
-from holdfast.environment import describe
+from holdfast.core.environment import describe
 
 K, PAIRS, PARTS, WARM, BLOCK = 10, 2000, 100, 50, 100
 Search = Callable[[np.ndarray], list[int]]
@@ -316,7 +316,7 @@ def store(gallery: Any, items: np.ndarray, space: Space, rows: Sequence[int], ba
 
 def register(gallery: Any, model: Path, items: np.ndarray, space: Space) -> float:
     """Seconds to register a model with bridges from some items of every older version."""
-    from holdfast.evaluation import feature_set
+    from holdfast.vectors import feature_set
 
     versions = len(gallery.versions())
     rows = np.unique(np.linspace(0, len(items) - 1, PAIRS * versions).astype(int))

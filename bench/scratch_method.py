@@ -34,8 +34,8 @@ from update_steps import FIRST, KNOWN, MORE, QUERIES, accuracy, write_parts
 
 import holdfast
 from holdfast import Bridge, Encoder
-from holdfast.environment import describe
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
 
 OTHERS, PAIRS = 50, 1000
 """Images of a class that is not trained in the index, and as queries; items that a bridge is fitted on."""

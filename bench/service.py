@@ -34,8 +34,8 @@ from process_memory import bytes_of
 from timing import write_figures
 
 from gallery import K, write_features
-from holdfast.environment import describe
-from holdfast.wording import counted
+from holdfast.core.environment import describe
+from holdfast.core.wording import counted
 
 WARM_SECONDS = 2.0
 

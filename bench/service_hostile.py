@@ -37,7 +37,7 @@ import numpy as np
 from PIL import Image
 from timing import write_figures
 
-from holdfast.environment import describe
+from holdfast.core.environment import describe
 
 SIZE = 16 * 2**20 - 4096
 JSON, PNG, JPEG = "application/json", "image/png", "image/jpeg"

@@ -20,9 +20,9 @@ from process_memory import bytes_of
 from torch import Tensor
 from torch.nn import functional as F
 
-from holdfast.environment import describe
-from holdfast.geometry import DSimplex
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
+from holdfast.train.geometry import DSimplex
 
 
 def main() -> None:

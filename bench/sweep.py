@@ -19,19 +19,19 @@ import numpy as np
 import torch
 from timing import write_figures
 
-from holdfast.data import ImageSet, OpenSet
-from holdfast.data.device_images import DeviceImages
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, build_backbone
-from holdfast.environment import describe
-from holdfast.experiments.assemble import Experiment
-from holdfast.experiments.gpu_memory import bytes_per_run
-from holdfast.methods import METHODS
-from holdfast.scenarios import cl2r
-from holdfast.training import FitOptions
-from holdfast.training.executors import make_executor
-from holdfast.training.fit import prepare_step, task_survey
-from holdfast.training.step import TrainingStep
+from holdfast.core.environment import describe
+from holdfast.train.data import ImageSet, OpenSet
+from holdfast.train.data.device_images import DeviceImages
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.engine import FitOptions
+from holdfast.train.engine.executors import make_executor
+from holdfast.train.engine.fit import prepare_step, task_survey
+from holdfast.train.engine.step import TrainingStep
+from holdfast.train.experiments.assemble import Experiment
+from holdfast.train.experiments.gpu_memory import bytes_per_run
+from holdfast.train.methods import METHODS
+from holdfast.train.scenarios import cl2r
 
 WARM_UP = 10
 

@@ -12,8 +12,8 @@ import statistics
 import time
 from pathlib import Path
 
-from holdfast.environment import describe
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
 from holdfast.theory import study_caps
 from papers.stationary.theory_figures import DIMS
 

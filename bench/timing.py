@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from holdfast.storage import write_json
+from holdfast.core.storage import write_json
 
 FILES = ("json", "profile", "folder", "lock", "keep", "reuse", "case", "url")
 """Options that name places on one machine; they say nothing about a figure and are not written with it."""

@@ -21,17 +21,17 @@ from sweep import SideBySide
 from timing import synchronize, timed, write_figures
 from torch.utils.flop_counter import FlopCounterMode
 
-from holdfast.data import ImageSet
-from holdfast.data.device_images import DeviceImages
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder, Preprocess, build_backbone
-from holdfast.environment import describe
-from holdfast.methods import METHODS
-from holdfast.scenarios import cl2r
-from holdfast.training import FitOptions, KeptFeatures, buffer_features
-from holdfast.training.executors import make_executor
-from holdfast.training.fit import prepare_step, task_survey
-from holdfast.training.kernels import convolution_rows
+from holdfast.core.environment import describe
+from holdfast.train.data import ImageSet
+from holdfast.train.data.device_images import DeviceImages
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.engine import FitOptions, KeptFeatures, buffer_features
+from holdfast.train.engine.executors import make_executor
+from holdfast.train.engine.fit import prepare_step, task_survey
+from holdfast.train.engine.kernels import convolution_rows
+from holdfast.train.methods import METHODS
+from holdfast.train.scenarios import cl2r
 
 
 def main() -> None:

@@ -24,13 +24,13 @@ import numpy as np
 from first_model import classes_of, features_of, write_images
 
 import holdfast
-from holdfast.encoders import Encoder
-from holdfast.environment import describe
-from holdfast.events import EpochEnded
-from holdfast.lifecycle import VersionSettings
-from holdfast.lifecycle.image_defaults import survey_images
-from holdfast.lifecycle.settings import default_settings, recorded_tables
-from holdfast.storage import write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import write_json
+from holdfast.train.encoders import Encoder
+from holdfast.train.events import EpochEnded
+from holdfast.train.versions import VersionSettings
+from holdfast.train.versions.image_defaults import survey_images
+from holdfast.train.versions.settings import default_settings, recorded_tables
 
 FIRST, MORE, QUERIES, KNOWN = 100, 40, 100, 15
 """Images of a class for its first version and for the next, queries of a class, and classes of the first version."""

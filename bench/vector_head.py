@@ -32,14 +32,15 @@ import torch
 from timing import write_figures
 
 from holdfast import Encoder
-from holdfast.data.openset import half_of_each_class
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.exposure import StoredItems, exposure, search_mixed
-from holdfast.experiments.update_recipes import start_from_recipe, update_from_recipe
-from holdfast.geometry import nearest, unit
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import without_nan
 from holdfast.metrics import mean_average_precision, top_k_accuracy
-from holdfast.storage import without_nan
+from holdfast.metrics.exposure import StoredItems, exposure, search_mixed
+from holdfast.train.data.openset import half_of_each_class
+from holdfast.train.experiments.update_recipes import start_from_recipe, update_from_recipe
+from holdfast.train.geometry import unit
+from holdfast.vectors import nearest
 
 TRAINED = (40, 15, 15, 15, 15)
 TRAINED_TO_CHOOSE = (24, 9, 9, 9, 9)

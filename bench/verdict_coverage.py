@@ -21,12 +21,12 @@ import torch
 from timing import write_figures
 
 from holdfast import check
-from holdfast.environment import describe
-from holdfast.evaluation.estimates import Resampling, gain_estimate, share_estimate
-from holdfast.evaluation.feature_set import feature_set
-from holdfast.evaluation.query_outcomes import ClassGroundTruth, QueryOutcomes, run_queries
-from holdfast.evaluation.scores import parse_score
-from holdfast.evaluation.verdict import MAX_LOSS, NO, YES, loss_answer
+from holdfast.checks.estimates import Resampling, gain_estimate, share_estimate
+from holdfast.checks.query_outcomes import ClassGroundTruth, QueryOutcomes, run_queries
+from holdfast.checks.scores import parse_score
+from holdfast.checks.verdict import MAX_LOSS, NO, YES, loss_answer
+from holdfast.core.environment import describe
+from holdfast.vectors.feature_set import feature_set
 
 POOL, CLASSES, DIM = 60_000, 60, 16
 SIZES = (60, 150, 300, 400, 1000)

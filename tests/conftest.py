@@ -122,10 +122,10 @@ def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_run(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of one finished run of the tiny recipe, to be read; a test that changes it takes a copy."""
-    from holdfast.experiments.execute import execute
-    from holdfast.experiments.load import read_recipe
-    from holdfast.experiments.schema import check_recipe
-    from holdfast.run_folder import RunFolder
+    from holdfast.core.run_folder import RunFolder
+    from holdfast.train.experiments.execute import execute
+    from holdfast.train.experiments.load import read_recipe
+    from holdfast.train.experiments.schema import check_recipe
 
     folder = tmp_path_factory.mktemp("runs") / "tiny"
     execute(check_recipe(read_recipe(str(tiny_recipe))), RunFolder(folder), device="cpu")
@@ -173,9 +173,9 @@ def pretrain_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def toy_models(pretrain_recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A models folder: ``four`` and ``eight`` (the same network on more classes) and ``wide`` (another one), each as
     ``-simplex`` and as ``-learnable``."""
-    from holdfast.experiments.load import read_recipe
-    from holdfast.experiments.pretrain import check_pretrain_recipe, pretrain
-    from holdfast.run_folder import RunFolder
+    from holdfast.core.run_folder import RunFolder
+    from holdfast.train.experiments.load import read_recipe
+    from holdfast.train.experiments.pretrain import check_pretrain_recipe, pretrain
 
     folder = tmp_path_factory.mktemp("models")
     for head, method in (("simplex", []), ("learnable", ["method.name=er"])):

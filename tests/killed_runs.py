@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from holdfast import storage
-from holdfast.events import Event
+from holdfast.core import storage
+from holdfast.train.events import Event
 
 DEAD = 9
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.core.run_folder import not_a_run_error
 from holdfast.reports import read_run
-from holdfast.run_folder import not_a_run_error
 
 FOLDERS = [
     (["config.json", "recipe.toml"], "to compare two models, embed items with both"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.data import DATASETS
+from holdfast.train.data import DATASETS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "licences.md").read_text(encoding="utf-8")

@@ -140,7 +140,7 @@ def test_efficientnet_lite(here, monkeypatch):
 
 def test_in_python(here, timm, monkeypatch):
     trained = []
-    monkeypatch.setattr("holdfast.lifecycle.versions.train_version", lambda job, *others: trained.append(job))
+    monkeypatch.setattr("holdfast.train.versions.versions.train_version", lambda job, *others: trained.append(job))
     (code,) = blocks("In Python", "python")
     exec(compile(code, "pretrained.md", "exec"), {})
     (job,) = trained
@@ -149,8 +149,8 @@ def test_in_python(here, timm, monkeypatch):
 
 
 def test_the_tables_say_what_is_done():
-    from holdfast.lifecycle.image_defaults import TRAINED_STEPS, ImageSurvey, image_defaults, pretrained_fit
-    from holdfast.lifecycle.settings import default_settings
+    from holdfast.train.versions.image_defaults import TRAINED_STEPS, ImageSurvey, image_defaults, pretrained_fit
+    from holdfast.train.versions.settings import default_settings
 
     settings = default_settings(vectors=False, network="hf:dinov2")
     assert (settings.method, settings.method_options) == ("distillation", {"softmax": "cosine"})

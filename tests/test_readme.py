@@ -134,7 +134,7 @@ def test_the_commands_for_an_index_and_a_new_model(labelled, files):
 def test_commands_name_real_verbs_and_recipes():
     from typer.main import get_command
 
-    from holdfast.experiments.load import builtin_recipes
+    from holdfast.train.experiments.load import builtin_recipes
 
     verbs = get_command(app).commands  # type: ignore[attr-defined]
     recipes = dict(builtin_recipes())

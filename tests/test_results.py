@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.environment import BETWEEN_SESSIONS
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.schema import check_recipe
+from holdfast.core.environment import BETWEEN_SESSIONS
 from holdfast.metrics import compatibility_summary
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.schema import check_recipe
 from papers.stationary import PAGES, Results
 from papers.stationary.formatting import markdown
 from papers.stationary.plots import fingerprint

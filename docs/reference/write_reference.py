@@ -14,32 +14,39 @@ from holdfast.cli import SECTIONS, app
 
 HERE = Path(__file__).parent
 GROUPS = {
-    "Bridges, checks and metrics": ("bridges", "evaluation", "metrics"),
-    "Galleries": ("gallery",),
-    "Models and their versions": ("encoders", "embedding", "lifecycle"),
-    "Training": ("training", "scenarios", "methods", "data", "experiments"),
-    "Losses and geometry": ("losses", "geometry"),
-    "Errors": ("errors",),
+    "Bridges, checks and metrics": ("vectors", "metrics", "bridges", "checks"),
+    "Galleries": ("embedders", "gallery"),
+    "Models and their versions": ("train.encoders", "train.versions"),
+    "Training": (
+        "train.engine",
+        "train.scenarios",
+        "train.methods",
+        "train.data",
+        "train.experiments",
+        "train.evaluation",
+    ),
+    "Losses and geometry": ("train.losses", "train.geometry"),
+    "Errors": ("core",),
 }
 """Heading -> packages whose public names it lists."""
 GUIDES = (
     "holdfast.bridges.pairs.read_pairs",
-    "holdfast.evaluation.feature_files.write_features",
-    "holdfast.evaluation.feature_shards.FeatureShards",
+    "holdfast.vectors.feature_files.write_features",
+    "holdfast.vectors.feature_shards.FeatureShards",
     "holdfast.gallery.attached.source.Address",
     "holdfast.gallery.attached.stored_sample",
     "holdfast.gallery.capacity.plan_capacity",
-    "holdfast.lifecycle.version_report.report_versions",
-    "holdfast.lifecycle.settings.default_settings",
-    "holdfast.encoders.named_backbone.named_backbone",
-    "holdfast.data.image_folder.find_files",
-    "holdfast.data.images.image_names",
-    "holdfast.methods.interface.TaskView",
-    "holdfast.methods.interface.Batch",
-    "holdfast.methods.interface.Progress",
-    "holdfast.methods.classifiers.GrowingClassifier",
-    "holdfast.geometry.sphere.cosine_matrix",
-    "holdfast.geometry.simplex.embed_in_larger_simplex",
+    "holdfast.train.versions.version_report.report_versions",
+    "holdfast.train.versions.settings.default_settings",
+    "holdfast.train.encoders.named_backbone.named_backbone",
+    "holdfast.embedders.image_folder.find_files",
+    "holdfast.train.data.images.image_names",
+    "holdfast.train.methods.interface.TaskView",
+    "holdfast.train.methods.interface.Batch",
+    "holdfast.train.methods.interface.Progress",
+    "holdfast.train.methods.classifiers.GrowingClassifier",
+    "holdfast.train.geometry.sphere.cosine_matrix",
+    "holdfast.train.geometry.simplex.embed_in_larger_simplex",
 )
 """Names below the packages that the guides use, by the module that defines them."""
 METHODS_EXAMPLE = (
@@ -89,7 +96,8 @@ def _row(one: Any) -> str:
 def public_names() -> dict[str, str]:
     """Public name -> package it is imported from."""
     stub = Path(holdfast.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-    return {name: package for package, name in re.findall(r"^from \.(\w+)\S* import (\w+) as", stub, re.MULTILINE)}
+    imports = re.findall(r"^from \.((?:train\.)?\w+)\S* import (\w+) as", stub, re.MULTILINE)
+    return {name: package for package, name in imports}
 
 
 def python_api() -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from holdfast.cli.options import int_list
-from holdfast.errors import HoldfastError
-from holdfast.wording import counted
+from holdfast.core.errors import HoldfastError
+from holdfast.core.wording import counted
 
 if TYPE_CHECKING:
     from papers.quarters.workers import Workplace
@@ -126,7 +126,7 @@ def _run_missing(study: str, seeds: list[int], strategies: list[str], place: "Wo
     """Execute what is missing of one study, after the tries that its settings are chosen from."""
     from dataclasses import replace
 
-    from holdfast.devices import resolve_device
+    from holdfast.train.devices import resolve_device
     from papers.quarters.execute import Results, execute, study_runs, trainee_of_study
     from papers.quarters.replacement import BEFORE, execute_replacement, replacement_runs
     from papers.quarters.settings_search import search

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from holdfast import Method
-from holdfast.losses import cosine_logits, cross_entropy, feature_distillation, softened_distillation
-from holdfast.methods import Batch, FeaturePhase, Progress, Survey, TaskView
-from holdfast.methods.classifiers import GrowingClassifier, begin_at_means
-from holdfast.methods.interface import OldFeatures
-from holdfast.space_map import SpaceMap
+from holdfast.train.losses import cosine_logits, cross_entropy, feature_distillation, softened_distillation
+from holdfast.train.methods import Batch, FeaturePhase, Progress, Survey, TaskView
+from holdfast.train.methods.classifiers import GrowingClassifier, begin_at_means
+from holdfast.train.methods.interface import OldFeatures
+from holdfast.train.space_map import SpaceMap
 
 
 @final

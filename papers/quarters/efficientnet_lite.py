@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 
 class Pooled(torch.nn.Module):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.environment import describe
-from holdfast.storage import read_json, write_json
+from holdfast.core.environment import describe
+from holdfast.core.storage import read_json, write_json
 from papers.quarters.measure import rounded
 from papers.quarters.settings_search import FOLDER, chosen_settings
 from papers.quarters.strategies import STRATEGIES, Strategy, numbers, tables

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.evaluation.exposure import StoredItems, exposure
 from holdfast.metrics import average_precision, threshold_at_far, top_k_accuracy
+from holdfast.metrics.exposure import StoredItems, exposure
 
 FIRST = 10
 FALSE_ACCEPTS = 0.01

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.environment import short_commit
-from holdfast.storage import write_text
+from holdfast.core.environment import short_commit
+from holdfast.core.storage import write_text
 from papers.quarters.execute import SEEDS, trainee_of_study
 from papers.quarters.goals import all_fair, goals, signed, verdict, version_means
 from papers.quarters.picture import draw_kept, kept_lines

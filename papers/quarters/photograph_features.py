@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from papers.quarters.efficientnet_lite import pretrained
 from papers.quarters.study_data import SIDE
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from holdfast import Bridge, Encoder, ImageSet, SlotRegistry, build_backbone, fit
 from holdfast.bridges.maps import Rotation
-from holdfast.data.images import canonical
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.scenarios import Task, next_task
-from holdfast.storage import write_json
-from holdfast.training import StoredReference
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import write_json
+from holdfast.train.data.images import canonical
+from holdfast.train.engine import StoredReference
+from holdfast.train.scenarios import Task, next_task
 from papers.quarters.execute import Group, Results, StudyRun, grouped, models_folder
 from papers.quarters.measure import rounded
 from papers.quarters.strategies import STRATEGIES, Measured, numbers

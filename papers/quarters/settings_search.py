@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from holdfast.environment import describe
-from holdfast.errors import HoldfastError
-from holdfast.storage import read_json, write_json
+from holdfast.core.environment import describe
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import read_json, write_json
 from papers.quarters.measure import one_version, ranking, rounded, scores
 from papers.quarters.study_data import Split, StudyData
 from papers.quarters.trainees import DISTILLATION, FAN, PLAIN, Settings, Trainee, of_fan, trainee_of

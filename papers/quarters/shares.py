@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.wording import with_options
+from holdfast.core.wording import with_options
 from papers.quarters.execute import Results, StudyRun
 from papers.quarters.strategies import CEILING, STRATEGIES, Strategy
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from holdfast import Bridge
 from holdfast.bridges import NONE, measure_scale
-from holdfast.evaluation.exposure import StoredItems
-from holdfast.space_map import SpaceMap, map_features
+from holdfast.metrics.exposure import StoredItems
+from holdfast.train.space_map import SpaceMap, map_features
 from papers.quarters.measure import Threshold, exposures, grown_gallery, one_version, ranking, scores
 from papers.quarters.study_data import TABLES, Split, StudyData
 from papers.quarters.trainees import CVS, DISTILLATION, FAN, HOC, OURS, PLAIN, RAW

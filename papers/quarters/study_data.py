@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from holdfast import ImageSet, SlotRegistry
-from holdfast.data.images import canonical
-from holdfast.errors import HoldfastError
-from holdfast.scenarios import Scenario, next_task
+from holdfast.core.errors import HoldfastError
+from holdfast.train.data.images import canonical
+from holdfast.train.scenarios import Scenario, next_task
 
 VERSIONS = 5
 AT_ARRIVAL = 0.6

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 MOST = 50_000
 SHORTEST = 20

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from holdfast import Encoder
-from holdfast.data.device_images import place_images
-from holdfast.errors import HoldfastError
-from holdfast.events import Event, TaskBegan, TaskEnded
-from holdfast.run_folder import RunFolder
-from holdfast.space_map import SpaceMap
-from holdfast.storage import read_json, write_json
-from holdfast.training import RunControl, ScenarioSetup, train_scenario
+from holdfast.core.errors import HoldfastError
+from holdfast.core.run_folder import RunFolder
+from holdfast.core.storage import read_json, write_json
+from holdfast.train.data.device_images import place_images
+from holdfast.train.engine import RunControl, ScenarioSetup, train_scenario
+from holdfast.train.events import Event, TaskBegan, TaskEnded
+from holdfast.train.space_map import SpaceMap
 from papers.quarters.study_data import VERSIONS, StudyData, scenario
 from papers.quarters.trainees import Settings, trainee_of
 

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from papers.stationary.oracle import oracle
 from papers.stationary.reproduce import LISTED, reproduce
 from papers.stationary.theory import theory

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from holdfast.bridges.maps import Rotation
-from holdfast.data import ImageSet
-from holdfast.encoders import ModelFeatures, Readout
-from holdfast.evaluation.matrix import FeatureMap, mapped
-from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.schema import Recipe, dataset_section
-from holdfast.geometry import unit
+from holdfast.core.run_folder import RunFolder
 from holdfast.metrics import compatibility_summary
-from holdfast.run_folder import RunFolder
+from holdfast.train.data import ImageSet
+from holdfast.train.encoders import ModelFeatures, Readout
+from holdfast.train.evaluation.matrix import FeatureMap, mapped
+from holdfast.train.experiments.assemble import SharedData
+from holdfast.train.experiments.schema import Recipe, dataset_section
+from holdfast.train.geometry import unit
 from papers.stationary.readings import (
     GALLERY_PAIRS,
     OTHER_PAIRS,

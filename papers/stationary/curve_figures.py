@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.methods import METHODS
-from holdfast.storage import read_json
+from holdfast.core.storage import read_json
+from holdfast.train.methods import METHODS
 from papers.stationary.cifar_runs import PAPER_METHODS
 from papers.stationary.formatting import MISSING, commit_note, method_name, missing_note, score
 from papers.stationary.iam_runs import (

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from holdfast.errors import DivergedError, HoldfastError
-from holdfast.events import Event, RunEnded, Watch
-from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.plan import PlannedRun
-from holdfast.experiments.record import write_divergence, write_record
-from holdfast.experiments.schema import Recipe
-from holdfast.experiments.sweep import SweepOptions, run_all
-from holdfast.run_folder import RunFolder
-from holdfast.storage import read_json, write_json
-from holdfast.training import Cancellation
+from holdfast.core.errors import DivergedError, HoldfastError
+from holdfast.core.run_folder import RunFolder
+from holdfast.core.storage import read_json, write_json
+from holdfast.train.engine import Cancellation
+from holdfast.train.events import Event, RunEnded, Watch
+from holdfast.train.experiments.assemble import SharedData
+from holdfast.train.experiments.plan import PlannedRun
+from holdfast.train.experiments.record import write_divergence, write_record
+from holdfast.train.experiments.schema import Recipe
+from holdfast.train.experiments.sweep import SweepOptions, run_all
 from papers.stationary.bridge_scores import bridge_scores
 from papers.stationary.readings import readings
 from papers.stationary.stationarity_measure import theory_numbers

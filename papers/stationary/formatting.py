@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.environment import short_commit
+from holdfast.core.environment import short_commit
+from holdfast.core.wording import are, counted
 from holdfast.reports import METHOD_NAMES
-from holdfast.wording import are, counted
 from papers.stationary.result_page import Figure, Row, Table
 from papers.stationary.results import SCORES
 

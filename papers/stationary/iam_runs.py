@@ -4,7 +4,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from holdfast.experiments.load import read_recipe
+from holdfast.train.experiments.load import read_recipe
 from papers.stationary.cifar_runs import OURS, REST
 from papers.stationary.formatting import method_name
 from papers.stationary.result_page import Row

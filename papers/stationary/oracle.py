@@ -34,10 +34,10 @@ def oracle(
     device: str = DEVICE_OPTION,
 ) -> None:
     """Measure the best that any map of queries can do on the first simplex gallery, at 2 tasks."""
-    from holdfast.devices import resolve_device
-    from holdfast.environment import describe
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.storage import write_json
+    from holdfast.core.environment import describe
+    from holdfast.core.storage import write_json
+    from holdfast.train.devices import resolve_device
+    from holdfast.train.experiments.assemble import SharedData
     from papers.stationary.studies.table2_experiments import ORACLE
 
     where = resolve_device(device)
@@ -52,10 +52,10 @@ def _measured(runs: Path, shared: Any, where: Any) -> Iterator[dict[str, Any]]:
     import torch
 
     from holdfast.bridges import BRIDGES
-    from holdfast.encoders import Encoder, ModelFeatures, extract
-    from holdfast.evaluation import evaluate_run
-    from holdfast.geometry import unit
-    from holdfast.run_folder import RunFolder
+    from holdfast.core.run_folder import RunFolder
+    from holdfast.train.encoders import Encoder, ModelFeatures, extract
+    from holdfast.train.evaluation import evaluate_run
+    from holdfast.train.geometry import unit
     from papers.stationary.studies.table2_experiments import unchanged_run
 
     first_run = unchanged_run(FIRST, TASKS)

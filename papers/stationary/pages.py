@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import unknown_name
+from holdfast.core.errors import unknown_name
 from papers.stationary.curve_figures import FIG6, FIG8, FIG9
 from papers.stationary.fig10 import FIG10
 from papers.stationary.matrix_figures import FIG4, FIG7

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.storage import replacing
+from holdfast.core.storage import replacing
 from papers.stationary.cifar_runs import OURS
 from papers.stationary.formatting import method_name
 from papers.stationary.results import SCORES, Results

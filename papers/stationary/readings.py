@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from holdfast.bridges.maps import Rotation
-from holdfast.data import ImageSet
-from holdfast.encoders import Encoder, FeatureStore, ModelFeatures, Readout, extract, read_space_maps
-from holdfast.evaluation import evaluate_run
-from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.schema import Recipe, dataset_section
-from holdfast.geometry import unit
-from holdfast.run_folder import RunFolder
+from holdfast.core.run_folder import RunFolder
+from holdfast.train.data import ImageSet
+from holdfast.train.encoders import Encoder, FeatureStore, ModelFeatures, Readout, extract, read_space_maps
+from holdfast.train.evaluation import evaluate_run
+from holdfast.train.experiments.assemble import SharedData
+from holdfast.train.experiments.schema import Recipe, dataset_section
+from holdfast.train.geometry import unit
 
 PAIRS = 1000
 PLAIN, GALLERY_PAIRS, OTHER_PAIRS = "plain", "rotation_gallery", "rotation_other"

@@ -22,12 +22,12 @@ from holdfast.cli.options import (
     int_list,
 )
 from holdfast.cli.show import print_json
-from holdfast.wording import are, counted
+from holdfast.core.wording import are, counted
 
 if TYPE_CHECKING:
     import torch
 
-    from holdfast.experiments.assemble import SharedData
+    from holdfast.train.experiments.assemble import SharedData
     from papers.stationary.result_page import ResultPage, Selection
     from papers.stationary.results import Results
     from papers.stationary.study_runs import StudyRun
@@ -75,7 +75,7 @@ def reproduce(
 
     Example: python -m papers.stationary reproduce table2 --set-name paper --seeds 0 --data ~/data
     """
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
     from papers.stationary.pages import DRAWINGS, in_running_order, pages_named
     from papers.stationary.result_page import Selection, matching
     from papers.stationary.results import Results
@@ -111,7 +111,7 @@ def reproduce(
     repeated = sum(run.path in paths for run in listed) > len(paths)
     if missing and not render and not stay_missing(missing, device, repeated=repeated):
         from holdfast.cli.progress import decoding_lines
-        from holdfast.experiments.assemble import SharedData
+        from holdfast.train.experiments.assemble import SharedData
 
         shared = SharedData(data, models, decoding=decoding_lines(quiet=quiet or json))
         failed = run_missing(missing, out, results, shared, device, parallel, processes, limit_minutes, quiet or json)
@@ -132,7 +132,7 @@ def _words(text: str) -> list[str] | None:
 
 
 def _one_of(text: str, option: str, known: tuple[str, ...]) -> list[str] | None:
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     if text and text not in known:
         raise HoldfastError(f"{option} {text!r}: use {' or '.join(known)}")
@@ -184,7 +184,7 @@ DRAWN_SETS = ("glyphs",)
 
 def runs_here(device: str) -> bool:
     """Whether runs are executed: on a GPU, or on a device that is named."""
-    from holdfast.devices import resolve_device
+    from holdfast.train.devices import resolve_device
 
     return device != "auto" or resolve_device(device).type != "cpu"
 
@@ -211,10 +211,10 @@ def run_missing(
     """Execute the missing runs within the time limit. Returns whether one of them failed."""
     from holdfast.cli.gpu_capacity import PeakMemory, sweep_capacity
     from holdfast.cli.sweep_progress import failure_lines, sweep_display
-    from holdfast.devices import resolve_device
-    from holdfast.errors import HoldfastError
-    from holdfast.experiments.plan import remaining_steps
-    from holdfast.experiments.run_threads import INTERRUPTED
+    from holdfast.core.errors import HoldfastError
+    from holdfast.train.devices import resolve_device
+    from holdfast.train.experiments.plan import remaining_steps
+    from holdfast.train.experiments.run_threads import INTERRUPTED
     from papers.stationary.execute import execute_runs, planned_run
 
     where: torch.device = resolve_device(device)
@@ -247,9 +247,9 @@ def _refuse_without_data(missing: "list[StudyRun]", root: Path | None) -> None:
 
     Runs check for their own data set.
     """
-    from holdfast.data import DATASETS, data_root
-    from holdfast.data.root import require_data_root
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
+    from holdfast.train.data import DATASETS, data_root
+    from holdfast.train.data.root import require_data_root
     from papers.stationary.bridge_scores import SECOND_TEST
     from papers.stationary.readings import OTHER_IMAGES
 
@@ -338,7 +338,7 @@ def write(
     pages: "Mapping[str, ResultPage]", results: "Results", selection: "Selection", docs: Path | None, html: Path | None
 ) -> None:
     """Write the Markdown pages and the HTML page."""
-    from holdfast.storage import write_text
+    from holdfast.core.storage import write_text
     from papers.stationary.html_page import render_html
 
     if docs:
@@ -351,7 +351,7 @@ def write(
 
 
 def _write_docs(pages: "Mapping[str, ResultPage]", results: "Results", selection: "Selection", docs: Path) -> None:
-    from holdfast.storage import write_text
+    from holdfast.core.storage import write_text
     from papers.stationary.formatting import markdown
 
     pictures = 0

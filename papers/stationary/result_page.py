@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from papers.stationary.results import Results
 from papers.stationary.study_runs import StudyRun
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import HoldfastError
-from holdfast.storage import read_json
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import read_json
 from papers.stationary.study_runs import StudyRun
 
 SCORES = ("AC", "AA", "ACA")

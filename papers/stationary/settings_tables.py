@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.experiments.load import read_recipe
+from holdfast.train.experiments.load import read_recipe
 from papers.stationary.cifar_runs import PAPER_METHODS
 from papers.stationary.formatting import settings_table
 from papers.stationary.iam_runs import classes_of

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.data import ImageSet
-from holdfast.encoders import Encoder, Readout, extract
-from holdfast.errors import HoldfastError
-from holdfast.experiments.assemble import Experiment, SharedData, assemble
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.schema import Recipe, check_recipe
-from holdfast.geometry import DSimplex
-from holdfast.methods import Method
-from holdfast.run_folder import RunFolder, not_a_run_error
-from holdfast.scenarios import Task
-from holdfast.storage import read_tensors, without_nan
+from holdfast.core.errors import HoldfastError
+from holdfast.core.run_folder import RunFolder, not_a_run_error
+from holdfast.core.storage import read_tensors, without_nan
 from holdfast.theory.stationarity import CAP_SHARE, Update, compare_models
+from holdfast.train.data import ImageSet
+from holdfast.train.encoders import Encoder, Readout, extract
+from holdfast.train.experiments.assemble import Experiment, SharedData, assemble
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.schema import Recipe, check_recipe
+from holdfast.train.geometry import DSimplex
+from holdfast.train.methods import Method
+from holdfast.train.scenarios import Task
 from papers.stationary.readings import rounded
 
 MOST_SAMPLES = 2_000

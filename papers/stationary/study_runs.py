@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.experiments.load import read_recipe, run_command
-from holdfast.experiments.models import named_models
-from holdfast.experiments.plan import scenario_outline, steps_per_task
-from holdfast.experiments.schema import Recipe, check_recipe
+from holdfast.train.experiments.load import read_recipe, run_command
+from holdfast.train.experiments.models import named_models
+from holdfast.train.experiments.plan import scenario_outline, steps_per_task
+from holdfast.train.experiments.schema import Recipe, check_recipe
 
 ORDERS = {"natural": None, "icarl": 1993}
 """Class order -> ``scenario.order_seed``. None: classes arrive in the order of their numbers."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.wording import counted
+from holdfast.core.wording import counted
 from papers.stationary.cifar_runs import FIRST_SEED, ICARL, OURS, REST, SEEDS, TASKS, TUNED
 from papers.stationary.formatting import (
     commit_note,

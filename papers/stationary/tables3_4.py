@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.wording import counted
+from holdfast.core.wording import counted
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, TASKS
 from papers.stationary.formatting import (
     INSTANCE_LEGEND,

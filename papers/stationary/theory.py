@@ -42,7 +42,7 @@ def theorem1(
     """
     import math
 
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
     from holdfast.theory.theorem1 import study_caps
 
     if out and moved:
@@ -209,7 +209,7 @@ def figures(
     json: bool = JSON_OPTION,
 ) -> None:
     """Draw the paper's figures 1, 2, 5, 11 and 12, which need no training."""
-    from holdfast.errors import unknown_name
+    from holdfast.core.errors import unknown_name
     from papers.stationary.theory_figures import PAPER_FIGURES
 
     names = [name.strip() for name in only.split(",") if name.strip()] or list(PAPER_FIGURES)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
-from holdfast.geometry import DSimplex
-from holdfast.scenarios import SlotRegistry
-from holdfast.storage import replacing
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import replacing
 from holdfast.theory.caps import Floats, sample_cap
 from holdfast.theory.closed_form import different_class, same_class
 from holdfast.theory.propositions import Collapse, expected_angle, log_density_at_expected_angle, simulate_collapse
 from holdfast.theory.theorem1 import CapStudy, gap_map, largest_moves, study_caps
+from holdfast.train.geometry import DSimplex
+from holdfast.train.scenarios import SlotRegistry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,14 +15,14 @@ import typer
 from holdfast.cli.options import DATA_OPTION, DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION
 from holdfast.cli.run import execute_with_progress
 from holdfast.cli.show import print_json, print_table, say
-from holdfast.errors import HoldfastError
-from holdfast.events import read_events
-from holdfast.experiments.assemble import SharedData
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.schema import Recipe, check_recipe
-from holdfast.run_folder import RunFolder
-from holdfast.storage import read_json, replacing_folder, write_text
-from holdfast.wording import per_cent
+from holdfast.core.errors import HoldfastError
+from holdfast.core.run_folder import RunFolder
+from holdfast.core.storage import read_json, replacing_folder, write_text
+from holdfast.core.wording import per_cent
+from holdfast.train.events import read_events
+from holdfast.train.experiments.assemble import SharedData
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.schema import Recipe, check_recipe
 from papers.stationary.stationarity_measure import measure_stationarity
 from papers.stationary.toy_measure import loss_curves
 
@@ -74,7 +74,7 @@ def toy(
     Cross-entropy against HOC. Draws the loss of both over the epochs of fine-tuning, and counts the sample pairs that
     break Eq. 1a and 1b (Proposition 1). MNIST is read from mnist.npz or the four idx files in the data folder.
     """
-    from holdfast.storage import write_json
+    from holdfast.core.storage import write_json
     from papers.stationary.theory_figures import CE_LABEL, save, toy_figure
 
     name = "toy/glyphs" if glyphs else "toy/mnist"
@@ -114,7 +114,7 @@ def proposition1(
     The shares of sample pairs that break Eq. 1a and 1b, after cross-entropy alone and after HOC. Trains the recipe
     twice, with lambda 1 and as it stands; the first model is the same. Runs already there are kept.
     """
-    from holdfast.storage import write_json
+    from holdfast.core.storage import write_json
 
     words = "".join(f" --set {setting}" for setting in set_)
     command = f"python -m papers.stationary theory proposition1 {recipe}{words}"
@@ -148,9 +148,9 @@ def _run(recipe: Recipe, folder: RunFolder, *, data: Path | None, device: str, q
 
 
 def _measure(folder: RunFolder, *, per_class: int, data: Path | None, device: str) -> dict[str, Any]:
-    from holdfast.devices import resolve_device
+    from holdfast.core.storage import write_json
     from holdfast.reports import write_report
-    from holdfast.storage import write_json
+    from holdfast.train.devices import resolve_device
 
     record = measure_stationarity(folder, data=data, device=resolve_device(device), per_class=per_class)
     write_json(folder.stationarity, record)

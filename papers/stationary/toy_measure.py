@@ -6,15 +6,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.encoders import Encoder
-from holdfast.encoders.encode_loop import batch_size_for, compute_features, input_reader
-from holdfast.events import read_events
-from holdfast.experiments.assemble import SharedData, assemble
-from holdfast.experiments.schema import Recipe
-from holdfast.geometry import DSimplex, unit
-from holdfast.losses import simplex_cross_entropy
-from holdfast.run_folder import RunFolder
-from holdfast.scenarios import Scenario
+from holdfast.core.run_folder import RunFolder
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.encode_loop import batch_size_for, compute_features, input_reader
+from holdfast.train.events import read_events
+from holdfast.train.experiments.assemble import SharedData, assemble
+from holdfast.train.experiments.schema import Recipe
+from holdfast.train.geometry import DSimplex, unit
+from holdfast.train.losses import simplex_cross_entropy
+from holdfast.train.scenarios import Scenario
 
 IMAGES = 2_000
 """New and old training images that are looked at, at most so many of each."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast import Encoder, Preprocess, build_backbone
-from holdfast.data import ImageSet
+from holdfast.train.data import ImageSet
 
 BENCH = Path(__file__).parents[2] / "bench"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.lifecycle import image_defaults
+from holdfast.train.versions import image_defaults
 
 BENCH = Path(__file__).parents[2] / "bench"
 

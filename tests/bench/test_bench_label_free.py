@@ -8,11 +8,11 @@ from statistics import mean
 import pytest
 import torch
 
-from holdfast.experiments.execute import execute
-from holdfast.experiments.schema import check_recipe
-from holdfast.losses import compatibility_contrast
-from holdfast.methods import Batch
-from holdfast.run_folder import RunFolder
+from holdfast.core.run_folder import RunFolder
+from holdfast.train.experiments.execute import execute
+from holdfast.train.experiments.schema import check_recipe
+from holdfast.train.losses import compatibility_contrast
+from holdfast.train.methods import Batch
 
 BENCH = Path(__file__).parents[2] / "bench"
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from holdfast import Encoder, Gallery, Preprocess, build_backbone
 from holdfast.gallery import Item
-from holdfast.scenarios import SlotRegistry
+from holdfast.train.scenarios import SlotRegistry
 
 BENCH = Path(__file__).parents[2] / "bench"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 BENCH = Path(__file__).parents[2] / "bench"
 NO_TRAINING = ["train.lr=1e-12", "train.schedule=constant", "train.epochs=1", "buffer.per_class=2"]

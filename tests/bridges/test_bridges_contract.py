@@ -10,9 +10,10 @@ import torch
 from holdfast.bridges import BRIDGES, Bridge, choice, measure_scale
 from holdfast.bridges.choice import split_pairs
 from holdfast.bridges.export import export_npz
-from holdfast.errors import HoldfastError
-from holdfast.geometry import nearest, unit
-from holdfast.storage import read_tensors, write_tensors
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import read_tensors, write_tensors
+from holdfast.train.geometry import unit
+from holdfast.vectors import nearest
 
 FAST = {
     "rotation": {},

@@ -6,7 +6,7 @@ import torch
 
 from holdfast.bridges import Bridge
 from holdfast.bridges.choice import Trial, split_pairs
-from holdfast.geometry import unit
+from holdfast.train.geometry import unit
 
 
 def noisy_pairs(count, noise, seed=0):

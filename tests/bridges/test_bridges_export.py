@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from holdfast.bridges import BRIDGES, Bridge, export_bridge
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 FAST = {"lambda_orthogonal": {"steps": 5}, "residual_mlp": {"steps": 20, "hidden": 16}}
 LINEAR = ("rotation", "affine", "lambda_orthogonal")

@@ -8,8 +8,8 @@ import torch
 
 from holdfast.bridges import read_pairs
 from holdfast.bridges.bridge import _different
-from holdfast.errors import HoldfastError
-from holdfast.geometry import unit
+from holdfast.core.errors import HoldfastError
+from holdfast.train.geometry import unit
 
 OLD = np.random.default_rng(0).standard_normal((30, 8))
 NEW = np.random.default_rng(1).standard_normal((30, 5))

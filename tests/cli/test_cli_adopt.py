@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import HoldfastError
-from holdfast.lifecycle import read_adopted
+from holdfast.core.errors import HoldfastError
+from holdfast.train.versions import read_adopted
 
 CLASSES, EACH, DIM = 40, 6, 8
 QUICK = ("--steps", "10")
@@ -147,5 +147,7 @@ def test_a_collection_is_attached_searched_and_checked(files, holdfast, holdfast
 
 
 def test_ctrl_c(files, holdfast, tmp_path, monkeypatch):
-    monkeypatch.setattr("holdfast.lifecycle.adopt", lambda *words, **named: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(
+        "holdfast.train.versions.adopt", lambda *words, **named: (_ for _ in ()).throw(KeyboardInterrupt)
+    )
     holdfast("adopt", files["stored"], "--out", tmp_path / "v0", status=130)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from holdfast.gallery import Address, AttachedGallery, Gallery, Item, open_gallery
-from holdfast.lifecycle import adopt
+from holdfast.train.versions import adopt
 
 ITEMS, PAIRS, QUERIES = 600, 300, 60
 

@@ -225,7 +225,7 @@ def test_interrupted(refused, monkeypatch, tiny_recipe, tmp_path):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("holdfast.experiments.execute.assemble", interrupt)
+    monkeypatch.setattr("holdfast.train.experiments.execute.assemble", interrupt)
     assert "finished work is kept" in refused("run", tiny_recipe, "--out", tmp_path / "run", "-q", status=130)
 
 
@@ -264,7 +264,7 @@ def test_a_full_disk_is_told_with_what_to_do(refused, monkeypatch, tiny_run, tmp
     def full(*words, **options):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "model.onnx"))
 
-    monkeypatch.setattr("holdfast.encoders.export.export_onnx", full)
+    monkeypatch.setattr("holdfast.train.encoders.export.export_onnx", full)
     line = refused("export", tiny_run / "models" / "01", "--onnx", tmp_path / "model.onnx")
     assert line.endswith("model.onnx'; free some space and run the same command again\n")
 

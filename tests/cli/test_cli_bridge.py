@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.bridges import Bridge
-from holdfast.wording import with_options
+from holdfast.core.wording import with_options
 
 ITEMS = 700
 
@@ -127,7 +127,7 @@ def test_export(call, files, tmp_path, holdfast, holdfast_json):
 def test_a_model_embeds_the_images_that_the_old_vectors_name(tiny_run, tmp_path, holdfast, holdfast_json):
     from PIL import Image
 
-    from holdfast.encoders import Encoder
+    from holdfast.train.encoders import Encoder
 
     pixels = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 1), dtype=np.uint8)
     (tmp_path / "images" / "shelf").mkdir(parents=True)

@@ -169,7 +169,7 @@ def test_a_crash_is_no_verdict(files, holdfast, monkeypatch, capsys):
     def broken(*args, **options):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("holdfast.evaluation.check", broken)
+    monkeypatch.setattr("holdfast.checks.check", broken)
     found = json.loads(holdfast(*words(files), "--json", status=2))
     assert found["reason"] == "the check itself failed (RuntimeError: out of memory)"
     assert found["exit_code"] == 2

@@ -18,8 +18,8 @@ from holdfast.bridges import Bridge
 from holdfast.cli import app, demo_story
 from holdfast.cli import demo as verb
 from holdfast.cli.demo_story import DemoSettings
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 
@@ -33,7 +33,7 @@ TINY = DemoSettings(
 def finished(tmp_path_factory):
     """A demo without its gallery."""
     from holdfast.cli.demo_story import run_demo
-    from holdfast.training import Cancellation
+    from holdfast.train.engine import Cancellation
 
     out = tmp_path_factory.mktemp("demo") / "demo"
     record = run_demo(out, TINY, lambda name, event: None, Cancellation())
@@ -225,7 +225,7 @@ def test_a_kill_while_a_demo_is_deleted_leaves_a_demo_to_make_again(demo, tmp_pa
 
 
 def test_a_failed_training_is_named_and_can_be_resumed(finished, tmp_path, monkeypatch):
-    from holdfast.training import Cancellation
+    from holdfast.train.engine import Cancellation
 
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     (tmp_path / "demo.json").write_text(json.dumps({"settings": asdict(TINY)}))
@@ -241,7 +241,7 @@ def test_a_failed_training_is_named_and_can_be_resumed(finished, tmp_path, monke
 
 def test_a_cancelled_demo_is_an_interruption(finished, tmp_path):
     from holdfast.cli.demo_story import run_demo
-    from holdfast.training import Cancellation
+    from holdfast.train.engine import Cancellation
 
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     (tmp_path / "demo.json").write_text(json.dumps({"settings": asdict(TINY)}))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.train.encoders import Encoder
 
 
 def test_a_model_of_a_run_as_a_torch_program(holdfast, tiny_run, tmp_path):

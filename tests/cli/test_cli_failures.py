@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.cli.sweep_progress import Bars, Lines, failure_lines
-from holdfast.events import RunFailed, RunWarning
+from holdfast.train.events import RunFailed, RunWarning
 
 FAILED = {
     "iam/a-s0": "runs/iam/a-s0/model: not there",

@@ -9,7 +9,7 @@ from PIL import Image
 
 from holdfast import Encoder, Preprocess, build_backbone
 from holdfast.cli.version_text import describe_numbers
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 pytest.importorskip("qdrant_edge")
 

@@ -5,9 +5,9 @@ import json
 import pytest
 from PIL import Image
 
-from holdfast.encoders import Encoder, VectorInput, build_backbone
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery
+from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 
 pytest.importorskip("qdrant_edge")
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from holdfast.bridges import ScoreScale
-from holdfast.encoders import Encoder, Preprocess, build_backbone
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
 
 pytest.importorskip("qdrant_edge")
 

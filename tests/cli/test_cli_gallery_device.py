@@ -6,8 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery
 from holdfast.gallery.item_files import read_metadata
 

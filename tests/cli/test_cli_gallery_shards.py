@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from holdfast import Encoder, Gallery, HoldfastError, Preprocess, build_backbone, embed, embed_shards
-from holdfast.evaluation import write_features
 from holdfast.gallery import Item
+from holdfast.vectors import write_features
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("qdrant_edge")

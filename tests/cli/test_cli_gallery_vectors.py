@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.encoders import Encoder, Preprocess, VectorInput, build_backbone
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery, item_files
 from holdfast.service import served_gallery
 from holdfast.service.admin_tasks import TASKS
+from holdfast.train.encoders import Encoder, Preprocess, VectorInput, build_backbone
 
 pytest.importorskip("qdrant_edge")
 

@@ -8,13 +8,13 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.cli.gpu_capacity import Capacity, PeakMemory, largest_of_each_kind, sweep_capacity
-from holdfast.cuda_streams import PER_PRIORITY
-from holdfast.data.device_images import DeviceImages
-from holdfast.errors import HoldfastError
-from holdfast.events import StepsDone
-from holdfast.experiments import gpu_memory
-from holdfast.experiments.assemble import SharedData, assemble
-from holdfast.experiments.plan import plan
+from holdfast.core.errors import HoldfastError
+from holdfast.train.cuda_streams import PER_PRIORITY
+from holdfast.train.data.device_images import DeviceImages
+from holdfast.train.events import StepsDone
+from holdfast.train.experiments import gpu_memory
+from holdfast.train.experiments.assemble import SharedData, assemble
+from holdfast.train.experiments.plan import plan
 from papers.stationary import PAGES, ResultPage, StudyRun
 from papers.stationary.__main__ import app as study
 
@@ -170,11 +170,11 @@ def pretended(gpu, monkeypatch):
         watch(runs[0].name, StepsDone(1, 1))
         return {}
 
-    monkeypatch.setattr("holdfast.experiments.sweep.run_all", run_all)
+    monkeypatch.setattr("holdfast.train.experiments.sweep.run_all", run_all)
     monkeypatch.setattr("papers.stationary.execute.run_all", run_all)
     monkeypatch.setattr("holdfast.cli.sweep_progress.Lines.__call__", lambda self, name, event: None)
     # Last: a module that is first imported after this would keep the replaced function.
-    monkeypatch.setattr("holdfast.devices.resolve_device", lambda name="auto": CUDA)
+    monkeypatch.setattr("holdfast.train.devices.resolve_device", lambda name="auto": CUDA)
     return gpu
 
 

@@ -24,7 +24,7 @@ def send(number: signal.Signals) -> None:
 
 
 @BOTH
-def test_training_is_cancelled_not_interrupted(number):
+def test_engine_is_cancelled_not_interrupted(number):
     with cancel_on_interrupt() as cancel:
         with cancel.watching():
             assert not cancel.requested
@@ -62,7 +62,7 @@ def test_the_command_exits_with_a_line(number, capsys):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_training_in_a_command_is_cancelled_too():
+def test_engine_in_a_command_is_cancelled_too():
     with exit_on_interrupt(), cancel_on_interrupt() as cancel, cancel.watching():
         send(signal.SIGTERM)
         assert cancel.requested

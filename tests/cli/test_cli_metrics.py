@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 # By hand: of (2,1), (3,1), (3,2) the first two beat the 0.5 of model 1, 0.55 does not beat the 0.6 of model 2.
 ROWS = [[0.5], [0.6, 0.6], [0.7, 0.55, 0.8]]

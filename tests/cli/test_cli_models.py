@@ -7,12 +7,12 @@ import shutil
 import pytest
 import torch
 
+from holdfast.checks import check_history
 from holdfast.cli.show import print_mixed
-from holdfast.encoders import Encoder, Preprocess, build_backbone
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import check_history
-from holdfast.geometry import embed_in_larger_simplex
-from holdfast.scenarios import SlotRegistry
+from holdfast.core.errors import HoldfastError
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.geometry import embed_in_larger_simplex
+from holdfast.train.scenarios import SlotRegistry
 
 IMAGES = torch.randn(20, 1, 16, 16, generator=torch.Generator().manual_seed(1))
 
@@ -175,7 +175,7 @@ def test_a_mixed_gallery_that_cannot_be_compared_is_printed_too(capsys):
 
 def test_pretrain_and_run(pretrain_recipe, iam_tables, tmp_path, holdfast, holdfast_json):
     """From nothing to a run with a replacement, as a user types it."""
-    from holdfast.experiments.schema import to_toml
+    from holdfast.train.experiments.schema import to_toml
 
     models = tmp_path / "models"
     (row,) = holdfast_json("pretrain", pretrain_recipe, "--models", models)

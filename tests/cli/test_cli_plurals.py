@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli.start import _class_counts
+from holdfast.core.wording import are, counted, have
 from holdfast.reports.check_text import basis_sentence, evidence_sentences
-from holdfast.wording import are, counted, have
 from papers.stationary.__main__ import app as study
 
 NOUNS = "classes|queries|runs|items|images|vectors|models|versions|pairs|steps|minutes|processes|threads|updates"

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.cli import progress
 from holdfast.cli.progress import Bar, Lines, Position, ProgressLine, StageProgress, run_display
-from holdfast.events import (
+from holdfast.train.events import (
     EpochEnded,
     EvaluationBegan,
     FeaturesBegan,

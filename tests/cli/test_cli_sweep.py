@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 
 def sweep(*words):

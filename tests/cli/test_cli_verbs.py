@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.show import print_table
-from holdfast.data import DATASETS
-from holdfast.encoders import BACKBONES, Encoder
-from holdfast.environment import DISTRIBUTION, version
-from holdfast.errors import HoldfastError
-from holdfast.experiments.load import builtin_folder, builtin_recipes
-from holdfast.methods import METHODS
+from holdfast.core.environment import DISTRIBUTION, version
+from holdfast.core.errors import HoldfastError
+from holdfast.train.data import DATASETS
+from holdfast.train.encoders import BACKBONES, Encoder
+from holdfast.train.experiments.load import builtin_folder, builtin_recipes
+from holdfast.train.methods import METHODS
 
 PROTOCOL_KEYS = {"AC", "AA", "ACA", "AC_tau", "AA_tau", "matrix"}
 
@@ -194,7 +194,7 @@ def test_doctor_looks_for_every_library_that_is_needed(holdfast_json, tmp_path):
 
 
 def test_doctor_fails_when_something_is_broken(holdfast, monkeypatch):
-    monkeypatch.setattr("holdfast.environment.version", lambda name: None)
+    monkeypatch.setattr("holdfast.core.environment.version", lambda name: None)
     assert "BROKEN" in holdfast("doctor", status=1)
 
 
@@ -224,7 +224,7 @@ def test_doctor_full_imports_every_library(holdfast, monkeypatch, tmp_path):
     assert states["pyarrow"] == ("missing", "for features in parquet files: another build")
     assert states["timm"] == ("missing", "for backbones timm:NAME: not installed")
     assert set(imported) == {*doctor.NEEDED.values(), *doctor.EXTRAS} - {"timm"}
-    assert doctor._import_error("holdfast.errors") == ""
+    assert doctor._import_error("holdfast.core.errors") == ""
     monkeypatch.undo()
     assert "no_such_module" in doctor._import_error("no_such_module")
 
@@ -232,12 +232,12 @@ def test_doctor_full_imports_every_library(holdfast, monkeypatch, tmp_path):
 def test_a_gpu_is_looked_for_where_there_may_be_one(monkeypatch, tmp_path):
     from holdfast.cli import doctor
 
-    monkeypatch.setattr("holdfast.environment.version", lambda name: "2.9.0")
+    monkeypatch.setattr("holdfast.core.environment.version", lambda name: "2.9.0")
     monkeypatch.setattr(sys, "platform", "linux")
     assert not doctor._may_have_gpu(tmp_path)
     (tmp_path / "nvidia0").touch()
     assert doctor._may_have_gpu(tmp_path)
-    monkeypatch.setattr("holdfast.environment.version", lambda name: "2.9.0+cpu")
+    monkeypatch.setattr("holdfast.core.environment.version", lambda name: "2.9.0+cpu")
     assert not doctor._may_have_gpu(tmp_path)
 
 
@@ -261,7 +261,9 @@ def test_evaluate_keeps_bridged_scores_asked_for_earlier(holdfast_json, tiny_run
 
 @pytest.mark.parametrize("options", [("--bridge", "tunnel"), ("--bridge", "rotation", "--bridge-pairs", "3")])
 def test_evaluate_refuses_bridges_before_it_evaluates(options, holdfast_json, tiny_run, monkeypatch):
-    monkeypatch.setattr("holdfast.evaluation.evaluate_run", lambda *models, **options: pytest.fail("evaluated first"))
+    monkeypatch.setattr(
+        "holdfast.train.evaluation.evaluate_run", lambda *models, **options: pytest.fail("evaluated first")
+    )
     with pytest.raises(HoldfastError, match=r"tunnel|too few"):
         holdfast_json("evaluate", tiny_run, *options)
 

@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 from postgres_server import PostgresServer, installed_server
 
-from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.gallery.engines import ENGINES
 from holdfast.gallery.engines.qdrant import QdrantEngine
-from holdfast.scenarios import SlotRegistry
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.scenarios import SlotRegistry
 
 SLOTS = 60
 

@@ -16,15 +16,15 @@ import pytest
 import torch
 
 from holdfast.bridges import Bridge
-from holdfast.encoders import Encoder, VectorInput, build_backbone
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import feature_set
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery, open_gallery, writable
 from holdfast.gallery.attached import open_source, stored_sample
 from holdfast.gallery.attached.source import is_url, without_password
-from holdfast.lifecycle import adopt, read_adopted
-from holdfast.lifecycle.adopted_model import write_adopted
 from holdfast.service.admin_tasks import TASKS
+from holdfast.train.encoders import Encoder, VectorInput, build_backbone
+from holdfast.train.versions import adopt, read_adopted
+from holdfast.train.versions.adopted_model import write_adopted
+from holdfast.vectors import feature_set
 
 CLASSES, EACH, DIM = 12, 10, 6
 TABLE = 'Odd "names"; DROP TABLE items'

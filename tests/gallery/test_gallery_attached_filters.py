@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from attached_stores import DIM, QdrantStandIn, collection_with_fields, stored_rows, table_with_fields
 
-from holdfast.encoders import Encoder, VectorInput, build_backbone
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Address, AttachedGallery, Gallery, Item
 from holdfast.gallery.attached import open_source
 from holdfast.gallery.attached.postgres import MOST_CONNECTIONS
 from holdfast.gallery.filters import matches, parse_filter
+from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 
 pytest.importorskip("psycopg")
 pytest.importorskip("qdrant_client")

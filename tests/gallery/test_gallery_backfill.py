@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 
 from holdfast import Gallery
-from holdfast.embedding.batches import EmbeddedItems
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
+from holdfast.embedders.batches import EmbeddedItems
 from holdfast.gallery import Item, backfill, reembed
 from holdfast.gallery.catalogue import Catalogue
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 

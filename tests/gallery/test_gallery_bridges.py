@@ -11,12 +11,12 @@ import torch
 from holdfast import Gallery
 from holdfast.bridges import Bridge
 from holdfast.bridges.scores import SAME
-from holdfast.encoders import Encoder, build_backbone
-from holdfast.encoders.compact import change_basis, compact_basis
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import feature_set
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, registration
 from holdfast.gallery.version_bridges import VersionBridges
+from holdfast.train.encoders import Encoder, build_backbone
+from holdfast.train.encoders.compact import change_basis, compact_basis
+from holdfast.vectors import feature_set
 
 pytest.importorskip("qdrant_edge")
 ENGINES = ("embedded", "postgresql", "qdrant")

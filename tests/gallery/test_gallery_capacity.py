@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.capacity import MEASURED, MEASURED_DIM, MEASURED_ITEMS, parse_count, plan_capacity
 
 RESULTS = Path(__file__).parents[2] / "results" / "bench" / "scale-2cores.json"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from holdfast import Gallery
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
 from holdfast.gallery.engines import embedded
 from holdfast.gallery.versions import read_basis

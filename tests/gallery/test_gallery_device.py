@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from holdfast import Gallery
-from holdfast.encoders import Encoder, encode_loop
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
 from holdfast.gallery.backfill import AccuracyProbes
 from holdfast.gallery.models import _NO_TF32, BatchSizes, batch_sizes
+from holdfast.train.encoders import Encoder, encode_loop
 
 pytest.importorskip("qdrant_edge")
 

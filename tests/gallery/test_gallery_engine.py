@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import open_engine
 from holdfast.gallery.engines import embedded, embedded_process
 from holdfast.gallery.engines.protocol import new_engine_address

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from holdfast import METHODS, Encoder, FitOptions, Gallery, Preprocess, build_backbone, cl2r, fit, load_split
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
 
 pytest.importorskip("qdrant_edge")

@@ -7,7 +7,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 
-from holdfast.errors import UnavailableError
+from holdfast.core.errors import UnavailableError
 from holdfast.gallery import catalogue
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engines import embedded

@@ -8,12 +8,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import write_json
 from holdfast.gallery import Gallery, Item
 from holdfast.gallery.catalogue import ItemsWithPath
 from holdfast.gallery.label_check import HELD, NamedSamples, split
-from holdfast.storage import write_json
+from holdfast.train.encoders import Encoder
 
 CLASSES = 10
 

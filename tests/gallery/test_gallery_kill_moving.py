@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from holdfast import Gallery
-from holdfast.encoders import Encoder
 from holdfast.gallery import Item
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import Gallery
 from holdfast.bridges import Bridge
-from holdfast.encoders import Encoder
 from holdfast.gallery import Item
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from holdfast import Gallery
 from holdfast.cli import app
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, engine_migration
 
 

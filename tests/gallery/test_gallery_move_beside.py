@@ -6,9 +6,9 @@ import pytest
 from test_gallery_throughout import Watch
 
 from holdfast import Gallery
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, engine_migration
+from holdfast.train.encoders import Encoder
 
 
 @pytest.fixture

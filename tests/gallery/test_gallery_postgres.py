@@ -10,7 +10,7 @@ import pytest
 from test_gallery_kill import check_after_kill
 
 from holdfast import Gallery
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item, open_engine
 from holdfast.gallery.engines import postgres
 from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address

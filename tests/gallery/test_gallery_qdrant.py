@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import open_engine
 from holdfast.gallery.engines import qdrant
 from holdfast.gallery.engines.protocol import EngineAddress, new_engine_address

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from holdfast import Encoder, Gallery
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
 
 

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from holdfast import Gallery
-from holdfast.encoders import Encoder, build_backbone
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
+from holdfast.train.encoders import Encoder, build_backbone
 
 pytest.importorskip("qdrant_edge")
 

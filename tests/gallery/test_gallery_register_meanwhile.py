@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from holdfast import Gallery
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, registration
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from holdfast import Gallery
 from holdfast.cli import app
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, rollback
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 

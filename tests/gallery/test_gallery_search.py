@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from holdfast import Gallery
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Item
+from holdfast.train.encoders import Encoder
 
 pytest.importorskip("qdrant_edge")
 ENGINES = ("embedded", "postgresql", "qdrant")
@@ -120,7 +120,7 @@ def test_images_equal_brute_force(model_folders, pictures, tmp_path):
 def test_full_and_compact_vectors_of_any_length_are_one_query(read_only, model_folders):
     gallery, ids, full = read_only
     (query,) = features(model_folders[0], 1, seed=99)
-    from holdfast.encoders.compact import compact_basis
+    from holdfast.train.encoders.compact import compact_basis
 
     small = torch.from_numpy(query) @ compact_basis(Encoder.from_pretrained(model_folders[0]))
     hits = gallery.search(vector=7 * query, k=30, version=1)

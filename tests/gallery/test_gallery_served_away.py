@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast import Gallery
-from holdfast.errors import UnavailableError
+from holdfast.core.errors import UnavailableError
 from holdfast.gallery import Address, Item
 from holdfast.gallery.attached import open_source
 from holdfast.gallery.engines import postgres, qdrant

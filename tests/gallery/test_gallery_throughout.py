@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from holdfast import Gallery
-from holdfast.encoders import Encoder
-from holdfast.encoders.compact import compact_basis
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, registration
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.compact import compact_basis
 
 pytest.importorskip("qdrant_edge")
 

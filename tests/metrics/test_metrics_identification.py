@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.metrics import average_precision, mean_average_precision, queries_without_match, top_k_accuracy
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.metrics import read_matrix
 
 NAN = np.nan

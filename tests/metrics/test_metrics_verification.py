@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.metrics import pair_scores, roc_auc, tar_at_far, verification_pairs
 
 

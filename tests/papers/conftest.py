@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli import app as holdfast_app
+from holdfast.core.storage import without_nan
 from holdfast.metrics import compatibility_summary
-from holdfast.storage import without_nan
 from papers.stationary.__main__ import app
 
 

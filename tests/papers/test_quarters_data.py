@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from papers.quarters import photograph_features
 from papers.quarters.study_data import (
     AT_ARRIVAL,

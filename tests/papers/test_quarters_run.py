@@ -9,11 +9,11 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast import build_backbone
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.exposure import StoredItems, search_mixed
-from holdfast.geometry import unit
-from holdfast.methods import Batch
+from holdfast.core.errors import HoldfastError
 from holdfast.metrics import mean_average_precision
+from holdfast.metrics.exposure import StoredItems, search_mixed
+from holdfast.train.geometry import unit
+from holdfast.train.methods import Batch
 from papers.quarters import study_data, trainees, trainings
 from papers.quarters.__main__ import app
 from papers.quarters.cosine_distillation import CosineDistillation

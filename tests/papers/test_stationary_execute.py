@@ -13,11 +13,11 @@ import torch
 from typer.testing import CliRunner
 
 from holdfast.bridges.maps import Rotation
-from holdfast.encoders import ModelFeatures
-from holdfast.errors import DivergedError, HoldfastError
-from holdfast.evaluation.matrix import compatibility_matrix
-from holdfast.experiments.assemble import SharedData
-from holdfast.run_folder import RunFolder
+from holdfast.core.errors import DivergedError, HoldfastError
+from holdfast.core.run_folder import RunFolder
+from holdfast.train.encoders import ModelFeatures
+from holdfast.train.evaluation.matrix import compatibility_matrix
+from holdfast.train.experiments.assemble import SharedData
 from papers.stationary import PAGES, ResultPage, Results, StudyRun, bridge_scores
 from papers.stationary.__main__ import app
 from papers.stationary.execute import MEASURES, DeviceShare, execute_runs, measuring_processes, planned_run

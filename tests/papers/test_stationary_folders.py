@@ -3,7 +3,7 @@
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from papers.stationary.__main__ import app
 from papers.stationary.reproduce import _outcome
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.encoders import build_backbone
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.models import named_models
-from holdfast.experiments.schema import Recipe, check_recipe
+from holdfast.core.storage import without_nan
 from holdfast.metrics import compatibility_summary
-from holdfast.storage import without_nan
+from holdfast.train.encoders import build_backbone
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.models import named_models
+from holdfast.train.experiments.schema import Recipe, check_recipe
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.cifar_runs import OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.fig10 import AXES, CENTRE, ablation_run

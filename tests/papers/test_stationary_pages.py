@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.reports import METHOD_NAMES
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app

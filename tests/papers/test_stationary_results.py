@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import paper_run
 from papers.stationary.result_page import EVERYTHING

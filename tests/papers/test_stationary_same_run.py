@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.schema import check_recipe
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.schema import check_recipe
 from papers.stationary.cifar_runs import paper_run
 from papers.stationary.study_runs import EXECUTION_OPTIONS, same_run
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from papers.stationary import PAGES, Results, Selection
 from papers.stationary.__main__ import app
 from papers.stationary.html_page import render_html

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.readers import cub, tiny_imagenet
-from holdfast.encoders import Encoder, build_backbone
-from holdfast.errors import HoldfastError
-from holdfast.experiments.load import read_recipe
-from holdfast.experiments.schema import check_recipe
-from holdfast.methods.simplex_hoc_views import SimplexHOCViews
-from holdfast.scenarios.cl2r import cl2r, class_order
-from holdfast.training.kernels import why_no_kernels
+from holdfast.core.errors import HoldfastError
+from holdfast.train.data.readers import cub, tiny_imagenet
+from holdfast.train.encoders import Encoder, build_backbone
+from holdfast.train.engine.kernels import why_no_kernels
+from holdfast.train.experiments.load import read_recipe
+from holdfast.train.experiments.schema import check_recipe
+from holdfast.train.methods.simplex_hoc_views import SimplexHOCViews
+from holdfast.train.scenarios.cl2r import cl2r, class_order
 from papers.stationary import PAGES, Results, Selection, StudyRun
 from papers.stationary.cifar_runs import FIRST_SEED, OURS, PAPER_METHODS, own_run, paper_run
 from papers.stationary.iam_runs import pretrained_models
@@ -271,5 +271,5 @@ def test_steps_of_table_four_by_hand():
     assert {run.steps for run in PAGES["table4"].runs() if run.tasks == 2} == {by_hand}
 
 
-def test_training_sets_of_unknown_size_have_no_planned_steps(tiny_recipe):
+def test_engine_sets_of_unknown_size_have_no_planned_steps(tiny_recipe):
     assert StudyRun("paper", str(tiny_recipe), "simplex_hoc", 3).steps is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.reports import METHOD_NAMES
 from papers.stationary import PAGES, Results
 from papers.stationary.cifar_runs import OURS

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 PNG = b"\x89PNG"
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from holdfast.encoders import Encoder, extract
-from holdfast.experiments.assemble import SharedData, assemble
-from holdfast.geometry import DSimplex
+from holdfast.train.encoders import Encoder, extract
+from holdfast.train.experiments.assemble import SharedData, assemble
+from holdfast.train.geometry import DSimplex
 from papers.stationary import PAGES, Results, StudyRun
 from papers.stationary.execute import execute_runs
 from papers.stationary.plots import fingerprint

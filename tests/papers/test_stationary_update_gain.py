@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from holdfast.scenarios import cl2r
+from holdfast.train.scenarios import cl2r
 from papers.stationary import Results
 from papers.stationary.cifar_runs import paper_run
 from papers.stationary.pages import PAGES

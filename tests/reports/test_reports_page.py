@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.metrics import compatibility_summary
 from holdfast.reports import read_run, render, write_report
 

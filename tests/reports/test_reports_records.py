@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.reports import read_run
 from holdfast.reports.figures import LABEL_GAP, Line, chart
 from holdfast.reports.records import flatten

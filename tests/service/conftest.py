@@ -12,9 +12,9 @@ import pytest
 import torch
 from service_inputs import ADDRESS, png
 
-from holdfast.encoders import Encoder, Preprocess, build_backbone
 from holdfast.gallery import Gallery, Item
-from holdfast.scenarios import SlotRegistry
+from holdfast.train.encoders import Encoder, Preprocess, build_backbone
+from holdfast.train.scenarios import SlotRegistry
 
 if TYPE_CHECKING:
     from starlette.testclient import TestClient

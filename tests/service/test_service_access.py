@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from service_inputs import png
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.access_control import AccessControl, check_bind_address, read_tokens
 
 READ, WRITE = "read-token-of-thirty-two-letters", "write-token-of-thirty-two-letter"

@@ -15,12 +15,12 @@ from PIL import Image
 from service_inputs import ADDRESS, metric_values, png
 from starlette.testclient import TestClient
 
-from holdfast.encoders import Encoder, VectorInput, build_backbone
 from holdfast.gallery import Gallery, Item
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
 from holdfast.service.gallery_jobs import ImageEmbedder
 from holdfast.service.worker_pool import _Worker
+from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 
 PNG = {"Content-Type": "image/png"}
 

@@ -8,14 +8,14 @@ from service_inputs import ADDRESS, png
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.encoders import Encoder, VectorInput, build_backbone
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Address, AttachedGallery
 from holdfast.gallery.attached.source import without_password
 from holdfast.service.access_control import AccessControl
 from holdfast.service.app import build_app
 from holdfast.service.served_gallery import run_on_server
 from holdfast.service.server import serve
+from holdfast.train.encoders import Encoder, VectorInput, build_backbone
 
 PNG = {"Content-Type": "image/png"}
 

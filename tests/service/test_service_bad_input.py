@@ -197,8 +197,8 @@ def test_requests(refused, pictures):
 
 
 def test_an_image_that_cannot_be_decoded_is_one_sentence_without_python_names(client, monkeypatch):
-    from holdfast import pixels
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
+    from holdfast.embedders import pixels
     from holdfast.service import worker_pool
     from holdfast.service.request_errors import RequestError
 

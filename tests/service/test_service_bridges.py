@@ -8,11 +8,11 @@ from service_inputs import png
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import feature_set
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
 from holdfast.service.served_gallery import ServedGallery, run_on_server
+from holdfast.train.encoders import Encoder
+from holdfast.vectors import feature_set
 
 PNG = {"Content-Type": "image/png"}
 

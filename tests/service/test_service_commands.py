@@ -12,7 +12,7 @@ from service_inputs import ADDRESS, png
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item, engine_migration
 from holdfast.gallery.engines import ENGINES
 from holdfast.service import admin_tasks, local_socket

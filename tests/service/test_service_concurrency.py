@@ -11,8 +11,7 @@ import pytest
 import torch
 from service_inputs import ADDRESS, metric_values, png
 
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import registration
 from holdfast.gallery.models import batch_sizes
 from holdfast.service.access_control import AccessControl
@@ -21,6 +20,7 @@ from holdfast.service.batcher import Batcher
 from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.request_bodies import Limits
 from holdfast.service.served_gallery import SOCKET, run_on_server
+from holdfast.train.encoders import Encoder
 
 PNG = {"Content-Type": "image/png"}
 

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from service_inputs import metric_values
 
-from holdfast.errors import HoldfastError
-from holdfast.pixels import open_image
+from holdfast.core.errors import HoldfastError
+from holdfast.embedders.pixels import open_image
 
 
 @pytest.mark.parametrize("path", ["/v1/search/image", "/v1/search/vector", "/v1/items", "/v1/items/delete"])

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from service_inputs import ADDRESS, png
 
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Gallery, Item
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.service.access_control import AccessControl

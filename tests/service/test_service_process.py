@@ -18,7 +18,7 @@ from service_inputs import png
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery
 
 TIMEOUT = 60

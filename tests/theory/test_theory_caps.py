@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.theory.caps import sample_cap, sample_coordinate, sample_polar_angles
 
 # Caps on both sides of the equator, at it, and on both sides of where the two ways of sampling meet.

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
-from holdfast.geometry import DSimplex
+from holdfast.core.errors import HoldfastError
 from holdfast.theory import expected_angle, log_angle_density
 from holdfast.theory.closed_form import log_gamma_step
 from holdfast.theory.propositions import log_density_at_expected_angle, simulate_collapse
+from holdfast.train.geometry import DSimplex
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.errors import HoldfastError
-from holdfast.geometry import DSimplex
+from holdfast.core.errors import HoldfastError
 from holdfast.theory import compare_models, sample_cap
+from holdfast.train.geometry import DSimplex
 
 
 def caps_of(angle, *, d=8, per_class=30, seed=0, turned=None):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import HoldfastError
-from holdfast.geometry import DSimplex
+from holdfast.core.errors import HoldfastError
 from holdfast.theory import different_class, mean_cosine, same_class, sample_cap, study_caps
 from holdfast.theory.closed_form import mean_distance, shrinkage
 from holdfast.theory.theorem1 import Estimate, Inequality, gap_map, largest_moves
+from holdfast.train.geometry import DSimplex
 
 DIMS = (2, 3, 4, 5, 7, 16, 50, 99, 256, 1023, 2048)
 ANGLES = (5, 20, 40, 60, 75, 89, 90, 100, 135, 170, 180)

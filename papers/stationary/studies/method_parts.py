@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
 
-from holdfast.methods.simplex_hoc_views import lambda_of_share
+from holdfast.train.methods.simplex_hoc_views import lambda_of_share
 from papers.stationary.cifar_runs import REST, own_run, paper_run
 from papers.stationary.cifar_runs import TASKS as EVERY_COUNT
 from papers.stationary.formatting import AGAIN, SET_LEGEND, commit_note, method_name, missing_note, scores

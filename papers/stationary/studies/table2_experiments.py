@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.storage import read_json
+from holdfast.core.storage import read_json
 from papers.stationary.cifar_runs import paper_run
 from papers.stationary.formatting import (
     commit_note,

@@ -32,10 +32,8 @@ from holdfast.bridges.choice import (
 )
 from holdfast.bridges.maps import LinearMap, QueryMap, mapped_queries, ridge_weights
 from holdfast.bridges.scores import ScoreScale
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.search import float32
-from holdfast.geometry import unit, unit_of_any_length
-from holdfast.storage import (
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import (
     check_replaceable,
     read_json,
     read_tensors,
@@ -44,6 +42,8 @@ from holdfast.storage import (
     write_json,
     write_tensors,
 )
+from holdfast.train.geometry import unit, unit_of_any_length
+from holdfast.vectors.search import float32
 
 BRIDGE_FILES = ("bridge.json", "bridge.safetensors")
 _FINGERPRINT, _SAME, _COPY = 8, 1e-2, 1e-3

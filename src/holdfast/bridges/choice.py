@@ -17,9 +17,9 @@ from torch import Tensor
 
 from holdfast.bridges.maps import Affine, LambdaOrthogonal, Local, QueryMap, ResidualMLP, Rotation, mapped_queries
 from holdfast.bridges.scores import BEST, SAME, ScoreScale, measure_scale
-from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
-from holdfast.geometry import nearest
+from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.metrics.exposure import EXPOSURE_AT, StoredItems, exposure_ratio, search_mixed
+from holdfast.vectors import nearest
 
 NONE = "none"
 BRIDGES: dict[str, type[QueryMap]] = {one.kind: one for one in (Rotation, Affine, LambdaOrthogonal, ResidualMLP, Local)}

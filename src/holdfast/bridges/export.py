@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from holdfast.bridges.bridge import Bridge
 from holdfast.bridges.choice import NONE
 from holdfast.bridges.maps import LinearMap
-from holdfast.environment import DISTRIBUTION, version
-from holdfast.errors import HoldfastError, unknown_name
-from holdfast.geometry import unit_of_any_length
-from holdfast.onnx_file import write_onnx
-from holdfast.storage import replacing
+from holdfast.core.environment import DISTRIBUTION, version
+from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.storage import replacing
+from holdfast.train.encoders.onnx_file import write_onnx
+from holdfast.train.geometry import unit_of_any_length
 
 
 def export_bridge(bridge: Bridge, path: str | Path) -> None:

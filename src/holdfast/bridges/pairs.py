@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_set import FeatureSet
-from holdfast.evaluation.inputs import Source, open_features, pair_queries
-from holdfast.evaluation.search import VectorProblems, float32
+from holdfast.core.errors import HoldfastError
+from holdfast.vectors.feature_set import FeatureSet
+from holdfast.vectors.pairing import Source, open_features, pair_queries
+from holdfast.vectors.search import VectorProblems, float32
 
 
 @dataclass(frozen=True)

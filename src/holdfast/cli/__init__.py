@@ -85,7 +85,7 @@ for moved in (old_spellings.reproduce, old_spellings.theory):
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from holdfast.environment import DISTRIBUTION, version
+        from holdfast.core.environment import DISTRIBUTION, version
 
         typer.echo(f"holdfast {version(DISTRIBUTION)}")
         raise typer.Exit
@@ -104,7 +104,7 @@ def _options(
     ),
 ) -> None:
     if code:
-        from holdfast.named_code import trust_code
+        from holdfast.train.named_code import trust_code
 
         trust_code(code)
 
@@ -117,7 +117,7 @@ def _remedy(error: Exception) -> str:
 def main() -> None:
     """Run a verb. An error that the user can correct gives one line on stderr and exit status 1."""
     from holdfast.cli.show import replace_unknown_characters
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     replace_unknown_characters()
     try:

@@ -9,10 +9,10 @@ import typer
 from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.progress import StageProgress, exit_on_interrupt
 from holdfast.cli.show import print_json, print_table, say
-from holdfast.wording import counted, per_cent
+from holdfast.core.wording import counted, per_cent
 
 if TYPE_CHECKING:
-    from holdfast.lifecycle import Adoption
+    from holdfast.train.versions import Adoption
 
 
 def adopt(
@@ -50,7 +50,7 @@ def adopt(
 
     Example: holdfast adopt index.npz --out models/0
     """
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     if (vectors is None) == (features is None):
         raise HoldfastError("give one file of stored vectors: holdfast adopt FILE --out FOLDER")
@@ -58,7 +58,7 @@ def adopt(
     assert source is not None
     interrupted = exit_on_interrupt("nothing was written; run the same command again")
     with interrupted, StageProgress("adopt", quiet=quiet or json) as progress:
-        from holdfast.lifecycle import adopt as judge_and_write
+        from holdfast.train.versions import adopt as judge_and_write
 
         found = judge_and_write(
             source,
@@ -84,7 +84,7 @@ def adopt(
 
 
 def _print(found: "Adoption", out: Path) -> None:
-    from holdfast.lifecycle.adoption_result import BRIDGE, OTHER_CLASSES, SAME_CLASSES, UNCHANGED, WAYS
+    from holdfast.train.versions.adoption_result import BRIDGE, OTHER_CLASSES, SAME_CLASSES, UNCHANGED, WAYS
 
     classes = counted(found.classes, "class") if found.classes else "no classes known"
     say(f"{counted(found.vectors, 'vector')} of {counted(found.dim, 'number')}, {classes}.")
@@ -124,7 +124,7 @@ def _print(found: "Adoption", out: Path) -> None:
 
 def _print_question(found: "Adoption", name: str, which: str) -> None:
     """One question: what the vectors score as they are, and the gain of each way."""
-    from holdfast.lifecycle.adoption_result import searched
+    from holdfast.train.versions.adoption_result import searched
 
     question = getattr(found, which)
     say(f"{name}: {searched(question)} of {counted(question.classes, 'class')}")
@@ -146,7 +146,7 @@ def _print_question(found: "Adoption", name: str, which: str) -> None:
 
 
 def _print_verdict(found: "Adoption") -> None:
-    from holdfast.lifecycle.adoption_result import OTHER_CLASSES, SAME_CLASSES
+    from holdfast.train.versions.adoption_result import OTHER_CLASSES, SAME_CLASSES
 
     asked = SAME_CLASSES if found.same_classes is not None else OTHER_CLASSES
     has_classes = found.same_classes is not None or found.other_classes is not None

@@ -9,13 +9,13 @@ from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION
 from holdfast.cli.progress import CountProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
-from holdfast.errors import HoldfastError
-from holdfast.storage import check_replaceable
-from holdfast.wording import counted, decimal, per_cent, with_options
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import check_replaceable
+from holdfast.core.wording import counted, decimal, per_cent, with_options
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge, Candidate, Pairs
-    from holdfast.evaluation import FeatureSet
+    from holdfast.vectors import FeatureSet
 
 HELPS, NOT_NEEDED, NO_BRIDGE = "helps", "not needed", "no bridge helps"
 _EXIT_CODES = {HELPS: 0, NOT_NEEDED: 0, NO_BRIDGE: 1}
@@ -127,7 +127,7 @@ class _Vectors:
     ) -> "Pairs":
         """The pairs of (file, model) of the old and of the new model; one of each two is given."""
         from holdfast.bridges import read_pairs
-        from holdfast.evaluation.feature_files import read_features
+        from holdfast.vectors.feature_files import read_features
 
         for (file, model), names in ((old, ("--old", "--old-model")), (new, ("--new", "--model"))):
             if (file is None) == (model is None):
@@ -150,7 +150,7 @@ class _Vectors:
         """Ids of the images to embed: those that a file names, or all of the folder."""
         import numpy as np
 
-        from holdfast.data.listing import list_image_files
+        from holdfast.train.data.listing import list_image_files
 
         assert self._images is not None
         if not self._images.is_dir():
@@ -176,9 +176,9 @@ class _Vectors:
 
     def _embedded(self, model: Path | None, ids: list[str]) -> "FeatureSet":
         """The images with these ids, embedded by the model in this folder."""
-        from holdfast.data.image_source import ImageSource
-        from holdfast.devices import resolve_device
-        from holdfast.embedding import embed
+        from holdfast.embedders.embed import embed
+        from holdfast.embedders.image_source import ImageSource
+        from holdfast.train.devices import resolve_device
 
         assert model is not None
         assert self._images is not None

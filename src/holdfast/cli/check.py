@@ -11,12 +11,13 @@ from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, refus
 from holdfast.cli.progress import StageProgress
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.verdict_exit import exit_on_failure
-from holdfast.errors import HoldfastError
-from holdfast.wording import decimal, per_cent
+from holdfast.core.errors import HoldfastError
+from holdfast.core.wording import decimal, per_cent
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge
-    from holdfast.evaluation import CheckResult, FeatureSet, HistoryResult, MixedResult
+    from holdfast.checks import CheckResult, HistoryResult, MixedResult
+    from holdfast.vectors import FeatureSet
 
 _LISTED = 5
 """How many lost queries, classes or undecided pairs are printed."""
@@ -119,7 +120,7 @@ def check(
     pair["leave_one_out"] = leave_one_out
     with exit_on_failure("check", json=json and not markdown, refuse=_refusal(markdown and not json)):
         if html is not None:
-            from holdfast.storage import check_file_writable
+            from holdfast.core.storage import check_file_writable
 
             check_file_writable(html)
         if json and markdown:
@@ -192,8 +193,8 @@ def _judge(
     device: str,
     quiet: bool,
 ) -> "CheckResult | HistoryResult":
-    from holdfast.devices import resolve_device
-    from holdfast.evaluation import check, check_history
+    from holdfast.checks import check, check_history
+    from holdfast.train.devices import resolve_device
 
     ways = [run is not None, bool(model), any(file is not None for file in files)]
     if sum(ways) != 1:
@@ -214,8 +215,8 @@ def _judge_mixed(
     parts: list[str], files: tuple[Any, ...], given: dict[str, Any], device: str, quiet: bool
 ) -> "MixedResult":
     from holdfast.bridges import Bridge
-    from holdfast.devices import resolve_device
-    from holdfast.evaluation import check_mixed
+    from holdfast.checks import check_mixed
+    from holdfast.train.devices import resolve_device
 
     _, _, queries, gallery_new = files
     if queries is None or gallery_new is None or not parts:
@@ -268,10 +269,10 @@ def _carried_through(
     """Gallery and old queries after the projection of an adopted model."""
     import torch
 
-    from holdfast.evaluation import feature_set
-    from holdfast.evaluation.inputs import open_features
-    from holdfast.evaluation.search import float32
-    from holdfast.lifecycle import read_adopted
+    from holdfast.train.versions import read_adopted
+    from holdfast.vectors import feature_set
+    from holdfast.vectors.pairing import open_features
+    from holdfast.vectors.search import float32
 
     model = read_adopted(adopted)
 

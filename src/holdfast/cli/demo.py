@@ -23,8 +23,8 @@ from holdfast.cli.demo_story import (
 from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
 from holdfast.cli.show import print_json, print_table, say
 from holdfast.cli.version_text import print_bridges
-from holdfast.errors import HoldfastError
-from holdfast.wording import per_cent
+from holdfast.core.errors import HoldfastError
+from holdfast.core.wording import per_cent
 
 if TYPE_CHECKING:
     from holdfast.gallery import Item, Version
@@ -175,8 +175,8 @@ def build_gallery(out: Path) -> DemoGallery:
     Version 1 embeds the index. Version 2 is registered and embeds half of the queries as new items; the others are left
     to search with. Without the gallery extra the result says why there is no gallery.
     """
+    from holdfast.core.storage import replacing_folder
     from holdfast.gallery import Gallery
-    from holdfast.storage import replacing_folder
 
     folder = out / "gallery"
     new, left = _images(out / "images" / "queries", every=2), _images(out / "images" / "queries", every=2, first=1)

@@ -20,12 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError
-from holdfast.events import Watch
+from holdfast.core.errors import HoldfastError
+from holdfast.train.events import Watch
 
 if TYPE_CHECKING:
     from holdfast.bridges import Bridge
-    from holdfast.training import Cancellation, RunControl
+    from holdfast.train.engine import Cancellation, RunControl
 
 RECORD, ERROR = "demo.json", "error.txt"
 PARTS = ("images", "models", "features", "bridges", "checks", "gallery")
@@ -64,7 +64,7 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
     watch: called with the name of a training and each of its events.
     cancel: stops the trainings between two steps.
     """
-    from holdfast.storage import read_json, remove_temporaries, without_nan, write_json
+    from holdfast.core.storage import read_json, remove_temporaries, without_nan, write_json
 
     path = out / RECORD
     if path.exists():
@@ -87,7 +87,7 @@ def run_demo(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellat
 
 def remove_demo(out: Path, settings: DemoSettings) -> None:
     """Delete what an earlier demo made in ``out``; its record then has ``settings``. Other folders are refused."""
-    from holdfast.storage import write_json
+    from holdfast.core.storage import write_json
 
     if not out.exists():
         return
@@ -102,8 +102,8 @@ def _draw_images(folder: Path, settings: DemoSettings) -> None:
     """Four folders with a folder for each character: first and second (to train on), index and queries."""
     from PIL import Image
 
-    from holdfast.data.readers.glyphs import glyphs
-    from holdfast.storage import replacing_folder
+    from holdfast.core.storage import replacing_folder
+    from holdfast.train.data.readers.glyphs import glyphs
 
     if folder.exists():
         return
@@ -134,9 +134,9 @@ def _train(out: Path, settings: DemoSettings, watch: Watch, cancel: "Cancellatio
     """Version 1, then version 2 twice at the same time: by plain fine-tuning and by ``holdfast update``."""
     import torch
 
-    from holdfast.experiments.run_threads import INTERRUPTED, RunThreads
-    from holdfast.experiments.update_recipes import start_from_recipe
-    from holdfast.lifecycle import update
+    from holdfast.train.experiments.run_threads import INTERRUPTED, RunThreads
+    from holdfast.train.experiments.update_recipes import start_from_recipe
+    from holdfast.train.versions import update
 
     images, models = out / "images", out / "models"
 
@@ -178,14 +178,14 @@ def _keywords(control: "RunControl") -> dict[str, Any]:
 
 def _fine_tune(model: Path, data: Path, out: Path, control: "RunControl") -> None:
     """Train ``model`` on by cross-entropy alone, with the images, replay and options that ``update`` would use."""
-    from holdfast.data.sampler import steps_per_epoch
-    from holdfast.events import Event, RunEnded, TaskEvent, TasksPlanned
-    from holdfast.lifecycle.parent import SampleSet
-    from holdfast.lifecycle.plan import VersionContext, plan_version
-    from holdfast.lifecycle.settings import update_settings
-    from holdfast.methods import METHODS
-    from holdfast.scenarios import SlotRegistry
-    from holdfast.training import fit
+    from holdfast.train.data.sampler import steps_per_epoch
+    from holdfast.train.engine import fit
+    from holdfast.train.events import Event, RunEnded, TaskEvent, TasksPlanned
+    from holdfast.train.methods import METHODS
+    from holdfast.train.scenarios import SlotRegistry
+    from holdfast.train.versions.parent import SampleSet
+    from holdfast.train.versions.plan import VersionContext, plan_version
+    from holdfast.train.versions.settings import update_settings
 
     parent, settings = update_settings(model, None, None)
     settings = replace(settings, method="er", method_options={})
@@ -207,7 +207,7 @@ def _fine_tune(model: Path, data: Path, out: Path, control: "RunControl") -> Non
 
 def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
     """Embed index and queries by the three models, fit the bridges, make the checks, and write all of it."""
-    from holdfast.evaluation import check
+    from holdfast.checks import check
     from holdfast.reports import write_check
 
     (index, queries), plain, trained = (_embed(out, name) for name in ("1", "2-plain", "2"))
@@ -246,8 +246,8 @@ def _measure(out: Path, settings: DemoSettings) -> dict[str, Any]:
 
 def _embed(out: Path, model: str) -> tuple[Path, Path]:
     """Files of the model's vectors of the index and of the queries."""
-    from holdfast.embedding import embed
-    from holdfast.evaluation import write_features
+    from holdfast.embedders.embed import embed
+    from holdfast.vectors import write_features
 
     files = (out / "features" / f"index-{model}.npz", out / "features" / f"queries-{model}.npz")
     for file, images in zip(files, ("index", "queries"), strict=True):
@@ -261,8 +261,8 @@ def _bridge(out: Path, index: Path, new_index: Path, settings: DemoSettings) -> 
     import numpy as np
 
     from holdfast.bridges import Bridge, read_pairs
-    from holdfast.evaluation import feature_set, write_features
-    from holdfast.evaluation.feature_files import read_features
+    from holdfast.vectors import feature_set, write_features
+    from holdfast.vectors.feature_files import read_features
 
     features = read_features(new_index, "gallery")
     rows = np.arange(0, len(features), settings.pair_every)

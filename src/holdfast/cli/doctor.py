@@ -10,8 +10,8 @@ import typer
 
 from holdfast.cli.options import DATA_OPTION, JSON_OPTION, refuse_given
 from holdfast.cli.show import print_json, print_table, say
-from holdfast.errors import first_line
-from holdfast.wording import counted
+from holdfast.core.errors import first_line
+from holdfast.core.wording import counted
 
 EXTRAS = {
     "transformers": "backbones hf:NAME",
@@ -135,7 +135,7 @@ NEEDED = {
 def _software(full: bool) -> list[dict[str, Any]]:
     import platform
 
-    from holdfast.environment import DISTRIBUTION, version
+    from holdfast.core.environment import DISTRIBUTION, version
 
     own = version(DISTRIBUTION) or "not installed, run from its source"
     rows = [_check("holdfast", "ok", f"{own}, Python {platform.python_version()}")]
@@ -159,7 +159,7 @@ def _import_error(module: str) -> str:
 
 
 def _devices(full: bool) -> list[dict[str, Any]]:
-    from holdfast.environment import processor
+    from holdfast.core.environment import processor
 
     cores = counted(os.cpu_count() or 1, "core")
     no_gpu = _check("cuda", "missing", "no GPU that torch can use; runs go to the CPU")
@@ -185,7 +185,7 @@ GPU_FILES = ("nvidiactl", "nvidia0", "kfd", "dxg")
 
 def _may_have_gpu(devices: Path = Path("/dev")) -> bool:
     """Whether torch may be able to use a GPU. Only torch knows for sure, but importing it takes a second or more."""
-    from holdfast.environment import version
+    from holdfast.core.environment import version
 
     if (version("torch") or "").endswith("+cpu") or sys.platform == "darwin":
         return False
@@ -193,8 +193,8 @@ def _may_have_gpu(devices: Path = Path("/dev")) -> bool:
 
 
 def _data(data: Path | None) -> list[dict[str, Any]]:
-    from holdfast.data import DATASETS, data_root, load_split
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
+    from holdfast.train.data import DATASETS, data_root, load_split
 
     rows = []
     try:

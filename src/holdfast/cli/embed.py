@@ -8,10 +8,11 @@ import typer
 from holdfast.cli.options import JSON_OPTION, QUIET_OPTION
 from holdfast.cli.progress import CountProgress, exit_on_interrupt
 from holdfast.cli.show import print_json, say
-from holdfast.wording import counted
+from holdfast.core.wording import counted
 
 if TYPE_CHECKING:
-    from holdfast.embedding import Embedded, EmbeddedShards
+    from holdfast.embedders.embed import Embedded
+    from holdfast.embedders.shards import EmbeddedShards
 
 
 def embed(
@@ -56,9 +57,9 @@ def embed(
     """
     from pathlib import Path
 
-    from holdfast.errors import HoldfastError
-    from holdfast.evaluation.feature_files import check_writable
-    from holdfast.locations import is_address, local_path, suffix
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.locations import is_address, local_path, suffix
+    from holdfast.vectors.feature_files import check_writable
 
     options = {"labels": not no_labels, "skip_unreadable": skip_unreadable, "batch_size": batch_size}
     folder = {"shard_size": shard_size, "processes": processes, "ray": ray}
@@ -82,10 +83,10 @@ def embed(
 
 
 def _to_file(model: str, sources: list[str], out: Any, shown: CountProgress, **options: Any) -> dict[str, Any]:
-    from holdfast.data.problems import problem_file
-    from holdfast.devices import resolve_device
-    from holdfast.embedding import embed as embed_source
-    from holdfast.evaluation import write_features
+    from holdfast.core.problems import problem_file
+    from holdfast.embedders.embed import embed as embed_source
+    from holdfast.train.devices import resolve_device
+    from holdfast.vectors import write_features
 
     dtype, device, began = options.pop("dtype"), resolve_device(options.pop("device")), time.monotonic()
     with exit_on_interrupt("nothing was written; run the same command again"), shown:
@@ -95,7 +96,7 @@ def _to_file(model: str, sources: list[str], out: Any, shown: CountProgress, **o
 
 
 def _to_folder(model: str, sources: list[str], out: str, shown: CountProgress, **options: Any) -> dict[str, Any]:
-    from holdfast.embedding import embed_shards
+    from holdfast.embedders.shards import embed_shards
 
     began, processes = time.monotonic(), options.pop("processes") or 1
     with exit_on_interrupt(), shown:
@@ -104,7 +105,7 @@ def _to_folder(model: str, sources: list[str], out: str, shown: CountProgress, *
 
 
 def _file_record(out: Any, found: "Embedded", dtype: str, seconds: float) -> dict[str, Any]:
-    from holdfast.data.problems import problem_file
+    from holdfast.core.problems import problem_file
 
     features = found.features
     return {
@@ -121,8 +122,8 @@ def _file_record(out: Any, found: "Embedded", dtype: str, seconds: float) -> dic
 
 
 def _folder_record(found: "EmbeddedShards", seconds: float) -> dict[str, Any]:
-    from holdfast.embedding.shards import UNREADABLE
-    from holdfast.locations import join
+    from holdfast.core.locations import join
+    from holdfast.embedders.shards import UNREADABLE
 
     manifest = found.manifest
     return {

@@ -8,15 +8,15 @@ import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, name_list, refuse_given
 from holdfast.cli.show import print_json, print_mixed, print_mixed_ways, print_table, say, scores_row
-from holdfast.errors import HoldfastError
-from holdfast.wording import counted, decimal, per_cent, with_options
+from holdfast.core.errors import HoldfastError
+from holdfast.core.wording import counted, decimal, per_cent, with_options
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from holdfast.bridges.runs import RunBridges
-    from holdfast.encoders import ModelFeatures
+    from holdfast.train.encoders import ModelFeatures
+    from holdfast.train.evaluation.run_bridges import RunBridges
 
 
 MATRIX_SUFFIXES = (".csv", ".json", ".npy")
@@ -70,17 +70,17 @@ def evaluate(
         if not bridge:
             refuse_given(context, ("bridge_pairs",), "goes with --bridge or --mixed")
     from holdfast.bridges.choice import FEWEST_PAIRS
-    from holdfast.bridges.runs import fit_run_bridges
-    from holdfast.devices import resolve_device
-    from holdfast.encoders import FeatureStore, read_space_maps
-    from holdfast.evaluation import evaluate_run, mixed_gallery
-    from holdfast.evaluation.history import finished_run, keep_extras
-    from holdfast.evaluation.mixed import arrivals, arrivals_by_class
-    from holdfast.evaluation.scores import score_of
+    from holdfast.checks.history import finished_run, keep_extras
+    from holdfast.checks.scores import score_of
+    from holdfast.core.run_folder import RunFolder
+    from holdfast.core.storage import write_json
     from holdfast.reports import write_report
-    from holdfast.run_folder import RunFolder
-    from holdfast.scenarios.slots import refuse_incompatible_slots_in_run
-    from holdfast.storage import write_json
+    from holdfast.train.devices import resolve_device
+    from holdfast.train.encoders import FeatureStore, read_space_maps
+    from holdfast.train.evaluation import evaluate_run, mixed_gallery
+    from holdfast.train.evaluation.mixed_gallery import arrivals, arrivals_by_class
+    from holdfast.train.evaluation.run_bridges import fit_run_bridges
+    from holdfast.train.scenarios.slots import refuse_incompatible_slots_in_run
 
     folder = RunFolder(run)
     extra = name_list(scores)
@@ -147,7 +147,7 @@ def _mixed_ways(
 
     plain: whether queries as they are can be compared with stored vectors, because the method learned no maps.
     """
-    from holdfast.evaluation import mixed_gallery
+    from holdfast.train.evaluation import mixed_gallery
 
     ways: list[tuple[str, str, dict[str, Any]]] = []
     if plain:

@@ -24,10 +24,10 @@ def export(
 
     Example: holdfast export models/2 --onnx model.onnx
     """
-    from holdfast.encoders import Encoder, build_backbone
-    from holdfast.encoders.encoder import read_model_files
-    from holdfast.encoders.export import export_onnx, export_torch
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
+    from holdfast.train.encoders import Encoder, build_backbone
+    from holdfast.train.encoders.encoder import read_model_files
+    from holdfast.train.encoders.export import export_onnx, export_torch
 
     if onnx is None and torch_export is None:
         raise HoldfastError("export: name what to write: --onnx FILE, --torch-export FILE or both")

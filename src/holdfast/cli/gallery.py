@@ -20,7 +20,7 @@ from holdfast.cli.version_text import (
     print_bridges,
     print_checks,
 )
-from holdfast.wording import counted
+from holdfast.core.wording import counted
 
 NAMESPACE_OPTION = typer.Option(
     None, "--namespace", help="Prefix of the gallery's tables or collections on the server; default: a random name."
@@ -215,11 +215,11 @@ def add(
     without an item and items without a row are counted. Example: holdfast gallery add G photos/ --metadata photos.csv
     """
     from holdfast.cli.gallery_add import add_images, add_vectors, is_vector_source, print_added
-    from holdfast.data.problems import problem_file
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.locations import local_path
+    from holdfast.core.problems import problem_file
     from holdfast.gallery import writable
     from holdfast.gallery.item_files import read_metadata
-    from holdfast.locations import local_path
     from holdfast.service.served_gallery import open_local_or_served
 
     vectors = is_vector_source(paths)
@@ -279,7 +279,7 @@ def search(
 
     Example: holdfast gallery search shop query.jpg --k 5
     """
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
     from holdfast.service.served_gallery import open_local_or_served
 
     if (image is None) == (id_ is None):
@@ -407,7 +407,7 @@ _ROLLING_BACK = "version {0} is being removed: holdfast gallery rollback {1} con
 
 
 def _parse_metadata(words: list[str]) -> dict[str, Any]:
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     found: dict[str, Any] = {}
     for word in words:
@@ -420,7 +420,7 @@ def _parse_metadata(words: list[str]) -> dict[str, Any]:
 
 def _parse_conditions(words: list[str]) -> dict[str, Any]:
     """A filter. Bounds of one field, such as price={"gt": 5} and price={"lt": 20}, are combined. Labels are text."""
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     found: dict[str, Any] = {}
     for word in words:
@@ -440,7 +440,7 @@ def _parse_pair(word: str) -> tuple[str, Any]:
     """Parse FIELD=VALUE; a value that is JSON (3, true, {"lt": 20}) is read as JSON, any other is text."""
     import json
 
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     field, sign, text = word.partition("=")
     if not sign or not field:

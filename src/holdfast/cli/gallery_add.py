@@ -10,10 +10,10 @@ import typer
 
 from holdfast.cli.progress import ProgressLine, clock, exit_on_interrupt
 from holdfast.cli.show import say
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.data.problems import Problem
+    from holdfast.core.problems import Problem
     from holdfast.gallery import Item, WritableGallery
     from holdfast.gallery.item_files import MetadataTable
 
@@ -34,10 +34,10 @@ def add_images(
     table: further metadata by id; its fields override ``metadata``.
     problem_list: the CSV file that gets all refused files, if there are any.
     """
-    from holdfast.data.image_folder import images_with_ids
-    from holdfast.data.problems import write_problems
+    from holdfast.core.problems import write_problems
+    from holdfast.core.wording import printable
+    from holdfast.embedders.image_folder import images_with_ids
     from holdfast.gallery import Item
-    from holdfast.wording import printable
 
     if label is not None and from_folders:
         raise HoldfastError("--label and --labels-from-folders both name the label; choose one")
@@ -65,8 +65,8 @@ def add_images(
 
 
 def _no_images(paths: list[Path], problems: "list[Problem]", ignored: int, problem_list: Path) -> HoldfastError:
-    from holdfast.data.problems import problems_error, write_problems
-    from holdfast.pixels import IMAGE_SUFFIXES
+    from holdfast.core.problems import problems_error, write_problems
+    from holdfast.embedders.pixels import IMAGE_SUFFIXES
 
     if problems:
         listed = write_problems(problem_list, problems)
@@ -77,7 +77,7 @@ def _no_images(paths: list[Path], problems: "list[Problem]", ignored: int, probl
 
 def _refused_files(refused: list[dict[str, str]], files: dict[str, Path]) -> "list[Problem]":
     """The images that the gallery refused, without their names in the reasons."""
-    from holdfast.data.problems import Problem
+    from holdfast.core.problems import Problem
 
     return [
         Problem(
@@ -100,9 +100,9 @@ def _refuse_shared_ids(listed: list[tuple[str, Path]]) -> None:
 
 def is_vector_source(paths: list[str]) -> bool:
     """Whether the paths are one file of vectors or one folder of shards; refused if there are others beside it."""
-    from holdfast.evaluation.feature_shards import is_shard_folder
+    from holdfast.core.locations import is_address, suffix
     from holdfast.gallery.item_files import VECTOR_SUFFIXES
-    from holdfast.locations import is_address, suffix
+    from holdfast.vectors.feature_shards import is_shard_folder
 
     def has_vectors(path: str) -> bool:
         return is_shard_folder(path) or (suffix(path) in VECTOR_SUFFIXES and not Path(path).is_dir())
@@ -131,9 +131,9 @@ def add_vectors(
 
     version: None only for shards: they name their model.
     """
-    from holdfast.evaluation.feature_shards import is_shard_folder
     from holdfast.gallery.given_vectors import check_hash
     from holdfast.gallery.item_files import ShardFolder, VectorFile
+    from holdfast.vectors.feature_shards import is_shard_folder
 
     file: ShardFolder | VectorFile
     if is_shard_folder(path):
@@ -165,7 +165,7 @@ def add_vectors(
 
 def _version_of(gallery: "WritableGallery", path: str, model: str | None, version: int | None) -> int:
     """The version whose model made the shards; refused if there is none, or if it is not ``version``."""
-    from holdfast.errors import unknown_name
+    from holdfast.core.errors import unknown_name
     from holdfast.gallery.given_vectors import check_model
 
     known = {one.number: one for one in gallery.versions()}

@@ -17,7 +17,7 @@ from holdfast.cli.gallery import (
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, refuse_given
 from holdfast.cli.progress import ProgressLine, exit_on_interrupt
 from holdfast.cli.show import print_json, print_table, say
-from holdfast.wording import are, counted, per_cent
+from holdfast.core.wording import are, counted, per_cent
 
 _RATE = typer.Option(None, "--rate", help="At most so many items a second.", show_default="as fast as it goes")
 
@@ -48,8 +48,8 @@ def backfill(
 
     Example: holdfast gallery backfill shop --order uncertain --rate 20
     """
-    from holdfast.errors import HoldfastError
-    from holdfast.locations import absolute
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.locations import absolute
 
     options: dict[str, Any] = {"to": to, "order": order, "rate": rate, "limit": limit, "probes": probes}
     if ray is not None and new_vectors is not None:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from holdfast.wording import counted
+from holdfast.core.wording import counted
 
 if TYPE_CHECKING:
     import torch
 
-    from holdfast.data.device_images import Images
-    from holdfast.errors import HoldfastError
-    from holdfast.events import Event, Watch
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.plan import PlannedRun
+    from holdfast.core.errors import HoldfastError
+    from holdfast.train.data.device_images import Images
+    from holdfast.train.events import Event, Watch
+    from holdfast.train.experiments.assemble import SharedData
+    from holdfast.train.experiments.plan import PlannedRun
 
 
 IGNORED_SCENARIO_KEYS = ("tasks", "order_seed")
@@ -64,8 +64,8 @@ def sweep_capacity(
         return Capacity(wanted)
     import torch
 
-    from holdfast.cuda_streams import PER_PRIORITY
-    from holdfast.experiments.gpu_memory import PER_PROCESS, how_many_fit
+    from holdfast.train.cuda_streams import PER_PRIORITY
+    from holdfast.train.experiments.gpu_memory import PER_PROCESS, how_many_fit
 
     wanted = min(wanted, processes * PER_PRIORITY)
     tried = [found for run in largest_of_each_kind(planned) if (found := _try_run(run, shared, device))]
@@ -111,9 +111,9 @@ def _try_run(run: "PlannedRun", shared: "SharedData", device: "torch.device") ->
     """The memory of one run; None if the run cannot be built, which it reports itself when it starts."""
     import torch
 
-    from holdfast.errors import HoldfastError
-    from holdfast.experiments.assemble import assemble
-    from holdfast.experiments.gpu_memory import bytes_per_run
+    from holdfast.core.errors import HoldfastError
+    from holdfast.train.experiments.assemble import assemble
+    from holdfast.train.experiments.gpu_memory import bytes_per_run
 
     free, total = torch.cuda.mem_get_info(device)
     images = None
@@ -131,7 +131,7 @@ def _try_run(run: "PlannedRun", shared: "SharedData", device: "torch.device") ->
 
 
 def _refused(run: "PlannedRun", what: str, images: "Images | None", processes: int) -> "HoldfastError":
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     remedies = ["make train.batch_size or evaluation.batch_size smaller"]
     if images is None or not images.streamed:

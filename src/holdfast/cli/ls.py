@@ -6,7 +6,7 @@ import typer
 
 from holdfast.cli.options import JSON_OPTION
 from holdfast.cli.show import print_json, print_table
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 
 class Kind(StrEnum):
@@ -52,13 +52,13 @@ def ls(
 
 def print_schema(own: bool) -> None:
     """Print the JSON Schema of recipes for ``holdfast run``, or for ``start`` and ``update``."""
-    from holdfast.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
+    from holdfast.train.experiments.json_schema import own_recipe_json_schema, recipe_json_schema
 
     print_json(own_recipe_json_schema() if own else recipe_json_schema())
 
 
 def _methods() -> list[dict[str, str]]:
-    from holdfast.methods import METHODS
+    from holdfast.train.methods import METHODS
 
     return [
         {
@@ -71,7 +71,7 @@ def _methods() -> list[dict[str, str]]:
 
 
 def _backbones() -> list[dict[str, str]]:
-    from holdfast.encoders import BACKBONES, PREFIXES
+    from holdfast.train.encoders import BACKBONES, PREFIXES
 
     rows = [_described(name, build) for name, build in BACKBONES.items()]
     about = ("through an extra library, where it is installed",) * 2 + ("your own code: docs/own-model.md",)
@@ -79,13 +79,13 @@ def _backbones() -> list[dict[str, str]]:
 
 
 def _datasets() -> list[dict[str, str]]:
-    from holdfast.data import READERS
+    from holdfast.train.data import READERS
 
     return [_described(name, read) for name, read in READERS.items()]
 
 
 def _recipes() -> list[dict[str, str]]:
-    from holdfast.experiments.load import builtin_recipes, read_recipe
+    from holdfast.train.experiments.load import builtin_recipes, read_recipe
 
     return [
         {"name": name, "about": f"{read_recipe(str(path)).get('title', '')}{_set(path.parent.name)}", "file": str(path)}
@@ -99,7 +99,7 @@ def _set(folder: str) -> str:
 
 
 def _print_recipe_folder() -> None:
-    from holdfast.experiments.load import builtin_folder
+    from holdfast.train.experiments.load import builtin_folder
 
     typer.echo("By name: holdfast run cifar100-10/er, holdfast pretrain pretrain/imagenet32")
     typer.echo(f"The files, to copy and change: {builtin_folder()}")

@@ -41,7 +41,7 @@ def theory(context: typer.Context) -> None:
 
 
 def _moved(command: str) -> None:
-    from holdfast.errors import HoldfastError
+    from holdfast.core.errors import HoldfastError
 
     raise HoldfastError(
         f"{command} belongs to the study of the paper, which is not part of the installed package; "

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import typer
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 SET_OPTION = typer.Option([], "--set", metavar="KEY=VALUE", help="Override one setting, such as train.epochs=10.")
 DATA_OPTION = typer.Option(None, "--data", help="Where data sets are.", show_default="$HOLDFAST_DATA, else ./data")
@@ -52,7 +52,7 @@ def name_list(text: str) -> list[str]:
 
 def method_list(text: str) -> list[str]:
     """The value of ``--methods``: method names separated by commas, or "all". An unknown name is refused."""
-    from holdfast.methods import METHODS, method_class
+    from holdfast.train.methods import METHODS, method_class
 
     names = list(METHODS) if text == "all" else name_list(text)
     if not names:

@@ -51,11 +51,11 @@ def pretrain(
     """
     from holdfast.cli.progress import decoding_lines, exit_on_interrupt
     from holdfast.cli.sweep_progress import sweep_display
-    from holdfast.devices import resolve_device
-    from holdfast.errors import HoldfastError
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.models import models_root
-    from holdfast.experiments.pretrain import plan_models, pretrain_many
+    from holdfast.core.errors import HoldfastError
+    from holdfast.train.devices import resolve_device
+    from holdfast.train.experiments.assemble import SharedData
+    from holdfast.train.experiments.models import models_root
+    from holdfast.train.experiments.pretrain import plan_models, pretrain_many
 
     planned = plan_models(
         recipes,

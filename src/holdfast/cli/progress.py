@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import typer
 
-from holdfast.events import (
+from holdfast.core.wording import counted, per_cent
+from holdfast.train.events import (
     EpochEnded,
     EvaluationBegan,
     Event,
@@ -25,10 +26,9 @@ from holdfast.events import (
     TasksPlanned,
     TextEvent,
 )
-from holdfast.wording import counted, per_cent
 
 if TYPE_CHECKING:
-    from holdfast.training import Cancellation
+    from holdfast.train.engine import Cancellation
 
 LINE_SECONDS = 4.0
 """Seconds between two lines of progress. Nobody should wait more than five seconds without a sign of life."""
@@ -220,7 +220,7 @@ def cancel_on_interrupt() -> Iterator["Cancellation"]:
     A second signal raises KeyboardInterrupt at once, and so does the first one while nothing trains. In a thread other
     than the main one, and if the program has a handler of its own, signals are not changed.
     """
-    from holdfast.training import Cancellation
+    from holdfast.train.engine import Cancellation
 
     cancel = Cancellation()
 

@@ -29,8 +29,8 @@ def report(
 
     Example: holdfast report runs/a runs/b --out compare.html
     """
-    from holdfast.errors import HoldfastError
-    from holdfast.storage import check_file_writable
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.storage import check_file_writable
 
     check_file_writable(out)
     models = [folder for folder in folders if _is_model(folder)]
@@ -60,7 +60,7 @@ def _report_versions(
     from holdfast.reports.versions_page import write_versions
 
     with StageProgress("report", quiet=quiet) as progress:
-        from holdfast.lifecycle import report_versions
+        from holdfast.train.versions import report_versions
 
         record = report_versions(folders, device=device, progress=progress)
     write_versions(record, out, title)
@@ -72,9 +72,9 @@ def _report_versions(
 
 
 def _print_versions(record: dict[str, Any]) -> None:
+    from holdfast.core.wording import per_cent
     from holdfast.reports.check_text import headline, lead_sentences
     from holdfast.reports.versions_page import CHECK_HEADS, check_rows, exposure_rows, measured_sentence
-    from holdfast.wording import per_cent
 
     history = record["history"]
     say(headline(history))

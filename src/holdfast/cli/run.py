@@ -19,9 +19,9 @@ from holdfast.cli.options import (
 from holdfast.cli.show import print_json, print_mixed, print_table, scores_row
 
 if TYPE_CHECKING:
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.schema import Recipe
-    from holdfast.training.ranks import Ranks
+    from holdfast.train.engine.ranks import Ranks
+    from holdfast.train.experiments.assemble import SharedData
+    from holdfast.train.experiments.schema import Recipe
 
 
 def run(
@@ -52,12 +52,12 @@ def run(
     Example: holdfast run cifar100-10/simplex_hoc --set scenario.tasks=7 --data ~/data
     """
     from holdfast.cli.progress import decoding_lines
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.load import find_recipe, read_recipe, run_command
-    from holdfast.experiments.record import write_record
-    from holdfast.experiments.schema import check_recipe
-    from holdfast.run_folder import RunFolder
-    from holdfast.training.ranks import torchrun_ranks
+    from holdfast.core.run_folder import RunFolder
+    from holdfast.train.engine.ranks import torchrun_ranks
+    from holdfast.train.experiments.assemble import SharedData
+    from holdfast.train.experiments.load import find_recipe, read_recipe, run_command
+    from holdfast.train.experiments.record import write_record
+    from holdfast.train.experiments.schema import check_recipe
 
     checked = check_recipe(read_recipe(recipe, set_))
     folder = out or default_folder(find_recipe(recipe), checked)
@@ -104,10 +104,10 @@ def execute_with_progress(
 ) -> dict[str, Any]:
     """Execute one checked recipe with progress on stderr; returns its metrics."""
     from holdfast.cli.progress import cancel_on_interrupt, exit_on_interrupt, run_display
-    from holdfast.experiments.execute import execute
-    from holdfast.run_folder import FolderRefusedError, RunFolder
-    from holdfast.training import Cancellation, RunControl
-    from holdfast.training.ranks import ALONE
+    from holdfast.core.run_folder import FolderRefusedError, RunFolder
+    from holdfast.train.engine import Cancellation, RunControl
+    from holdfast.train.engine.ranks import ALONE
+    from holdfast.train.experiments.execute import execute
 
     # Ranks that stopped at different steps would wait for each other.
     alone = ranks is None or ranks is ALONE
@@ -134,7 +134,7 @@ def execute_with_progress(
 
 def default_folder(path: Path, recipe: "Recipe") -> Path:
     """runs/NAME-METHOD-tTASKS-sSEED; NAME is the folder of a set of recipes."""
-    from holdfast.experiments.load import family
-    from holdfast.methods import METHODS
+    from holdfast.train.experiments.load import family
+    from holdfast.train.methods import METHODS
 
     return Path("runs") / f"{family(path, METHODS)}-{recipe.short_name}"

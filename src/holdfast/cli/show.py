@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from holdfast.wording import decimal, per_cent
+from holdfast.core.wording import decimal, per_cent
 
 LEAST_WIDTH = 20
 """Characters that are left to the wrapped column of a table."""
@@ -16,7 +16,7 @@ LEAST_WIDTH = 20
 
 def print_json(value: Any) -> None:
     """Strict JSON on stdout; NaN becomes null."""
-    from holdfast.storage import without_nan
+    from holdfast.core.storage import without_nan
 
     ascii_only = not _takes_unicode(sys.stdout)
     typer.echo(json.dumps(without_nan(value), indent=2, allow_nan=False, ensure_ascii=ascii_only))

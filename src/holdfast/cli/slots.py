@@ -19,8 +19,8 @@ def show(
 
     Example: holdfast slots show runs/demo-simplex_hoc-t6-s0/models/06
     """
-    from holdfast.encoders import Encoder
-    from holdfast.training.slots import read_slots
+    from holdfast.train.encoders import Encoder
+    from holdfast.train.engine.slots import read_slots
 
     encoder = Encoder.from_pretrained(model)
     registry = read_slots(encoder, model)
@@ -45,12 +45,12 @@ def grow(
 
     Each projection is multiplied so that every cosine between features stays as it was (checked) and old classes come
     to lie on their vertices of the larger simplex. Vectors already stored need the same multiplication
-    (holdfast.geometry.embed_in_larger_simplex); compact ones need none. Nothing is written unless all models can be
-    grown.
+    (holdfast.train.geometry.embed_in_larger_simplex); compact ones need none. Nothing is written unless all models
+    can be grown.
 
     Example: holdfast slots grow models/1 models/2 --to 500
     """
-    from holdfast.training.slots import grow_models
+    from holdfast.train.engine.slots import grow_models
 
     written = grow_models(models, to, out)
     if json:

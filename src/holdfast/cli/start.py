@@ -10,7 +10,7 @@ import typer
 
 from holdfast.cli.options import DEVICE_OPTION, JSON_OPTION, QUIET_OPTION, SET_OPTION, yes_or_no
 from holdfast.cli.show import print_json, print_table, say
-from holdfast.wording import counted
+from holdfast.core.wording import counted
 
 DATA = typer.Option(..., "--data", help="A folder of images per class, a CSV of path,label, or vectors (npz, parquet).")
 OUT = typer.Option(..., "--out", "-o", help="The new model's folder.")
@@ -79,7 +79,7 @@ def start(
 
     Then: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.experiments.update_recipes import start_from_recipe
+    from holdfast.train.experiments.update_recipes import start_from_recipe
 
     with version_progress(f"{out}", quiet=quiet or json) as progress:
         info = start_from_recipe(
@@ -111,8 +111,8 @@ def start(
 
 def _name_cached_networks() -> None:
     """Name pre-trained networks that are on this machine; none is used unasked."""
-    from holdfast.encoders.hf_cache import cached_networks
-    from holdfast.wording import first_few
+    from holdfast.core.wording import first_few
+    from holdfast.train.encoders.hf_cache import cached_networks
 
     cached = cached_networks()
     if cached:
@@ -123,7 +123,7 @@ def _name_cached_networks() -> None:
 def version_progress(name: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
     """Keywords for ``start`` and ``update``: progress on stderr, and Ctrl-C, which is reported in one line."""
     from holdfast.cli.progress import cancel_on_interrupt, decoding_lines, exit_on_interrupt, run_display
-    from holdfast.data.decode import report_decoding
+    from holdfast.train.data.decode import report_decoding
 
     with (
         exit_on_interrupt(),
@@ -136,8 +136,8 @@ def version_progress(name: str, *, quiet: bool) -> Iterator[dict[str, Any]]:
 
 def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, Any] | None:
     """Print the version in ``out``; returns its check, None if there is no older version to compare with."""
-    from holdfast.data.problems import problem_file
-    from holdfast.storage import read_json
+    from holdfast.core.problems import problem_file
+    from holdfast.core.storage import read_json
 
     path = out / "check.json"
     check: dict[str, Any] | None = read_json(path) if path.exists() else None
@@ -183,7 +183,7 @@ def print_version(out: Path, info: dict[str, Any], *, json: bool) -> dict[str, A
 
 def print_accuracy(info: dict[str, Any]) -> None:
     """Print how good the model is on held-out samples, beside its raw input."""
-    from holdfast.accuracy_record import accuracy_sentences
+    from holdfast.train.encoders.accuracy_record import accuracy_sentences
 
     for sentence in accuracy_sentences(info.get("accuracy", {})):
         say(sentence)
@@ -195,7 +195,7 @@ def _slots_taken(info: dict[str, Any]) -> str:
     """Empty for methods without slots, in whose record every class has one."""
     import inspect
 
-    from holdfast.methods import METHODS
+    from holdfast.train.methods import METHODS
 
     method = METHODS.get(info["method"])
     if method is not None and "slots" not in inspect.signature(method).parameters:
@@ -250,8 +250,8 @@ def _print_old_items(entries: list[dict[str, Any]], things: str) -> None:
 
 
 def _scores(entry: dict[str, Any]) -> list[str]:
+    from holdfast.core.wording import per_cent
     from holdfast.reports.check_text import points
-    from holdfast.wording import per_cent
 
     old, new, gain = (entry[key] for key in ("self_test", "cross_test", "gain"))
     shown = [per_cent(None if score is None else score["value"]) for score in (old, new)]

@@ -18,7 +18,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.show import print_json, print_table, scores_row
 from holdfast.cli.sweep_progress import failure_lines
-from holdfast.wording import decimal
+from holdfast.core.wording import decimal
 
 
 def sweep(
@@ -50,15 +50,15 @@ def sweep(
     from holdfast.cli.options import method_list
     from holdfast.cli.progress import decoding_lines, exit_on_interrupt
     from holdfast.cli.sweep_progress import sweep_display
-    from holdfast.devices import resolve_device
-    from holdfast.errors import HoldfastError
-    from holdfast.experiments.assemble import SharedData
-    from holdfast.experiments.plan import plan, remaining_steps
-    from holdfast.experiments.record import write_record
-    from holdfast.experiments.sinks import check_sinks
-    from holdfast.experiments.sweep import SweepOptions, run_all
+    from holdfast.core.errors import HoldfastError
+    from holdfast.core.run_folder import RunFolder
     from holdfast.reports import write_report
-    from holdfast.run_folder import RunFolder
+    from holdfast.train.devices import resolve_device
+    from holdfast.train.experiments.assemble import SharedData
+    from holdfast.train.experiments.plan import plan, remaining_steps
+    from holdfast.train.experiments.record import write_record
+    from holdfast.train.experiments.sinks import check_sinks
+    from holdfast.train.experiments.sweep import SweepOptions, run_all
 
     planned = plan(
         recipes,

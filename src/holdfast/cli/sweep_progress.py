@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.cli.progress import Display, Position, clock
-from holdfast.events import Event, RunEnded, RunFailed, RunWarning, TaskBegan, TextEvent
+from holdfast.train.events import Event, RunEnded, RunFailed, RunWarning, TaskBegan, TextEvent
 
 OVERALL_SECONDS = 60.0
 """Seconds between two lines about all runs, while none of them ends."""

@@ -72,7 +72,7 @@ def update(
 
     Example: holdfast update --from models/1 --data photos/summer --out models/2
     """
-    from holdfast.experiments.update_recipes import update_from_recipe
+    from holdfast.train.experiments.update_recipes import update_from_recipe
 
     with version_progress(f"{out}", quiet=quiet or json) as progress:
         info = update_from_recipe(

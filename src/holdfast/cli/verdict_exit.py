@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import typer
 
 from holdfast.cli.show import print_json
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 BAD_INPUT = 2
 """Exit status of a verb that could not give a verdict."""

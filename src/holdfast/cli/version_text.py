@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from holdfast.cli.show import say
-from holdfast.wording import counted
+from holdfast.core.wording import counted
 
 if TYPE_CHECKING:
     from holdfast.gallery.versions import Version

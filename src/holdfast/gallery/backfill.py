@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from holdfast.bridges import Bridge
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.given_vectors import GivenVectors
 from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.encoders import Encoder
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
+from holdfast.train.encoders import Encoder
 
 _LOOK_UP = 500
 _NUMBERS_PER_FETCH = 2**14

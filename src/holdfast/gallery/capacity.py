@@ -9,7 +9,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.protocol import MOST_PAIRS
 
 MEASURED_ITEMS, MEASURED_DIM = 1_000_000, 512

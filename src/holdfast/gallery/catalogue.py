@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from holdfast.errors import HoldfastError, UnavailableError, first_line
+from holdfast.core.errors import HoldfastError, UnavailableError, first_line
 from holdfast.gallery.items import Hit, Stored
 
 _TABLES = """

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.engines import open_engine
 from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress, SwitchingEngine

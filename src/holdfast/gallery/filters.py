@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, unknown_name
-from holdfast.item_limits import LARGEST_WHOLE, LONGEST_TEXT
+from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.gallery.item_limits import LARGEST_WHOLE, LONGEST_TEXT
 
 Value = str | int | float | bool
 

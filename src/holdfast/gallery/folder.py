@@ -7,8 +7,8 @@ from pathlib import Path
 
 from filelock import BaseFileLock
 
-from holdfast.errors import HoldfastError
-from holdfast.file_lock import acquire_lock
+from holdfast.core.errors import HoldfastError
+from holdfast.core.file_lock import acquire_lock
 
 
 class GalleryFolder:

@@ -12,9 +12,8 @@ from typing import Any, Self
 import torch
 from numpy.typing import ArrayLike
 
-from holdfast.devices import resolve_device
-from holdfast.encoders.preprocess import ImageLike
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import remove_temporaries, replacing_folder
 from holdfast.gallery.backfill import MOST_PROBES, Backfill, BackfillOptions, Order, backfill, backfill_record
 from holdfast.gallery.catalogue import Catalogue, HitCounter, Receipt, explain_damage
 from holdfast.gallery.engine_migration import MigrationOptions, current_address, migrate, open_current_engine
@@ -39,7 +38,8 @@ from holdfast.gallery.searching import (
 )
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import VectorSizes, Version, copy_model, read_candidate, vector_sizes
-from holdfast.storage import remove_temporaries, replacing_folder
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders.preprocess import ImageLike
 
 
 class Gallery:

@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import FeatureSet
-from holdfast.evaluation.feature_files import read_features
-from holdfast.evaluation.feature_set import shorten
-from holdfast.evaluation.feature_shards import FeatureShards, is_shard_folder
+from holdfast.core.errors import HoldfastError
+from holdfast.core.locations import Location
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import stored_form
 from holdfast.gallery.protocol import VectorSource
 from holdfast.gallery.reembed import ReembeddedBlock, ReembedProgress
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
-from holdfast.locations import Location
+from holdfast.vectors import FeatureSet
+from holdfast.vectors.feature_files import read_features
+from holdfast.vectors.feature_set import shorten
+from holdfast.vectors.feature_shards import FeatureShards, is_shard_folder
 
 _BLOCK_ROWS = 4096
 _LOOK_UP = 500

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
-from holdfast.evaluation.feature_files import MODEL_NAME, open_parquet, read_features
-from holdfast.evaluation.feature_set import shorten
-from holdfast.evaluation.feature_shards import FeatureShards
+from holdfast.core.errors import HoldfastError
+from holdfast.core.locations import Location, parquet_errors
+from holdfast.core.untrusted_files import open_npz, open_table
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name
+from holdfast.gallery.item_limits import LARGEST_WHOLE, MOST_FIELDS
 from holdfast.gallery.items import Item
-from holdfast.item_limits import LARGEST_WHOLE, MOST_FIELDS
-from holdfast.locations import Location, parquet_errors
-from holdfast.untrusted_files import open_npz, open_table
+from holdfast.vectors.feature_files import MODEL_NAME, open_parquet, read_features
+from holdfast.vectors.feature_set import shorten
+from holdfast.vectors.feature_shards import FeatureShards
 
 VECTOR_SUFFIXES = frozenset((".npz", ".npy", ".parquet"))
 PATHS = "paths"

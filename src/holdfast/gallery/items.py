@@ -8,10 +8,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from holdfast.encoders.preprocess import ImageLike
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.filters import LABEL, Value, check_text, checked_name, plain_value
-from holdfast.item_limits import LONGEST_ID, MOST_FIELDS
+from holdfast.gallery.item_limits import LONGEST_ID, MOST_FIELDS
+from holdfast.train.encoders.preprocess import ImageLike
 
 
 @dataclass(frozen=True)

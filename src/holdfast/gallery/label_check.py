@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.checksums import sha256_of
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import check
-from holdfast.evaluation.verdict import FEWEST_UNITS, NOT_JUDGED
+from holdfast.checks import check
+from holdfast.checks.verdict import FEWEST_UNITS, NOT_JUDGED
+from holdfast.core.checksums import sha256_of
+from holdfast.core.errors import HoldfastError
+from holdfast.core.saved_samples import BUFFER, HELD_OUT, read_sample_list
+from holdfast.core.wording import counted
 from holdfast.gallery.bridge_pairs import fetch_in_blocks
 from holdfast.gallery.catalogue import ItemsWithPath
 from holdfast.gallery.items import Stored
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import Version
-from holdfast.saved_samples import BUFFER, HELD_OUT, read_sample_list
-from holdfast.wording import counted
 
 MOST_QUERIES = 2000
 MOST_GALLERY = 5000

@@ -20,17 +20,17 @@ from torch import Tensor
 
 from holdfast.bridges import Bridge, ScoreScale
 from holdfast.bridges.scores import SAME
-from holdfast.encoders import Encoder
-from holdfast.encoders.compact import change_basis, to_compact
-from holdfast.encoders.encode_loop import batch_size_for
-from holdfast.encoders.preprocess import ImageLike
-from holdfast.errors import HoldfastError, UnavailableError, unknown_name
+from holdfast.core.errors import HoldfastError, UnavailableError, unknown_name
+from holdfast.core.process_settings import ProcessSetting
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.folder import GalleryFolder
 from holdfast.gallery.items import Item, Stored, checked
 from holdfast.gallery.version_bridges import VersionBridges
 from holdfast.gallery.versions import BASIS, MODEL, Version, read_basis
-from holdfast.process_settings import ProcessSetting
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.compact import change_basis, to_compact
+from holdfast.train.encoders.encode_loop import batch_size_for
+from holdfast.train.encoders.preprocess import ImageLike
 
 OnRefused = Callable[[Item, HoldfastError], None]
 

@@ -10,12 +10,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from holdfast.encoders import Encoder
-from holdfast.encoders.preprocess import ImageLike
-from holdfast.errors import HoldfastError
-from holdfast.evaluation import FeatureSet
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.items import Hit, Item
 from holdfast.gallery.versions import VectorSizes, Version
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.preprocess import ImageLike
+from holdfast.vectors import FeatureSet
 
 AUTO = "auto"
 """The bridge that held-out pairs show to be best, or none."""

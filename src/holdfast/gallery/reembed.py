@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from holdfast.embedding.batches import EmbeddedItems
-from holdfast.embedding.items import Files
-from holdfast.embedding.on_ray import ray_cluster
-from holdfast.embedding.processes import ShardWork
-from holdfast.encoders import Encoder
-from holdfast.encoders.encode_loop import batch_size_for
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.embedders.batches import EmbeddedItems
+from holdfast.embedders.items import Files
+from holdfast.embedders.on_ray import ray_cluster
+from holdfast.embedders.processes import ShardWork
 from holdfast.gallery.items import Stored
 from holdfast.gallery.models import forward_batch_size, preprocess_image, unit_row
 from holdfast.gallery.state import GalleryState
 from holdfast.gallery.versions import MODEL, Version
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.encode_loop import batch_size_for
 
 REASONS_KEPT = 20
 SHARD_ITEMS = 1000

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from holdfast.bridges import BRIDGES, NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
-from holdfast.encoders import Encoder
-from holdfast.encoders.compact import to_compact
-from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation.verdict import INCOMPATIBLE, YES
+from holdfast.checks.verdict import INCOMPATIBLE, YES
+from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.process_settings import SHORT_TURNS
+from holdfast.core.wording import counted, have
 from holdfast.gallery.bridge_pairs import (
     PairItems,
     Pairs,
@@ -50,8 +50,8 @@ from holdfast.gallery.versions import (
     read_registry,
     space_conflict,
 )
-from holdfast.process_settings import SHORT_TURNS
-from holdfast.wording import counted, have
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.compact import to_compact
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue
 from holdfast.gallery.reembed import ReembedProgress, reembed
 from holdfast.gallery.state import GalleryState

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.engines.protocol import Found
 from holdfast.gallery.filters import Filter, Value
 from holdfast.gallery.items import Hit

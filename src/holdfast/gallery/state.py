@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.catalogue import Catalogue, Receipt
 from holdfast.gallery.engines.protocol import SwitchingEngine
 from holdfast.gallery.folder import GalleryFolder

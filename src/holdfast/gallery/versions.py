@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.encoders import Encoder
-from holdfast.encoders.compact import compact_basis
-from holdfast.encoders.preprocess import VectorInput, input_from_json
-from holdfast.errors import HoldfastError
-from holdfast.scenarios import SlotRegistry
-from holdfast.storage import read_array, read_json, replacing_folder, write_array
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import read_array, read_json, replacing_folder, write_array
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.compact import compact_basis
+from holdfast.train.encoders.preprocess import VectorInput, input_from_json
+from holdfast.train.scenarios import SlotRegistry
 
 MODEL, BASIS = "model", "basis.npy"
 _MODEL_FILES = ("config.json", "model.safetensors")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 
 def beats(new: ArrayLike, old: ArrayLike) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 
 def top_k_accuracy(ranked_labels: ArrayLike, query_labels: ArrayLike) -> float:

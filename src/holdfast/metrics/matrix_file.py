@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import HoldfastError, unknown_name
-from holdfast.storage import read_array, read_json
-from holdfast.untrusted_files import open_table
+from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.storage import read_array, read_json
+from holdfast.core.untrusted_files import open_table
 
 
 def read_matrix(path: Path, percent: bool = False) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 RESAMPLES = 4000
 """Default number of resamples: the ends of a 95 % interval are then at 2.5 % +- 0.25 %."""

@@ -6,7 +6,7 @@ The weighted functions compute a metric for many weightings of the pairs at once
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 
 def roc_auc(scores: ArrayLike, same: ArrayLike) -> float:

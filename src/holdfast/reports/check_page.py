@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.storage import write_text
+from holdfast.core.wording import counted, decimal, per_cent
 from holdfast.reports.check_text import (
     EXPOSURE_MEANING,
     VERSION_COLUMNS,
@@ -24,8 +26,6 @@ from holdfast.reports.check_text import (
 from holdfast.reports.figures import class_bars, heat_table, interval_plot, score_histogram
 from holdfast.reports.html import DASH, document, in_columns, plain_table, scroll_box, text
 from holdfast.reports.style import check_style
-from holdfast.storage import write_text
-from holdfast.wording import counted, decimal, per_cent
 
 _CLASSES, _QUERIES = 12, 200
 _TITLE = {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.wording import counted, decimal, per_cent
+from holdfast.core.wording import counted, decimal, per_cent
 
 NOT_COVERED = (
     "The intervals cover the choice of queries: other queries of the same kind on the same gallery. They do not cover "

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.core.wording import per_cent
 from holdfast.reports.html import DASH, scroll_box, text
-from holdfast.wording import per_cent
 
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 44, 118, 16, 40

@@ -5,8 +5,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.core.wording import decimal, per_cent
 from holdfast.reports.records import RunRecord, flatten
-from holdfast.wording import decimal, per_cent
 
 DASH = "–"
 

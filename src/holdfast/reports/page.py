@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.core.storage import write_text
+from holdfast.core.wording import decimal, per_cent
 from holdfast.reports.figures import Line, chart, heatmap, legend
 from holdfast.reports.html import document, methods_table, plain_table, run_labels, settings_tables, text
 from holdfast.reports.records import ProtocolRecord, RunRecord, finite_or_nan, read_run
 from holdfast.reports.stationarity import stationarity_section
 from holdfast.reports.style import style
-from holdfast.storage import write_text
-from holdfast.wording import decimal, per_cent
 
 _WHAT_IS_SHOWN = (
     "Each model in a sequence replaced the one before it, and no gallery was re-embedded. The matrices show what this"

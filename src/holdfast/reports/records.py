@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import HoldfastError
-from holdfast.events import read_events
+from holdfast.core.errors import HoldfastError
+from holdfast.core.run_folder import not_a_run_error
+from holdfast.core.storage import read_json
+from holdfast.core.untrusted_files import read_toml
 from holdfast.metrics import compatible_pairs
-from holdfast.run_folder import not_a_run_error
-from holdfast.storage import read_json
-from holdfast.untrusted_files import read_toml
+from holdfast.train.events import read_events
 
 METHOD_NAMES = {
     "er": "ER",

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
+from holdfast.core.wording import counted, per_cent
 from holdfast.reports.html import DASH, plain_table, text
 from holdfast.reports.records import RunRecord
-from holdfast.wording import counted, per_cent
 
 WORST = 5
 _ABOUT = (

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.core.storage import write_text
+from holdfast.core.wording import counted, decimal, per_cent
 from holdfast.reports.check_page import headline_style, history_body
 from holdfast.reports.check_text import (
     NOT_COVERED,
@@ -14,8 +16,6 @@ from holdfast.reports.check_text import (
 )
 from holdfast.reports.html import DASH, document, in_columns, plain_table, text
 from holdfast.reports.style import check_style
-from holdfast.storage import write_text
-from holdfast.wording import counted, decimal, per_cent
 
 VERSION_HEADS = ("Version", "Folder", "Method", "Classes", "Trained on", "Own gallery %")
 CHECK_HEADS = ("Version", "Compared with", "Queries of", "Gain, points", "Strict verdict", "Loss accepted")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import HTTPConnection
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.request_errors import RequestError
 
 Scope = Literal["read", "write"]

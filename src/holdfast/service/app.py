@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.environment import DISTRIBUTION, version
-from holdfast.errors import HoldfastError
+from holdfast.core.environment import DISTRIBUTION, version
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import OpenGallery
 from holdfast.service.access_control import AccessControl
 from holdfast.service.errors import CLIENT_GONE, PRIVATE_FOLDER, error_response, install_error_handlers, response_for

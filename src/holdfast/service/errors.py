@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.service.request_errors import INTERNAL_ERROR, LOG, RequestError, validation_reason
 
 CLIENT_GONE = 499

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
-from holdfast.encoders import Encoder, Preprocess
-from holdfast.errors import HoldfastError, UnavailableError
+from holdfast.core.errors import HoldfastError, UnavailableError
 from holdfast.gallery import Gallery, Hit, Item, OpenGallery
 from holdfast.gallery.catalogue import Receipt
 from holdfast.gallery.models import batch_sizes, unit_row
@@ -25,6 +24,7 @@ from holdfast.service.request_bodies import Limits
 from holdfast.service.request_errors import LOG, RequestError
 from holdfast.service.request_models import Model, bounds_of, check_bounds, parse_json, read_checked
 from holdfast.service.worker_pool import WorkerPool
+from holdfast.train.encoders import Encoder, Preprocess
 
 Result = TypeVar("Result")
 

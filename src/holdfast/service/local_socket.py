@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.service.admin_tasks import TASKS
 from holdfast.service.gallery_jobs import GalleryJobs
 from holdfast.service.request_bodies import JSON_TYPES, read_body

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastapi import Request
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Gallery, OpenGallery
 from holdfast.service.errors import public_reason
 from holdfast.service.request_errors import RequestError

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StrictBool, StrictFloat, StrictInt, StrictStr
 from pydantic import ValidationError as PydanticError
 
-from holdfast.errors import HoldfastError
-from holdfast.item_limits import LARGEST_WHOLE, LONGEST_ID, LONGEST_TEXT, MOST_FIELDS
+from holdfast.core.errors import HoldfastError
+from holdfast.gallery.item_limits import LARGEST_WHOLE, LONGEST_ID, LONGEST_TEXT, MOST_FIELDS
 from holdfast.service.request_errors import RequestError, validation_reason
 
 MOST_NUMBERS = 65_536

@@ -10,10 +10,10 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Item
+from holdfast.gallery.item_limits import LONGEST_ID, LONGEST_TEXT
 from holdfast.gallery.items import checked_id
-from holdfast.item_limits import LONGEST_ID, LONGEST_TEXT
 from holdfast.service.access_control import AccessControl
 from holdfast.service.gallery_jobs import AddRequest, DeleteRequest, GalleryJobs
 from holdfast.service.operations import REPLAYED_HEADER, Answer, Operation, request_digest

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery import Hit, Item, SearchableGallery, Version, open_gallery
 from holdfast.gallery.protocol import AUTO, MOST_PAIRS, RegisterProgress, VectorSource
 from holdfast.gallery.versions import VectorSizes

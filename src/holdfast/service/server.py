@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from holdfast.errors import HoldfastError, how_to_install
+from holdfast.core.errors import HoldfastError, how_to_install
 from holdfast.gallery import AttachedGallery, OpenGallery, open_gallery
 from holdfast.service.access_control import AccessControl, check_bind_address
 from holdfast.service.request_bodies import Limits

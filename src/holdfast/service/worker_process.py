@@ -28,8 +28,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
-from holdfast.pixels import SENT_FORMATS, decode_with_one_thread, open_image, resize_and_crop
+from holdfast.core.errors import HoldfastError
+from holdfast.embedders.pixels import SENT_FORMATS, decode_with_one_thread, open_image, resize_and_crop
 from holdfast.service.request_errors import RequestError
 from holdfast.service.request_models import BODIES, checked_body
 

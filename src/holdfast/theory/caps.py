@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 Floats = NDArray[np.float64]
 

@@ -20,10 +20,10 @@ from typing import Literal
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
-from holdfast.geometry import DSimplex
+from holdfast.core.errors import HoldfastError
 from holdfast.theory.caps import Floats, check_dimension
 from holdfast.theory.closed_form import log_gamma_step
+from holdfast.train.geometry import DSimplex
 
 Of = Literal["pairs", "vector"]
 

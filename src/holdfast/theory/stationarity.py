@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 
 Rows = NDArray[np.floating[Any]]
 CAP_SHARE = 0.95

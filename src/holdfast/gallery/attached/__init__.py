@@ -1,10 +1,10 @@
 """Read-only access to a vector store that another system fills."""
 
-from holdfast.errors import HoldfastError, unknown_name
-from holdfast.evaluation import FeatureSet, feature_set
+from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.attached.postgres import PostgresSource
 from holdfast.gallery.attached.qdrant import QdrantSource
 from holdfast.gallery.attached.source import POSTGRES, QDRANT, Address, AttachedSource
+from holdfast.vectors import FeatureSet, feature_set
 
 
 def open_source(address: Address) -> AttachedSource:

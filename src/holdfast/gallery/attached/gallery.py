@@ -19,10 +19,9 @@ from torch import Tensor
 from holdfast.bridges import NONE, Bridge
 from holdfast.bridges.choice import FEWEST_PAIRS
 from holdfast.bridges.scores import SAME
-from holdfast.devices import resolve_device
-from holdfast.encoders import Encoder
-from holdfast.encoders.preprocess import ImageLike
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.storage import read_json, replacing_folder, write_json
+from holdfast.core.wording import counted
 from holdfast.gallery.attached import open_source
 from holdfast.gallery.attached.source import Address, AttachedSource, Neighbour, with_absolute_folder, without_password
 from holdfast.gallery.attached.space import StoredSpace, checked_vector, stored_space
@@ -45,10 +44,11 @@ from holdfast.gallery.versions import (
     read_candidate,
     space_conflict,
 )
-from holdfast.geometry import unit
-from holdfast.scenarios import SlotRegistry
-from holdfast.storage import read_json, replacing_folder, write_json
-from holdfast.wording import counted
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.preprocess import ImageLike
+from holdfast.train.geometry import unit
+from holdfast.train.scenarios import SlotRegistry
 
 RECORD = "attached.json"
 FORMAT = "holdfast-attached"

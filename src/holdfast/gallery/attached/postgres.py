@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError, first_line, how_to_install, unknown_name
+from holdfast.core.errors import HoldfastError, UnavailableError, first_line, how_to_install, unknown_name
 from holdfast.gallery.attached.source import Address, Neighbour, Sample, float32_rows
 from holdfast.gallery.engines.postgres import decode_vectors, run_on_pool
 from holdfast.gallery.filters import LABEL, Condition, Filter, parse_filter

@@ -7,10 +7,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from holdfast.encoders import Encoder
-from holdfast.encoders.compact import compact_basis
-from holdfast.errors import HoldfastError
-from holdfast.geometry import unit, unit_of_any_length
+from holdfast.core.errors import HoldfastError
+from holdfast.train.encoders import Encoder
+from holdfast.train.encoders.compact import compact_basis
+from holdfast.train.geometry import unit, unit_of_any_length
 
 _ISOMETRY_TOLERANCE = 1e-4
 

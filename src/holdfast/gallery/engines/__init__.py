@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
-from holdfast.errors import HoldfastError, unknown_name
+from holdfast.core.errors import HoldfastError, unknown_name
 from holdfast.gallery.engines.embedded import EdgeEngine
 from holdfast.gallery.engines.postgres import PostgresEngine
 from holdfast.gallery.engines.protocol import EMBEDDED, Engine, EngineAddress

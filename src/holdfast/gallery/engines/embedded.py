@@ -28,14 +28,14 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import HoldfastError, UnavailableError, first_line, how_to_install
+from holdfast.core.errors import HoldfastError, UnavailableError, first_line, how_to_install
+from holdfast.core.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
+from holdfast.core.untrusted_files import open_regular, whole_number
+from holdfast.core.wording import printable
 from holdfast.gallery.engines import embedded_process
 from holdfast.gallery.engines.protocol import Found, index_candidates, with_ties
 from holdfast.gallery.filters import Condition, Filter, Value, stored_field
 from holdfast.gallery.folder import bytes_below
-from holdfast.storage import TEMPORARY, read_json, remove_temporaries, replacing_folder, write_json
-from holdfast.untrusted_files import open_regular, whole_number
-from holdfast.wording import printable
 
 EF_SEARCH = 128
 """Candidates when searching."""

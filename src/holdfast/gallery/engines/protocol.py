@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.gallery.filters import Filter, Value
 
 

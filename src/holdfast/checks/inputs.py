@@ -1,0 +1,309 @@
+"""The inputs of a check: open feature sets, pair old and new queries, and read or compute the right answers."""
+
+import csv
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holdfast.checks.query_outcomes import ClassGroundTruth, GroundTruth, RelevanceGroundTruth, class_codes
+from holdfast.checks.scores import OVERLAP
+from holdfast.core.errors import HoldfastError, unknown_name
+from holdfast.core.locations import parquet_errors
+from holdfast.core.untrusted_files import open_table
+from holdfast.core.wording import are, counted, have
+from holdfast.train.geometry import unit
+from holdfast.vectors.feature_files import column, open_parquet
+from holdfast.vectors.feature_set import FeatureSet, find_rows, rows_of_ids, shorten
+from holdfast.vectors.pairing import Pairing
+from holdfast.vectors.search import Progress, VectorProblems, float32, search_blocks, unit_blocks
+
+Relevance = str | Path | list[tuple[str, str]]
+"""A file, or (query id, gallery id) of every relevant pair."""
+
+
+@dataclass(frozen=True)
+class CheckInputs:
+    """The old gallery, old and new queries, and the gallery embedded by the new model, or None."""
+
+    gallery: FeatureSet
+    old: FeatureSet
+    new: FeatureSet
+    gallery_new: FeatureSet | None
+
+    def __post_init__(self) -> None:
+        if self.old.dim != self.gallery.dim:
+            raise HoldfastError(
+                f"{self.old.name}: {self.old.dim} numbers per query, but the old gallery has {self.gallery.dim}; "
+                "both must come from the old model"
+            )
+        if self.gallery_new is not None and self.gallery_new.dim != self.new.dim:
+            raise HoldfastError(
+                f"{self.gallery_new.name}: {self.gallery_new.dim} numbers per vector, but the new queries have "
+                f"{self.new.dim}; both must come from the new model"
+            )
+
+    @property
+    def comparable(self) -> bool:
+        """Whether new queries and the old gallery have vectors of the same size."""
+        return self.new.dim == self.gallery.dim
+
+    def galleries(self) -> list[FeatureSet]:
+        return [self.gallery] + ([] if self.gallery_new is None else [self.gallery_new])
+
+    def names(self) -> dict[str, str]:
+        named = {"gallery": self.gallery.name, "queries_old": self.old.name, "queries_new": self.new.name}
+        return named if self.gallery_new is None else {**named, "gallery_new": self.gallery_new.name}
+
+
+@dataclass(frozen=True)
+class GroundTruths:
+    """The right answers.
+
+    per_gallery: for the old gallery, and for the new one if it is given.
+    notes: for the reader of the result.
+    codes: the class number of each query; None without labels.
+    classes: the label of each class number; None without labels.
+    """
+
+    per_gallery: list[GroundTruth]
+    notes: list[str]
+    codes: np.ndarray | None = None
+    classes: np.ndarray | None = None
+
+
+def ground_truths(
+    galleries: Sequence[FeatureSet],
+    names: np.ndarray,
+    labels: np.ndarray | None,
+    relevance: Relevance | None,
+    *,
+    leave_one_out: bool = False,
+) -> GroundTruths | None:
+    """The right answers of each gallery, from relevant pairs if they are given, else from labels; None without either.
+
+    names, labels: of every query; labels may be None.
+    leave_one_out: queries are items of the galleries, by id, and do not find themselves. Refused without labels.
+    """
+    if leave_one_out and (relevance is not None or labels is None):
+        raise HoldfastError("leave-one-out needs labels, and no list of relevant pairs")
+    if relevance is not None:
+        if isinstance(relevance, str | Path):
+            pairs = read_relevance(relevance)
+        else:
+            pairs = [(str(query), str(item)) for query, item in relevance]
+        found = [relevance_ground_truth(pairs, names, gallery) for gallery in galleries]
+        notes = found[0][1]
+        unanswered = int((~found[0][0].has_answer()).sum())
+        if unanswered:
+            queries = counted(len(names), "query")
+            notes = [*notes, f"relevance: {unanswered:,} of {queries} {have(unanswered)} no relevant item; left out"]
+        return GroundTruths([truth for truth, _ in found], notes)
+    if labels is None:
+        return None
+    codes, gallery_codes, classes = class_codes(labels, *galleries)
+    unknown = int((~np.isin(codes, gallery_codes[0])).sum())
+    notes = []
+    if unknown:
+        queries = counted(len(codes), "query")
+        notes.append(f"{unknown:,} of {queries} {have(unknown)} a class that is not in {galleries[0].name}")
+    own = [_own_rows(names, gallery) if leave_one_out else None for gallery in galleries]
+    truths: list[GroundTruth] = [ClassGroundTruth(codes, part, row) for part, row in zip(gallery_codes, own)]
+    single = int((~truths[0].has_answer()).sum())
+    if single:
+        queries = counted(len(codes), "query")
+        notes.append(f"{single:,} of {queries} {are(single)} the only one of the class; left out")
+    return GroundTruths(truths, notes, codes, classes)
+
+
+def _own_rows(names: np.ndarray, gallery: FeatureSet) -> np.ndarray:
+    """The gallery row that each query is."""
+    if gallery.ids is None:
+        raise HoldfastError(f"{gallery.name}: has no ids; leave-one-out finds each query in the gallery by its id")
+    return rows_of_ids(names, gallery, "the queries")
+
+
+def pairing_notes(inputs: CheckInputs, pairing: Pairing, *, ceiling: bool, leave_one_out: bool) -> list[str]:
+    """Notes on how queries and galleries were paired. ceiling: whether the new gallery gives one."""
+    found = []
+    if (inputs.old.ids is None) != (inputs.new.ids is None):
+        found.append("only one of the two query sets has ids, so queries were paired row by row")
+    if ceiling and inputs.gallery_new is not None and not _same_items(inputs.gallery, inputs.gallery_new):
+        found.append("the new gallery does not hold the items of the old one, so the ceiling is that of other items")
+    stored = [] if leave_one_out else _stored_queries(inputs, pairing)
+    if stored:
+        found.append(f"queries are items of the gallery ({shorten(stored)}) and find themselves; use leave-one-out")
+    for which, names in (("old", pairing.only_old), ("new", pairing.only_new)):
+        if names:
+            queries, were = counted(len(names), "query"), "was" if len(names) == 1 else "were"
+            found.append(f"{queries} {are(len(names))} only in the {which} set and {were} left out: {shorten(names)}")
+    return found
+
+
+_QUERIES_LOOKED_UP = 1000
+_SAME_VECTOR = 1e-4  # of the cosine, for vectors that were rounded
+
+
+def _stored_queries(inputs: CheckInputs, pairing: Pairing) -> list[str]:
+    """Ids of queries that are items of the gallery, with the same vector; of the first 1,000 with an id in both."""
+    if inputs.old.ids is None or inputs.gallery.ids is None or inputs.old.dim != inputs.gallery.dim:
+        return []  # numbers of rows are no ids
+    number = {str(name): row for row, name in enumerate(pairing.names)}
+    in_both = ((number[str(name)], row) for row, name in enumerate(inputs.gallery.ids) if str(name) in number)
+    found = np.array(list(itertools.islice(in_both, _QUERIES_LOOKED_UP)))
+    if not len(found):
+        return []
+    queries, items = (
+        unit(float32(part.rows.take(chosen), "cpu"))
+        for part, chosen in ((inputs.old, pairing.old[found[:, 0]]), (inputs.gallery, found[:, 1]))
+    )
+    same = ((queries * items).sum(1) > 1 - _SAME_VECTOR).numpy()
+    return [str(name) for name in pairing.names[found[same, 0]]]
+
+
+def _same_items(first: FeatureSet, second: FeatureSet) -> bool:
+    """Compared by ids, else by labels, else by number, in any order."""
+    for one, other in ((first.ids, second.ids), (first.labels, second.labels)):
+        if one is not None and other is not None:
+            return bool(np.array_equal(np.sort(one.astype(str)), np.sort(other.astype(str))))
+    return len(first) == len(second)
+
+
+AGREEMENT = (
+    "no labels and no relevance: the right answers are the ten items that the new model shows when everything is "
+    "re-embedded; whether these are better than the old model's hits was not judged"
+)
+
+
+def reembedded_hits(
+    gallery: FeatureSet,
+    gallery_new: FeatureSet,
+    queries: Tensor,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda stage, done, total: None,
+) -> tuple[RelevanceGroundTruth, VectorProblems]:
+    """The first ten hits of each query among the re-embedded items of ``gallery``, as rows of ``gallery``.
+
+    gallery: the stored items. gallery_new: the same items embedded by the new model, matched by id, or row by row
+        if one of the two has no ids. Items that only ``gallery_new`` holds are left out; see ``items_of_both`` for
+        the others.
+    queries: the new model's unit queries, Q x d_new; a query of zeros has no right answer.
+    """
+    row_of = _matching_rows(gallery, gallery_new)
+    problems = VectorProblems(gallery_new.name, len(gallery_new))
+    blocks = _known_only(unit_blocks(gallery_new, problems, device, progress), row_of)
+    (found,), _ = search_blocks(blocks, [queries], min(OVERLAP.k, int((row_of >= 0).sum())), gallery_new.name)
+    hits = row_of[found.indices.cpu().numpy()]
+    return RelevanceGroundTruth.of_hits(hits, queries.any(1).cpu().numpy(), len(gallery)), problems
+
+
+def items_of_both(gallery: FeatureSet, gallery_new: FeatureSet) -> FeatureSet:
+    """``gallery`` without the items that ``gallery_new`` does not hold, by id; these could only be wrong hits."""
+    rows = _matching_rows(gallery, gallery_new)
+    kept = np.sort(rows[rows >= 0])
+    return gallery if len(kept) == len(gallery) else gallery.chosen(kept)
+
+
+def _matching_rows(gallery: FeatureSet, gallery_new: FeatureSet) -> np.ndarray:
+    """For each row of ``gallery_new`` the row of the same item in ``gallery``, -1 if it is not there."""
+    if gallery.ids is None or gallery_new.ids is None:
+        if len(gallery) != len(gallery_new):
+            raise HoldfastError(
+                f"{gallery_new.name}: {len(gallery_new):,} items, but {len(gallery):,} in {gallery.name}; without "
+                "labels their items are compared, so give ids in both"
+            )
+        return np.arange(len(gallery))
+    found = find_rows(gallery_new.ids, gallery.ids)
+    if not (found >= 0).any():
+        raise HoldfastError(f"{gallery_new.name}: has no id of {gallery.name}, so their items cannot be compared")
+    return found
+
+
+def _known_only(blocks: Iterator[tuple[np.ndarray, Tensor]], row_of: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+    for numbers, vectors in blocks:
+        known = row_of[numbers] >= 0
+        if known.any():
+            yield numbers[known], vectors[torch.from_numpy(known).to(vectors.device)]
+
+
+_COLUMNS = ("query", "gallery", "grade")
+
+
+def read_relevance(path: Path | str) -> list[tuple[str, str]]:
+    """(query id, gallery id) of every relevant pair: those with a grade above 0, or all without grades.
+
+    CSV or TSV, with a header ``query,gallery[,grade]`` or without one; or parquet with columns of those names.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise HoldfastError(f"{path}: no such file")
+    readers = {".csv": _read_text, ".tsv": _read_text, ".parquet": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise unknown_name(f"kind of relevance file ({path})", path.suffix, readers)
+    return readers[path.suffix.lower()](path)
+
+
+def relevance_ground_truth(
+    pairs: list[tuple[str, str]], query_names: np.ndarray, gallery: FeatureSet
+) -> tuple[RelevanceGroundTruth, list[str]]:
+    """The pairs as row numbers, and a note on pairs with unknown ids."""
+    query_of = {str(name): i for i, name in enumerate(query_names)}
+    row_of = {str(name): i for i, name in enumerate(gallery.names())}
+    unknown = [pair for pair in pairs if pair[0] not in query_of or pair[1] not in row_of]
+    keys = {query_of[q] * len(gallery) + row_of[g] for q, g in pairs if q in query_of and g in row_of}
+    if not keys:
+        known = f"queries are called {shorten(query_names, 2)}, gallery items {shorten(gallery.names(), 2)}"
+        raise HoldfastError(f"relevance: none of {len(pairs)} pairs has ids of the features; {known}")
+    notes = []
+    if unknown:
+        named = shorten([f"{q} - {g}" for q, g in unknown])
+        name = "names" if len(unknown) == 1 else "name"
+        share = f"{len(unknown)} of {counted(len(pairs), 'pair')}"
+        notes.append(f"relevance: {share} {name} an unknown query or item ({named}); ignored")
+    return RelevanceGroundTruth(np.array(sorted(keys), dtype=np.int64), len(query_names), len(gallery)), notes
+
+
+def _read_text(path: Path) -> list[tuple[str, str]]:
+    try:
+        with open_table(path) as file:
+            lines = csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            rows = [(number, [cell.strip() for cell in row]) for number, row in enumerate(lines, start=1) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise HoldfastError(f"{path}: not readable as a table ({error})") from error
+    if rows and rows[0][1][0].lower() in ("query", "query_id"):
+        rows = rows[1:]
+    pairs = []
+    for number, row in rows:
+        if len(row) not in (2, 3) or not row[0] or not row[1]:
+            raise HoldfastError(f"{path}: line {number} must be query id, gallery id and perhaps a grade, not {row}")
+        if len(row) == 2 or _grade(row[2], f"{path}: line {number}") > 0:
+            pairs.append((row[0], row[1]))
+    if not pairs:
+        raise HoldfastError(f"{path}: names no relevant pair")
+    return pairs
+
+
+def _grade(cell: str | float, where: str) -> float:
+    try:
+        grade = float(cell)
+    except (TypeError, ValueError):
+        grade = math.nan
+    if math.isnan(grade):  # also an empty cell of a parquet file
+        raise HoldfastError(f"{where}: grade {cell!r} is not a number")
+    return grade
+
+
+def _read_parquet(path: Path) -> list[tuple[str, str]]:
+    file, names = open_parquet(path, {"query", "gallery"})
+    with parquet_errors(path):
+        query, gallery = (column(file, name) for name in _COLUMNS[:2])
+        relevant = np.ones(len(query), dtype=bool)
+        if "grade" in names:
+            grades = column(file, "grade")
+            relevant = np.array([_grade(grade, f"{path}: row {row}") > 0 for row, grade in enumerate(grades.tolist())])
+    return [(str(q), str(g)) for q, g in zip(query[relevant].tolist(), gallery[relevant].tolist(), strict=True)]

@@ -1,0 +1,320 @@
+"""Results of a check as plain records, their JSON, and their HTML in a notebook."""
+
+import html
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, final
+
+from holdfast.checks.estimates import Estimate
+from holdfast.checks.verdict import EXIT_CODES, NOT_JUDGED, YES, LossAnswer
+from holdfast.core.storage import without_nan
+from holdfast.core.wording import per_cent
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Queries with a first hit that became wrong (lost) or right (gained), and McNemar's exact p-value."""
+
+    gained: int
+    lost: int
+    p_value: float
+    lost_queries: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reindex:
+    """The gain of re-embedding the gallery with the new model.
+
+    adds: score of the new model on its own gallery minus the cross-test.
+    share_reached: (cross - self) / (new self - self); NaN unless re-embedding gains anything.
+    kept: cross / new self, the share of the re-embedded score that the unchanged gallery keeps; ``CheckResult.kept``
+        has its interval.
+    """
+
+    adds: Estimate
+    share_reached: float
+    kept: float
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """One score threshold on the old gallery with old and new queries: false- (FAR) and true-accept rate (TAR)."""
+
+    threshold: float
+    given: bool
+    impostor_pairs: int
+    old_far: float
+    old_tar: float
+    new_far: float
+    new_tar: float
+    far_change: Estimate
+    verdict: str  # "holds", "higher" or "lower"
+    new_threshold: float
+    new_threshold_far: float
+    new_threshold_tar: float
+    histogram: dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How similar the old and the new hits are: agreement, not accuracy."""
+
+    k: int
+    shared: Estimate
+    same_first: Estimate
+
+
+@dataclass(frozen=True)
+class WithoutBridge:
+    """What the new queries score on the old gallery as they are, beside the bridged ones."""
+
+    cross_test: Estimate
+    gain: Estimate
+
+
+@dataclass(frozen=True)
+class Result:
+    """The part that all results share."""
+
+    kind: ClassVar[str]
+
+    verdict: str
+    reason: str
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain types; NaN and infinities are None."""
+        found: dict[str, Any] = without_nan({"kind": self.kind, **asdict(self), "exit_code": self.exit_code})
+        return found
+
+
+@final
+@dataclass(frozen=True)
+class CheckResult(Result):
+    """The result of ``check``. Scores are in [0, 1]; None if not measured.
+
+    verdict: by the definition of compatible: "compatible" if a gain above ``min_gain`` (0 by default) is shown.
+    loss: whether at most the accepted loss is lost; None if nothing could be compared. It decides ``exit_code``.
+    leave_one_out: whether the queries are items of the gallery that do not find themselves.
+    kept: the share of re-embedding kept, cross_test / new_self_test; None without the re-embedded gallery.
+    agreement: whether the score is agreement with a full re-embedding, because there are no labels.
+    bridged: whether the new queries were carried into the old space by a bridge.
+    bridge: its description; None without a bridge, or if it does not describe itself.
+    without_bridge: the same test with plain queries; None without a bridge, or if the sizes differ.
+    """
+
+    kind: ClassVar[str] = "check"
+
+    score: str
+    protocol: str
+    confidence: float
+    min_gain: float
+    clustered: bool
+    queries: int
+    gallery: int
+    classes: int | None
+    sources: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    unpaired: dict[str, list[str]] = field(default_factory=dict)
+    bad_rows: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    self_test: Estimate | None = None
+    cross_test: Estimate | None = None
+    new_self_test: Estimate | None = None
+    gain: Estimate | None = None
+    chance: float | None = None
+    changes: Changes | None = None
+    reindex: Reindex | None = None
+    by_class: list[dict[str, Any]] = field(default_factory=list)
+    thresholds: Thresholds | None = None
+    overlap: Overlap | None = None
+    agreement: bool = False
+    bridged: bool = False
+    bridge: dict[str, Any] | None = None
+    without_bridge: WithoutBridge | None = None
+    loss: LossAnswer | None = None
+    kept: Estimate | None = None
+    leave_one_out: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0 if at most the accepted loss is shown to be lost, 2 if nothing could be judged, else 1."""
+        if self.verdict == NOT_JUDGED:
+            return EXIT_CODES[NOT_JUDGED]
+        return 0 if self.loss is not None and self.loss.answer == YES else 1
+
+    def _repr_html_(self) -> str:
+        tests = ("self_test", "cross_test", "new_self_test", "gain", "kept")
+        rows = [(name.replace("_", "-"), getattr(self, name)) for name in tests]
+        return _loss_html(self.loss) + check_html(self.verdict, self.reason, rows, self.notes)
+
+
+@final
+@dataclass(frozen=True)
+class HistoryResult(Result):
+    """The result of ``check_history``; the verdict is the newest model's on all earlier galleries.
+
+    loss: whether the newest model loses at most the accepted loss on every earlier gallery; it decides ``exit_code``.
+    losses: "yes", "no" or "not shown" for the cells below the diagonal.
+    matrix: T x T estimates, None above the diagonal and for models that cannot be compared.
+    gains, verdicts: for the cells below the diagonal, against the old model's own score.
+    """
+
+    kind: ClassVar[str] = "history"
+
+    score: str
+    protocol: str
+    confidence: float
+    min_gain: float
+    clustered: bool
+    queries: int
+    gallery: int
+    models: list[str]
+    matrix: list[list[Estimate | None]]
+    gains: list[list[Estimate | None]]
+    verdicts: list[list[str | None]]
+    AC: Estimate
+    AA: Estimate
+    ACA: Estimate
+    uncertain: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+    loss: LossAnswer | None = None
+    losses: list[list[str | None]] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.loss is not None and self.loss.answer == YES else 1
+
+    def _repr_html_(self) -> str:
+        table = history_html(self.verdict, self.reason, self.models, self.matrix, self.gains, self.notes)
+        return _loss_html(self.loss) + table
+
+
+@dataclass(frozen=True)
+class VersionSearch:
+    """The items of one version in one search of a mixed gallery.
+
+    exposure: the share of the first k places that they take, divided by the share that they take when everything is
+        re-embedded, by k (1 and 10). 1 is fair. NaN if the latter is zero.
+    shown, fair: the two shares, by k.
+    recall: mean over queries of the share of the version's right items (at most ten) among the first ten hits.
+    """
+
+    exposure: dict[int, Estimate]
+    shown: dict[int, float]
+    fair: dict[int, float]
+    recall: float
+
+
+@dataclass(frozen=True)
+class MixedVersion:
+    """One version of a mixed gallery.
+
+    source: its file. items: how many it holds.
+    bridged: whether its queries take a bridge; bridge: the bridge's description, if it has one.
+    mixed: with bridges and scales. raw: without them; None if there are none.
+    recall_reembedded: ``recall`` when everything is re-embedded.
+    """
+
+    source: str
+    items: int
+    bridged: bool
+    bridge: dict[str, Any] | None
+    mixed: VersionSearch
+    raw: VersionSearch | None
+    recall_reembedded: float
+
+
+@final
+@dataclass(frozen=True)
+class MixedResult(Result):
+    """The result of ``check_mixed``. Scores are in [0, 1].
+
+    accuracy: the score of the mixed search; reembedded: the same when everything is embedded by the newest model.
+    kept: accuracy / reembedded.
+    raw_accuracy, raw_kept: without bridges and scales; None if there are none.
+    agreement: whether the score is agreement with the re-embedded search, because there are no labels.
+    versions: oldest first.
+    """
+
+    kind: ClassVar[str] = "mixed"
+
+    score: str
+    confidence: float
+    min_exposure: float | None
+    min_kept: float | None
+    clustered: bool
+    queries: int
+    gallery: int
+    classes: int | None
+    agreement: bool
+    sources: dict[str, str]
+    notes: list[str]
+    accuracy: Estimate
+    reembedded: Estimate
+    kept: Estimate
+    raw_accuracy: Estimate | None
+    raw_kept: Estimate | None
+    versions: list[MixedVersion]
+
+    def _repr_html_(self) -> str:
+        rows = [("mixed gallery", self.accuracy), ("re-embedded", self.reembedded), ("share kept", self.kept)]
+        exposed = [
+            (f"exposure of version {number} at {k}", ratio)
+            for number, version in enumerate(self.versions, start=1)
+            for k, ratio in version.mixed.exposure.items()
+        ]
+        return check_html(self.verdict, self.reason, [*rows, *exposed], self.notes)
+
+
+def check_html(verdict: str, reason: str, rows: Sequence[tuple[str, Estimate | None]], notes: Sequence[str]) -> str:
+    """The verdict, its reason, each test in per cent with its interval, and the notes."""
+    body = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{per_cent(found.value)}</td>"
+        f"<td>{per_cent(found.low)} to {per_cent(found.high)}</td></tr>"
+        for name, found in rows
+        if found is not None
+    )
+    table = f"<table><tr><th></th><th>%</th><th>interval</th></tr>{body}</table>" if body else ""
+    return f"{_head(verdict, reason)}{table}{_list(notes)}"
+
+
+def history_html(
+    verdict: str,
+    reason: str,
+    models: Sequence[str],
+    matrix: Sequence[Sequence[Estimate | None]],
+    gains: Sequence[Sequence[Estimate | None]],
+    notes: Sequence[str],
+) -> str:
+    """The verdict, its reason, and the score of each query model (rows) on each gallery (columns), in per cent.
+
+    Below the diagonal also the interval of the gain over the old model's own score, in points.
+    """
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in models)
+    body = "".join(
+        f"<tr><th>{html.escape(name)}</th>{''.join(_cell(*both) for both in zip(row, gained))}</tr>"
+        for name, row, gained in zip(models, matrix, gains)
+    )
+    return f"{_head(verdict, reason)}<table><tr><th>query model</th>{head}</tr>{body}</table>{_list(notes)}"
+
+
+def _loss_html(loss: LossAnswer | None) -> str:
+    return "" if loss is None else f"<p><b>{html.escape(loss.question)}: {loss.answer}</b></p>"
+
+
+def _head(verdict: str, reason: str) -> str:
+    return f"<p><b>{html.escape(verdict)}</b>: {html.escape(reason)}</p>"
+
+
+def _cell(found: Estimate | None, gain: Estimate | None) -> str:
+    if found is None:
+        return "<td></td>"
+    over = "" if gain is None else f"<br><small>gain {100 * gain.low:+.2f} to {100 * gain.high:+.2f}</small>"
+    return f"<td>{per_cent(found.value)}{over}</td>"
+
+
+def _list(notes: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(note)}</li>' for note in notes)}</ul>" if notes else ""

@@ -1,0 +1,1 @@
+"""Errors, atomic files, bounds for untrusted files, locks, wording. Imports nothing else of Holdfast."""

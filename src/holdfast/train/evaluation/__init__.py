@@ -1,0 +1,6 @@
+"""The compatibility matrix of a run's models, galleries that hold items of several, and bridges between them."""
+
+from holdfast.train.evaluation.matrix import compatibility_matrix, evaluate_run
+from holdfast.train.evaluation.mixed_gallery import mixed_gallery
+
+__all__ = ["compatibility_matrix", "evaluate_run", "mixed_gallery"]

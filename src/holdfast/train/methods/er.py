@@ -1,0 +1,48 @@
+"""Experience replay: the baseline without any compatibility term."""
+
+from typing import final
+
+from torch import Tensor
+
+from holdfast.train.losses import cross_entropy, info_nce
+from holdfast.train.methods.classifiers import GrowingClassifier
+from holdfast.train.methods.interface import Batch, Method, Progress, TaskView
+from holdfast.train.methods.option_checks import check_not_negative, check_positive
+
+
+@final
+class ER(Method):
+    """Cross-entropy over all classes seen so far, on new images and the buffer, with a classifier that grows.
+
+    The features are those of the backbone. The classifier is linear, without bias and scale.
+
+    view_weight: weight of InfoNCE between two views of each image, for an ablation; 0 (default) leaves it out.
+    rho: factor of the cosines in that term.
+    """
+
+    def __init__(self, *, view_weight: float = 0.0, rho: float = 5.0) -> None:
+        super().__init__()
+        check_positive(rho=rho)
+        check_not_negative(view_weight=view_weight)
+        self.view_weight = view_weight
+        self.rho = rho
+        self.reads_view = view_weight > 0
+        self.classifier = GrowingClassifier()
+
+    def begin(self, task: TaskView, dim: int) -> None:
+        self.classifier.begin(task, dim)
+
+    def loss(
+        self,
+        z: Tensor,
+        batch: Batch,
+        *,
+        z_old: Tensor | None = None,
+        z_view: Tensor | None = None,
+        z_kept: Tensor | None = None,
+        progress: Progress,
+    ) -> dict[str, Tensor]:
+        terms = {"ce": cross_entropy(self.classifier(z), batch.labels)}
+        if self.reads_view and z_view is not None:
+            terms["view"] = self.view_weight * info_nce(z, z_view, batch.labels, rho=self.rho, through_both=True)
+        return terms

@@ -1,0 +1,433 @@
+"""Train version 1 of a model on one's own images or vectors, and then each next version, compatible with the last."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from holdfast.checks.check import RESAMPLES, check_options
+from holdfast.checks.verdict import bounds_asked
+from holdfast.core.errors import HoldfastError
+from holdfast.core.wording import are, counted
+from holdfast.train.data.sampler import steps_per_epoch
+from holdfast.train.devices import resolve_device
+from holdfast.train.encoders import Encoder, Input
+from holdfast.train.encoders.hf_cache import best_cached_network, cached_networks
+from holdfast.train.encoders.named_backbone import named_backbone
+from holdfast.train.engine import Cancellation, RunControl
+from holdfast.train.engine.build import preprocess_of, trained_size, try_encoder
+from holdfast.train.engine.slots import read_slots
+from holdfast.train.events import Note, OnEvent, RunWarning, ignore_event
+from holdfast.train.randomness import GENERATOR_LOCK, derived_seed
+from holdfast.train.scenarios import SlotRegistry
+from holdfast.train.versions.adopted_parent import adopted_network, adopted_parent, adopted_settings
+from holdfast.train.versions.image_defaults import (
+    DEFAULT_NETWORK,
+    FEWEST_EPOCHS,
+    FIRST_UPDATE,
+    ImageSurvey,
+    photograph_advice,
+    survey_images,
+)
+from holdfast.train.versions.parent import Parent, SampleSet, describe_model, is_adopted
+from holdfast.train.versions.plan import Plan, VersionContext, draw_buffer, plan_version
+from holdfast.train.versions.samples import (
+    Reader,
+    Sample,
+    SourceOptions,
+    distinct,
+    equal_looking_classes,
+    find_samples,
+    holds_vectors,
+    in_several_classes,
+    known_mask,
+    nested_classes,
+    refuse_one_class,
+    single_sample_classes,
+)
+from holdfast.train.versions.settings import (
+    VersionSettings,
+    default_settings,
+    is_model,
+    start_settings,
+    trained_steps,
+    update_settings,
+    with_network,
+)
+from holdfast.train.versions.train_version import VersionJob, refuse_other_folder, train_version
+
+FEWEST_SLOTS = 100
+
+
+def start(
+    data: str | Path,
+    out: str | Path,
+    *,
+    settings: VersionSettings | None = None,
+    slots: int | None = None,
+    embed_buffer: bool = False,
+    split_folders: bool | None = None,
+    skip_unreadable: bool = False,
+    device: str = "auto",
+    on_event: OnEvent = ignore_event,
+    cancel: Cancellation | None = None,
+) -> dict[str, Any]:
+    """Train version 1 of a model and write it to ``out``, from where ``Encoder.from_pretrained`` reads it.
+
+    data: a folder with one folder of images per class, a CSV file of path,label, or vectors (npz, parquet).
+    out: folder of the new model. If it holds part of the same training, that training is resumed.
+    settings: method, network and training. Default: ``default_settings``, with the size of the images and the epochs
+        chosen by the data: d-Simplex-HOC on a small network. For vectors: Cosine-HOC on a head that begins as the
+        identity.
+    slots: vertices of the simplex, one for each class now and later. Default: the slots in ``settings``, or twice the
+        number of classes and at least 100.
+    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
+    split_folders: whether the folders in ``data`` are splits, of which ``train`` is read. Default: if all of them are
+        named like splits (train, val, valid, validation, test, query, gallery).
+    skip_unreadable: leave out files and folders that cannot be used; OUT.unreadable.csv beside ``out`` lists them.
+        Default: refuse them, all in one error.
+    device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
+    on_event: called with progress events (``holdfast.train.events``).
+    cancel: stops the training between two steps.
+
+    Returns the model's ``info``: version number, method, classes, slots, the numbers of images, and under ``accuracy``
+    how often the nearest neighbour of a held-out sample is right, by the model and by the raw pixels or vectors.
+
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from holdfast import FitOptions, VersionSettings, load_split, start
+    >>> images = load_split("glyphs", "train", train_classes=2, test_classes=1, per_class_train=8, size=16)
+    >>> for number, (pixels, label) in enumerate(zip(images.images, images.labels)):
+    ...     file = Path(f"photos/{label}/{number}.png")
+    ...     file.parent.mkdir(parents=True, exist_ok=True)
+    ...     Image.fromarray(pixels[..., 0]).save(file)
+    >>> fast = VersionSettings(backbone="small", backbone_options={"width": 4}, fit=FitOptions(epochs=1), size=16)
+    >>> info = start("photos", "models/1", settings=fast, device="cpu")
+    >>> info["task"], info["classes"]
+    (1, ['0', '1'])
+    """
+    data, out = Path(data), Path(out)
+    refuse_other_folder(out)
+    vectors = holds_vectors(data)
+    if settings is None:
+        images = None if vectors else survey_images(data, split_folders)
+        settings = default_settings(vectors=vectors, images=images)
+        if images is not None:
+            advise_on_photographs(images, on_event)
+    settings = start_settings(settings, vectors)
+    torch_device = resolve_device(device)
+    reader = settings.training_reader(None)
+    (found,) = find_samples(reader, [data], SourceOptions(split_folders, skip_unreadable), out, on_event)
+    samples = found.samples
+    refuse_one_class(samples, data)
+    _warn(nested_classes(samples, found.top), on_event)
+    _warn(single_sample_classes(samples, ()), on_event)
+    _warn(equal_looking_classes(samples, ()), on_event)
+    _warn(in_several_classes(reader, samples, ()), on_event)
+    if settings.takes_slots():
+        twice = 2 * len({one.class_name for one in samples})
+        settings = settings.with_slots(slots or settings.method_options.get("slots") or max(FEWEST_SLOTS, twice))
+    elif slots is not None:
+        raise HoldfastError(f"--slots (slots in Python): the method {settings.method} has none; leave it out")
+    registry = SlotRegistry(settings.build_method().num_slots or 1)
+    plan = plan_version(samples, SampleSet(), VersionContext(settings, reader, None, registry))
+    plan = replace(plan, skipped=len(found.problems))
+    preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=trained_size(plan.images, settings.fit))
+    build = settings.encoder_maker(preprocess)
+    _try_once(build, preprocess, settings)
+    if embed_buffer:
+        plan = _with_pixels(plan, settings, preprocess)
+    job = VersionJob(settings, plan, preprocess, None, _seeded(build, settings.fit.seed))
+    return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
+
+
+def update(
+    model: str | Path,
+    data: str | Path,
+    out: str | Path,
+    *,
+    settings: VersionSettings | None = None,
+    limit_steps: bool | None = None,
+    replace_with: str | Path | None = None,
+    embed_buffer: bool = False,
+    buffer_from: str | Path | None = None,
+    check_on: str | Path | None = None,
+    max_loss: float | None = None,
+    min_gain: float | None = None,
+    stored: str | Path | None = None,
+    split_folders: bool | None = None,
+    skip_unreadable: bool = False,
+    device: str = "auto",
+    on_event: OnEvent = ignore_event,
+    cancel: Cancellation | None = None,
+) -> dict[str, Any]:
+    """Train the version after ``model``, compatible with it, check the two against each other, and write it to ``out``.
+
+    model: folder of the model in use; it is only read. It may be an adopted model (``adopt``): then a new network is
+        trained against its stored vectors, which are found by the paths of the images, or, if ``data`` are vectors of
+        that model, a head on them.
+    data: the new images or vectors, as for ``start``. New classes take new slots; known classes may have new images.
+    out: folder of the new model. If it holds part of the same training, that training is resumed.
+    settings: method, network and training. Default: those that ``model`` was trained with; after an adopted model, the
+        defaults for the data with a method that trains into its space.
+    limit_steps: use fewer epochs than ``settings`` have if they take more steps than ``model`` was trained for, or more
+        than half of them if ``model`` is a first version of the default network. Default: if ``settings`` is None.
+        Without effect on vectors, on an adopted model, and if the network is replaced.
+    replace_with: name of another backbone, a file of its weights, or the folder of another model, to train instead of
+        the model's own network. ``hf:`` and ``timm:`` start from their trained weights.
+    embed_buffer: save the images of the replay buffer with the model, and not only their paths and hashes.
+    buffer_from: data to draw a new replay buffer from, if the model has none or its files are lost.
+    check_on: data to check the new model on; nothing is held out of ``data`` then.
+    max_loss: the loss that the check accepts, as a fraction of 1; 0.01, one point, by default.
+    min_gain: asks for more than this gain instead; as in ``holdfast.check``.
+    stored: the file of an adopted model's vectors, if it was moved.
+    split_folders, skip_unreadable: as for ``start``; they hold for ``buffer_from`` and ``check_on`` too.
+    device: "cpu", "cuda", "cuda:N" or "auto" (a GPU if there is one).
+    on_event: called with progress events (``holdfast.train.events``).
+    cancel: stops the training between two steps.
+
+    Returns the model's ``info``, with the verdict under ``evidence`` and the expected exposure of older versions' items
+    under ``old_items`` (``measure_old_items``); ``out`` also has check.json and check.html.
+
+    >>> import numpy as np
+    >>> from holdfast import start, update
+    >>> rng = np.random.default_rng(0)
+    >>> for name, classes in (("spring", range(3)), ("summer", range(3, 6))):
+    ...     labels = np.repeat(classes, 20)
+    ...     np.savez(f"{name}.npz", features=np.eye(8)[labels] + 0.1 * rng.standard_normal((60, 8)), labels=labels)
+    >>> _ = start("spring.npz", "models/1", device="cpu")
+    >>> info = update("models/1", "summer.npz", "models/2", device="cpu")
+    >>> info["task"], info["evidence"][0]["which"]
+    (2, 'known classes')
+    """
+    model, data, out = Path(model), Path(data), Path(out)
+    replace_with = None if replace_with is None else str(replace_with)
+    limit_steps = settings is None if limit_steps is None else limit_steps
+    check_options("instance", 0.95, bounds_asked(max_loss, min_gain)[1], RESAMPLES)
+    if out.resolve() == model.resolve():
+        raise HoldfastError(f"{out}: --out must not be the model itself, which is still in use")
+    refuse_other_folder(out)
+    parent, settings = _parent_and_settings(model, data, settings, replace_with, stored, split_folders)
+    torch_device = resolve_device(device)
+    if parent.adopted is not None and buffer_from is not None:
+        raise HoldfastError("--buffer-from (buffer_from in Python): after an adopted model give all images as data")
+    reader = settings.training_reader(None if parent.stored is not None else parent.preprocess)
+    parent = _without_lost_files(parent, reader, on_event)
+    registry, replacement = _slots_and_replacement(parent, settings, replace_with)
+    replaced = replace_with is not None and parent.adopted is None
+    context = VersionContext(settings, reader, parent, registry, replaced=replaced)
+    sources = [Path(one) for one in (data, buffer_from, check_on) if one is not None]
+    found = find_samples(reader, sources, SourceOptions(split_folders, skip_unreadable), out, on_event)
+    samples = found[0].samples
+    buffer = parent.buffer or SampleSet()
+    if buffer_from is not None:
+        buffer = draw_buffer(found[1].samples, context)
+    _warn(nested_classes(samples, found[0].top), on_event)
+    _warn(single_sample_classes(samples, parent.classes), on_event)
+    _warn(equal_looking_classes(samples, parent.classes), on_event)
+    _warn(in_several_classes(reader, samples, (*buffer.samples, *parent.held_out.samples)), on_event)
+    if check_on is None:
+        plan = plan_version(samples, buffer, context)
+    else:
+        plan = plan_version(samples, buffer, replace(context, settings=replace(settings, held_out_share=0.0)))
+        plan = replace(plan, checked=_without_trained(found[-1].samples, plan.trained, reader.noun, on_event))
+    plan = replace(plan, skipped=sum(len(one.problems) for one in found))
+    _warn(_without_vectors(parent, plan), on_event)
+    if limit_steps and parent.adopted is None and not replaced:
+        settings = _with_steps(settings, parent, plan, on_event)
+    size = trained_size(plan.images, settings.fit)
+    preprocess, build = parent.preprocess, _network(parent, settings, replacement, replace_with)
+    if parent.adopted is not None:
+        preprocess = preprocess_of(settings.all_preprocess(), plan.images, size=size, fallback=preprocess)
+        build = adopted_network(settings, preprocess, parent.adopted)
+    _try_once(build, preprocess, settings)
+    if not len(buffer) and parent.classes:
+        text = (
+            f"{parent.folder} has no buffer, so only the new {reader.noun}s are trained on; --buffer-from FOLDER "
+            "(buffer_from in Python) draws one"
+        )
+        on_event(RunWarning(text))
+    if embed_buffer or (parent.buffer is not None and parent.buffer.embedded is not None):
+        plan = _with_pixels(plan, settings, preprocess)
+    job = VersionJob(
+        settings,
+        plan,
+        preprocess,
+        parent,
+        _seeded(build, settings.fit.seed),
+        replace_with=_recorded_replacement(parent, replacement, replace_with),
+        new_buffer=buffer_from is not None,
+        bounds={name: bound for name, bound in (("max_loss", max_loss), ("min_gain", min_gain)) if bound is not None},
+    )
+    return train_version(job, out, torch_device, RunControl(on_event, cancel or Cancellation()))
+
+
+def advise_on_photographs(images: ImageSurvey, on_event: OnEvent) -> None:
+    """Say what is done with photographs if no network is named, and what would be better."""
+    advice = photograph_advice(images, cached_networks(), best_cached_network())
+    if advice is not None:
+        on_event(Note(advice))
+
+
+def _parent_and_settings(
+    model: Path,
+    data: Path,
+    settings: VersionSettings | None,
+    replace_with: str | None,
+    stored: str | Path | None,
+    split_folders: bool | None,
+) -> tuple[Parent, VersionSettings]:
+    """The model before and the settings of the version after it; the parameters are those of ``update``."""
+    if not is_adopted(model):
+        if stored is not None:
+            raise HoldfastError(f"--stored (stored in Python) is for adopted models, and {model} is not one")
+        return update_settings(model, settings, replace_with)
+    if replace_with is not None and is_model(replace_with):
+        raise HoldfastError(f"--replace-with {replace_with}: after an adopted model, name a backbone and not a folder")
+    parent = adopted_parent(model, data, stored)
+    assert parent.adopted is not None
+    if settings is not None and replace_with is not None:
+        settings = with_network(settings, named_backbone(replace_with))
+    return parent, adopted_settings(
+        parent.adopted, data, settings=settings, network=replace_with, split_folders=split_folders
+    )
+
+
+def _with_steps(settings: VersionSettings, parent: Parent, plan: Plan, on_event: OnEvent) -> VersionSettings:
+    """``settings`` with fewer epochs if all of them would take too many steps, but not fewer than 15."""
+    steps = trained_steps(parent.folder)
+    if steps is None:
+        return settings
+    network = (describe_model(parent.folder)["backbone"] or {}).get("name")
+    first = parent.number == 1 and network == DEFAULT_NETWORK
+    share, words = (FIRST_UPDATE, "about half as many steps as") if first else (1, "about as many steps as")
+    fit = settings.fit
+    per_epoch = steps_per_epoch(len(plan.task.new_indices), len(plan.task.buffer_indices), fit.batch_size)
+    wanted = math.ceil(share * steps / per_epoch)
+    epochs = min(fit.epochs, max(FEWEST_EPOCHS, wanted))
+    if epochs < fit.epochs:
+        why = f"{words} the model before was trained" if wanted >= epochs else "the fewest that are used by default"
+        text = f"{counted(epochs, 'epoch')} instead of {fit.epochs}: {why}"
+        on_event(Note(f"{text}; --set train.epochs=N sets another number"))
+    return replace(settings, fit=replace(fit, epochs=epochs))
+
+
+def _without_vectors(parent: Parent, plan: Plan) -> str | None:
+    """A warning if some training images have no stored vector; refused if none has one."""
+    if parent.stored is None:
+        return None
+    known, _ = parent.stored.features(plan.samples)
+    if not known.any():
+        raise HoldfastError(
+            f"{parent.folder}: none of its stored vectors has an id that is the end of a training image's path, such "
+            f"as {plan.samples[0].path}; adopt a file whose ids are the paths of the images"
+        )
+    missing = int((~known).sum())
+    if not missing:
+        return None
+    return f"{missing:,} of {counted(len(known), 'training image')} have no stored vector and are only classified"
+
+
+def _recorded_replacement(
+    parent: Parent, replacement: Encoder | None, replace_with: str | None
+) -> str | dict[str, str] | None:
+    if parent.adopted is not None:
+        return None  # the recipe names the network
+    if replacement is not None:
+        return replacement.info["origin"]
+    return None if replace_with is None else named_backbone(replace_with).name
+
+
+def _warn(text: str | None, on_event: OnEvent) -> None:
+    if text is not None:
+        on_event(RunWarning(text))
+
+
+def _without_trained(samples: Sequence[Sample], trained: np.ndarray, noun: str, on_event: OnEvent) -> SampleSet:
+    """The samples of ``check_on``, each content once, without those that a version is trained on (``short_hashes``)."""
+    different = distinct(samples)
+    left = tuple(one for one, known in zip(different, known_mask(different, trained), strict=True) if not known)
+    if len(left) < len(different):
+        dropped, images = len(different) - len(left), counted(len(different), noun)
+        on_event(RunWarning(f"{dropped} of {images} to check on {are(dropped)} trained on; left out"))
+    return SampleSet(left)
+
+
+def _without_lost_files(parent: Parent, reader: Reader, on_event: OnEvent) -> Parent:
+    """``parent`` without the held-out samples that are gone or changed: the check then has fewer queries."""
+    left = parent.held_out.unchanged(reader)
+    lost = len(parent.held_out) - len(left)
+    if lost:
+        images = counted(len(parent.held_out), f"held-out {reader.noun}")
+        on_event(RunWarning(f"{lost} of {images} of earlier versions {are(lost)} gone or changed; left out"))
+    return replace(parent, held_out=left)
+
+
+def _try_once(build: Callable[[], Encoder], preprocess: Input, settings: VersionSettings) -> None:
+    with GENERATOR_LOCK:
+        try_encoder(build(), preprocess, settings.build_method(), settings.fit)
+
+
+def _seeded(build: Callable[[], Encoder], seed: int) -> Callable[[], Encoder]:
+    def seeded() -> Encoder:
+        with GENERATOR_LOCK:
+            torch.manual_seed(derived_seed(seed, 0, "encoder"))
+            return build()
+
+    return seeded
+
+
+def _network(
+    parent: Parent, settings: VersionSettings, replacement: Encoder | None, replace_with: str | None
+) -> Callable[[], Encoder]:
+    """Builds the network that training starts with, with the parent's preprocessing and the settings' freezing."""
+    if replace_with is not None and replacement is None:
+        return settings.encoder_maker(parent.preprocess)
+
+    def build() -> Encoder:
+        encoder = Encoder.from_pretrained(parent.folder if replace_with is None else Path(replace_with)).float()
+        encoder.preprocess = parent.preprocess
+        if replacement is not None:
+            encoder.info["origin"] = replacement.info["origin"]
+        if settings.backbone_options.get("freeze") is not None:
+            encoder.freeze(settings.backbone_options["freeze"])
+        return encoder
+
+    return build
+
+
+def _slots_and_replacement(
+    parent: Parent, settings: VersionSettings, replace_with: str | None
+) -> tuple[SlotRegistry, Encoder | None]:
+    """The slots assigned before the new classes come, and the replacing model, if it is one; their slots must agree."""
+    if parent.adopted is not None:
+        return parent.adopted.registry or SlotRegistry(1), None
+    if settings.takes_slots():
+        registry = read_slots(parent.encoder, parent.folder)
+    else:
+        registry = SlotRegistry(max(1, len(parent.classes)), {name: i for i, name in enumerate(parent.classes)})
+    if replace_with is None or not is_model(replace_with):
+        return registry, None
+    folder = Path(replace_with)
+    replacement = Encoder.from_pretrained(folder)
+    weights = describe_model(folder)["weights_sha256"]
+    replacement.info["origin"] = {"model": folder.resolve().name, "weights_sha256": weights}
+    if settings.takes_slots():
+        try:
+            registry = registry.merge(read_slots(replacement, folder))
+        except HoldfastError as error:
+            raise HoldfastError(f"--replace-with {replace_with}: {error}") from error
+    return registry, replacement
+
+
+def _with_pixels(plan: Plan, settings: VersionSettings, preprocess: Input) -> Plan:
+    """``plan`` with the pixels of the samples that are saved, so that their files are not needed any more."""
+    buffer = plan.buffer.with_pixels(np.ascontiguousarray(plan.images.images[plan.next_rows]))
+    held_out = plan.held_out
+    if held_out.embedded is None:
+        held_out = held_out.with_pixels(held_out.pixels(settings.check_reader(preprocess), "held-out"))
+    return replace(plan, buffer=buffer, held_out=held_out)

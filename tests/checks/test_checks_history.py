@@ -1,0 +1,207 @@
+"""The whole history: the evaluation's numbers, the verdicts of single checks, joint intervals."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from holdfast import check, check_history
+from holdfast.core.errors import HoldfastError
+from holdfast.core.run_folder import RunFolder
+from holdfast.metrics import average_compatibility
+from holdfast.train.encoders.feature_store import FeatureStore, ModelFeatures
+from holdfast.train.space_map import SpaceMap
+
+
+@pytest.fixture
+def models(clustered):
+    """Four models, each less noisy than the one before, the last one in a space of its own."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    made = [
+        ((clustered(labels, noise, seed=t), labels), (clustered(gallery_labels, noise, seed=9 + t), gallery_labels))
+        for t, noise in enumerate((0.35, 0.3, 0.25))
+    ]
+    strange = clustered(labels, 0.2, world=3), clustered(gallery_labels, 0.2, seed=1, world=3)
+    return [*made, ((strange[0], labels), (strange[1], gallery_labels))]
+
+
+@pytest.mark.parametrize("protocol", ["template", "instance"])
+def test_a_run_has_the_numbers_of_its_metrics(protocol, tiny_run):
+    recorded = json.loads((tiny_run / "metrics.json").read_text())["protocols"][protocol]
+    found = check_history(tiny_run, protocol=protocol, resamples=200)
+    for t, row in enumerate(recorded["matrix"]):
+        for k, value in enumerate(row):
+            estimate = found.matrix[t][k]
+            assert (None if estimate is None else estimate.value) == value
+    for name in ("AC", "AA", "ACA"):
+        assert getattr(found, name).value == pytest.approx(recorded[name])
+        assert getattr(found, name).low <= getattr(found, name).value <= getattr(found, name).high
+
+
+def test_cells_are_single_checks(models):
+    found = check_history(models, resamples=500)
+    for t in range(4):
+        for k in range(t):
+            single = check(models[k][1], models[k][0], models[t][0], resamples=500)
+            assert found.gains[t][k] == single.gain
+            assert found.matrix[t][k] == single.cross_test
+            if "unrelated" not in single.reason:
+                assert found.verdicts[t][k] == single.verdict
+    assert (found.verdict, found.exit_code) == ("incompatible", 1)
+    assert found.reason.endswith("the gallery of model 1, 2, 3")
+    assert {(cell["query_model"], cell["gallery_model"]) for cell in found.uncertain} == {
+        (str(t + 1), str(k + 1)) for t in range(4) for k in range(t) if found.verdicts[t][k] == "not shown"
+    }
+
+
+def test_a_history_that_holds(models):
+    found = check_history(models[:3], resamples=200, min_gain=-0.05)
+    assert (found.verdict, found.exit_code) == ("compatible", 0)
+    assert found.as_json()["verdicts"][2][:2] == ["compatible", "compatible"]
+
+
+def test_intervals_are_drawn_jointly(models):
+    """AC against a loop that draws the same queries for every cell."""
+    found = check_history(models[:3], resamples=1000)
+    labels, gallery_labels = models[0][0][1], models[0][1][1]
+    values = np.zeros((3, 3, 400))
+    for t in range(3):
+        for k in range(t + 1):
+            hits = (models[t][0][0] @ models[k][1][0].T).argmax(1)
+            values[t, k] = gallery_labels[hits] == labels
+    draw = np.random.default_rng(1)
+    AA, AC = [], []
+    for _ in range(1000):
+        C = values[:, :, draw.integers(0, 400, 400)].mean(2)
+        AA.append(C[np.tril_indices(3)].mean())
+        AC.append(average_compatibility(C))
+    assert found.AA.low == pytest.approx(np.quantile(AA, 0.025), abs=0.006)
+    assert found.AA.high == pytest.approx(np.quantile(AA, 0.975), abs=0.006)
+    assert (found.AC.low, found.AC.high) == (min(found.AC.low, *np.quantile(AC, [0.05, 0.95])), max(AC))
+
+
+def test_rows_are_matched_by_id(models):
+    ids, order = np.arange(400), np.random.default_rng(0).permutation(400)
+    (query, labels), gallery = models[1]
+    named = [((*models[0][0], ids), models[0][1]), ((query[order], labels[order], ids[order]), gallery)]
+    assert check_history(named, resamples=100).matrix == check_history(models[:2], resamples=100).matrix
+
+
+def test_maps_of_a_run_are_used(tiny_run, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(tiny_run, tmp_path / "run")
+    plain = check_history(folder, resamples=100)
+    dim = np.load(folder / "features" / "01" / "gallery.npy").shape[1]
+    torch.manual_seed(0)
+    SpaceMap(dim, dim, 8).save(RunFolder(folder).space_map(2))
+    found = check_history(folder, resamples=100)
+    assert found.matrix[1][1] == plain.matrix[1][1]
+    assert found.matrix[1][0] != plain.matrix[1][0]
+    assert "maps" in found.notes[0]
+
+
+def test_other_sizes_cannot_be_compared(models):
+    wide = [(np.hstack([features] * 2), labels) for features, labels in models[1]]
+    found = check_history([models[0], tuple(wide)], resamples=100)
+    assert found.matrix[1][0] is None
+    assert found.verdict == "incompatible"
+    assert np.isnan(found.AA.value)
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "reason"),
+    [
+        (lambda m: m[:1], {}, "at least two models"),
+        (lambda m: [], {}, "at least two models"),
+        (lambda m: m, {"score": "auc"}, "score of queries"),
+        (lambda m: "nowhere", {}, "not a run folder"),
+        (lambda m: [((m[0][0][0], None), m[0][1]), m[1]], {}, "has no labels"),
+        (lambda m: [m[0], ((m[1][0][0][:9], m[1][0][1][:9]), m[1][1])], {}, "has 9 rows"),
+        (lambda m: [m[0], ((m[1][0][0], m[1][0][1][::-1]), m[1][1])], {}, "are they the same images"),
+        (
+            lambda m: [((*m[0][0], np.arange(400)), m[0][1]), ((*m[1][0], np.arange(1, 401)), m[1][1])],
+            {},
+            "lacks 1 ids",
+        ),
+    ],
+)
+def test_refused(change, options, reason, models):
+    with pytest.raises(HoldfastError, match=reason):
+        check_history(change(models), **options)
+
+
+def test_zero_vectors_find_nothing_and_are_not_found(clustered):
+    """As in a single check: a zero query of the first item's class is not right."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    gallery = clustered(gallery_labels, 0.3, seed=9)
+    old, new = (clustered(labels, 0.3, seed=seed) for seed in (0, 1))
+    new[labels == gallery_labels[0]] = 0
+    gallery[3] = 0
+    sets = [((queries, labels), (gallery, gallery_labels)) for queries in (old, new)]
+    for score in ("top1", "mAP"):
+        pair = check((gallery, gallery_labels), (old, labels), (new, labels), score=score, resamples=200)
+        history = check_history(sets, score=score, resamples=200)
+        assert history.matrix[1][0].value == pytest.approx(pair.cross_test.value)
+        assert history.matrix[0][0].value == pytest.approx(pair.self_test.value)
+    assert any("find nothing and count as wrong" in note for note in history.notes)
+    assert any("are never found" in note or "is never found" in note for note in history.notes)
+
+
+def test_average_precision_leaves_out_a_zero_query_without_a_class_in_the_gallery(clustered):
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    gallery = clustered(gallery_labels, 0.3, seed=9), gallery_labels
+    queries = [clustered(labels, 0.3, seed=seed) for seed in (0, 1)]
+    plain = check_history([((query, labels), gallery) for query in queries], score="mAP", resamples=200)
+    first, second = (
+        np.concatenate([query, added]) for query, added in zip(queries, (np.zeros((1, 16)), np.eye(1, 16)))
+    )
+    models = [((query, np.append(labels, 99)), gallery) for query in (first, second)]
+    assert check_history(models, score="mAP", resamples=200).matrix == plain.matrix
+
+
+def test_average_precision_of_a_class_with_nothing_but_zero_vectors_is_zero(clustered):
+    """In the gallery of one model only: the class still counts in every cell."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    galleries = [clustered(gallery_labels, 0.3, seed=seed) for seed in (8, 9)]
+    galleries[1][gallery_labels == 3] = 0
+    queries, others = clustered(labels, 0.3, seed=0), labels != 3
+    sets = [((queries, labels), (gallery, gallery_labels)) for gallery in galleries]
+    found = check_history(sets, score="mAP", resamples=200)
+    counted = [((queries[others], labels[others]), gallery) for _, gallery in sets]
+    without = check_history(counted, score="mAP", resamples=200)
+    assert found.matrix[1][1].value == pytest.approx(without.matrix[1][1].value * 0.95)
+    pair = check(sets[1][1], sets[0][0], sets[1][0], score="mAP", resamples=200)  # and in a single check
+    assert pair.self_test.value == pytest.approx(found.matrix[1][1].value)
+
+
+def test_classes_never_make_an_interval_of_the_history_narrower():
+    """Each class is right as often as the others, so that resampled classes alone would not vary at all."""
+    labels, gallery = np.arange(400) % 20, (np.eye(20, dtype=np.float32), np.arange(20))
+
+    def right(share: float) -> tuple[np.ndarray, np.ndarray]:
+        hits = np.where(np.arange(400) // 20 < 20 * share, labels, (labels + 1) % 20)
+        return np.eye(20, dtype=np.float32)[hits], labels
+
+    models = [(right(0.5), gallery), (right(0.75), gallery)]
+    alone, together = (check_history(models, resamples=200, cluster_by_class=by_class) for by_class in (False, True))
+    assert together.AA.low <= alone.AA.low < together.AA.value < alone.AA.high <= together.AA.high
+
+
+def test_compact_features_of_a_run_are_compared_in_full(clustered, tmp_path):
+    """Two models store the same full features, each in a basis of its own."""
+    labels, gallery_labels = np.arange(400) % 20, np.arange(100) % 20
+    queries, gallery = clustered(labels, 0.1, seed=0), clustered(gallery_labels, 0.1, seed=9)
+    store = FeatureStore(tmp_path / "run" / "features")
+    size = queries.shape[1]
+    store.open_for(labels, gallery_labels, "made up")
+    for number in (1, 2):
+        basis = np.linalg.qr(np.random.default_rng(number).standard_normal((size, size)))[0].astype(np.float32)
+        store.write(number, ModelFeatures(queries @ basis, gallery @ basis, basis))
+    first, second = (tmp_path / "run" / "features" / f"0{number}" for number in (1, 2))
+    pair = check(first, first, second, resamples=200)
+    assert pair.cross_test.value == pair.self_test.value > 0.9
+    history = check_history([(first, first), (second, second)], resamples=200)
+    assert history.matrix[1][0].value == pair.cross_test.value

@@ -1,0 +1,202 @@
+"""Ids, labels and numbers as exports really have them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from holdfast import check, check_history
+from holdfast.core.errors import HoldfastError
+from holdfast.reports import check_markdown, render_check
+from holdfast.vectors.feature_files import read_features
+from holdfast.vectors.feature_set import feature_set
+
+
+def test_ids_as_numbers_in_one_and_text_in_the_other(sets):
+    (old, labels), (new, _) = sets["queries_old"], sets["queries_new"]
+    order = np.random.default_rng(0).permutation(600)
+    ids = np.arange(600)
+    found = check(sets["gallery"], (old, labels, ids), (new[order], labels[order], ids[order].astype(str)))
+    assert found.gain == check(sets["gallery"], sets["queries_old"], sets["queries_new"]).gain
+    with pytest.raises(HoldfastError, match=r"no id is in both \(0, 1, ... and q0, q1, ...\)"):
+        check(sets["gallery"], (old, labels, ids), (new, labels, [f"q{i}" for i in ids]))
+
+
+def test_ids_in_one_set_only_are_told(sets):
+    found = check(sets["gallery"], (*sets["queries_old"], np.arange(600)), sets["queries_new"], resamples=100)
+    assert "only one of the two query sets has ids, so queries were paired row by row" in found.notes
+
+
+def test_a_ceiling_of_other_items_is_told(sets):
+    half = sets["gallery_new"][0][:100], sets["gallery_new"][1][:100]
+    told = "the new gallery does not hold the items of the old one, so the ceiling is that of other items"
+    assert told in check(**{**sets, "gallery_new": half}, resamples=100).notes
+    assert told not in check(**sets, resamples=100).notes
+
+
+def test_ids_of_64_bits_stay_what_they_are(sets):
+    ids = np.arange(200, dtype=np.uint64) + np.uint64(2**64 - 200)
+    assert feature_set("g", *sets["gallery"], ids).names()[-1] == str(2**64 - 1)
+    bare = (sets["gallery"][0], None, ids), sets["queries_old"][0], sets["queries_new"][0]
+    assert check(*bare, relevance=[(0, 2**64 - 1), ("1", str(2**64 - 2))], resamples=100).notes[0].startswith("relev")
+    with pytest.raises(HoldfastError, match="give whole numbers or text"):
+        feature_set("g", sets["gallery"][0], np.full(200, np.inf))
+
+
+@pytest.mark.parametrize("factor", [1e30, 1e-30, 1e300, 1e-300])
+def test_very_long_and_very_short_vectors_are_directions(factor, sets):
+    plain = check(**sets, resamples=100)
+    scaled = {name: (features.astype(np.float64), labels) for name, (features, labels) in sets.items()}
+    scaled["gallery"][0][::3] *= factor
+    scaled["queries_new"][0][::2] *= factor
+    found = check(**scaled, resamples=100)
+    assert found.bad_rows == {}
+    assert found.gain == plain.gain
+    assert found.thresholds.new_far == pytest.approx(plain.thresholds.new_far, abs=1e-4)
+
+
+def test_arrays_of_the_caller_are_not_changed(sets):
+    gallery, labels = sets["gallery"]
+    short = (gallery * 1e-30).astype(np.float32)
+    given = short.copy()
+    check((given, labels), sets["queries_old"], sets["queries_new"], resamples=100)
+    assert np.array_equal(given, short)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", ">f4", "int8"])
+def test_numbers_of_any_kind(dtype, sets, tmp_path):
+    files = {}
+    for name, (features, labels) in sets.items():
+        coarse = (np.round(features * 100) if dtype == "int8" else features).astype(dtype)
+        np.savez(tmp_path / f"{name}.npz", features=coarse, labels=labels.astype("uint8"))
+        files[name] = tmp_path / f"{name}.npz"
+    found = check(**files, resamples=100)
+    assert found.gain.value == pytest.approx(check(**sets, resamples=100).gain.value, abs=0.02)
+    assert any("not of length 1" in note for note in found.notes) is (dtype == "int8")
+
+
+def test_spoilt_files_are_named(sets, tmp_path):
+    path = tmp_path / "spoilt.npz"
+    np.savez_compressed(path, features=sets["gallery"][0], labels=sets["gallery"][1])
+    content = bytearray(path.read_bytes())
+    content[200:900] = bytes(700)
+    path.write_bytes(content)
+    with pytest.raises(HoldfastError, match="not readable as npz"):
+        read_features(path, "gallery")
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for values in ([1.0, 2.0], ["a", "b"], [{"x": 1.0}, {"x": 2.0}]):
+        parquet.write_table(arrow.table({"features": values}), tmp_path / "flat.parquet")
+        with pytest.raises(HoldfastError, match="must hold lists of numbers"):
+            read_features(tmp_path / "flat.parquet", "gallery")
+
+
+def test_labels_of_a_data_frame(sets, tmp_path):
+    """Categories, as data frames write text that repeats."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    features, labels = sets["gallery"]
+    texts = arrow.array([f"class {label}" for label in labels])
+    table = arrow.table({"features": list(features), "labels": texts.dictionary_encode()})
+    parquet.write_table(table, tmp_path / "g.parquet")
+    assert read_features(tmp_path / "g.parquet", "gallery").labels.tolist() == texts.to_pylist()
+
+
+@pytest.mark.parametrize("score", ["top1", "mAP", "auc"])
+def test_one_query_makes_a_report(score, sets):
+    one = {name: (f[:1], y[:1]) if "queries" in name else (f, y) for name, (f, y) in sets.items()}
+    found = check(**one, score=score, resamples=100)
+    assert found.verdict == "not shown"
+    record = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert "too few" in render_check(record)
+    assert "too few" in check_markdown(record)
+
+
+def test_one_query_makes_a_history(sets):
+    models = [((f[:1], y[:1]), sets["gallery"]) for f, y in (sets["queries_old"], sets["queries_new"])]
+    record = check_history(models, resamples=100).as_json()
+    assert record["AA"]["low"] == 0
+    assert "AA " in check_markdown(record)
+    assert render_check(record)
+
+
+def test_a_history_tells_of_odd_vectors_and_says_what_was_asked(sets):
+    features, labels = sets["queries_new"]
+    spoilt = features * 3
+    spoilt[[4, 9]] = 0
+    models = [(sets["queries_old"], sets["gallery"]), ((spoilt, labels), sets["gallery_new"])]
+    found = check_history(models, resamples=100, min_gain=-0.05)
+    assert any("queries of model 2: 2 of 600 vectors are zero (rows 4, 9)" in note for note in found.notes)
+    assert any("queries of model 2: not of length 1" in note for note in found.notes)
+    assert found.reason == "model 2 is shown to gain more than -5 points on every older gallery"
+    wide = np.hstack([features] * 2), np.hstack([sets["gallery_new"][0]] * 2)
+    models[1] = (wide[0], labels), (wide[1], sets["gallery_new"][1])
+    assert "features of another size" in check_history(models, resamples=100).reason
+
+
+def test_queries_that_are_items_of_the_gallery_are_named(clustered):
+    labels, ids = np.arange(200) % 10, np.array([f"item {i}" for i in range(200)])
+    stored = (clustered(labels, 0.3, seed=0), labels, ids)
+    asked = tuple(part[:50] for part in stored)
+    new = (clustered(labels[:50], 0.3, seed=1), labels[:50], ids[:50])
+    (note,) = [note for note in check(stored, asked, new, resamples=200).notes if "leave-one-out" in note]
+    assert note.startswith("queries are items of the gallery (item 0, item 1, ")
+    assert not any("leave-one-out" in n for n in check(stored, asked, new, leave_one_out=True, resamples=200).notes)
+    others = (clustered(labels[:50], 0.3, seed=2), labels[:50], ids[:50])  # the same ids, but other vectors
+    assert not any("leave-one-out" in note for note in check(stored, others, new, resamples=200).notes)
+
+
+def test_queries_that_find_nothing_do_not_agree(clustered):
+    labels = np.arange(200) % 10
+    gallery, old = clustered(labels, 0.3, seed=0), clustered(labels[:50], 0.3, seed=1)
+    new = clustered(labels[:50], 0.3, seed=2)
+    old[:25], new[:25] = 0, np.nan
+    found = check((gallery,), (old,), (new,), resamples=200).overlap
+    alone = check((gallery,), (old[25:],), (new[25:],), resamples=200).overlap
+    assert found.shared.value == pytest.approx(alone.shared.value / 2)
+    assert found.same_first.value == pytest.approx(alone.same_first.value / 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"threshold": float("nan")}, "threshold must be a number"), ({"seed": -1}, "seed must not be negative")],
+)
+def test_numbers_that_no_check_can_use(options, message, clustered):
+    labels = np.arange(50) % 5
+    sets = [(clustered(labels, 0.3, seed=seed), labels) for seed in range(3)]
+    with pytest.raises(HoldfastError, match=message):
+        check(*sets, **options)
+
+
+def test_by_classes_the_change_at_a_threshold_is_never_narrower(clustered):
+    labels = np.arange(240) % 12
+    for seed in range(6):
+        gallery, old, new = ((clustered(labels, 0.9, seed=10 * seed + i), labels) for i in range(3))
+        plain, clustered_ = (
+            check(gallery, old, new, resamples=400, cluster_by_class=by).thresholds.far_change for by in (False, True)
+        )
+        assert clustered_.low <= plain.low
+        assert clustered_.high >= plain.high
+
+
+def test_parquet_numbers_that_float32_cannot_hold_are_scaled(clustered, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    rows = clustered(np.arange(20) % 5, 0.3).astype(np.float64)
+    for name, factor in (("large", 1e300), ("small", 1e-60)):
+        lists = pyarrow.array((factor * rows).tolist())
+        parquet.write_table(pyarrow.table({"features": lists}), tmp_path / f"{name}.parquet")
+        found = read_features(tmp_path / f"{name}.parquet", "gallery").rows.block(0, 20)
+        found = found / np.linalg.norm(found, axis=1, keepdims=True)
+        np.testing.assert_allclose(found, rows, atol=1e-6)
+
+
+@pytest.mark.parametrize(("grades", "named"), [(["1", "good"], "'good'"), ([1.0, None], "nan")])
+def test_a_grade_that_is_no_number_is_named(grades, named, clustered, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    import pyarrow
+
+    columns = {"query": ["0", "1"], "gallery": ["0", "1"], "grade": grades}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "relevance.parquet")
+    rows = clustered(np.arange(20) % 5, 0.3)
+    with pytest.raises(HoldfastError, match=f"row 1: grade {named} is not a number"):
+        check((rows,), (rows,), (rows,), relevance=tmp_path / "relevance.parquet")

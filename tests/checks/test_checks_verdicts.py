@@ -1,0 +1,247 @@
+"""Verdicts, and what is odd about an input: told, not crashed on."""
+
+import numpy as np
+import pytest
+
+from holdfast import check
+from holdfast.checks.estimates import Estimate
+from holdfast.checks.verdict import loss_answer, non_inferior, verdict
+from holdfast.core.errors import HoldfastError
+from holdfast.metrics import gain_interval
+from holdfast.metrics.resampling import queries_to_decide, units_to_decide
+
+
+def test_better_and_worse(sets):
+    assert (check(**sets).verdict, check(**sets).exit_code) == ("compatible", 0)
+    swapped = {**sets, "queries_old": sets["queries_new"], "queries_new": sets["queries_old"]}
+    del swapped["gallery_new"]
+    assert (check(**swapped).verdict, check(**swapped).exit_code) == ("incompatible", 1)
+
+
+def test_the_same_model_is_not_shown_but_not_inferior(sets):
+    same = {"gallery": sets["gallery"], "queries_old": sets["queries_old"], "queries_new": sets["queries_old"]}
+    found = check(**same)
+    assert (found.verdict, found.gain.value, found.changes.p_value) == ("not shown", 0.0, 1.0)
+    assert check(**same, min_gain=-0.02).verdict == "compatible"
+    assert check(**same, min_gain=0.02).verdict == "incompatible"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0.01, 0.03, "compatible"), (0.0, 0.03, "not shown"), (-0.02, 0.0, "not shown"), (-0.03, -0.01, "incompatible")],
+)
+def test_a_tie_decides_nothing(low, high, expected):
+    gain = Estimate(0.0, low, high)
+    assert verdict(gain, 0.0, 100, "queries")[0] == expected
+    assert non_inferior(gain) is (expected == "compatible")
+    assert verdict(gain, 0.0, 9, "queries")[0] == "not shown"
+
+
+def test_non_inferior_is_strict_and_never_true_for_nan():
+    assert not non_inferior(Estimate(0.0, -0.01, 0.01), margin=0.01)
+    assert non_inferior(Estimate(0.0, -0.009, 0.01), margin=0.01)
+    assert not non_inferior(Estimate(0.0, float("nan"), 0.01), margin=0.01)
+
+
+def test_clusters_count_classes(sets):
+    assert check(**sets, cluster_by_class=True).clustered
+    few = {k: (f[y < 5], y[y < 5]) for k, (f, y) in sets.items()}
+    assert "5 classes of queries are too few" in check(**few, cluster_by_class=True).reason
+
+
+def test_another_size_is_reported_before_anything_is_computed(sets):
+    wide = np.hstack([sets["queries_new"][0]] * 2), sets["queries_new"][1]
+    stages = []
+    found = check(sets["gallery"], sets["queries_old"], wide, progress=lambda *stage: stages.append(stage))
+    assert (found.verdict, found.exit_code, found.cross_test) == ("incompatible", 1, None)
+    assert stages == []
+    assert "holdfast bridge" in found.reason
+    assert found.reason.startswith("the new queries have 32 numbers each and the old gallery's vectors 16; a bridge")
+
+
+def test_an_unrelated_space_is_reported(sets, clustered):
+    labels = sets["queries_old"][1]
+    found = check(sets["gallery"], sets["queries_old"], (clustered(labels, 0.2, world=7), labels))
+    assert found.verdict == "incompatible"
+    assert "unrelated" in found.reason
+
+
+def test_bad_vectors_are_counted_and_named(sets):
+    spoilt = {name: (features.copy(), labels) for name, (features, labels) in sets.items()}
+    spoilt["gallery"][0][[3, 8]] = np.nan
+    spoilt["gallery"][0][5] = 0
+    right = sets["gallery"][1][(sets["queries_old"][0] @ sets["gallery"][0].T).argmax(1)] == sets["queries_old"][1]
+    rows = np.flatnonzero(right)[[3, 40, 200]].tolist()
+    spoilt["queries_new"][0][rows] = np.inf
+    found = check(**spoilt)
+    assert found.verdict == "compatible"
+    assert found.bad_rows == {
+        "gallery": {"not_finite": [3, 8], "zero": [5]},
+        "queries_new": {"not_finite": rows, "zero": []},
+    }
+    assert any("2 of 200 vectors are not finite (rows 3, 8); left out of the search" in note for note in found.notes)
+    kept = np.setdiff1d(np.arange(200), [3, 5, 8])
+    clean = check((sets["gallery"][0][kept], sets["gallery"][1][kept]), sets["queries_old"], sets["queries_new"])
+    assert found.self_test == clean.self_test
+    lost = {entry["query"]: entry["new_hit"] for entry in found.changes.lost_queries}
+    assert [lost[row] for row in rows] == [None] * 3
+    assert clean.changes.lost <= found.changes.lost <= clean.changes.lost + 3
+    for score in ("mAP", "tar@far=0.01", "recall@5"):
+        assert np.isfinite(check(**spoilt, score=score, resamples=100).gain.value)
+
+
+def test_nothing_but_bad_vectors(sets):
+    nothing = np.zeros_like(sets["gallery"][0]), sets["gallery"][1]
+    for protocol in ("instance", "template"):
+        with pytest.raises(HoldfastError, match="no usable vector"):
+            check(nothing, sets["queries_old"], sets["queries_new"], protocol=protocol)
+
+
+def test_lengths_do_not_matter_and_are_told(sets):
+    longer = {**sets, "gallery": (sets["gallery"][0] * np.linspace(1, 9, 200)[:, None], sets["gallery"][1])}
+    found = check(**longer)
+    assert [note for note in found.notes if "not of length 1" in note] != []
+    assert found.gain.value == pytest.approx(check(**sets).gain.value, abs=1e-9)
+    assert check(**sets).notes == []
+
+
+def test_queries_are_paired_by_id(sets):
+    (old, labels), (new, _) = sets["queries_old"], sets["queries_new"]
+    ids = np.array([f"q{i}" for i in range(600)])
+    order = np.random.default_rng(0).permutation(600)[:-10]
+    found = check(sets["gallery"], (old, labels, ids), (new[order], labels[order], ids[order]))
+    kept = np.sort(order)
+    plain = check(sets["gallery"], (old[kept], labels[kept]), (new[kept], labels[kept]))
+    assert (found.gain, found.queries) == (plain.gain, 590)
+    assert len(found.unpaired["old"]) == 10
+    assert "10 queries are only in the old set" in found.notes[0]
+    assert found.changes.lost_queries[0]["query"].startswith("q")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s: {"queries_new": (s["queries_new"][0][:-1], s["queries_new"][1][:-1])}, "600 queries .* has 599"),
+        (lambda s: {"queries_new": (s["queries_new"][0], s["queries_new"][1][::-1])}, "have another label"),
+        (lambda s: {"queries_new": (*s["queries_new"], np.zeros(600, int))}, "1 ids occur more than once"),
+        (lambda s: {"queries_old": (s["queries_old"][0][:, :5], s["queries_old"][1])}, "5 numbers per query"),
+        (lambda s: {"gallery_new": (s["gallery_new"][0][:, :5], s["gallery_new"][1])}, "5 numbers per vector"),
+        (lambda s: {"gallery": (s["gallery"][0], s["gallery"][1].astype(str))}, "one is numbers, one is text"),
+        (lambda s: {"gallery": (s["gallery"][0], s["gallery"][1] + 100)}, "no class of the queries|none of the"),
+        (lambda s: {"gallery": (s["gallery"][0], None)}, "has no labels"),
+        (lambda s: {"gallery": (s["gallery"][0], s["gallery"][1][:7])}, "labels have shape"),
+        (lambda s: {"gallery": (s["gallery"][0][0],)}, "must be a matrix"),
+        (lambda s: {"gallery": (s["gallery"][0][:0], s["gallery"][1][:0])}, "nothing to compare"),
+        (lambda s: {"score": "top0"}, "unknown score"),
+        (lambda s: {"score": "tar@far=2"}, "between 0 and 1"),
+        (lambda s: {"protocol": "centroid"}, "unknown protocol"),
+        (lambda s: {"confidence": 95}, "confidence"),
+        (lambda s: {"min_gain": -2}, "0.01 is one point"),
+        (lambda s: {"resamples": 5}, "at least 100"),
+        (lambda s: {"far": 0}, "far must lie"),
+    ],
+)
+def test_refused(change, reason, sets):
+    with pytest.raises(HoldfastError, match=reason) as error:
+        check(**{**sets, **change(sets)})
+    assert "\n" not in str(error.value)
+
+
+def test_without_classes_there_is_only_overlap(sets):
+    bare = [sets[name][0] for name in ("gallery", "queries_old", "queries_new")]
+    found = check(*bare)
+    assert (found.verdict, found.exit_code, found.gain) == ("could not be judged", 2, None)
+    cosines = [bare[i] @ bare[0].T for i in (1, 2)]
+    first = np.mean(cosines[0].argmax(1) == cosines[1].argmax(1))
+    assert found.overlap.same_first.value == pytest.approx(first)
+    tops = [np.argsort(-table, axis=1)[:, :10] for table in cosines]
+    shared = np.mean([len(set(a) & set(b)) / 10 for a, b in zip(*tops)])
+    assert found.overlap.shared.value == pytest.approx(shared)
+    assert check(bare[0], bare[1], np.hstack([bare[2]] * 2)).verdict == "incompatible"
+    with pytest.raises(HoldfastError, match="only if they have labels"):
+        check(*bare, cluster_by_class=True)
+
+
+def test_relevance_takes_the_place_of_classes(sets):
+    """Everything of one class declared relevant gives the numbers of the classes."""
+    labels, gallery_labels = sets["queries_old"][1], sets["gallery"][1]
+    pairs = [(str(q), str(g)) for q in range(600) for g in np.flatnonzero(gallery_labels == labels[q])]
+    bare = {name: (features, None) for name, (features, _) in sets.items()}
+    for score in ("top1", "recall@4", "mAP"):
+        by_class = check(**sets, score=score, resamples=100)
+        by_pairs = check(**bare, relevance=pairs, score=score, resamples=100)
+        for field in ("self_test", "cross_test", "new_self_test", "gain", "verdict", "chance"):
+            assert getattr(by_class, field) == getattr(by_pairs, field), (score, field)
+        assert by_class.changes.lost == by_pairs.changes.lost
+    tar = check(**bare, relevance=pairs, score="tar@far=0.01", resamples=100)
+    assert tar.self_test.value == pytest.approx(
+        check(**sets, score="tar@far=0.01", pairs=20_000, resamples=100).self_test.value, abs=0.05
+    )
+    assert tar.thresholds is not None
+
+
+def test_queries_without_relevance_are_left_out(sets):
+    bare = {name: (features, None) for name, (features, _) in sets.items()}
+    found = check(**bare, relevance=[("0", "0"), ("1", "1"), ("nobody", "3")])
+    assert any("1 of 3 pairs have an unknown id (nobody - 3)" in note or "unknown" in note for note in found.notes)
+    assert any("598 of 600 queries have no relevant item" in note for note in found.notes)
+    assert found.verdict == "not shown"
+    with pytest.raises(HoldfastError, match="none of 1 pairs"):
+        check(**bare, relevance=[("x", "y")])
+    with pytest.raises(HoldfastError, match="averages classes"):
+        check(**bare, relevance=[("0", "0")], protocol="template")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "answer"),
+    [(-0.009, 0.03, "yes"), (-0.01, 0.03, "not shown"), (-0.05, -0.01, "not shown"), (-0.05, -0.011, "no")],
+)
+def test_at_most_a_point_lost(low, high, answer):
+    found = loss_answer(Estimate((low + high) / 2, low, high), 0.01, 100, "queries", needed=500)
+    assert (found.question, found.answer) == ("At most 1 point lost", answer)
+    assert found.units_needed == (500 if answer == "not shown" else None)
+    few = loss_answer(Estimate(0.0, low, high), 0.01, 9, "queries", needed=500)
+    assert (few.answer, few.units_needed) == ("not shown", None)
+
+
+def test_the_exit_status_goes_by_the_accepted_loss_and_the_verdict_by_the_definition(sets):
+    same = {"gallery": sets["gallery"], "queries_old": sets["queries_old"], "queries_new": sets["queries_old"]}
+    found = check(**same)
+    assert (found.loss.answer, found.exit_code, found.verdict) == ("yes", 0, "not shown")
+    strict = check(**same, max_loss=0.0)
+    assert (strict.loss.question, strict.loss.answer, strict.exit_code) == ("A gain", "not shown", 1)
+    with pytest.raises(HoldfastError, match="set the same bound"):
+        check(**same, max_loss=0.01, min_gain=0.0)
+    with pytest.raises(HoldfastError, match="max-loss is a fraction of 1"):
+        check(**same, max_loss=1)
+
+
+def test_the_share_of_re_embedding_kept_has_an_interval(sets):
+    for score in ("top1", "mAP", "tar@far=0.1"):
+        found = check(**sets, score=score, resamples=200)
+        assert found.kept.value == pytest.approx(found.cross_test.value / found.new_self_test.value)
+        assert found.kept.value == found.reindex.kept
+        assert found.kept.low < found.kept.value < found.kept.high
+
+
+def test_so_many_queries_would_decide():
+    """With the number of queries that it names, drawn with the same changes, the answer is given."""
+    before, after = np.ones(100), np.ones(100)
+    before[:3], after[3:4] = 0, 0  # +2 points
+    now = gain_interval(before, after)
+    needed = queries_to_decide(before, after, now, -0.01)
+    assert now[0] <= -0.01
+    assert 100 < needed < 400
+    for factor, decides in ((1.3, True), (0.7, False)):
+        count = round(factor * needed)
+        changes = np.zeros(count)
+        changes[: round(0.03 * count)], changes[-round(0.01 * count) :] = 1, -1
+        low, _ = gain_interval(np.where(changes > 0, 0.0, 1.0), np.where(changes < 0, 0.0, 1.0))
+        assert (low > -0.01) is decides
+    assert queries_to_decide(before, before, gain_interval(before, before), 0.0) is None  # no number would
+
+
+def test_graded_scores_and_pairs_take_the_width_of_the_interval():
+    assert units_to_decide(0.02, (-0.04, 0.08), -0.01, 100) == 401
+    assert units_to_decide(-0.02, (-0.06, 0.02), -0.01, 100) == 1601
+    assert units_to_decide(-0.0101, (-0.06, 0.02), -0.01, 100) is None
