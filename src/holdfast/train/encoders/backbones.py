@@ -17,6 +17,7 @@ from holdfast.core.errors import HoldfastError, first_line, how_to_install, unkn
 from holdfast.train.encoders.resnet import resnet18, resnet32, resnet50
 from holdfast.train.encoders.small_networks import identity, lenet_plus_plus, linear, mlp, residual, small, small_resnet
 from holdfast.train.encoders.squeeze_excite import regnety_400mf, senet18
+from holdfast.train.encoders.untrusted_networks import check_timm
 from holdfast.train.named_code import TRUSTED_CODE, import_named, is_named_code, trusted_code
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
@@ -87,11 +88,7 @@ def backbone_builder(name: str) -> Callable[..., nn.Module] | None:
 
 def rebuild_backbone(spec: Any) -> nn.Module:
     """Build the architecture of a saved ``backbone_spec``, offline. Own code that it names is imported if trusted."""
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
-        raise HoldfastError(f"not a backbone description: {spec!r}")
-    name, options = spec["name"], spec.get("options", {})
-    if not isinstance(options, Mapping):
-        raise HoldfastError(f"backbone {name}: options must be an object, found {options!r}")
+    name, options = named_options(spec)
     if is_own_code(name):
         _check_trusted(name, options)
     if name.startswith("timm:"):
@@ -103,12 +100,28 @@ def rebuild_backbone(spec: Any) -> nn.Module:
     return _with_spec(rebuild_hf(name.removeprefix("hf:"), options, spec.get("source", {})), dict(spec))
 
 
+def named_options(spec: Any) -> tuple[str, Mapping[str, Any]]:
+    """Name and options in a saved ``backbone_spec``; of a network in ``BACKBONES`` only options that it has."""
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("name"), str):
+        raise HoldfastError(f"not a backbone description: {spec!r}")
+    name, options = spec["name"], spec.get("options", {})
+    if not isinstance(options, Mapping):
+        raise HoldfastError(f"backbone {name}: options must be an object, found {options!r}")
+    if name in BACKBONES:
+        _check_options(name, BACKBONES[name], options)
+    return name, options
+
+
 def _call(name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    _check_options(name, builder, arguments)
+    return builder(**arguments)
+
+
+def _check_options(name: str, builder: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     known = inspect.signature(builder).parameters
     for option in arguments:
         if option not in known:
             raise unknown_name(f"option of backbone {name}:", option, [key for key in known if key != "name"])
-    return builder(**arguments)
 
 
 def _with_spec(backbone: nn.Module, spec: dict[str, Any]) -> nn.Module:
@@ -169,6 +182,7 @@ def _timm_backbone(name: str, options: Mapping[str, Any], trained: bool) -> nn.M
     for option in _TIMM_RESERVED:
         if option in options:
             raise HoldfastError(f"backbone timm:{name}: {option} is set by Holdfast; leave it out")
+    check_timm(name, options)
     timm = import_timm(name)
     try:
         network = timm.create_model(name, pretrained=trained, num_classes=0, **options)

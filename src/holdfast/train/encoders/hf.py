@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.core.errors import HoldfastError, first_line, how_to_install, unknown_name
+from holdfast.core.storage import read_json
+from holdfast.train.encoders.untrusted_networks import BOOKKEEPING, check_config, refuse_fetching
 
 Pooling = Literal["pooler", "first_token", "mean"]
 POOLINGS = ("pooler", "first_token", "mean")
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-# Fields about the file or the labels, not the architecture: not saved.
-_BOOKKEEPING = ("transformers_version", "architectures", "dtype", "id2label", "label2id", "_name_or_path", "model_type")
 T = TypeVar("T")
 
 
@@ -57,7 +57,7 @@ class TransformersBackbone(nn.Module):
         """JSON from which ``rebuild_hf`` builds the same architecture offline."""
         config: Any = self.model.config
         known = type(config)().to_dict()
-        kept = {key: value for key, value in config.to_dict().items() if key in known and key not in _BOOKKEEPING}
+        kept = {key: value for key, value in config.to_dict().items() if key in known and key not in BOOKKEEPING}
         return {
             "name": f"hf:{config.model_type}",
             "options": {"config": kept, "pooling": self.pooling},
@@ -98,9 +98,12 @@ def hf_backbone(
         return _from_type(transformers, name, config or {}, pooling, {})
     if local and not path.exists():
         raise HoldfastError(f"backbone hf:{name}: no such file or folder")
+    if local:
+        _check_file(path / "config.json" if path.is_dir() else path, name)
     safe = {"trust_remote_code": False, "local_files_only": local or _only_in_cache(name, revision)}
     at = safe if revision is None else {**safe, "revision": revision}
     settings = _trying(name, lambda: transformers.AutoConfig.from_pretrained(name, **at))
+    refuse_fetching(f"hf:{name}", settings.to_dict())
     if local and not _has_weights(path):
         return _wrapped(_trying(name, lambda: _random(transformers, settings)), pooling, f"hf:{name}", None)
     model, report = _trying(
@@ -120,23 +123,30 @@ def hf_backbone(
 def rebuild_hf(model_type: str, options: Mapping[str, Any], source: Mapping[str, Any]) -> TransformersBackbone:
     """The architecture of a saved spec, with random weights. Only model types are accepted, no folders or hub ids."""
     transformers = _transformers(model_type)
-    if model_type not in transformers.CONFIG_MAPPING:
-        raise HoldfastError(f"model type {model_type!r} is not in transformers {transformers.__version__}; update it")
     return _from_type(transformers, model_type, options.get("config") or {}, options.get("pooling"), source)
 
 
 def _from_type(
     transformers: Any, name: str, config: Mapping[str, Any], pooling: Pooling | None, source: Mapping[str, Any]
 ) -> TransformersBackbone:
-    defaults = _trying(name, lambda: transformers.CONFIG_MAPPING[name]().to_dict())
-    for field in config:
-        # transformers silently accepts unknown fields, so a misspelt one would have no effect.
-        if field not in defaults:
-            raise unknown_name(f"config field of hf:{name}:", field, (key for key in defaults if key[0] != "_"))
-    if {**defaults, **config}.get("use_pretrained_backbone"):
+    def defaults(model_type: str) -> dict[str, Any]:
+        if model_type not in transformers.CONFIG_MAPPING:
+            version = transformers.__version__
+            raise HoldfastError(f"model type {model_type!r} is not in transformers {version}; update it")
+        return _trying(name, lambda: transformers.CONFIG_MAPPING[model_type]().to_dict())
+
+    check_config(name, config, defaults)
+    if {**defaults(name), **config}.get("use_pretrained_backbone"):
         raise HoldfastError(f"backbone hf:{name}: use_pretrained_backbone would fetch weights; set it to false")
     model = _trying(name, lambda: _random(transformers, transformers.AutoConfig.for_model(name, **config)))
     return _wrapped(model, pooling, source.get("name") or f"hf:{name}", source.get("revision"))
+
+
+def _check_file(config: Path, name: str) -> None:
+    """Check the file ``config`` before transformers reads it, which asks the hub for some of what it names."""
+    fields = read_json(config) if config.exists() else None
+    if isinstance(fields, Mapping):
+        refuse_fetching(f"hf:{name}", fields)
 
 
 def _random(transformers: Any, config: Any) -> Any:

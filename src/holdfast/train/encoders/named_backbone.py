@@ -12,7 +12,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.core.storage import read_json
 from holdfast.embedders.pixels import Colour
-from holdfast.train.encoders.backbones import BACKBONES, backbone_builder, import_timm, is_own_code
+from holdfast.train.encoders.backbones import BACKBONES, backbone_builder, import_timm, is_own_code, named_options
 from holdfast.train.encoders.encoder import CONFIG_FILE, FORMAT, WEIGHTS_FILE
 from holdfast.train.encoders.hf import hub_settings
 from holdfast.train.encoders.hf_cache import cached_snapshot
@@ -209,17 +209,17 @@ def _recognised(file: Path) -> NamedBackbone:
 
 
 def _of_holdfast_model(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
-    spec, preprocess = config.get("backbone"), config.get("preprocess")
-    if not isinstance(spec, Mapping) or spec.get("name") not in BACKBONES:
+    spec = config.get("backbone")
+    name, own_options = ("", {}) if spec is None else named_options(spec)
+    if name not in BACKBONES:
         raise HoldfastError(f"{file}: a model of Holdfast with code of others; update --from it, or --replace-with it")
-    own = input_from_json(preprocess)
+    own = input_from_json(config.get("preprocess"))
     if not isinstance(own, Preprocess):
         raise HoldfastError(
             f"{file}: a model of vectors, and only weights of image networks can be named; update --from it"
         )
     weights = {"weights": str(file), "weights_prefix": "backbone."}
-    options = {**spec.get("options", {}), **weights}
-    return NamedBackbone(str(spec["name"]), options, NetworkInput.of(own, str(file)))
+    return NamedBackbone(name, {**own_options, **weights}, NetworkInput.of(own, str(file)))
 
 
 def _of_timm_file(file: Path, config: Mapping[str, Any]) -> NamedBackbone:
