@@ -64,6 +64,15 @@ def test_npy_with_pickle_is_refused(tmp_path):
         read_matrix(path)
 
 
+def test_a_file_of_vectors_is_refused_before_memory_is_allocated(tmp_path):
+    """As a square matrix these rows would take 298 GiB."""
+    (tmp_path / "v.csv").write_text("0.5,0.25\n" * 200_000)
+    np.save(tmp_path / "v.npy", np.zeros((200_000, 2), np.float32))
+    for name, says in (("v.csv", "row 3 has 2 cells; with 200000 rows it needs 3"), ("v.npy", "one square array")):
+        with pytest.raises(HoldfastError, match=says):
+            read_matrix(tmp_path / name)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [

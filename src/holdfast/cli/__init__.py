@@ -116,9 +116,10 @@ def _remedy(error: Exception) -> str:
 
 def main() -> None:
     """Run a verb. An error that the user can correct gives one line on stderr and exit status 1."""
-    from holdfast.cli.show import replace_unknown_characters
+    from holdfast.cli.show import outlive_readers, replace_unknown_characters
     from holdfast.core.errors import HoldfastError
 
+    outlive_readers()
     replace_unknown_characters()
     try:
         app()

@@ -1,6 +1,9 @@
 """What verbs print on stdout: JSON for programs, text and tables of 80 columns for people."""
 
+import io
 import json
+import os
+import stat
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -33,6 +36,32 @@ def replace_unknown_characters() -> None:
             stream.reconfigure(errors="replace")
 
 
+class _Pipe(io.FileIO):
+    """A pipe that is written to without an error after its reader has ended, such as ``head``."""
+
+    def write(self, part: Any) -> int:
+        try:
+            return super().write(part)
+        except BrokenPipeError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self.fileno())
+            return super().write(part)
+
+
+def outlive_readers() -> None:
+    """Complete the verb, with its own exit status, also if what it prints is no longer read."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            piped = stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+        except (AttributeError, OSError, ValueError):  # no stream, or one in memory
+            continue
+        if piped:
+            pipe = io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False))
+            text = io.TextIOWrapper(pipe, stream.encoding, stream.errors, line_buffering=stream.line_buffering)
+            setattr(sys, name, text)
+
+
 def say(sentence: str) -> None:
     """Print text wrapped to 80 columns; long words such as paths are not broken."""
     typer.echo("\n".join(textwrap.wrap(sentence, 78, break_long_words=False, break_on_hyphens=False)))
@@ -44,8 +73,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: 
     If the table is wider than the screen, the last column is wrapped, or the first if the last has numbers. Numbers are
     never cut: a table of many numbers is wider than the screen.
     """
-    import io
-
     from rich import box
     from rich.cells import cell_len
     from rich.console import Console

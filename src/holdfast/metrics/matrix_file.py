@@ -32,12 +32,13 @@ def read_matrix(path: Path, percent: bool = False) -> NDArray[np.float64]:
     rows = readers[path.suffix.lower()](path)
     if not rows:
         raise HoldfastError(f"{path}: has no rows; a matrix needs at least one model")
-    matrix = np.full((len(rows), len(rows)), np.nan)
-    for number, row in enumerate(rows, start=1):
+    for number, row in enumerate(rows, start=1):  # before memory is allocated: a file of vectors may have many rows
         if not number <= len(row) <= len(rows):
             raise HoldfastError(
                 f"{path}: row {number} has {len(row)} cells; with {len(rows)} rows it needs {number} to {len(rows)}"
             )
+    matrix = np.full((len(rows), len(rows)), np.nan)
+    for number, row in enumerate(rows, start=1):
         for column, cell in enumerate(row[:number], start=1):
             matrix[number - 1, column - 1] = _score(cell, percent, f"{path}: row {number}, column {column}")
     return matrix
@@ -89,7 +90,12 @@ def _rows_of_json(path: Path) -> list[list[Any]]:
 
 def _rows_of_npy(path: Path) -> list[list[Any]]:
     array = read_array(path)
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
-        raise HoldfastError(f"{path}: has no matrix; it must be one two-dimensional array of numbers")
+    if (
+        not isinstance(array, np.ndarray)
+        or array.ndim != 2
+        or array.shape[0] != array.shape[1]
+        or array.dtype.kind not in "fiu"
+    ):
+        raise HoldfastError(f"{path}: has no matrix; it must be one square array of numbers")
     rows: list[list[Any]] = array.tolist()
     return rows
